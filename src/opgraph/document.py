@@ -1,0 +1,219 @@
+"""`Profile`: a graph with where it came from and how it was traced. It is the one document that every
+view draws, that is saved, loaded, compared and costed again. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opgraph.errors import ProfileError
+from opgraph.files import write_atomically
+from opgraph.graph import Graph, InvariantError, Node, verify
+from opgraph.graph.schema import Malformed, decode, encode
+
+if TYPE_CHECKING:
+    from opgraph.analysis import ModuleCost, OperatorCost, Totals
+
+FORMAT = "opgraph-profile"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Which model this is: the name asked for, the source that had it, its class, and remarks."""
+
+    name: str
+    source: str = "object"
+    cls: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try of one tracer: on which tensors ("fake" or "real"), and why it failed if it did."""
+
+    tracer: str
+    tensors: str
+    error: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Tracing:
+    """How the graph was found: every attempt in order, the last one being the one that counts."""
+
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def tracer(self) -> str:
+        return self.attempts[-1].tracer
+
+    @property
+    def tensors(self) -> str:
+        return self.attempts[-1].tensors
+
+    @property
+    def seconds(self) -> float:
+        return sum(a.seconds for a in self.attempts)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A traced model: its graph, the model's name and source, the attempts, versions, and conventions.
+
+    `mode` is "infer", "train", "prefill" or "decode". `convention` records how things were counted
+    where published figures differ (`{"attention": "full"}`).
+    """
+
+    graph: Graph
+    model: ModelInfo
+    tracing: Tracing
+    mode: str = "infer"
+    convention: dict[str, str] = field(default_factory=lambda: {"attention": "full"})
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return self.graph.nodes
+
+    @cached_property
+    def totals(self) -> Totals:
+        """FLOPs, MACs, bytes, parameters, memory, coverage of the whole graph."""
+        from opgraph.analysis import totals
+
+        return totals(self.graph)
+
+    def by_module(self, depth: int | None = None) -> tuple[ModuleCost, ...]:
+        """The tree of modules with their costs, in order, down to `depth` levels below the root."""
+        from opgraph.analysis import by_module
+
+        return by_module(self.graph, depth)
+
+    def by_op(self) -> tuple[OperatorCost, ...]:
+        """The costs by canonical operator, dearest first."""
+        from opgraph.analysis import by_op
+
+        return by_op(self.graph)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data; `from_dict` gives an equal profile back."""
+        return {
+            "format": FORMAT,
+            "schema_version": SCHEMA_VERSION,
+            "model": {**asdict(self.model), "notes": list(self.model.notes)},
+            "mode": self.mode,
+            "convention": self.convention,
+            "versions": self.versions,
+            "tracing": [asdict(a) for a in self.tracing.attempts],
+            "totals": self.totals.to_dict(),
+            "graph": encode(self.graph),
+        }
+
+    def to_json(self) -> str:
+        """The profile as JSON text: the same profile gives the same bytes."""
+        data = self.to_dict()
+        graph = data.pop("graph")
+        head = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False)
+        sections = ",\n".join(
+            f'  "{key}": {_lines(rows)}' for key, rows in graph.items()
+        )
+        return f'{head[:-2]},\n "graph": {{\n{sections}\n }}\n}}\n'
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Profile:
+        """The profile that `to_dict` made.
+
+        Raises `ProfileError` when the data is not a profile, is of a newer schema, or is broken.
+        """
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise ProfileError("this is not an opgraph profile")
+        version = data.get("schema_version")
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise ProfileError("this profile has no schema version")
+        if version > SCHEMA_VERSION:
+            raise ProfileError(
+                f"this profile has schema version {version}; "
+                f"this opgraph reads up to {SCHEMA_VERSION}",
+                hint="upgrade opgraph",
+            )
+        try:
+            model = dict(data["model"])
+            return cls(
+                graph=verify(decode(data["graph"])),
+                model=ModelInfo(
+                    _text(model["name"]),
+                    _text(model["source"]),
+                    _text(model["cls"]),
+                    tuple(_text(n) for n in model["notes"]),
+                ),
+                tracing=Tracing(
+                    tuple(
+                        Attempt(
+                            _text(a["tracer"]),
+                            _text(a["tensors"]),
+                            None if a["error"] is None else _text(a["error"]),
+                            float(a["seconds"]),
+                        )
+                        for a in data["tracing"]
+                    )
+                ),
+                mode=_text(data["mode"]),
+                convention=_texts(data["convention"]),
+                versions=_texts(data["versions"]),
+            )
+        except (Malformed, InvariantError) as error:
+            raise ProfileError(f"this profile is broken: {error}") from error
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise ProfileError(f"this profile is broken: {type(error).__name__} {error}") from error
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the profile as JSON; the file appears whole or not at all."""
+        write_atomically(path, self.to_json())
+
+    def __str__(self) -> str:
+        from opgraph.views import render
+
+        return render("table", self, color=False)
+
+
+def load(path: str | os.PathLike[str]) -> Profile:
+    """Read a profile that `Profile.save` wrote.
+
+    Raises `ProfileError` when the file cannot be read, is not a profile, or is broken.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ProfileError(f"{path} is not an opgraph profile: {error}") from error
+    try:
+        return Profile.from_dict(data)
+    except ProfileError as error:
+        raise ProfileError(f"{path}: {error}", hint=error.hint) from error
+
+
+def _lines(rows: Iterable[Any]) -> str:
+    """A list with one record a line, so that files can be read and compared by line."""
+    lines = [json.dumps(r, ensure_ascii=False, separators=(",", ":"), allow_nan=False) for r in rows]
+    return "[" + ",\n   ".join(lines) + "]"
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is not a text")
+    return value
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {_text(k): _text(v) for k, v in dict(value).items()}
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")

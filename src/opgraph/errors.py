@@ -1,0 +1,63 @@
+"""The errors that opgraph raises on purpose.
+
+    OpgraphError
+    ├── SourceError            the model cannot be found or built
+    │   ├── UnknownModel       no source knows the name (with the nearest names)
+    │   ├── MissingDependency  a package is not installed (with the extra that brings it)
+    │   └── UntrustedFile      a pickle that wants more than the allow-list
+    ├── InputError             example inputs cannot be made or do not fit
+    ├── TraceError             no tracer got through (with every attempt and its reason)
+    ├── ProfileError           a file that is not a profile, is newer, or is broken
+    └── RenderError            a view cannot be drawn or written
+
+Each has a one-line message and, where it helps, a one-line `hint`.
+"""
+
+from __future__ import annotations
+
+
+class OpgraphError(Exception):
+    """The base of all errors of opgraph. `hint` says what to do about it, where that is known."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class SourceError(OpgraphError):
+    """The model cannot be found or built."""
+
+
+class UnknownModel(SourceError):
+    """No source knows the name."""
+
+
+class MissingDependency(SourceError):
+    """A package that this model or view needs is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"{package} is not installed", hint=f"pip install 'opgraph[{extra}]' brings it"
+        )
+        self.package = package
+        self.extra = extra
+
+
+class UntrustedFile(SourceError):
+    """A pickle that wants more than the allow-list."""
+
+
+class InputError(OpgraphError):
+    """Example inputs cannot be made, or do not fit the model."""
+
+
+class TraceError(OpgraphError):
+    """No tracer got through the model."""
+
+
+class ProfileError(OpgraphError):
+    """A file that is not a profile, is of a newer version, or is broken."""
+
+
+class RenderError(OpgraphError):
+    """A view cannot be drawn or written."""

@@ -1,0 +1,40 @@
+"""What a person may ask of the example inputs, and what the input rules give back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A shape and, where one is given, a dtype name ("int64")."""
+
+    shape: tuple[int, ...]
+    dtype: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequest:
+    """The sizes that a person asked for; None leaves the choice to the model's configuration.
+
+    `input_shape` overrides the shape of the model's first (main) input, batch included; `overrides`
+    gives single arguments by name.
+    """
+
+    batch_size: int | None = None
+    seq_len: int | None = None
+    decoder_seq_len: int | None = None
+    image_size: tuple[int, int] | None = None
+    input_shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    overrides: Mapping[str, TensorSpec] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Arguments of one call of the model. Tensors are on the CPU (floating-point ones may be on meta)."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
