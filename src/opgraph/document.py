@@ -119,9 +119,7 @@ class Profile:
         data = self.to_dict()
         graph = data.pop("graph")
         head = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False)
-        sections = ",\n".join(
-            f'  "{key}": {_lines(rows)}' for key, rows in graph.items()
-        )
+        sections = ",\n".join(f'  "{key}": {_lines(rows)}' for key, rows in graph.items())
         return f'{head[:-2]},\n "graph": {{\n{sections}\n }}\n}}\n'
 
     @classmethod
@@ -201,7 +199,9 @@ def load(path: str | os.PathLike[str]) -> Profile:
 
 def _lines(rows: Iterable[Any]) -> str:
     """A list with one record a line, so that files can be read and compared by line."""
-    lines = [json.dumps(r, ensure_ascii=False, separators=(",", ":"), allow_nan=False) for r in rows]
+    lines = [
+        json.dumps(r, ensure_ascii=False, separators=(",", ":"), allow_nan=False) for r in rows
+    ]
     return "[" + ",\n   ".join(lines) + "]"
 
 

@@ -28,8 +28,8 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, _mode(target))
-        os.replace(temporary, target)
+        Path(temporary).chmod(_mode(target))
+        Path(temporary).replace(target)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError):

@@ -211,7 +211,7 @@ class Graph:
                 found.setdefault(value, []).append(node)
         return {value: tuple(nodes) for value, nodes in found.items()}
 
-    def node(self, id: int) -> Node:
+    def node(self, id: int) -> Node:  # noqa: A002 - the field's own name
         """The node with this (1-based) id."""
         return self.nodes[id - 1]
 

@@ -158,13 +158,16 @@ _shape = _tuple_of(_dim)
 
 def _reader(cls: Callable[..., T], readers: dict[str, Reader]) -> Callable[[Json], T]:
     """A function from an object to a record of `cls`; unknown fields are refused."""
-    required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}  # type: ignore[arg-type]
+    record: Any = cls
+    required = {
+        f.name for f in fields(record) if f.default is MISSING and f.default_factory is MISSING
+    }
 
     def read(row: Json) -> T:
         if type(row) is not dict:
             raise Malformed(f"{_short(row)} is not an object")
         if not required <= row.keys():
-            raise Malformed(f"{sorted(required - row.keys())[0]!r} is missing")
+            raise Malformed(f"{min(required - row.keys())!r} is missing")
         try:
             return cls(**{key: readers[key](value) for key, value in row.items()})
         except KeyError as error:

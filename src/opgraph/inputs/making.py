@@ -1,0 +1,102 @@
+"""Example inputs for a model: the table of rules applied to the signature of its `forward`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+from opgraph.errors import InputError
+from opgraph.inputs.base import Example, InputRequest, TensorSpec
+from opgraph.inputs.context import Context, named_dtype
+from opgraph.inputs.rules import RULES
+from opgraph.sources.base import Model
+
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
+    """Arguments for one call of the model.
+
+    Required parameters come as positional arguments, the others by name. Raises `InputError` naming
+    the arguments that no rule makes.
+    """
+    request = request or InputRequest()
+    signature = inspect.signature(model.module.forward)
+    context = Context(model, request, signature, _maker)
+    for name, spec in request.overrides.items():
+        context.made[name] = _asked(context, name, spec)
+    _main_shape(context)
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    missing: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind in _VARIABLE:
+            continue
+        value = _value(context, parameter)
+        required = parameter.default is parameter.empty
+        if value is None:
+            if required:
+                missing.append(parameter.name)
+            continue
+        if required and parameter.kind is not parameter.KEYWORD_ONLY and not missing:
+            args.append(value)
+        else:
+            kwargs[parameter.name] = value
+    if missing:
+        raise InputError(
+            f"{model.info.name}: no rule makes {', '.join(missing)}",
+            hint=f"give it: --input {missing[0]}=1x16:float32, or inputs= and kwargs= in Python",
+        )
+    return Example(tuple(args), kwargs)
+
+
+def _value(context: Context, parameter: inspect.Parameter) -> Any:
+    name = parameter.name
+    if name in context.made:
+        return context.made[name]
+    rule = RULES.get(name)
+    if rule is None or (rule.needed and not context.required(name)):
+        return None
+    return context.value(name)
+
+
+def _maker(name: str) -> Any:
+    rule = RULES.get(name)
+    return rule.make if rule else None
+
+
+def _main_shape(context: Context) -> None:
+    """`input_shape` goes to the first argument that a rule makes a tensor for."""
+    shape = context.request.input_shape
+    if shape is None:
+        return
+    for name, parameter in context.signature.parameters.items():
+        usual = _value(context, parameter) if parameter.kind not in _VARIABLE else None
+        if isinstance(usual, list):
+            context.made[name] = [context.floats(*shape[1:]) for _ in range(shape[0])]
+            return
+        if isinstance(usual, torch.Tensor):
+            floating = usual.is_floating_point()
+            context.made.clear()
+            context.made[name] = context.floats(*shape) if floating else context.ids(*shape)
+            for other, spec in context.request.overrides.items():
+                context.made[other] = _asked(context, other, spec)
+            return
+
+
+def _asked(context: Context, name: str, spec: TensorSpec) -> torch.Tensor:
+    if not context.has(name) and not any(
+        p.kind is p.VAR_KEYWORD for p in context.signature.parameters.values()
+    ):
+        known = [n for n, p in context.signature.parameters.items() if p.kind not in _VARIABLE]
+        raise InputError(f"the model takes no argument {name}", hint="it takes " + ", ".join(known))
+    if spec.dtype is None:
+        return context.floats(*spec.shape)
+    dtype = named_dtype(spec.dtype)
+    if dtype.is_floating_point:
+        return context.floats(*spec.shape).to(dtype)
+    if dtype is torch.bool:
+        return torch.ones(spec.shape, dtype=dtype)
+    return context.ids(*spec.shape).to(dtype)

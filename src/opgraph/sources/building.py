@@ -1,0 +1,102 @@
+"""From a constructor to a `Model`: weightless where the constructor allows it, for real where not, and
+always with the caller's random state, warnings and default dtype left alone."""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from opgraph.document import ModelInfo
+from opgraph.errors import OpgraphError, SourceError
+from opgraph.sources.base import Model
+from opgraph.sources.weightless import weightless
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+
+
+def dtype_of(name: str | None) -> torch.dtype | None:
+    """The torch dtype of a name such as "bfloat16"; None for None. Raises `SourceError`."""
+    if name is None:
+        return None
+    if name not in DTYPES:
+        raise SourceError(f"{name} is not a floating-point dtype", hint=", ".join(DTYPES))
+    return DTYPES[name]
+
+
+def assemble(
+    construct: Callable[[], nn.Module],
+    *,
+    name: str,
+    source: str,
+    dtype: str | None = None,
+    config: Any = None,
+    hints: Mapping[str, Any] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Model:
+    """Run `construct` without allocating weights where that works, and wrap up the result.
+
+    Raises `SourceError` with the constructor's own reason when it fails.
+    """
+    target = dtype_of(dtype)
+
+    def real() -> nn.Module:
+        return _finish(construct, target)
+
+    try:
+        try:
+            with weightless():
+                module = _finish(construct, target)
+        except OpgraphError:
+            raise
+        except Exception:  # noqa: BLE001 - some constructors read their weights; then they need them
+            module = real()
+    except OpgraphError:
+        raise
+    except Exception as error:
+        raise SourceError(f"{name} cannot be built: {first_line(error)}") from error
+    cls = type(module)
+    info = ModelInfo(name, source, f"{cls.__module__}.{cls.__qualname__}", notes)
+    return Model(module, info, config, dict(hints or {}), real)
+
+
+def _finish(construct: Callable[[], nn.Module], dtype: torch.dtype | None) -> nn.Module:
+    with undisturbed():
+        module = construct().eval()
+        return module.to(dtype) if dtype is not None else module
+
+
+@contextmanager
+def undisturbed(seed: int = 0) -> Iterator[None]:
+    """A seeded random state and silence inside; outside, everything as it was."""
+    python = random.getstate()
+    numpy = sys.modules.get("numpy")
+    numbers = numpy.random.get_state() if numpy else None
+    default = torch.get_default_dtype()
+    try:
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.manual_seed(seed)
+            yield
+    finally:
+        random.setstate(python)
+        if numpy:
+            numpy.random.set_state(numbers)
+        torch.set_default_dtype(default)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its class when it has none."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -1,0 +1,67 @@
+"""The built-in catalogue: configurations of well-known models, as their publishers' `config.json` files
+state them, so that their names resolve without a network. One TOML file a family in `catalogue/`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "catalogue"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A published model: where its configuration stands, what class runs it, how many parameters it has.
+
+    `model_type` is transformers' (for diffusers, `cls` names the class); `head` the published one;
+    `config` holds only what differs from the type's default configuration.
+    """
+
+    name: str
+    family: str
+    source: str
+    library: str
+    parameters: int
+    model_type: str = ""
+    cls: str = ""
+    head: str = "base"
+    dtype: str | None = None
+    aliases: tuple[str, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@cache
+def entries() -> dict[str, Entry]:
+    """All entries by name."""
+    found: dict[str, Entry] = {}
+    for file in sorted(FOLDER.glob("*.toml")):
+        for name, fields in tomllib.loads(file.read_text(encoding="utf-8")).items():
+            fields["aliases"] = tuple(fields.get("aliases", ()))
+            fields["cls"] = fields.pop("class", "")
+            found[name] = Entry(name=name, family=file.stem, **fields)
+    return found
+
+
+@cache
+def _by_any_name() -> dict[str, Entry]:
+    """Entries by name, by alias, and by either in lower case; the exact spelling comes first."""
+    exact = {n: e for e in entries().values() for n in (*e.aliases, e.name)}
+    return {**{n.lower(): e for n, e in exact.items()}, **exact}
+
+
+def lookup(name: str, library: str) -> Entry | None:
+    """The entry of this name or alias for a library, or None."""
+    known = _by_any_name()
+    entry = known.get(name) or known.get(name.lower())
+    return entry if entry is not None and entry.library == library else None
+
+
+def names(library: str) -> tuple[str, ...]:
+    """All names and aliases for a library."""
+    return tuple(
+        name for e in entries().values() if e.library == library for name in (e.name, *e.aliases)
+    )

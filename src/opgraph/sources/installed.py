@@ -1,0 +1,42 @@
+"""What installed packages offer, read from their source text without importing them: listing a
+thousand names must not cost the seconds that importing torch takes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from functools import cache
+from pathlib import Path
+
+from opgraph.errors import MissingDependency
+
+
+def folder(package: str) -> Path | None:
+    """The folder of an installed top-level package; None when it is not installed."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def require(package: str, extra: str) -> Path:
+    """The folder of a package. Raises `MissingDependency` when it is not installed."""
+    found = folder(package)
+    if found is None:
+        raise MissingDependency(package, extra)
+    return found
+
+
+@cache
+def registered(package: str, subfolder: str, pattern: str) -> frozenset[str]:
+    """The names that `pattern` finds in the package's source files (any of its groups)."""
+    root = folder(package)
+    if root is None:
+        return frozenset()
+    wanted = re.compile(pattern)
+    return frozenset(
+        next(group for group in match.groups() if group)
+        for file in sorted((root / subfolder).rglob("*.py"))
+        for match in wanted.finditer(file.read_text(encoding="utf-8"))
+    )

@@ -1,0 +1,40 @@
+"""A module that the caller already has: taken as it is, out of the wrappers that hide it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opgraph.document import ModelInfo
+from opgraph.sources.base import Model
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def from_module(module: nn.Module) -> Model:
+    """The module itself: neither copied nor changed."""
+    inner, notes = _unwrap(module)
+    cls = type(inner)
+    return Model(
+        module=inner,
+        info=ModelInfo(cls.__name__, "object", f"{cls.__module__}.{cls.__qualname__}", notes),
+        config=getattr(inner, "config", None),
+        hints={},
+        materialize=None,
+    )
+
+
+def _unwrap(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
+    from torch import nn
+    from torch._dynamo.eval_frame import OptimizedModule
+
+    notes: tuple[str, ...] = ()
+    while True:
+        if isinstance(module, OptimizedModule):
+            notes += ("out of torch.compile",)
+            module = module._orig_mod
+        elif isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            notes += (f"out of {type(module).__name__}",)
+            module = module.module
+        else:
+            return module, notes

@@ -1,0 +1,40 @@
+"""Names become modules: the published parameter count is the proof, and no weight is allocated."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from opgraph.errors import UnknownModel
+from opgraph.inputs import make_inputs
+from opgraph.sources import resolve
+
+
+@pytest.mark.parametrize(
+    ("spec", "source", "parameters"),
+    [
+        ("resnet18", "torchvision", 11_689_512),
+        ("bert-base-uncased", "hf", 109_482_240),
+        ("gpt2", "hf", 124_439_808),
+        ("meta-llama/Llama-3.1-405B", "hf", 405_853_388_800),
+        ("yolov8n.pt", "ultralytics", 3_157_200),
+    ],
+)
+def test_a_name_gives_the_published_model(spec: str, source: str, parameters: int) -> None:
+    model = resolve(spec)
+    assert model.info.source == source
+    assert sum(p.numel() for p in model.module.parameters()) == parameters
+    assert not model.module.training
+    assert make_inputs(model)
+
+
+def test_the_callers_random_state_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    resolve("yolov8n")
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownModel) as caught:
+        resolve("resnet81")
+    assert "resnet18" in (caught.value.hint or "")
