@@ -1,0 +1,233 @@
+"""Devices: what a machine can do at most, read from one TOML file each, with the source of every figure.
+Analysis holds a graph's kernels against these figures. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, cast
+
+from opgraph.errors import OpgraphError
+from opgraph.units import item_size
+
+FOLDER = Path(__file__).parent / "devices"
+ENTRY_POINTS = "opgraph.hardware"
+_FIGURES = {
+    "matrix": None,
+    "vector": None,
+    "memory": frozenset({"bandwidth", "capacity", "cache"}),
+    "execution": frozenset({"units", "launch_overhead"}),
+    "link": frozenset({"bandwidth"}),
+}
+_TEXTS = frozenset({"name", "vendor", "kind", "architecture"})
+_REQUIRED = ("vector.float32", "memory.bandwidth", "memory.capacity", "execution.launch_overhead")
+
+
+class UnknownDevice(OpgraphError):
+    """No device file has the name."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number and where it was read."""
+
+    value: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """One machine. `figures` holds every number under its dotted name in the file ("matrix.float16").
+
+    The matrix section gives dense FLOP/s of the matrix units (tensor cores, AMX, MXU …), the vector
+    section those of the other arithmetic units; memory is in bytes and bytes/s; the link is in
+    bytes/s, one direction.
+    """
+
+    id: str
+    name: str
+    vendor: str
+    kind: str
+    architecture: str
+    aliases: tuple[str, ...] = ()
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+
+    def figure(self, key: str) -> float | None:
+        """A number by its dotted name, or None where the file does not give it."""
+        found = self.figures.get(key)
+        return None if found is None else found.value
+
+    @property
+    def bandwidth(self) -> float:
+        """Memory bandwidth, bytes/s."""
+        return self.figures["memory.bandwidth"].value
+
+    @property
+    def capacity(self) -> float:
+        """Memory, bytes."""
+        return self.figures["memory.capacity"].value
+
+    @property
+    def cache(self) -> float:
+        """Last-level cache, bytes; 0 where the file does not give it."""
+        return self.figure("memory.cache") or 0.0
+
+    @property
+    def units(self) -> int:
+        """Multiprocessors or cores; 1 where the file does not give them."""
+        return int(self.figure("execution.units") or 1)
+
+    @property
+    def launch_overhead(self) -> float:
+        """Seconds between the starts of two kernels that have nothing to do."""
+        return self.figures["execution.launch_overhead"].value
+
+    @property
+    def link_bandwidth(self) -> float | None:
+        """Bytes/s to the other devices, one direction; None where there is no link."""
+        return self.figure("link.bandwidth")
+
+    def matrix_peak(self, dtype: str) -> float:
+        """The FLOP/s of contractions in a dtype: of the matrix units if they take it, else of the rest.
+
+        A dtype that neither knows runs at the rate of float32, which it is converted to.
+        """
+        return self.figure(f"matrix.{family(dtype)}") or self.vector_peak(dtype)
+
+    def vector_peak(self, dtype: str) -> float:
+        """The FLOP/s of element-wise work in a dtype; float32's where the file has no other."""
+        return self.figure(f"vector.{family(dtype)}") or self.figures["vector.float32"].value
+
+    def ridge_point(self, dtype: str) -> float:
+        """FLOPs per byte at which a contraction in this dtype leaves the memory roof."""
+        return self.matrix_peak(dtype) / self.bandwidth
+
+
+def family(dtype: str) -> str:
+    """The name under which device files list a dtype: float8_e4m3fn is float8, uint8 is int8.
+
+    "tfloat32" is float32 data multiplied by the TensorFloat-32 units.
+    """
+    if dtype.startswith("float8"):
+        return "float8"
+    if dtype.startswith("float4"):
+        return "float4"
+    if dtype.startswith(("complex", "q")) and item_size(dtype) >= 4:
+        return "float64" if dtype == "complex128" else "float32"
+    return dtype.removeprefix("u") if dtype.startswith("uint") else dtype.removeprefix("q")
+
+
+@cache
+def files() -> Mapping[str, Path]:
+    """The device files by id: those that come with opgraph, then those of entry points.
+
+    An entry point of the group `opgraph.hardware` gives a folder of TOML files, or a function
+    without arguments that returns one.
+    """
+    found = {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
+    for entry in entry_points(group=ENTRY_POINTS):
+        folder = entry.load()
+        folder = Path(folder() if callable(folder) else folder)
+        found.update({path.stem: path for path in sorted(folder.glob("*.toml"))})
+    return found
+
+
+@cache
+def devices() -> tuple[Device, ...]:
+    """All known devices, by vendor and name."""
+    known = [read(path) for path in files().values()]
+    return tuple(sorted(known, key=lambda d: (d.vendor.lower(), d.kind, d.id)))
+
+
+def device(name: str | os.PathLike[str]) -> Device:
+    """The device of that id, name or alias, or the one that a `.toml` file describes.
+
+    Case, spaces and underscores do not matter. Raises `UnknownDevice`, with the nearest names, or
+    `OpgraphError` when the file cannot be read.
+    """
+    text = os.fspath(name)
+    if text.endswith(".toml"):
+        return read(Path(text))
+    wanted = _plain(text)
+    names = {_plain(n): d for d in devices() for n in (d.name, *d.aliases, d.id)}
+    if wanted in names:
+        return names[wanted]
+    near = [n for n in names if wanted and wanted in n] or difflib.get_close_matches(
+        wanted, names, n=5, cutoff=0.5
+    )
+    ids = list(dict.fromkeys(names[n].id for n in near))[:5]
+    hint = f"did you mean {', '.join(ids)}?" if ids else "opgraph hardware lists them"
+    raise UnknownDevice(f"no device is called {text!r:.80}", hint=hint)
+
+
+def read(path: Path) -> Device:
+    """Read a device file.
+
+    Raises `OpgraphError` with the file's name and what is wrong with it.
+    """
+    try:
+        return parse(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
+    except OSError as error:
+        raise OpgraphError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise OpgraphError(
+            f"{path} is not a device file: {reason}",
+            hint="docs/hardware.md shows the form; opgraph hardware --calibrate writes one",
+        ) from error
+
+
+def parse(data: Mapping[str, Any], identifier: str) -> Device:
+    """The device that a file's data describes.
+
+    Raises `ValueError` when something is missing, unknown, or not a positive number with a source.
+    """
+    unknown = set(data) - _TEXTS - {"aliases", "sources"} - set(_FIGURES)
+    if unknown:
+        raise ValueError(f"unknown entry {min(unknown)!r:.60}")
+    texts = {key: data.get(key) for key in _TEXTS}
+    for key, text in sorted(texts.items()):
+        if not isinstance(text, str) or not text:
+            raise ValueError(f"{key!r} is missing or not a text")
+    aliases, sources = data.get("aliases", []), data.get("sources", {})
+    if not isinstance(aliases, list) or not all(isinstance(a, str) for a in aliases):
+        raise ValueError("'aliases' is not a list of texts")
+    if not isinstance(sources, dict) or not all(isinstance(s, str) for s in sources.values()):
+        raise ValueError("[sources] is not a table of texts")
+    figures: dict[str, Figure] = {}
+    for section, allowed in _FIGURES.items():
+        rows = data.get(section, {})
+        if not isinstance(rows, dict):
+            raise ValueError(f"[{section}] is not a table")
+        for key, row in rows.items():
+            if allowed is not None and key not in allowed:
+                raise ValueError(f"unknown entry {key!r:.60} in [{section}]")
+            figures[f"{section}.{key}"] = _figure(f"{section}.{key}", row, sources)
+    for key in _REQUIRED:
+        if key not in figures:
+            raise ValueError(f"{key!r} is missing")
+    return Device(
+        id=identifier, aliases=tuple(aliases), figures=figures, **cast(dict[str, str], texts)
+    )
+
+
+def _figure(key: str, row: Any, sources: Mapping[str, str]) -> Figure:
+    if not isinstance(row, list) or len(row) != 2:
+        raise ValueError(f'{key!r} is not written as [number, "source"]')
+    value, source = row
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{key!r} is not a positive number")
+    if source not in sources:
+        raise ValueError(f"{key!r} names the source {source!r:.40}, which [sources] does not have")
+    return Figure(float(value), sources[source])
+
+
+def _plain(name: str) -> str:
+    return "-".join(name.lower().replace("_", " ").replace("-", " ").split())
