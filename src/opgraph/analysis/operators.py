@@ -1,0 +1,35 @@
+"""Costs by canonical operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opgraph.analysis.totals import Cost, cost_of
+from opgraph.graph import Graph, Node
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCost:
+    """All nodes of one operator together."""
+
+    op: str
+    count: int
+    cost: Cost
+
+    @property
+    def flops(self) -> int:
+        return self.cost.flops
+
+    @property
+    def bytes(self) -> int:
+        return self.cost.bytes
+
+
+def by_op(graph: Graph) -> tuple[OperatorCost, ...]:
+    """Costs by operator, the dearest first (by FLOPs, then by bytes, then by name)."""
+    groups: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if node.kind not in ("input", "output"):
+            groups.setdefault(node.op, []).append(node)
+    costs = [OperatorCost(op, len(nodes), cost_of(nodes)) for op, nodes in groups.items()]
+    return tuple(sorted(costs, key=lambda c: (-c.flops, -c.bytes, c.op)))

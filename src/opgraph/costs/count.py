@@ -1,0 +1,207 @@
+"""From one call of an ATen operator to its `Kernel`: category, FLOPs, bytes, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch.utils import flop_counter
+
+from opgraph.costs import contractions as _contractions  # noqa: F401  (registers)
+from opgraph.costs import elementwise, movement, reductions  # noqa: F401  (register)
+from opgraph.costs.movement import Traffic, traffic
+from opgraph.costs.registry import Call, Contraction, Formula, contractions, formulas
+from opgraph.graph import Kernel
+
+Tensor = torch.Tensor
+
+_VIEWS_IN_ALL_BUT_SCHEMA = frozenset(
+    "aten._unsafe_view aten._reshape_alias aten.unsafe_split aten.unsafe_split_with_sizes "
+    "aten.unsafe_chunk aten.lift_fresh aten._conj aten._neg_view aten.view_as_real "
+    "aten.view_as_complex aten.detach_ aten.unsqueeze_ aten.squeeze_ aten.transpose_ aten.t_ "
+    "aten.as_strided_ aten.swapaxes_ aten.swapdims_ aten.requires_grad_ aten._version "
+    "aten.record_stream aten.is_same_size aten._has_same_storage_numel aten._is_zerotensor "
+    "aten._nested_view_from_buffer aten._nested_view_from_jagged aten._nested_get_offsets "
+    "aten._nested_get_values aten._nested_get_lengths aten._nested_get_jagged_dummy "
+    "aten._nested_get_ragged_idx aten._nested_get_min_seqlen aten._nested_get_max_seqlen".split()
+)
+_CONTRACTION_CATEGORIES = (
+    ("attention", "attention"),
+    ("convolution", "convolution"),
+    ("conv", "convolution"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What is known of an operator before any call: found once, used at every call."""
+
+    func: Any
+    name: str
+    zero: bool
+    contraction: Contraction | None
+    category: str
+    formula: Formula | None
+    traffic: Traffic | None
+    mutated: frozenset[str]
+
+
+def describe(func: Any) -> Operator:
+    """Look an `OpOverload` up in the registries."""
+    packet = getattr(func, "_overloadpacket", func)
+    schema = getattr(func, "_schema", None)
+    name = f"{getattr(func, 'namespace', '')}.{packet.__name__}"
+    mutated = (
+        frozenset(
+            a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
+        )
+        if schema is not None
+        else frozenset()
+    )
+    zero = bool(getattr(func, "is_view", False)) or name in _VIEWS_IN_ALL_BUT_SCHEMA
+    found = formulas.get(name) or formulas.get(name.removesuffix("_"))
+    category, count = "other", flop_counter.flop_registry.get(packet)
+    if count is not None:
+        category = next((c for word, c in _CONTRACTION_CATEGORIES if word in name), "matmul")
+    elif name in contractions:
+        category, plain = contractions[name]
+        count = flop_counter.shape_wrapper(plain)
+    if count is None and found is None and torch.Tag.pointwise in getattr(func, "tags", ()):
+        found = elementwise.elementwise(1)
+    if count is None and found is None and torch.Tag.reduction in getattr(func, "tags", ()):
+        found = Formula("reduction", lambda call: call.input_elements)
+    if zero:
+        category = "view"
+    elif count is None and found is not None:
+        category = found.category
+    moves = traffic.get(name)
+    return Operator(func, name, zero, count, category, found, moves, mutated)
+
+
+def tensors_of(arguments: Any) -> list[Tensor]:
+    """All tensors among arguments, in order, through lists and tuples."""
+    found: list[Tensor] = []
+    for item in arguments:
+        if isinstance(item, Tensor):
+            found.append(item)
+        elif isinstance(item, (list, tuple)):
+            found.extend(tensors_of(item))
+    return found
+
+
+def dtype_name(dtype: Any) -> str:
+    """ "float32" for torch.float32."""
+    return str(dtype).rpartition(".")[2]
+
+
+def touched_bytes(tensor: Tensor) -> int:
+    """The bytes that a tensor's elements occupy: an expanded dimension is there once."""
+    try:
+        sizes = tensor.shape
+        if tensor.layout is torch.strided:
+            elements = prod(n for n, step in zip(sizes, tensor.stride(), strict=True) if step or not n)
+        else:
+            elements = tensor._nnz() if tensor.layout is not torch.jagged else tensor.numel()
+        return int(elements) * tensor.element_size()
+    except (RuntimeError, NotImplementedError, ValueError, TypeError):
+        return 0
+
+
+def sizes_of(tensor: Tensor) -> tuple[int, ...]:
+    """The shape as plain numbers; a ragged dimension of a nested tensor is taken as 0."""
+    try:
+        return tuple(int(n) for n in tensor.shape)
+    except (RuntimeError, TypeError):
+        return ()
+
+
+def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Kernel:
+    """The kernel of one call.
+
+    Raises nothing: where a formula does not fit the call, the kernel's cost is "unknown".
+    """
+    inputs = tensors_of((*args, *kwargs.values()))
+    results = tensors_of(out if isinstance(out, (list, tuple)) else (out,))
+    dtype = next(
+        (t.dtype for t in (*inputs, *results) if t.dtype.is_floating_point or t.dtype.is_complex),
+        next((t.dtype for t in (*inputs, *results)), None),
+    )
+    shapes = tuple(map(sizes_of, inputs))
+    out_shapes = tuple(map(sizes_of, results))
+    label = dtype_name(dtype) if dtype is not None else ""
+    if operator.zero:
+        return Kernel(operator.name, "view", label, cost="zero", shapes=shapes, out_shapes=out_shapes)
+    read, written = _traffic(operator, args, kwargs, inputs, results)
+    flops = other = 0
+    known = True
+    category = operator.category
+    try:
+        if operator.contraction is not None:
+            flops = int(operator.contraction(*args, **kwargs, out_val=out))
+            category = _convolution_kind(category, args)
+        elif operator.formula is not None:
+            arguments = _positional(operator.func, args, kwargs)
+            other = int(operator.formula.work(Call(arguments, shapes, out_shapes)))
+        else:
+            known = False
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError):
+        known = False
+    return Kernel(
+        operator.name,
+        category,
+        label,
+        flops,
+        other,
+        read,
+        written,
+        "formula" if known else "unknown",
+        shapes,
+        out_shapes,
+    )
+
+
+def _convolution_kind(category: str, args: tuple[Any, ...]) -> str:
+    """Convolutions with one channel a group are bound by other things than dense ones."""
+    if category != "convolution" or len(args) < 9 or args[8] == 1:
+        return category
+    weight = args[1].shape
+    return "depthwise_convolution" if weight[1] == 1 else "grouped_convolution"
+
+
+def _positional(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """All arguments by the order of the schema, with shapes for tensors and defaults filled in."""
+    schema = getattr(func, "_schema", None)
+    names = schema.arguments[len(args) :] if schema is not None else ()
+    rest = (kwargs.get(a.name, a.default_value) for a in names)
+    return tuple(sizes_of(a) if isinstance(a, Tensor) else a for a in (*args, *rest))
+
+
+def _traffic(
+    operator: Operator,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    inputs: list[Tensor],
+    results: list[Tensor],
+) -> tuple[int, int]:
+    """Bytes read and written: every input once, every result once, an in-place result once."""
+    sizes = [touched_bytes(t) for t in inputs]
+    written = sum(map(touched_bytes, results))
+    if operator.traffic is not None:
+        return operator.traffic(sizes, written)
+    if operator.mutated:
+        mutated = _mutated(operator, args, kwargs)
+        fresh = [t for t in results if all(t is not m for m in mutated)]
+        read = sum(s for t, s in zip(inputs, sizes, strict=True) if t is not kwargs.get("out"))
+        return read, sum(map(touched_bytes, [*mutated, *fresh]))
+    return sum(sizes), written
+
+
+def _mutated(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    schema = operator.func._schema.arguments
+    named = {a.name: value for a, value in zip(schema, args, strict=False)} | kwargs
+    return tensors_of([named.get(name) for name in operator.mutated])
+
+

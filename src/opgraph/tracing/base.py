@@ -1,0 +1,146 @@
+"""What every tracer takes and gives, and what they share: one way to run a model under a recorder."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._pytree import tree_map
+
+from opgraph.document import Attempt
+from opgraph.graph import Graph
+from opgraph.inputs.base import Example
+from opgraph.tracing.builder import build
+from opgraph.tracing.recorder import Recorder, first_line, tensors_in
+from opgraph.tracing.weights import Weights, fake, set_eval, stand_in, untouched
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one attempt of a tracer gave: a graph (a partial one when the forward raised), the error,
+    and how long it took."""
+
+    tracer: str
+    tensors: str
+    graph: Graph | None
+    error: BaseException | None = None
+    seconds: float = 0.0
+
+    @property
+    def attempt(self) -> Attempt:
+        reason = None if self.error is None else first_line(self.error)
+        return Attempt(self.tracer, self.tensors, reason, round(self.seconds, 4))
+
+
+Runner = Callable[[torch.nn.Module, tuple[Any, ...], Mapping[str, Any]], Any]
+
+
+def record(
+    module: torch.nn.Module,
+    example: Example,
+    *,
+    real: bool = False,
+    run: Runner = lambda module, args, kwargs: module(*args, **kwargs),
+    tracer: str = "eager",
+) -> Outcome:
+    """Run a module once under a recorder, on fake tensors or on real ones, and leave it as it was.
+
+    `run` is how the module is called. The forward may raise: then the graph is what there was so far,
+    with the failing node marked.
+    """
+    start = time.perf_counter()
+    mode = None if real else FakeTensorMode(allow_non_fake_inputs=True)
+    weights = Weights(module)
+    with ExitStack() as stack:
+        stack.enter_context(untouched(module))
+        stack.enter_context(same_randomness())
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        set_eval(module)
+        stand_in(module, weights, mode)
+        args, kwargs = arguments(example, mode)
+        recorder = Recorder(module, weights, mode)
+        inputs = tuple(
+            recorder.source(tensor, name) for name, tensor in named(module, args, kwargs)
+        )
+        result, error = recorder.run(lambda: run(module, args, kwargs))
+        recorder.finish(error)
+        outputs = recorder.sink(result) if error is None else ()
+        graph = build(module, recorder, inputs, outputs)
+        del result
+    return Outcome(tracer, "real" if real else "fake", graph, error, time.perf_counter() - start)
+
+
+def arguments(
+    example: Example, mode: FakeTensorMode | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of one call: on fake tensors the floating-point ones become fake, and integers and
+    booleans stay real, since a forward may look at them; for a run on real tensors what is on the meta
+    device is filled with random numbers."""
+
+    def stand(item: Any) -> Any:
+        if not isinstance(item, Tensor):
+            return item
+        if mode is None:
+            return _filled(item)
+        numbers = item.is_floating_point() or item.is_complex()
+        if numbers or item.device.type != "cpu" or isinstance(item, FakeTensor):
+            return fake(item, mode)
+        return item
+
+    memo: dict[int, Any] = {}
+
+    def once(item: Any) -> Any:
+        if id(item) not in memo:
+            memo[id(item)] = stand(item)
+        return memo[id(item)]
+
+    args, kwargs = tree_map(once, (tuple(example.args), dict(example.kwargs)))
+    return args, kwargs
+
+
+def _filled(tensor: Tensor) -> Tensor:
+    if tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor):
+        return tensor
+    if tensor.is_floating_point() or tensor.is_complex():
+        return torch.randn(tensor.shape, dtype=tensor.dtype)
+    return torch.zeros(tensor.shape, dtype=tensor.dtype)
+
+
+def named(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, Tensor]]:
+    """The input tensors of a call with names from forward's signature."""
+    try:
+        bound = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        bound = {**{f"input_{i}": a for i, a in enumerate(args)}, **kwargs}
+    seen: set[int] = set()
+    for name, item in bound.items():
+        tensors = [t for t in tensors_in(item) if id(t) not in seen]
+        seen.update(map(id, tensors))
+        for position, tensor in enumerate(tensors):
+            yield (name if len(tensors) == 1 else f"{name}.{position}"), tensor
+
+
+@contextmanager
+def same_randomness() -> Iterator[None]:
+    """Random number generators go on afterwards as if nothing had happened."""
+    state = random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            random.setstate(state)

@@ -1,0 +1,213 @@
+"""The capture of kernels: a dispatch mode that all tracers share. It sees every ATen operator that
+really runs, notes what it costs, and follows the memory that is made and freed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from opgraph.costs.count import Operator, cost, describe, tensors_of
+from opgraph.graph import Kernel, Storage
+
+Tensor = torch.Tensor
+
+REAL_LIMIT = 64 * 2**20
+"""Bytes above which a tensor that no fake tensor went into is made fake all the same: masks and tables
+that a model computes from constants stay real, so that their values can be looked at, up to here."""
+
+_WORTH_A_LOOK = 2048
+"""Elements of the largest input from which on the size of a result is found out before it is made."""
+
+_NO_KERNELS = frozenset({"prim.device", "prim.layout", "aten.size", "aten.sym_size", "aten.sym_stride",
+                         "aten.sym_numel", "aten.stride", "aten.is_contiguous", "aten.dim",
+                         "aten.sym_storage_offset", "aten.storage_offset", "aten.is_strides_like_format",
+                         "aten.is_non_overlapping_and_dense", "aten.numel",
+                         "profiler._record_function_enter_new", "profiler._record_function_exit"})  # fmt: skip
+
+
+class MemoryLog:
+    """Follows storages: when each was made and freed, in numbers of kernels."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._index: dict[int, int] = {}
+        self._references: list[Any] = []
+        self.bytes: list[int] = []
+        self.born: list[int] = []
+        self.died: list[int | None] = []
+        self.owner: list[int | None] = []
+        self._weights: set[int] = set()
+
+    def ignore(self, tensor: Tensor) -> None:
+        """The storage of a weight: it is not an activation."""
+        key = _storage_key(tensor)
+        if key is not None:
+            self._weights.add(key)
+
+    def find(self, tensor: Tensor) -> int | None:
+        """The index of the storage of a tensor that is known."""
+        key = _storage_key(tensor)
+        return None if key is None else self._index.get(key)
+
+    def see(self, tensor: Tensor, born: int) -> int | None:
+        """The index of the tensor's storage, noting it as made by the kernel `born` if it is new.
+
+        None for weights and for tensors without a storage.
+        """
+        try:
+            storage = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):
+            return None
+        key = storage._cdata
+        index = self._index.get(key)
+        if index is not None or key in self._weights:
+            return index
+        index = self._index[key] = len(self.bytes)
+        self.bytes.append(storage.nbytes())
+        self.born.append(born)
+        self.died.append(None)
+        self.owner.append(None)
+
+        def freed(_: Any, index: int = index, key: int = key) -> None:
+            self.died[index] = self._clock()
+            self._index.pop(key, None)
+
+        self._references.append(weakref.ref(storage, freed))
+        return index
+
+    def close(self) -> tuple[Storage, ...]:
+        """All storages; from here on nothing is followed any more."""
+        died = list(self.died)
+        self._references.clear()
+        return tuple(map(Storage, self.bytes, self.born, died, self.owner))
+
+
+def _storage_key(tensor: Tensor) -> int | None:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+class KernelCapture(TorchDispatchMode):
+    """Notes each kernel. `on_orphan` is called for a kernel that runs outside of any node."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, fake_mode: FakeTensorMode | None, on_orphan: Callable[..., None]) -> None:
+        super().__init__()
+        self.kernels: list[Kernel] = []
+        self.memory = MemoryLog(lambda: len(self.kernels))
+        self.writes: list[Tensor] = []
+        self.in_node = False
+        self._fake_mode = fake_mode
+        self._on_orphan = on_orphan
+        self._operators: dict[Any, Operator] = {}
+        self._costs: dict[Any, Kernel] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        operator = self._operators.get(func)
+        if operator is None:
+            operator = self._operators[func] = describe(func)
+        if operator.name in _NO_KERNELS:
+            return func(*args, **kwargs)
+        if operator.category == "other" and not operator.zero:
+            parts = self._decompose(func, args, kwargs)
+            if parts is not NotImplemented:
+                return parts
+        if self._fake_mode is not None and not _any_fake(args, kwargs):
+            out = self._run_on_real(func, args, kwargs)
+        else:
+            out = func(*args, **kwargs)
+        self._note(operator, args, kwargs, out)
+        return out
+
+    def _decompose(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Composite operators reach us whole in inference mode: what they are made of is counted."""
+        if not hasattr(func, "decompose"):
+            return NotImplemented
+        with self:
+            return func.decompose(*args, **kwargs)
+
+    def _run_on_real(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run on real tensors only, unless what comes out is too large to be real."""
+        if self._fake_mode is not None and _may_be_large(args, kwargs):
+            try:
+                with self._fake_mode:
+                    out = func(*args, **kwargs)
+            except Exception:  # noqa: BLE001  (sizes that depend on data: they are only known for real)
+                return func(*args, **kwargs)
+            if any(t.numel() * t.element_size() > REAL_LIMIT for t in tensors_of(_listed(out))):
+                return out
+        return func(*args, **kwargs)
+
+    def _note(
+        self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> None:
+        try:
+            key = (operator.func, _signature(args), _signature(kwargs.items()), _signature((out,)))
+            kernel = self._costs.get(key)
+            if kernel is None:
+                kernel = self._costs[key] = cost(operator, args, kwargs, out)
+        except (TypeError, RuntimeError, NotImplementedError):
+            kernel = cost(operator, args, kwargs, out)
+        born = len(self.kernels)
+        self.kernels.append(kernel)
+        if not operator.zero:
+            if type(out) is FakeTensor or isinstance(out, Tensor):
+                self.memory.see(out, born)
+            elif out is not None:
+                for tensor in tensors_of(_listed(out)):
+                    self.memory.see(tensor, born)
+            if operator.mutated:
+                named = zip(operator.func._schema.arguments, args, strict=False)
+                self.writes += tensors_of([a for s, a in named if s.name in operator.mutated])
+                self.writes += tensors_of([kwargs.get(n) for n in operator.mutated])
+        if not self.in_node:
+            self._on_orphan(operator, args, kwargs, out)
+
+
+def _listed(out: Any) -> Any:
+    return out if isinstance(out, (list, tuple)) else (out,)
+
+
+def _any_fake(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    for item in args:
+        if type(item) is FakeTensor:
+            return True
+        if isinstance(item, (list, tuple)) and _any_fake(tuple(item), {}):
+            return True
+    return any(isinstance(t, FakeTensor) for t in tensors_of((*args, *kwargs.values())))
+
+
+def _may_be_large(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    tensors = tensors_of((*args, *kwargs.values()))
+    if tensors:
+        return max(t.numel() for t in tensors) >= _WORTH_A_LOOK
+    sizes = args[0] if args else ()
+    if isinstance(sizes, (list, tuple)):
+        return prod(n for n in sizes if isinstance(n, int)) >= _WORTH_A_LOOK
+    return any(isinstance(n, (int, float)) and n >= _WORTH_A_LOOK for n in args)
+
+
+def _signature(items: Any) -> tuple[Any, ...]:
+    """What of the arguments a cost can depend on, to look it up with. Raises TypeError or RuntimeError
+    for what cannot be compared so (symbolic or ragged sizes, sparse layouts)."""
+    parts = []
+    for item in items:
+        if isinstance(item, Tensor):
+            parts.append((item.shape, item.stride(), item.dtype))
+        elif isinstance(item, (list, tuple)):
+            parts.append(_signature(item))
+        else:
+            parts.append(item)
+    return tuple(parts)

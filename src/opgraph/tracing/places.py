@@ -1,0 +1,59 @@
+"""Where in the user's source something happens: the nearest frame that is neither torch's nor ours."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import traceback
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+
+import torch
+
+_TORCH = str(Path(torch.__file__).parent) + "/"
+_OURS = str(Path(__file__).parents[1]) + "/"
+_LIBRARIES = sorted(
+    {sysconfig.get_path("purelib") + "/", sysconfig.get_path("platlib") + "/",
+     str(Path(torch.__file__).parents[1]) + "/", sysconfig.get_path("stdlib") + "/"},
+    key=len, reverse=True,
+)  # fmt: skip
+
+Place = tuple[str | None, int | None]
+
+
+@lru_cache(maxsize=4096)
+def shown(filename: str) -> str | None:
+    """The path as a person should read it, the same on every machine; None for torch's own files and
+    ours, which nobody looks for."""
+    if filename.startswith((_TORCH, _OURS, "<frozen", "<eval_with_key>")):
+        return None
+    for library in _LIBRARIES:
+        if filename.startswith(library):
+            return filename[len(library) :]
+    try:
+        return str(Path(filename).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return filename
+
+
+def here(outermost: CodeType) -> Place:
+    """The file and line of the nearest frame of the user's code above the caller, up to the frame that
+    runs `outermost` (what called the model is not the model)."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not outermost:
+        name = shown(frame.f_code.co_filename)
+        if name is not None:
+            return name, frame.f_lineno
+        frame = frame.f_back
+    return None, None
+
+
+def raised_at(trace: TracebackType | None) -> Place:
+    """The file and line of the deepest frame of the user's code in a traceback."""
+    place: Place = (None, None)
+    for frame, line in traceback.walk_tb(trace):
+        name = shown(frame.f_code.co_filename)
+        if name is not None:
+            place = (name, line)
+    return place

@@ -1,0 +1,178 @@
+"""Parameters and buffers of a model: the table of them, and putting fake ones in their place for a run
+and the old ones back afterwards, with everything else that a forward may change in a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from opgraph.costs.count import dtype_name, sizes_of
+from opgraph.graph import Parameter
+from opgraph.tracing.kernels import REAL_LIMIT
+
+Tensor = torch.Tensor
+_CPU = torch.device("cpu")
+
+
+class Weights:
+    """The parameters and buffers of a model: once each, with all the names they go by."""
+
+    def __init__(self, root: torch.nn.Module) -> None:
+        self.parameters: list[Parameter] = []
+        self.names: dict[int, tuple[Tensor, Parameter]] = {}
+        self._tensors: dict[str, Tensor] = {}
+        seen: dict[int, list[str]] = {}
+        found: list[tuple[Tensor, str, str, Any]] = []
+        for path, module in root.named_modules():
+            for kind, table in (("parameter", module._parameters), ("buffer", module._buffers)):
+                for key, tensor in table.items():
+                    if tensor is None:
+                        continue
+                    name = f"{path}.{key}" if path else key
+                    if id(tensor) in seen:
+                        seen[id(tensor)].append(name)
+                    else:
+                        seen[id(tensor)] = []
+                        found.append((tensor, name, path, kind))
+        for tensor, name, path, kind in found:
+            self._add(tensor, name, path, kind, tuple(seen[id(tensor)]))
+
+    def _add(self, tensor: Tensor, name: str, path: str, kind: Any, tied: tuple[str, ...]) -> None:
+        lazy = torch.nn.parameter.is_lazy(tensor)
+        shape = () if lazy else sizes_of(tensor)
+        numel = 0 if lazy else int(tensor.numel())
+        parameter = Parameter(
+            name=name,
+            shape=shape,
+            dtype=dtype_name(tensor.dtype),
+            numel=numel,
+            bytes=0 if lazy else stored_bytes(tensor),
+            scope=path,
+            kind=kind,
+            trainable=bool(tensor.requires_grad),
+            tied=tied,
+        )
+        self.parameters.append(parameter)
+        self.stands_for(tensor, parameter)
+
+    def stands_for(self, tensor: Tensor, parameter: Parameter) -> None:
+        """From now on `tensor` is known as `parameter`."""
+        self.names[id(tensor)] = (tensor, parameter)
+        self._tensors[parameter.name] = tensor
+
+    def name_of(self, tensor: Tensor) -> Parameter | None:
+        """Which parameter or buffer a tensor is, if it is one."""
+        entry = self.names.get(id(tensor))
+        return entry[1] if entry is not None else None
+
+    def tensor(self, name: str) -> Tensor | None:
+        """The tensor that stands for a parameter or buffer during the run."""
+        return self._tensors.get(name)
+
+
+def stored_bytes(tensor: Tensor) -> int:
+    """The bytes a weight takes where it is kept, looking into wrappers of packed data."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is not None and type(tensor) is not FakeTensor:
+        try:
+            names, _ = flatten()
+            return sum(stored_bytes(getattr(tensor, n)) for n in names)
+        except (AttributeError, TypeError, RuntimeError, NotImplementedError):
+            pass
+    return int(tensor.numel()) * tensor.element_size()
+
+
+@contextmanager
+def untouched(root: torch.nn.Module) -> Iterator[None]:
+    """Whatever a forward changes in the modules is undone: attributes, parameters, buffers, submodules,
+    and the train or eval mode, which is eval within."""
+    saved = []
+    for module in root.modules():
+        saved.append(
+            (module, module.__dict__.copy(), module._parameters.copy(), module._buffers.copy(),
+             module._modules.copy())
+        )  # fmt: skip
+    try:
+        yield
+    finally:
+        for module, attributes, parameters, buffers, modules in saved:
+            inner = module.__dict__
+            for key in inner.keys() - attributes.keys():
+                del inner[key]
+            inner.update(attributes)
+            for table, before in (
+                (module._parameters, parameters), (module._buffers, buffers), (module._modules, modules)
+            ):  # fmt: skip
+                table.clear()
+                table.update(before)
+
+
+def set_eval(root: torch.nn.Module) -> None:
+    """Eval mode on every module, without calling anybody's `train` method."""
+    for module in root.modules():
+        module.training = False
+
+
+def stand_in(root: torch.nn.Module, weights: Weights, mode: FakeTensorMode | None) -> None:
+    """Put stand-ins in the place of the weights, for use within `untouched`.
+
+    On fake tensors (a mode is given) parameters become fake CPU tensors, and so do buffers above the
+    limit for real tensors and those on other devices; other buffers are cloned, since a forward may
+    write into them. On real tensors parameters stay and buffers are cloned.
+    """
+    memo: dict[int, Tensor] = {}
+    for module in root.modules():
+        for table, is_buffer in ((module._parameters, False), (module._buffers, True)):
+            for key, tensor in table.items():
+                if tensor is None or (mode is None and not is_buffer):
+                    continue
+                stand = memo.get(id(tensor))
+                if stand is None:
+                    stand = memo[id(tensor)] = _stand_in(tensor, mode, is_buffer)
+                    known = weights.name_of(tensor)
+                    if known is not None:
+                        weights.stands_for(stand, known)
+                table[key] = stand  # type: ignore[assignment]
+    if mode is not None:
+        _attributes(root, mode, memo)
+
+
+def _attributes(root: torch.nn.Module, mode: FakeTensorMode, memo: dict[int, Tensor]) -> None:
+    """Tensors that a module keeps as plain attributes: weights under a second name, or on meta."""
+    for module in root.modules():
+        for key, item in module.__dict__.items():
+            if isinstance(item, Tensor):
+                stand = memo.get(id(item))
+                if stand is None and item.device.type == "meta":
+                    stand = memo[id(item)] = fake(item, mode)
+                if stand is not None:
+                    module.__dict__[key] = stand
+            elif type(item) is list and item and isinstance(item[0], Tensor):
+                module.__dict__[key] = [memo.get(id(t), t) for t in item]
+
+
+def _stand_in(tensor: Tensor, mode: FakeTensorMode | None, is_buffer: bool) -> Tensor:
+    if mode is None:
+        return tensor.detach().clone()
+    if is_buffer and tensor.device.type == "cpu" and type(tensor) is Tensor:
+        if tensor.numel() * tensor.element_size() <= REAL_LIMIT:
+            return tensor.detach().clone()
+    stand = fake(tensor, mode)
+    if not is_buffer:
+        stand._is_param = True
+    return stand
+
+
+def fake(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
+    """A fake CPU tensor of the same shape, strides and dtype, wherever the tensor is."""
+    plain = type(tensor) in (Tensor, torch.nn.Parameter, FakeTensor)
+    if not plain or tensor.layout is not torch.strided:
+        return mode.from_tensor(tensor)
+    if tensor.device.type == "meta" and type(tensor) is not FakeTensor:
+        return FakeTensor(mode, tensor.detach(), _CPU)
+    meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    return FakeTensor(mode, meta, _CPU)
