@@ -176,7 +176,7 @@ class Profile:
     def __str__(self) -> str:
         from opgraph.views import render
 
-        return render("table", self, color=False)
+        return str(render("table", self, color=False))
 
 
 def load(path: str | os.PathLike[str]) -> Profile:

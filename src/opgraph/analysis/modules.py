@@ -101,10 +101,11 @@ def fold(module: ModuleCost) -> ModuleCost:
     children: list[ModuleCost] = []
     group: list[ModuleCost] = []
     for child in [*module.children, None]:
-        if child is not None and (not group or _alike(group[0], child)):
+        if child is not None and group and _alike(group[0], child):
             group.append(child)
             continue
-        children.append(fold(group[0] if len(group) == 1 else _together(group)))
+        if group:
+            children.append(fold(group[0] if len(group) == 1 else _together(group)))
         group = [child] if child is not None else []
     return replace(module, children=tuple(children)) if module.children else module
 
@@ -125,7 +126,9 @@ def _same(a: ModuleCost, b: ModuleCost) -> bool:
         and a.output == b.output
         and len(a.children) == len(b.children)
         and [n.op for n in a.nodes] == [n.op for n in b.nodes]
-        and all(x.name == y.name and _same(x, y) for x, y in zip(a.children, b.children, strict=True))
+        and all(
+            x.name == y.name and _same(x, y) for x, y in zip(a.children, b.children, strict=True)
+        )
     )
 
 

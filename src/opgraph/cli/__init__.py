@@ -1,0 +1,87 @@
+"""The command line: one file a command, an explicit list of them, and one boundary for errors."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from opgraph.errors import OpgraphError
+from opgraph.version import __version__
+
+COMMANDS = {
+    "profile": "the cost table and summary of a model",
+}
+"""Every command is the module `opgraph.cli.<name>` with `prepare_parser(parser)` and `run(args)`."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command. Returns the exit status: 0 done; 1 a gate failed, or the graph is partial; 2 the
+    request cannot be met; 130 interrupted."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser(arguments)
+    try:
+        args = parser.parse_args(arguments)
+        if args.command is None:
+            parser.print_help()
+            return 0
+        status: int = import_module(f"opgraph.cli.{args.command}").run(args)
+        sys.stdout.flush()
+        return status
+    except OpgraphError as error:
+        if "--debug" in arguments:
+            raise
+        return _complain(str(error), error.hint)
+    except KeyboardInterrupt:
+        return _complain("interrupted", None, status=130)
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): nothing is wrong, and nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        return _complain("there is not enough memory", "try a smaller batch size or image")
+    except Exception as error:
+        if "--debug" in arguments:
+            raise
+        first = str(error).strip().splitlines()[:1]
+        return _complain(
+            f"{type(error).__name__}: {first[0] if first else 'no message'}",
+            "this is not expected; run it again with --debug for the traceback",
+        )
+
+
+def _complain(message: str, hint: str | None, status: int = 2) -> int:
+    from opgraph.views.terminal import safe
+
+    print(f"error: {safe(' '.join(message.split()), 500)}", file=sys.stderr)  # noqa: T201
+    if hint:
+        print(f"hint: {safe(' '.join(hint.split()), 500)}", file=sys.stderr)  # noqa: T201
+    return status
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints look like all others."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise SystemExit(_complain(message, f"{self.prog} --help"))
+
+
+def _parser(arguments: list[str]) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="opgraph",
+        description="The operator graph of any PyTorch model, with the true cost of every operator.",
+        epilog="example: opgraph profile resnet18",
+    )
+    parser.add_argument("--version", action="version", version=f"opgraph {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    asked = next((a for a in arguments if not a.startswith("-")), None)
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text.capitalize() + ".",
+                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+        if name == asked:
+            import_module(f"opgraph.cli.{name}").prepare_parser(command)
+            command.add_argument("--debug", action="store_true",
+                                 help="show the whole traceback of an error")  # fmt: skip
+    return parser

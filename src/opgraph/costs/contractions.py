@@ -104,7 +104,7 @@ def transformer_encoder_layer(src: Sizes, embed_dim: int, *args: Any, **kwargs: 
     src [b, s, e]; the first feed-forward weight, argument 14, is [hidden, e].
     """
     b, s, e = src
-    hidden = args[12][0]
+    hidden: int = args[12][0]
     return native_multi_head_attention(src, src, src, e) + 4 * b * s * e * hidden
 
 
@@ -128,8 +128,14 @@ def cudnn_rnn(x: Sizes, weights: list[Sizes], *args: Any, **kwargs: Any) -> int:
     return x[0] * x[1] * sum(_gates(w) for w in weights if len(w) == 2)
 
 
-@contraction("matmul", "quantized.linear", "quantized.linear_dynamic", "quantized.linear_relu",
-             "quantized.linear_relu_dynamic", "quantized.linear_dynamic_fp16")
+@contraction(
+    "matmul",
+    "quantized.linear",
+    "quantized.linear_dynamic",
+    "quantized.linear_relu",
+    "quantized.linear_relu_dynamic",
+    "quantized.linear_dynamic_fp16",
+)
 def quantized_linear(a: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) -> int:
     """[..., k] @ [k, n] with a packed weight: 2 * rows * k * n, with n from the result."""
     return 2 * prod(a) * out_shape[-1]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils import flop_counter
 
 from opgraph.costs import contractions as _contractions  # noqa: F401  (registers)
@@ -15,8 +15,6 @@ from opgraph.costs import elementwise, movement, reductions  # noqa: F401  (regi
 from opgraph.costs.movement import Traffic, traffic
 from opgraph.costs.registry import Call, Contraction, Formula, contractions, formulas
 from opgraph.graph import Kernel
-
-Tensor = torch.Tensor
 
 _VIEWS_IN_ALL_BUT_SCHEMA = frozenset(
     "aten._unsafe_view aten._reshape_alias aten.unsafe_split aten.unsafe_split_with_sizes "
@@ -102,10 +100,12 @@ def touched_bytes(tensor: Tensor) -> int:
     try:
         sizes = tensor.shape
         if tensor.layout is torch.strided:
-            elements = prod(n for n, step in zip(sizes, tensor.stride(), strict=True) if step or not n)
+            elements = prod(
+                n for n, step in zip(sizes, tensor.stride(), strict=True) if step or not n
+            )
         else:
             elements = tensor._nnz() if tensor.layout is not torch.jagged else tensor.numel()
-        return int(elements) * tensor.element_size()
+        return int(elements) * int(tensor.element_size())
     except (RuntimeError, NotImplementedError, ValueError, TypeError):
         return 0
 
@@ -113,7 +113,7 @@ def touched_bytes(tensor: Tensor) -> int:
 def sizes_of(tensor: Tensor) -> tuple[int, ...]:
     """The shape as plain numbers; a ragged dimension of a nested tensor is taken as 0."""
     try:
-        return tuple(int(n) for n in tensor.shape)
+        return tuple(map(int, tensor.shape))
     except (RuntimeError, TypeError):
         return ()
 
@@ -133,7 +133,9 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
     out_shapes = tuple(map(sizes_of, results))
     label = dtype_name(dtype) if dtype is not None else ""
     if operator.zero:
-        return Kernel(operator.name, "view", label, cost="zero", shapes=shapes, out_shapes=out_shapes)
+        return Kernel(
+            operator.name, "view", label, cost="zero", shapes=shapes, out_shapes=out_shapes
+        )
     read, written = _traffic(operator, args, kwargs, inputs, results)
     flops = other = 0
     known = True
@@ -203,5 +205,3 @@ def _mutated(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     schema = operator.func._schema.arguments
     named = {a.name: value for a, value in zip(schema, args, strict=False)} | kwargs
     return tensors_of([named.get(name) for name in operator.mutated])
-
-

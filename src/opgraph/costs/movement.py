@@ -45,14 +45,24 @@ def _register(rule: Traffic, names: str) -> None:
         traffic[f"aten.{name}"] = rule
 
 
-_register(_rows, "embedding index index_select gather take take_along_dim _unsafe_index masked_select")
-_register(_scatter_into, "index_put_ index_copy_ index_add_ scatter_ scatter_add_ scatter_reduce_ "
-          "index_fill_ masked_scatter_ _index_put_impl_ _unsafe_index_put_")
+_register(
+    _rows, "embedding index index_select gather take take_along_dim _unsafe_index masked_select"
+)
+_register(
+    _scatter_into,
+    "index_put_ index_copy_ index_add_ scatter_ scatter_add_ scatter_reduce_ "
+    "index_fill_ masked_scatter_ _index_put_impl_ _unsafe_index_put_",
+)
 _register(_overwrite, "copy_ fill_ zero_ uniform_ normal_ bernoulli_ random_ exponential_")
-_register(_make, "zeros_like ones_like full_like rand_like randn_like randint_like new_zeros new_ones "
-          "new_full")
-_register(_nothing, "empty empty_like new_empty empty_strided new_empty_strided empty_permuted "
-          "resize_ set_ _local_scalar_dense equal")
+_register(
+    _make,
+    "zeros_like ones_like full_like rand_like randn_like randint_like new_zeros new_ones new_full",
+)
+_register(
+    _nothing,
+    "empty empty_like new_empty empty_strided new_empty_strided empty_permuted "
+    "resize_ set_ _local_scalar_dense equal",
+)
 
 _MOVES = {
     "indexing": "embedding index index_select gather take take_along_dim _unsafe_index masked_select "
@@ -71,8 +81,17 @@ for _category, _names in _MOVES.items():
     for _name in _names.split():
         formulas.setdefault(f"aten.{_name}", Formula(_category, lambda call: 0))
 
-for _name in ("index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce",
-              "scatter_reduce_", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"):
+for _name in (
+    "index_add",
+    "index_add_",
+    "scatter_add",
+    "scatter_add_",
+    "scatter_reduce",
+    "scatter_reduce_",
+    "embedding_bag",
+    "_embedding_bag",
+    "_embedding_bag_forward_only",
+):
     formulas[f"aten.{_name}"] = Formula(
         "indexing", lambda call: max((_product(s) for s in call.inputs[1:]), default=0)
     )

@@ -4,6 +4,7 @@ the windows they cover."""
 from __future__ import annotations
 
 from math import log2, prod
+
 from opgraph.costs.registry import Call, Formula, formula, formulas
 
 _FLOPS_PER_INPUT_ELEMENT = {
@@ -47,13 +48,15 @@ for _category, _table in _FLOPS_PER_INPUT_ELEMENT.items():
 )  # fmt: skip
 def max_pool(call: Call) -> int:
     """A comparison for each element of each window."""
-    return call.output_elements * prod(call.args[1])
+    window: int = prod(call.args[1])
+    return call.output_elements * window
 
 
 @formula("pooling", "aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d")
 def avg_pool(call: Call) -> int:
     """A sum for each element of each window, and a quotient for each result."""
-    return call.output_elements * (prod(call.args[1]) + 1)
+    window: int = prod(call.args[1])
+    return call.output_elements * (window + 1)
 
 
 @formula(
@@ -84,8 +87,13 @@ for _dims in ("1d", "2d", "3d"):
     formulas[f"aten._upsample_nearest_exact{_dims}"] = _interpolation(0)
 
 
-@formula("interpolation", "aten.grid_sampler_2d", "aten.grid_sampler_3d",
-         "aten._grid_sampler_2d_cpu_fallback", "aten.cudnn_grid_sampler")
+@formula(
+    "interpolation",
+    "aten.grid_sampler_2d",
+    "aten.grid_sampler_3d",
+    "aten._grid_sampler_2d_cpu_fallback",
+    "aten.cudnn_grid_sampler",
+)
 def grid_sampler(call: Call) -> int:
     """Bilinear (trilinear): 4 (8) taps for each result, with the products of their weights."""
     taps = 4 if len(call.inputs[0]) == 4 else 8

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map
 
@@ -21,8 +22,6 @@ from opgraph.inputs.base import Example
 from opgraph.tracing.builder import build
 from opgraph.tracing.recorder import Recorder, first_line, tensors_in
 from opgraph.tracing.weights import Weights, fake, set_eval, stand_in, untouched
-
-Tensor = torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)

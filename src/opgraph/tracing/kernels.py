@@ -8,14 +8,12 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opgraph.costs.count import Operator, cost, describe, tensors_of
 from opgraph.graph import Kernel, Storage
-
-Tensor = torch.Tensor
 
 REAL_LIMIT = 64 * 2**20
 """Bytes above which a tensor that no fake tensor went into is made fake all the same: masks and tables
@@ -24,11 +22,12 @@ that a model computes from constants stay real, so that their values can be look
 _WORTH_A_LOOK = 2048
 """Elements of the largest input from which on the size of a result is found out before it is made."""
 
-_NO_KERNELS = frozenset({"prim.device", "prim.layout", "aten.size", "aten.sym_size", "aten.sym_stride",
-                         "aten.sym_numel", "aten.stride", "aten.is_contiguous", "aten.dim",
-                         "aten.sym_storage_offset", "aten.storage_offset", "aten.is_strides_like_format",
-                         "aten.is_non_overlapping_and_dense", "aten.numel",
-                         "profiler._record_function_enter_new", "profiler._record_function_exit"})  # fmt: skip
+_NO_KERNELS = frozenset(
+    "prim.device prim.layout aten.size aten.sym_size aten.sym_stride aten.sym_numel "
+    "aten.stride aten.is_contiguous aten.dim aten.sym_storage_offset aten.storage_offset "
+    "aten.numel aten.is_strides_like_format aten.is_non_overlapping_and_dense "
+    "profiler._record_function_enter_new profiler._record_function_exit".split()
+)
 
 
 class MemoryLog:
@@ -112,7 +111,11 @@ class KernelCapture(TorchDispatchMode):
         self._costs: dict[Any, Kernel] = {}
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         operator = self._operators.get(func)
@@ -192,7 +195,7 @@ def _any_fake(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 def _may_be_large(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     tensors = tensors_of((*args, *kwargs.values()))
     if tensors:
-        return max(t.numel() for t in tensors) >= _WORTH_A_LOOK
+        return any(t.numel() >= _WORTH_A_LOOK for t in tensors)
     sizes = args[0] if args else ()
     if isinstance(sizes, (list, tuple)):
         return prod(n for n in sizes if isinstance(n, int)) >= _WORTH_A_LOOK

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
@@ -28,8 +29,6 @@ from opgraph.tracing.kernels import KernelCapture
 from opgraph.tracing.naming import canonical, spelled, target
 from opgraph.tracing.places import Place, here, raised_at
 from opgraph.tracing.weights import Weights
-
-Tensor = torch.Tensor
 
 _ARGUMENTS_SHOWN = 120
 
@@ -205,9 +204,7 @@ class Recorder:
 
     def source(self, tensor: Tensor, name: str) -> int:
         """A node for an input of the model."""
-        value = self.value(
-            tensor, "input", name, storage=self.capture.memory.see(tensor, 0)
-        )
+        value = self.value(tensor, "input", name, storage=self.capture.memory.see(tensor, 0))
         self._own(value, len(self.records))
         self.records.append(
             Record("input", "input", name, self._stack[0], outputs=[value], name=name)
@@ -257,7 +254,9 @@ class Recorder:
         for key, item in kwargs.items():
             self._argument(item, f"{key}=", record, shown)
         text = ", ".join(shown)
-        record.arguments = text if len(text) <= _ARGUMENTS_SHOWN else text[: _ARGUMENTS_SHOWN - 1] + "…"
+        record.arguments = (
+            text if len(text) <= _ARGUMENTS_SHOWN else text[: _ARGUMENTS_SHOWN - 1] + "…"
+        )
         record.inputs = list(dict.fromkeys(record.inputs))
         return record
 
@@ -334,7 +333,9 @@ class Recorder:
 
     # Failure.
 
-    def failed_call(self, func: Any, args: Any, kwargs: Any, first: int, error: BaseException) -> None:
+    def failed_call(
+        self, func: Any, args: Any, kwargs: Any, first: int, error: BaseException
+    ) -> None:
         """A node for a call that raised."""
         record = self._record(func, args, kwargs, first)
         record.error, record.exception = first_line(error), error
@@ -375,7 +376,11 @@ class _Functions(TorchFunctionMode):
         self._recorder = recorder
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         recorder = self._recorder

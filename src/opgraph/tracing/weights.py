@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from opgraph.costs.count import dtype_name, sizes_of
 from opgraph.graph import Parameter
 from opgraph.tracing.kernels import REAL_LIMIT
 
-Tensor = torch.Tensor
 _CPU = torch.device("cpu")
 
 
@@ -83,19 +83,17 @@ def stored_bytes(tensor: Tensor) -> int:
             return sum(stored_bytes(getattr(tensor, n)) for n in names)
         except (AttributeError, TypeError, RuntimeError, NotImplementedError):
             pass
-    return int(tensor.numel()) * tensor.element_size()
+    return int(tensor.numel() * tensor.element_size())
 
 
 @contextmanager
 def untouched(root: torch.nn.Module) -> Iterator[None]:
     """Whatever a forward changes in the modules is undone: attributes, parameters, buffers, submodules,
     and the train or eval mode, which is eval within."""
-    saved = []
-    for module in root.modules():
-        saved.append(
-            (module, module.__dict__.copy(), module._parameters.copy(), module._buffers.copy(),
-             module._modules.copy())
-        )  # fmt: skip
+    saved = [
+        (m, m.__dict__.copy(), m._parameters.copy(), m._buffers.copy(), m._modules.copy())
+        for m in root.modules()
+    ]
     try:
         yield
     finally:
@@ -136,7 +134,7 @@ def stand_in(root: torch.nn.Module, weights: Weights, mode: FakeTensorMode | Non
                     known = weights.name_of(tensor)
                     if known is not None:
                         weights.stands_for(stand, known)
-                table[key] = stand  # type: ignore[assignment]
+                table[key] = stand
     if mode is not None:
         _attributes(root, mode, memo)
 
@@ -158,9 +156,9 @@ def _attributes(root: torch.nn.Module, mode: FakeTensorMode, memo: dict[int, Ten
 def _stand_in(tensor: Tensor, mode: FakeTensorMode | None, is_buffer: bool) -> Tensor:
     if mode is None:
         return tensor.detach().clone()
-    if is_buffer and tensor.device.type == "cpu" and type(tensor) is Tensor:
-        if tensor.numel() * tensor.element_size() <= REAL_LIMIT:
-            return tensor.detach().clone()
+    small = is_buffer and tensor.numel() * tensor.element_size() <= REAL_LIMIT
+    if small and tensor.device.type == "cpu" and type(tensor) is Tensor:
+        return tensor.detach().clone()
     stand = fake(tensor, mode)
     if not is_buffer:
         stand._is_param = True

@@ -1,0 +1,78 @@
+"""The registry of views. A view is one file beside this one, with a function from a profile and its
+options to text or bytes, and one line in `_BUILT_IN`; other packages add theirs through the entry point
+group `opgraph.views`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from opgraph.document import Profile
+from opgraph.errors import RenderError
+from opgraph.files import write_atomically
+
+GROUP = "opgraph.views"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A way of showing a profile: its name, the file suffixes that mean it, and where it is
+    ("module:function", imported when it is used)."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    target: str
+
+    def load(self) -> Callable[..., str | bytes]:
+        module, _, function = self.target.partition(":")
+        found: Callable[..., str | bytes] = getattr(import_module(module), function)
+        return found
+
+
+_BUILT_IN = (
+    View("table", (".txt",), "opgraph.views.table:table"),
+    View("json", (".json",), "opgraph.views.json:to_json"),
+)
+
+
+@cache
+def views() -> dict[str, View]:
+    """All views by name."""
+    found = {v.name: v for v in _BUILT_IN}
+    for point in entry_points(group=GROUP):
+        view = point.load()
+        found.setdefault(view.name, view)
+    return found
+
+
+def render(name: str, profile: Profile, **options: Any) -> str | bytes:
+    """Draw a profile with the view of that name.
+
+    Raises `RenderError` when there is no such view.
+    """
+    if name not in views():
+        raise RenderError(f"there is no view {name!r}", hint=f"one of {', '.join(views())}")
+    return views()[name].load()(profile, **options)
+
+
+def view_for(path: str | os.PathLike[str]) -> View:
+    """The view that a file's suffix means. Raises `RenderError` when no view writes such files."""
+    suffix = Path(path).suffix.lower()
+    for view in views().values():
+        if suffix in view.suffixes:
+            return view
+    known = ", ".join(s for v in views().values() for s in v.suffixes)
+    raise RenderError(
+        f"no view writes {suffix or 'files without a suffix'}", hint=f"one of {known}"
+    )
+
+
+def write(profile: Profile, path: str | os.PathLike[str], **options: Any) -> None:
+    """Draw a profile into a file, as its suffix says; the file appears whole or not at all."""
+    write_atomically(path, view_for(path).load()(profile, **options))

@@ -1,0 +1,141 @@
+"""The arguments that every command with a model takes, and from them to a `Profile`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING, Any
+
+from opgraph.document import Profile, load
+from opgraph.errors import InputError
+
+if TYPE_CHECKING:
+    from opgraph.inputs.base import TensorSpec
+
+TRACERS = ("auto", "eager")
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, how to build it, its inputs, and the tracer."""
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a name (resnet18, bert-base-uncased, yolov8n.pt) or a saved profile (.json)",
+    )
+    build = parser.add_argument_group("model")
+    build.add_argument("--head", help="head of a transformers model: base, causal-lm, masked-lm, …")
+    build.add_argument("--dtype", help="float32, bfloat16 or float16")
+    build.add_argument(
+        "--model-arg",
+        metavar="K=V",
+        action="append",
+        default=[],
+        help="an argument for a constructor of your own; may be repeated",
+    )
+    build.add_argument(
+        "--trust", action="store_true", help="let a model file or repository run code of its own"
+    )
+    sizes = parser.add_argument_group("inputs")
+    sizes.add_argument("--batch-size", type=_positive, metavar="N")
+    sizes.add_argument("--seq-len", type=_positive, metavar="N", help="tokens")
+    sizes.add_argument(
+        "--decoder-seq-len",
+        type=_positive,
+        metavar="N",
+        help="tokens of the decoder of an encoder-decoder",
+    )
+    sizes.add_argument("--image-size", type=_image_size, metavar="N or HxW")
+    sizes.add_argument(
+        "--input-shape",
+        type=_shape,
+        metavar="1x3x224x224",
+        help="shape of the first input, batch included",
+    )
+    sizes.add_argument(
+        "--input",
+        metavar="NAME=SHAPE[:DTYPE]",
+        action="append",
+        default=[],
+        help="any single argument, as in --input mask=1x77:int64; may be repeated",
+    )
+    trace = parser.add_argument_group("tracing")
+    trace.add_argument("--tracer", default="auto", metavar="T", help=f"one of {', '.join(TRACERS)}")
+
+
+def profile_from(args: argparse.Namespace) -> Profile:
+    """The profile that the arguments ask for: loaded, or traced now."""
+    from opgraph.pipeline import is_saved_profile, profile
+
+    if is_saved_profile(args.model):
+        return load(args.model)
+    return profile(
+        args.model,
+        tracer=args.tracer,
+        batch_size=args.batch_size,
+        seq_len=args.seq_len,
+        decoder_seq_len=args.decoder_seq_len,
+        image_size=args.image_size,
+        input_shape=args.input_shape,
+        input_overrides=_overrides(args.input),
+        dtype=args.dtype,
+        head=args.head,
+        model_args=dict(_pairs(args.model_arg)),
+        trust=args.trust,
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """1x3x224x224, 1,3,224,224 or "1 3 224 224". Raises ValueError."""
+    parts = [p for p in re.split(r"[x×,\s]+", text.strip().strip("()[]")) if p]
+    sizes = tuple(map(int, parts))
+    if not sizes or min(sizes) < 1:
+        raise ValueError(f"{text!r} is not a shape")
+    return sizes
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    try:
+        return parse_shape(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a shape; write it like 1x3x224x224"
+        ) from None
+
+
+def _image_size(text: str) -> tuple[int, int]:
+    sizes = _shape(text)
+    if len(sizes) > 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an image size; write 224 or 480x640")
+    return sizes[0], sizes[-1]
+
+
+def _pairs(items: list[str]) -> list[tuple[str, str]]:
+    pairs = []
+    for item in items:
+        key, sign, value = item.partition("=")
+        if not sign or not key:
+            raise InputError(f"{item!r} is not of the form NAME=VALUE")
+        pairs.append((key, value))
+    return pairs
+
+
+def _overrides(items: list[str]) -> dict[str, TensorSpec]:
+    from opgraph.inputs.base import TensorSpec
+
+    found: dict[str, Any] = {}
+    for name, text in _pairs(items):
+        sizes, _, dtype = text.partition(":")
+        try:
+            found[name] = TensorSpec(parse_shape(sizes), dtype or None)
+        except ValueError:
+            raise InputError(
+                f"{text!r} is not a shape", hint=f"write it like {name}=2x77:int64"
+            ) from None
+    return found

@@ -1,0 +1,36 @@
+"""Where results go: stdout in the width and colours of the terminal, or a file, as its suffix says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+from opgraph.document import Profile
+
+
+def width() -> int:
+    """Columns of the terminal; 120 for pipes, unless COLUMNS says otherwise."""
+    return max(60, shutil.get_terminal_size((120, 40)).columns)
+
+
+def color() -> bool:
+    """Whether stdout is a terminal that wants colours (https://no-color.org)."""
+    return (
+        sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
+
+
+def show(text: str) -> None:
+    """Print a result."""
+    sys.stdout.write(text)
+
+
+def say(text: str) -> None:
+    """Print a remark: to stderr, so that results can be piped."""
+    sys.stderr.write(text + "\n")
+
+
+def status_of(profile: Profile) -> int:
+    """The exit status: 1 when the forward failed and the graph is partial."""
+    return 0 if profile.graph.failed is None else 1

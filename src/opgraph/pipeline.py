@@ -1,0 +1,134 @@
+"""The one place where the stages are composed: name → model → example inputs → graph → profile. The
+command line and the Python interface both come through here."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opgraph.document import Profile, Tracing
+from opgraph.errors import InputError, TraceError
+from opgraph.inputs.base import Example, InputRequest, TensorSpec
+from opgraph.sources.base import BuildOptions, Model
+from opgraph.version import __version__
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_LIBRARIES = ("torchvision", "transformers", "timm", "ultralytics", "diffusers")
+
+
+def profile(
+    model: str | nn.Module,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    tracer: str = "auto",
+    batch_size: int | None = None,
+    seq_len: int | None = None,
+    decoder_seq_len: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    input_shape: Sequence[int] | None = None,
+    input_overrides: Mapping[str, TensorSpec] | None = None,
+    dtype: str | None = None,
+    head: str | None = None,
+    model_args: Mapping[str, str] | None = None,
+    trust: bool = False,
+) -> Profile:
+    """Trace a model once and cost every operator.
+
+    `model` is a name (`"resnet18"`, `"bert-base-uncased"`, `"yolov8n.pt"`) or any `nn.Module`, whose
+    parameters may be real, fake or on the meta device. `inputs` (a tensor, or a tuple of positional
+    arguments) and `kwargs` are the arguments of one call; without them they are made from the model's
+    signature and configuration, at the sizes asked for.
+
+    A forward that raises still gives a profile of what ran until then: `profile.graph.failed` is the
+    node where it stopped. The model is left as it was.
+
+    Raises `SourceError`, `InputError` or `TraceError`.
+    """
+    if isinstance(image_size, int):
+        image_size = (image_size, image_size)
+    request = InputRequest(
+        batch_size=batch_size,
+        seq_len=seq_len,
+        decoder_seq_len=decoder_seq_len,
+        image_size=image_size,
+        input_shape=None if input_shape is None else tuple(input_shape),
+        dtype=dtype,
+        overrides=dict(input_overrides or {}),
+    )
+    options = BuildOptions(head=head, dtype=dtype, trust=trust, arguments=dict(model_args or {}))
+    built = _resolve(model, options)
+    return profile_model(built, _example(built, inputs, kwargs, request), tracer)
+
+
+def profile_model(model: Model, example: Example, tracer: str = "auto") -> Profile:
+    """Trace a model that is built already, with inputs that are made already."""
+    from opgraph.tracing import trace
+
+    outcomes = trace(model, example, tracer)
+    last = outcomes[-1]
+    if last.graph is None:
+        reasons = "; ".join(f"{a.tracer} on {a.tensors} tensors: {a.error}" for a in
+                            (o.attempt for o in outcomes))  # fmt: skip
+        raise TraceError(f"{model.info.name} cannot be traced: {reasons}") from last.error
+    return Profile(
+        graph=last.graph,
+        model=replace(model.info, cls=model.info.cls or type(model.module).__qualname__),
+        tracing=Tracing(tuple(o.attempt for o in outcomes)),
+        versions=_versions(model),
+    )
+
+
+def _resolve(model: str | nn.Module, options: BuildOptions) -> Model:
+    from opgraph.sources import resolve
+
+    return resolve(model, options)
+
+
+def _example(
+    model: Model, inputs: Any, kwargs: Mapping[str, Any] | None, request: InputRequest
+) -> Example:
+    if inputs is None and kwargs is None:
+        from opgraph.inputs import make_inputs
+
+        return make_inputs(model, request)
+    if any(
+        asked is not None
+        for asked in (request.batch_size, request.seq_len, request.decoder_seq_len,
+                      request.image_size, request.input_shape)
+    ):  # fmt: skip
+        raise InputError(
+            "sizes were asked for, and inputs were given", hint="give one or the other"
+        )
+    args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
+    return Example(tuple(args), dict(kwargs or {}))
+
+
+def _versions(model: Model) -> dict[str, str]:
+    """The versions of what a figure can depend on."""
+    import torch
+
+    found = {
+        "opgraph": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+    owner = model.info.cls.partition(".")[0] or type(model.module).__module__.partition(".")[0]
+    for library in _LIBRARIES:
+        if library in (owner, model.info.source):
+            try:
+                found[library] = version(library)
+            except PackageNotFoundError:
+                continue
+    return found
+
+
+def is_saved_profile(spec: str) -> bool:
+    """Whether a model spec is a saved profile: a file that ends in .json."""
+    return spec.endswith(".json") and not Path(spec).is_dir()

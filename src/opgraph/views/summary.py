@@ -1,0 +1,114 @@
+"""The summary and the bottleneck analysis, below the table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opgraph import units
+from opgraph.analysis import bottlenecks
+from opgraph.document import Profile
+from opgraph.views.terminal import bar, bound, safe
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def summary(profile: Profile, *, verbose: bool = False) -> Table:
+    """Parameters, FLOPs, memory, nodes, the tracer and the coverage of the cost formulas."""
+    from rich.table import Table
+
+    result = Table.grid(padding=(0, 2))
+    result.add_column(style="bold", no_wrap=True)
+    result.add_column(overflow="fold")
+    for label, text in _facts(profile, verbose):
+        result.add_row(label, safe(text, 400))
+    return result
+
+
+def _facts(profile: Profile, verbose: bool) -> list[tuple[str, str]]:
+    t = profile.totals
+    graph = profile.graph
+    model = profile.model
+    facts = [
+        ("Model", f"{model.name}  ({model.cls.rpartition('.')[2] or 'module'}, from {model.source})"),
+        *(("", note) for note in model.notes),
+        ("Inputs", ", ".join(
+            f"{graph.value[v].name} {units.shape(graph.value[v].shape)} {graph.value[v].dtype}"
+            for v in graph.inputs) or "none"),
+        ("Parameters", f"{units.count(t.parameters)}  ({units.integer(t.parameters)})"
+         + ("" if t.trainable_parameters == t.parameters
+            else f", {units.integer(t.trainable_parameters)} of them trainable")),
+        ("FLOPs", f"{units.flops(t.flops)}  ({units.integer(t.flops)}) in contractions, "
+                  f"{units.flops(t.other_flops)} in other work"),
+        ("MACs", f"{units.macs(t.macs)}  ({units.integer(t.macs)})"),
+        ("Memory", f"{units.size(t.weight_bytes)} of weights"
+         + (f" and {units.size(t.buffer_bytes)} of buffers" if t.buffer_bytes else "")
+         + f", {units.size(t.input_bytes)} of inputs, {units.size(t.output_bytes)} of outputs"),
+        ("Traffic", f"{units.size(t.cost.read)} read, {units.size(t.cost.written)} written, unfused"),
+        ("Intensity", f"{units.intensity(t.arithmetic_intensity)} FLOPs/byte on average "
+                      "(all FLOPs over traffic)"),
+        ("Graph", f"{units.plural(t.nodes, 'node')}, {units.plural(t.kernels, 'kernel')}"
+         + (f", {units.plural(len(graph.breaks), 'graph break')}" if graph.breaks else "")),
+        ("Coverage", _coverage(profile)),
+        ("Tracer", _tracer(profile)),
+    ]  # fmt: skip
+    if verbose or len(profile.tracing.attempts) > 1:
+        facts += [
+            (
+                "",
+                f"{a.tracer} on {a.tensors} tensors: {a.error or 'done'} ({units.seconds(a.seconds)})",
+            )
+            for a in profile.tracing.attempts
+        ]
+    if verbose:
+        facts.append(("Versions", ", ".join(f"{k} {v}" for k, v in profile.versions.items())))
+    failed = graph.failed
+    if failed is not None:
+        where = f" at {failed.file}:{failed.line}" if failed.file else ""
+        facts.append(("Failed", f"node {failed.id} ({failed.name}){where}: {failed.error}"))
+        facts.append(("", "the figures are those of the part that ran"))
+    return facts
+
+
+def _coverage(profile: Profile) -> str:
+    cost = profile.totals.cost
+    known = f"{units.percent(cost.coverage)} of kernels: {cost.formula:,} by formula"
+    known += f", {cost.zero:,} free (views)"
+    if not cost.unknown:
+        return known
+    named = ", ".join(f"{op} × {n}" for op, n in profile.totals.unknown[:5])
+    more = len(profile.totals.unknown) - 5
+    return f"{known}, {cost.unknown:,} unknown ({named}{f' and {more} more' if more > 0 else ''})"
+
+
+def _tracer(profile: Profile) -> str:
+    tracing = profile.tracing
+    tries = len(tracing.attempts)
+    return (
+        f"{tracing.tracer} on {tracing.tensors} tensors in {units.seconds(tracing.seconds)}"
+        + (f", {units.plural(tries, 'attempt')}" if tries > 1 else "")
+    )  # fmt: skip
+
+
+def bottleneck_analysis(profile: Profile, ridge: float) -> Table:
+    """How many nodes, and what share of FLOPs and of bytes, are bound by what."""
+    from rich.table import Table
+
+    shares = bottlenecks(profile.nodes, ridge)
+    flops = sum(s.flops for s in shares) or 1
+    traffic = sum(s.bytes for s in shares) or 1
+    result = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    result.add_column(f"Bottlenecks at a ridge of {ridge:g} FLOPs/byte", header_style="bold")
+    result.add_column("nodes", justify="right")
+    result.add_column("FLOPs", justify="right")
+    result.add_column("", no_wrap=True)
+    result.add_column("bytes", justify="right")
+    result.add_column("", no_wrap=True)
+    for s in shares:
+        result.add_row(
+            bound(s.bottleneck),
+            f"{s.nodes:,}",
+            units.percent(s.flops / flops), bar(s.flops / flops),
+            units.percent(s.bytes / traffic), bar(s.bytes / traffic),
+        )  # fmt: skip
+    return result

@@ -1,0 +1,71 @@
+"""What all text views share: safe text, bars, colours that never carry meaning alone, and drawing with
+rich into a string."""
+
+from __future__ import annotations
+
+import io
+import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+BOUND_STYLES = {"compute-bound": "dark_orange", "balanced": "green", "memory-bound": "dodger_blue2"}
+BOUND_WORDS = {"compute-bound": "compute", "balanced": "balanced", "memory-bound": "memory"}
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def safe(text: str, limit: int = 200) -> str:
+    """Text from a model, without control and formatting characters, so that nothing reaches the
+    terminal but what can be read."""
+    plain = "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}"
+                    for c in text[: limit + 1])  # fmt: skip
+    return plain if len(plain) <= limit else plain[: limit - 1] + "…"
+
+
+def bar(share: float, width: int = 8) -> Text:
+    """A bar of so many cells, exact to an eighth of a cell."""
+    from rich.text import Text
+
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    if share > 0 and eighths == 0:
+        eighths = 1
+    full, rest = divmod(eighths, 8)
+    text = "█" * full + (_EIGHTHS[rest] if rest else "")
+    return Text(text.ljust(width), style="cyan")
+
+
+def bound(bottleneck: str | None) -> Text:
+    """The word for a bottleneck, coloured."""
+    from rich.text import Text
+
+    if bottleneck is None:
+        return Text("—", style="dim")
+    return Text(BOUND_WORDS[bottleneck], style=BOUND_STYLES[bottleneck])
+
+
+def console(width: int, color: bool) -> Console:
+    """A console that draws into memory."""
+    from rich.console import Console
+
+    return Console(
+        file=io.StringIO(),
+        width=width,
+        force_terminal=color,
+        color_system="256" if color else None,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        legacy_windows=False,
+    )
+
+
+def draw(parts: list[RenderableType], width: int, color: bool) -> str:
+    """Renderables, one below the other, as text without trailing spaces."""
+    target = console(width, color)
+    for part in parts:
+        target.print(part)
+    text: str = target.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
