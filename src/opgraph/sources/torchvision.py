@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 _REGISTERED = r'@register_model\((?:name="(\w+)")?\)[\s\S]*?\ndef (\w+)'
 
 
+CLIP = 16
+"""Frames of a clip, as in the evaluation of torchvision's published video models."""
+
+FLOW = 512
+"""Pixels a side where the preprocessing does not resize (optical flow): the size at which torchvision's
+published operation counts hold."""
+
+
 class TorchvisionSource:
     """Every name in `torchvision.models.list_models()`."""
 
@@ -35,9 +43,10 @@ class TorchvisionSource:
 
         from opgraph.sources.building import assemble
 
-        weights = get_model_weights(spec)
-        best = next(iter(weights), None) and weights.DEFAULT
         arguments = parse_arguments(options.arguments)
+        best = get_model_weights(spec).DEFAULT
+        if not arguments.get("quantize"):
+            best = best.meta.get("unquantized", best)
 
         def construct() -> nn.Module:
             with _nothing_fetched():
@@ -48,7 +57,7 @@ class TorchvisionSource:
             name=spec,
             source=self.name,
             dtype=options.dtype,
-            notes=(f"as {best} describes it",) if best else (),
+            notes=(f"as {best} describes it",),
         )
         return replace(model, hints=_hints(best, model.module))
 
@@ -59,15 +68,13 @@ def _hints(weights: Any, module: nn.Module) -> Mapping[str, Any]:
     if hasattr(resize, "min_size"):
         height, width = resize.fixed_size or (resize.min_size[-1],) * 2
         return {"input_size": (3, height, width)}
-    if weights is None:
-        return {}
-    asked = weights.transforms.keywords if hasattr(weights.transforms, "keywords") else {}
-    size = asked.get("crop_size", asked.get("resize_size"))
-    if size is None:
-        return {}
+    preprocessing = weights.transforms
+    kind = getattr(preprocessing, "func", preprocessing).__name__
+    asked = getattr(preprocessing, "keywords", {})
+    size = asked.get("crop_size", asked.get("resize_size", FLOW))
     height, width = size if isinstance(size, (tuple, list)) else (size, size)
-    frames = weights.meta.get("min_temporal_size")
-    return {"input_size": (3, frames, height, width) if frames else (3, height, width)}
+    frames = (CLIP,) if kind == "VideoClassification" else ()
+    return {"input_size": (3, *frames, height, width)}
 
 
 @contextmanager
