@@ -1,0 +1,70 @@
+"""What many tests share: models traced once a session, profiles saved once and for all, and goldens.
+
+Figures are checked on live traces (`resnet18`, `bert`, `gpt2`, `yolov8n`). Texts and pictures are
+checked on `saved` profiles, so that a golden changes when a view changes, and not with the line
+numbers and shortcuts of the next release of a library. `pytest --update-goldens` rewrites the goldens;
+`opgraph profile resnet18 -o tests/data/resnet18.json` rewrites a saved profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import opgraph
+from opgraph import Profile
+
+DATA = Path(__file__).parent / "data"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-goldens", action="store_true", help="write the goldens anew")
+
+
+@pytest.fixture(scope="session")
+def resnet18() -> Profile:
+    return opgraph.profile("resnet18")
+
+
+@pytest.fixture(scope="session")
+def bert() -> Profile:
+    return opgraph.profile("bert-base-uncased", seq_len=128)
+
+
+@pytest.fixture(scope="session")
+def gpt2() -> Profile:
+    return opgraph.profile("gpt2", seq_len=128)
+
+
+@pytest.fixture(scope="session")
+def yolov8n() -> Profile:
+    return opgraph.profile("yolov8n.pt")
+
+
+@cache
+def _load(name: str) -> Profile:
+    return opgraph.load(DATA / f"{name}.json")
+
+
+@pytest.fixture(scope="session")
+def saved() -> Callable[[str], Profile]:
+    """The profile saved in tests/data under a name."""
+    return _load
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(text, "name.txt")` compares a text with goldens/name.txt beside the test."""
+
+    def check(text: str, name: str) -> None:
+        path = request.path.parent / "goldens" / name
+        if request.config.getoption("--update-goldens"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        expected = path.read_text(encoding="utf-8") if path.exists() else ""
+        assert text == expected, f"{name} has changed; see it, then run pytest --update-goldens"
+
+    return check
