@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from opgraph.graph import Graph, GraphBreak, Node, Scope, verify
+from opgraph.graph import Graph, Node, Scope, verify
 from opgraph.tracing.recorder import Record, Recorder
 
 
@@ -13,7 +13,6 @@ def build(
     recorder: Recorder,
     inputs: tuple[int, ...],
     outputs: tuple[int, ...],
-    breaks: tuple[GraphBreak, ...] = (),
 ) -> Graph:
     """Make the graph of a finished run."""
     storages = recorder.capture.memory.close()
@@ -34,6 +33,7 @@ def build(
             kernels=tuple(kernels[record.first : record.last]),
             file=record.place[0],
             line=record.place[1],
+            fragment=record.fragment,
             error=record.error,
         )
         for position, record in enumerate(recorder.records, start=1)
@@ -50,7 +50,7 @@ def build(
             storages=numbered,
             inputs=inputs,
             outputs=outputs,
-            breaks=breaks,
+            breaks=tuple(recorder.breaks),
         )
     )
 
@@ -62,16 +62,17 @@ def _parameters(record: Record, recorder: Recorder) -> tuple[str, ...]:
 
 def _scopes(root: torch.nn.Module, recorder: Recorder) -> tuple[Scope, ...]:
     classes = {path: type(module).__name__ for path, module in root.named_modules()}
-    classes |= recorder.classes
+    modules = recorder.modules
+    classes |= modules.classes
     for record in recorder.records:
         classes.setdefault(record.call.path, "")
     return tuple(
         Scope(
             path=path,
             cls=cls,
-            calls=recorder.calls.get(path, 0),
-            inputs=recorder.scope_inputs.get(path, ()),
-            outputs=recorder.scope_outputs.get(path, ()),
+            calls=modules.counts.get(path, 0),
+            inputs=modules.inputs.get(path, ()),
+            outputs=modules.outputs.get(path, ()),
         )
         for path, cls in classes.items()
     )

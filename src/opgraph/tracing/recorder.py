@@ -7,39 +7,31 @@ kernels); global module hooks keep the stack of module paths (its scope). `build
 
 from __future__ import annotations
 
-import sys
-import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode_stack,
+    _pop_mode,
+    _push_mode,
 )
-from torch.overrides import TorchFunctionMode
 
 from opgraph.costs.count import Operator, dtype_name, sizes_of, tensors_of
-from opgraph.graph import Value
+from opgraph.graph import GraphBreak, Value
 from opgraph.graph.ir import NodeKind, ValueKind
 from opgraph.tracing.kernels import KernelCapture
 from opgraph.tracing.naming import canonical, spelled, target
 from opgraph.tracing.places import Place, here, raised_at
+from opgraph.tracing.scopes import Call, ModuleCalls
 from opgraph.tracing.weights import Weights
 
 _ARGUMENTS_SHOWN = 120
-
-
-@dataclass(slots=True)
-class Call:
-    """One call of a module, while it runs and after."""
-
-    path: str
-    nodes: int = 0
-    children: int = 0
 
 
 @dataclass(slots=True)
@@ -56,6 +48,7 @@ class Record:
     first: int = 0
     last: int = 0
     place: Place = (None, None)
+    fragment: int = 0
     error: str | None = None
     exception: BaseException | None = None
     name: str | None = None
@@ -68,19 +61,15 @@ class Recorder:
         self.capture = KernelCapture(fake_mode, self._orphan)
         self.records: list[Record] = []
         self.values: list[Value] = []
-        self.calls: dict[str, int] = {}
-        self.classes: dict[str, str] = {}
-        self.scope_inputs: dict[str, tuple[int, ...]] = {}
-        self.scope_outputs: dict[str, tuple[int, ...]] = {}
+        self.modules = ModuleCalls(root, lambda: len(self.records), self._known)
         self.weights = weights
-        self._paths = {id(m): p for p, m in root.named_modules()}
-        self._fresh_modules: list[torch.nn.Module] = []
-        self._stack: list[Call] = [Call("")]
+        self.fragment = 0
+        self.breaks: list[GraphBreak] = []
+        self.place: Place | None = None
+        self._functions = _Functions(self)
         self._bindings: dict[int, tuple[Any, int, int | None, int]] = {}
         self._versions: dict[int, int] = {}
         self._writers: dict[int, int] = {}
-        self._thread = threading.get_ident()
-        self._raised: tuple[BaseException, Call] | None = None
         for tensor in weights.names.values():
             self.capture.memory.ignore(tensor[0])
 
@@ -91,59 +80,29 @@ class Recorder:
 
         An interrupt by the person goes through.
         """
-        hooks = [
-            register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave, always_call=True),
-        ]
+        self.modules.listen()
         try:
-            with self.capture, _Functions(self):
+            with self.capture, self._functions:
                 return call(), None
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (SystemExit too: a forward may do anything)
             return None, error
         finally:
-            for hook in hooks:
-                hook.remove()
+            self.modules.deaf()
 
-    # Modules.
-
-    def _enter(self, module: torch.nn.Module, args: Any) -> None:
-        if threading.get_ident() != self._thread:
-            return
-        path = self._paths.get(id(module))
-        if path is None:
-            path = self._adopt(module)
-        parent = self._stack[-1]
-        parent.children += 1
-        self.calls[path] = self.calls.get(path, 0) + 1
-        self._stack.append(Call(path))
-
-    def _leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if threading.get_ident() != self._thread or len(self._stack) < 2:
-            return
-        error = sys.exc_info()[1]
-        call = self._stack.pop()
-        if error is not None and output is None:
-            if self._raised is None or self._raised[0] is not error:
-                self._raised = (error, call)
-            return
-        self.scope_inputs[call.path] = self._known(args)
-        self.scope_outputs[call.path] = self._known(output)
-
-    def _adopt(self, module: torch.nn.Module) -> str:
-        """A module that is not in the tree: made during the run, or kept outside of it."""
-        parent = self._stack[-1].path
-        cls = type(module).__name__
-        base = f"{parent}.{cls}" if parent else cls
-        path, taken, number = base, set(self._paths.values()), 1
-        while path in taken:
-            path, number = f"{base}_{number}", number + 1
-        self._fresh_modules.append(module)
-        for name, child in module.named_modules(prefix=path):
-            self._paths[id(child)] = name
-            self.classes[name] = type(child).__name__
-        return path
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Within, neither torch functions nor module calls are listened to: what runs is not the
+        model's, and looks at what is listening (Dynamo does)."""
+        modes = _get_current_function_mode_stack()
+        _set_function_modes([m for m in modes if m is not self._functions])
+        self.modules.deaf()
+        try:
+            yield
+        finally:
+            self.modules.listen()
+            _set_function_modes(modes)
 
     # Values.
 
@@ -207,14 +166,14 @@ class Recorder:
         value = self.value(tensor, "input", name, storage=self.capture.memory.see(tensor, 0))
         self._own(value, len(self.records))
         self.records.append(
-            Record("input", "input", name, self._stack[0], outputs=[value], name=name)
+            Record("input", "input", name, self.modules.current, outputs=[value], name=name)
         )
         return value
 
     def sink(self, result: Any) -> tuple[int, ...]:
         """A node for what the model returned."""
         last = len(self.capture.kernels)
-        record = Record("output", "output", "output", self._stack[0], first=last, last=last)
+        record = Record("output", "output", "output", self.modules.current, first=last, last=last)
         for tensor in tensors_in(result):
             self.read(tensor, record.inputs)
         record.inputs = list(dict.fromkeys(record.inputs))
@@ -245,8 +204,9 @@ class Recorder:
     def _record(self, func: Any, args: Any, kwargs: Any, first: int) -> Record:
         name = spelled(func)
         record = Record(
-            "call", canonical(name), target(func), self._stack[-1],
-            first=first, last=len(self.capture.kernels), place=here(Recorder.run.__code__),
+            "call", canonical(name), target(func), self.modules.current,
+            first=first, last=len(self.capture.kernels), fragment=self.fragment,
+            place=self.place or here(Recorder.run.__code__),
         )  # fmt: skip
         shown: list[str] = []
         for item in args:
@@ -351,7 +311,8 @@ class Recorder:
             self._renumber(kept)
         self.records = kept
         if error is not None and not any(r.exception is error for r in kept):
-            call = self._raised[1] if self._raised and self._raised[0] is error else self._stack[-1]
+            raised = self.modules.raised
+            call = raised[1] if raised and raised[0] is error else self.modules.current
             last = len(self.capture.kernels)
             self.records.append(
                 Record("call", "raise", type(error).__name__, call, first=last, last=last,
@@ -432,6 +393,13 @@ def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return text if len(text) <= 300 else text[:299] + "…"
+
+
+def _set_function_modes(modes: list[TorchFunctionMode]) -> None:
+    for _ in _get_current_function_mode_stack():
+        _pop_mode()
+    for mode in modes:
+        _push_mode(mode)
 
 
 def _items(out: Any) -> Any:

@@ -1,0 +1,119 @@
+"""Which module is running: a stack of module calls, kept by global module hooks or, where a captured graph
+is run instead of the modules themselves, by whoever runs it. The recorder asks it for the scope of a node.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of a module, while it runs and after. `first` is the number of the record that was next
+    when it began."""
+
+    path: str
+    nodes: int = 0
+    children: int = 0
+    first: int = 0
+
+
+class ModuleCalls:
+    """The stack of module calls, and what is known of each module after the run.
+
+    `position` gives the number of the next record; `known` gives the values that some tensors are
+    known as.
+    """
+
+    def __init__(
+        self,
+        root: torch.nn.Module,
+        position: Callable[[], int],
+        known: Callable[[Any], tuple[int, ...]],
+    ) -> None:
+        self.counts: dict[str, int] = {}
+        self.classes: dict[str, str] = {}
+        self.inputs: dict[str, tuple[int, ...]] = {}
+        self.outputs: dict[str, tuple[int, ...]] = {}
+        self.raised: tuple[BaseException, Call] | None = None
+        self._position = position
+        self._known = known
+        self._paths: dict[int, str] = {id(m): p for p, m in root.named_modules()}
+        self._fresh: list[torch.nn.Module] = []
+        self._stack = [Call("")]
+        self._thread = threading.get_ident()
+        self._hooks: list[Any] = []
+
+    @property
+    def current(self) -> Call:
+        """The call that runs now; the first one is that of the root."""
+        return self._stack[-1]
+
+    def path_of(self, module: int) -> str | None:
+        """The path of a module, given its id."""
+        return self._paths.get(module)
+
+    def listen(self) -> None:
+        """Follow the calls of all modules, until `deaf`."""
+        self._hooks = [
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, always_call=True),
+        ]
+
+    def deaf(self) -> None:
+        """Follow them no more."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def open(self, path: str) -> None:
+        """A module is called: what comes from here on happens in it."""
+        self._stack[-1].children += 1
+        self.counts[path] = self.counts.get(path, 0) + 1
+        self._stack.append(Call(path, first=self._position()))
+
+    def close(self) -> Call:
+        """The call that runs now has ended."""
+        return self._stack.pop()
+
+    def _enter(self, module: torch.nn.Module, _args: Any) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        path = self._paths.get(id(module))
+        self.open(self._adopt(module) if path is None else path)
+
+    def _leave(self, _module: torch.nn.Module, args: Any, output: Any) -> None:
+        if threading.get_ident() != self._thread or len(self._stack) < 2:
+            return
+        error = sys.exc_info()[1]
+        call = self.close()
+        if error is not None and output is None:
+            if self.raised is None or self.raised[0] is not error:
+                self.raised = (error, call)
+            return
+        self.inputs[call.path] = self._known(args)
+        self.outputs[call.path] = self._known(output)
+
+    def _adopt(self, module: torch.nn.Module) -> str:
+        """A module that is not in the tree: made during the run, or kept outside of it."""
+        parent = self._stack[-1].path
+        cls = type(module).__name__
+        base = f"{parent}.{cls}" if parent else cls
+        path, taken, number = base, set(self._paths.values()), 1
+        while path in taken:
+            path, number = f"{base}_{number}", number + 1
+        self._fresh.append(module)
+        for name, child in module.named_modules(prefix=path):
+            self._paths[id(child)] = name
+            self.classes[name] = type(child).__name__
+        return path
