@@ -20,12 +20,13 @@ from torch.nn.modules.module import (
 @dataclass(slots=True)
 class Call:
     """One call of a module, while it runs and after. `first` is the number of the record that was next
-    when it began."""
+    when it began, `module` the id of the module object where there is one."""
 
     path: str
     nodes: int = 0
     children: int = 0
     first: int = 0
+    module: int | None = None
 
 
 class ModuleCalls:
@@ -49,8 +50,9 @@ class ModuleCalls:
         self._position = position
         self._known = known
         self._paths: dict[int, str] = {id(m): p for p, m in root.named_modules()}
+        self._owners = _owners(root)
         self._fresh: list[torch.nn.Module] = []
-        self._stack = [Call("")]
+        self._stack = [Call("", module=id(root))]
         self._thread = threading.get_ident()
         self._hooks: list[Any] = []
 
@@ -76,11 +78,11 @@ class ModuleCalls:
             hook.remove()
         self._hooks = []
 
-    def open(self, path: str) -> None:
+    def open(self, path: str, module: int | None = None) -> None:
         """A module is called: what comes from here on happens in it."""
         self._stack[-1].children += 1
         self.counts[path] = self.counts.get(path, 0) + 1
-        self._stack.append(Call(path, first=self._position()))
+        self._stack.append(Call(path, first=self._position(), module=module))
 
     def close(self) -> Call:
         """The call that runs now has ended."""
@@ -90,7 +92,11 @@ class ModuleCalls:
         if threading.get_ident() != self._thread:
             return
         path = self._paths.get(id(module))
-        self.open(self._adopt(module) if path is None else path)
+        if path is None:
+            path = self._adopt(module)
+        elif not path.startswith(f"{self.current.path}.") and self.current.path:
+            path = self._alias(module) or path
+        self.open(path, id(module))
 
     def _leave(self, _module: torch.nn.Module, args: Any, output: Any) -> None:
         if threading.get_ident() != self._thread or len(self._stack) < 2:
@@ -103,6 +109,28 @@ class ModuleCalls:
             return
         self.inputs[call.path] = self._known(args)
         self.outputs[call.path] = self._known(output)
+
+    def _alias(self, module: torch.nn.Module) -> str | None:
+        """The path under which the calling module owns a module that it shares with others, directly
+        or through containers: one activation in all layers is `layer.3.act` in layer 3."""
+        caller = self.current
+        found: dict[int, tuple[tuple[str, str], ...]] = {id(module): ()}
+        level = [id(module)]
+        while level:
+            above: list[int] = []
+            for child in level:
+                for owner, name, cls in self._owners.get(child, ()):
+                    if owner not in found:
+                        found[owner] = ((name, cls), *found[child])
+                        above.append(owner)
+            if caller.module in found:
+                path = caller.path
+                for name, cls in found[caller.module]:
+                    path = f"{path}.{name}"
+                    self.classes.setdefault(path, cls)
+                return path
+            level = above
+        return None
 
     def _adopt(self, module: torch.nn.Module) -> str:
         """A module that is not in the tree: made during the run, or kept outside of it."""
@@ -117,3 +145,12 @@ class ModuleCalls:
             self._paths[id(child)] = name
             self.classes[name] = type(child).__name__
         return path
+
+
+def _owners(root: torch.nn.Module) -> dict[int, list[tuple[int, str, str]]]:
+    """Who owns each module, by id: the owner's id, the name there, and the module's class."""
+    found: dict[int, list[tuple[int, str, str]]] = {}
+    for owner in root.modules():
+        for name, child in owner.named_children():
+            found.setdefault(id(child), []).append((id(owner), name, type(child).__name__))
+    return found
