@@ -16,7 +16,7 @@ from torch import nn
 from opgraph.document import ModelInfo
 from opgraph.errors import OpgraphError, SourceError
 from opgraph.sources.base import Model
-from opgraph.sources.weightless import weightless
+from opgraph.sources.weightless import settle, weightless
 
 DTYPES = {
     "float32": torch.float32,
@@ -24,6 +24,10 @@ DTYPES = {
     "float16": torch.float16,
     "float64": torch.float64,
 }
+
+
+MOST_REAL = 4 * 2**30
+"""Bytes of weights above which a model whose constructor fails without them is not tried with them."""
 
 
 def dtype_of(name: str | None) -> torch.dtype | None:
@@ -55,13 +59,7 @@ def assemble(
         return _finish(construct, target)
 
     try:
-        try:
-            with weightless():
-                module = _finish(construct, target)
-        except OpgraphError:
-            raise
-        except Exception:  # noqa: BLE001 - some constructors read their weights; then they need them
-            module = real()
+        module = _lightest(construct, target)
     except OpgraphError:
         raise
     except Exception as error:
@@ -69,6 +67,24 @@ def assemble(
     cls = type(module)
     info = ModelInfo(name, source, f"{cls.__module__}.{cls.__qualname__}", notes)
     return Model(module, info, config, dict(hints or {}), real)
+
+
+def _lightest(construct: Callable[[], nn.Module], dtype: torch.dtype | None) -> nn.Module:
+    """Without weights; where the constructor runs a forward, with pretended ones; where it reads the
+    weights' values, with real ones, if they are not too many."""
+    for pretend in (False, True):
+        try:
+            with weightless(pretend=pretend) as moved:
+                module = _finish(construct, dtype)
+        except OpgraphError:
+            raise
+        except Exception:
+            if moved.bytes > MOST_REAL:
+                raise
+        else:
+            settle(module)
+            return module
+    return _finish(construct, dtype)
 
 
 def _finish(construct: Callable[[], nn.Module], dtype: torch.dtype | None) -> nn.Module:

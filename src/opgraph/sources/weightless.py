@@ -1,8 +1,8 @@
 """Building a module without the memory for its weights.
 
-Inside `weightless()` every parameter is moved to the meta device at the moment a module registers it,
-so that the initialization that follows costs nothing, while buffers (position ids, anchors, masks) stay
-real. Tensors that are too big even for that moment are made on the meta device from the start.
+Inside `weightless()` every parameter loses its memory at the moment a module registers it, so that the
+initialization that follows costs nothing, while buffers (position ids, anchors, masks) stay real. Tensors
+that are too big even for that moment are made without memory from the start.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -29,27 +30,51 @@ _FACTORIES = frozenset(
     )
 )  # fmt: skip
 
-_moved: ContextVar[WeakIdKeyDictionary | None] = ContextVar("moved", default=None)
+
+class Moved:
+    """The parameters that were moved in one build, so that shared ones stay shared, and their bytes."""
+
+    def __init__(self, pretend: bool) -> None:
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True) if pretend else None
+        self.twins = WeakIdKeyDictionary()
+        self.bytes = 0
+
+    def twin(self, param: nn.Parameter) -> nn.Parameter:
+        if param not in self.twins:
+            data = param.detach().to("meta")
+            if self.mode is not None:
+                data = FakeTensor(self.mode, data, torch.device("cpu"))
+            twin = nn.Parameter(data, requires_grad=param.requires_grad)
+            twin.__dict__.update(param.__dict__)
+            self.twins[param] = twin
+            self.bytes += param.nbytes
+        found: nn.Parameter = self.twins[param]
+        return found
+
+
+_moved: ContextVar[Moved | None] = ContextVar("moved", default=None)
 _patch = threading.Lock()
 _users = 0
 _register = nn.Module.register_parameter
 
 
 @contextmanager
-def weightless(limit: int = LIMIT) -> Iterator[None]:
-    """Modules built in this context, in this thread, get their parameters on the meta device.
+def weightless(*, pretend: bool = False, limit: int = LIMIT) -> Iterator[Moved]:
+    """Modules built in this context, in this thread, get parameters on the meta device; with `pretend`,
+    fake ones that say they are on the CPU, so that a constructor can run a forward over them.
 
     Parameters that are shared stay shared. Lazy parameters and those of special classes (quantized
-    ones) are left as they are.
+    ones) are left as they are. `settle` puts pretending ones on the meta device afterwards.
     """
     global _users
-    token = _moved.set(WeakIdKeyDictionary())
+    moved = Moved(pretend)
+    token = _moved.set(moved)
     with _patch:
         _users += 1
-        nn.Module.register_parameter = _register_on_meta
+        nn.Module.register_parameter = _register_moved
     try:
         with _BigOnMeta(limit):
-            yield
+            yield moved
     finally:
         with _patch:
             _users -= 1
@@ -58,20 +83,30 @@ def weightless(limit: int = LIMIT) -> Iterator[None]:
         _moved.reset(token)
 
 
-def _register_on_meta(self: nn.Module, name: str, param: Any) -> None:
+def _register_moved(self: nn.Module, name: str, param: Any) -> None:
     moved = _moved.get()
-    if moved is not None and type(param) is nn.Parameter and not param.is_meta:
-        param = _on_meta(param, moved)
+    if moved is not None and type(param) is nn.Parameter and (moved.mode or not param.is_meta):
+        param = moved.twin(param)
     _register(self, name, param)
 
 
-def _on_meta(param: nn.Parameter, moved: WeakIdKeyDictionary) -> nn.Parameter:
-    if param not in moved:
-        twin = nn.Parameter(param.detach().to("meta"), requires_grad=param.requires_grad)
-        twin.__dict__.update(param.__dict__)
-        moved[param] = twin
-    found: nn.Parameter = moved[param]
-    return found
+def settle(module: nn.Module) -> None:
+    """Put all that is fake in a module (parameters, and what was computed from them) on meta."""
+    memo: dict[int, tuple[Tensor, Tensor]] = {}
+    for inner in module.modules():
+        for table in (inner._parameters, inner._buffers, inner.__dict__):
+            for name, tensor in table.items():
+                if isinstance(tensor, FakeTensor):
+                    if id(tensor) not in memo:
+                        memo[id(tensor)] = (tensor, _on_meta(tensor))
+                    table[name] = memo[id(tensor)][1]
+
+
+def _on_meta(tensor: FakeTensor) -> Tensor:
+    bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(bare, requires_grad=tensor.requires_grad)
+    return bare
 
 
 class _BigOnMeta(TorchFunctionMode):
