@@ -13,6 +13,7 @@ from opgraph.version import __version__
 
 COMMANDS = {
     "profile": "the cost table and summary of a model",
+    "export": "the graph in a format of another tool",
 }
 """Every command is the module `opgraph.cli.<name>` with `prepare_parser(parser)` and `run(args)`."""
 

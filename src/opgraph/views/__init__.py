@@ -38,6 +38,7 @@ class View:
 _BUILT_IN = (
     View("table", (".txt",), "opgraph.views.table:table"),
     View("json", (".json",), "opgraph.views.json:to_json"),
+    View("csv", (".csv",), "opgraph.views.csv:to_csv"),
 )
 
 
@@ -62,11 +63,14 @@ def render(name: str, profile: Profile, **options: Any) -> str | bytes:
 
 
 def view_for(path: str | os.PathLike[str]) -> View:
-    """The view that a file's suffix means. Raises `RenderError` when no view writes such files."""
-    suffix = Path(path).suffix.lower()
-    for view in views().values():
-        if suffix in view.suffixes:
-            return view
+    """The view that a file's suffix means, the longest suffix first (".trace.json" before ".json").
+
+    Raises `RenderError` when no view writes such files.
+    """
+    name, suffix = Path(path).name.lower(), Path(path).suffix.lower()
+    found = [(s, v) for v in views().values() for s in v.suffixes if name.endswith(s)]
+    if found:
+        return max(found, key=lambda pair: len(pair[0]))[1]
     known = ", ".join(s for v in views().values() for s in v.suffixes)
     raise RenderError(
         f"no view writes {suffix or 'files without a suffix'}", hint=f"one of {known}"

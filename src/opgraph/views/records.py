@@ -1,0 +1,58 @@
+"""The graph as flat records, one a node: what CSV, Parquet and data frames hold."""
+
+from __future__ import annotations
+
+from opgraph import units
+from opgraph.analysis import GENERIC_RIDGE, classify
+from opgraph.document import Profile
+from opgraph.graph import Node
+
+Record = dict[str, str | int | float | None]
+
+
+def records(profile: Profile, *, ridge: float = GENERIC_RIDGE) -> list[Record]:
+    """One record a node, in execution order, with the same keys in all.
+
+    Sizes are in bytes, `flops` are those of contractions, `arithmetic_intensity` is in FLOPs/byte;
+    `parameters` counts the elements of the parameters a node uses, at every use.
+    """
+    elements = {p.name: p.numel for p in profile.graph.parameters if p.kind == "parameter"}
+    return [_record(profile, node, elements, ridge) for node in profile.nodes]
+
+
+def _record(profile: Profile, node: Node, elements: dict[str, int], ridge: float) -> Record:
+    value = profile.graph.value
+    intensity = node.arithmetic_intensity
+    made = [value[v] for v in node.outputs]
+    read = [value[v] for v in node.inputs if value[v].kind not in ("parameter", "buffer")]
+    producers = (profile.graph.producer.get(v.id) for v in read)
+    return {
+        "id": node.id,
+        "name": node.name,
+        "kind": node.kind,
+        "op": node.op,
+        "module": node.scope,
+        "class": profile.graph.scope[node.scope].cls,
+        "target": node.target,
+        "arguments": node.arguments,
+        "inputs": " ".join(map(str, dict.fromkeys(p.id for p in producers if p is not None))),
+        "input_shapes": " ".join(units.shape(v.shape) for v in read),
+        "output_shapes": " ".join(units.shape(v.shape) for v in made),
+        "dtype": made[0].dtype if made else "",
+        "parameters": sum(elements.get(p, 0) for p in node.parameters),
+        "flops": node.flops,
+        "macs": node.macs,
+        "other_flops": node.other_flops,
+        "bytes_read": sum(k.read for k in node.kernels),
+        "bytes_written": sum(k.written for k in node.kernels),
+        "bytes": node.bytes,
+        "arithmetic_intensity": None if intensity is None else round(intensity, 6),
+        "bottleneck": classify(intensity, ridge) or "",
+        "kernels": len(node.kernels),
+        "unknown_kernels": sum(k.cost == "unknown" for k in node.kernels),
+        "file": node.file,
+        "line": node.line,
+        "fragment": node.fragment,
+        "phase": node.phase,
+        "error": node.error,
+    }  # fmt: skip
