@@ -7,33 +7,35 @@ from collections.abc import Callable
 from opgraph.errors import TraceError
 from opgraph.inputs.base import Example
 from opgraph.sources.base import Model
-from opgraph.tracing import eager
-from opgraph.tracing.base import Outcome
+from opgraph.tracing import eager, fx
+from opgraph.tracing.base import Outcome, TraceOptions
 
-Tracer = Callable[[Model, Example], list[Outcome]]
+Tracer = Callable[[Model, Example, TraceOptions], list[Outcome]]
 """Takes a model and its example inputs; gives every attempt in order, the last one being what counts."""
 
 
-def _auto(model: Model, example: Example) -> list[Outcome]:
+def _auto(model: Model, example: Example, _options: TraceOptions) -> list[Outcome]:
     """`eager` on fake tensors; where the values of the data decide the path, on real tensors."""
-    first = eager.trace_fake(model, example)
-    if not eager.needs_values(first.error):
-        return [first]
-    return [first, eager.trace_real(model, example)]
+    return eager.trace_either(model, example)
 
 
-def _eager(model: Model, example: Example) -> list[Outcome]:
+def _eager(model: Model, example: Example, _options: TraceOptions) -> list[Outcome]:
     return [eager.trace_fake(model, example)]
 
 
-tracers: dict[str, Tracer] = {"auto": _auto, "eager": _eager}
+tracers: dict[str, Tracer] = {"auto": _auto, "eager": _eager, "fx": fx.trace}
 
 
-def trace(model: Model, example: Example, tracer: str = "auto") -> list[Outcome]:
+def trace(
+    model: Model,
+    example: Example,
+    tracer: str = "auto",
+    options: TraceOptions = TraceOptions(),  # noqa: B008  (it is frozen)
+) -> list[Outcome]:
     """Trace a model; the last outcome has the graph.
 
     Raises `TraceError` when there is no such tracer.
     """
     if tracer not in tracers:
         raise TraceError(f"there is no tracer {tracer!r}", hint=f"one of {', '.join(tracers)}")
-    return tracers[tracer](model, example)
+    return tracers[tracer](model, example, options)

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,6 +22,15 @@ from opgraph.inputs.base import Example
 from opgraph.tracing.builder import build
 from opgraph.tracing.recorder import Recorder, first_line, tensors_in
 from opgraph.tracing.weights import Weights, fake, set_eval, stand_in, untouched
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """What a person may ask of a tracer: `concrete_args` are arguments that symbolic tracing takes as
+    they are instead of following them; `fullgraph` makes a graph break an error."""
+
+    concrete_args: Mapping[str, Any] = field(default_factory=dict)
+    fullgraph: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,17 @@ class Outcome:
         return Attempt(self.tracer, self.tensors, reason, round(self.seconds, 4))
 
 
-Runner = Callable[[torch.nn.Module, tuple[Any, ...], Mapping[str, Any]], Any]
+Runner = Callable[[Recorder], Any]
+"""Runs a model, or what was captured of it, while the recorder listens, and gives its result."""
+
+Capture = Callable[[torch.nn.Module, tuple[Any, ...], Mapping[str, Any]], Runner]
+"""What a tracer does before anything is recorded: from a module and the arguments of one call to a
+runner. What it raises means that the tracer cannot see this model, and that there is no graph."""
+
+
+def forward(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:
+    """The plain capture: the module's own forward will run."""
+    return lambda _recorder: module(*args, **kwargs)
 
 
 def record(
@@ -49,37 +68,45 @@ def record(
     example: Example,
     *,
     real: bool = False,
-    run: Runner = lambda module, args, kwargs: module(*args, **kwargs),
+    capture: Capture = forward,
     tracer: str = "eager",
+    stance: str = "force_eager",
 ) -> Outcome:
     """Run a module once under a recorder, on fake tensors or on real ones, and leave it as it was.
 
-    `run` is how the module is called. The forward may raise: then the graph is what there was so far,
-    with the failing node marked.
+    `capture` comes first, and may fail: then there is no graph. The run may raise: then the graph is
+    what there was so far, with the failing node marked. `stance` is what `torch.compile` means within.
     """
     start = time.perf_counter()
+    tensors = "real" if real else "fake"
     mode = None if real else FakeTensorMode(allow_non_fake_inputs=True)
     weights = Weights(module)
     with ExitStack() as stack:
         stack.enter_context(untouched(module))
         stack.enter_context(same_randomness())
         stack.enter_context(torch.no_grad())
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(torch.compiler.set_stance(stance))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         set_eval(module)
         stand_in(module, weights, mode)
         args, kwargs = arguments(example, mode)
+        try:
+            run = capture(module, args, kwargs)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as reason:  # noqa: BLE001  (a forward may raise anything, SystemExit too)
+            return Outcome(tracer, tensors, None, reason, time.perf_counter() - start)
         recorder = Recorder(module, weights, mode)
         inputs = tuple(
             recorder.source(tensor, name) for name, tensor in named(module, args, kwargs)
         )
-        result, error = recorder.run(lambda: run(module, args, kwargs))
+        result, error = recorder.run(lambda: run(recorder))
         recorder.finish(error)
         outputs = recorder.sink(result) if error is None else ()
         graph = build(module, recorder, inputs, outputs)
         del result
-    return Outcome(tracer, "real" if real else "fake", graph, error, time.perf_counter() - start)
+    return Outcome(tracer, tensors, graph, error, time.perf_counter() - start)
 
 
 def arguments(
@@ -118,16 +145,22 @@ def _filled(tensor: Tensor) -> Tensor:
     return torch.zeros(tensor.shape, dtype=tensor.dtype)
 
 
+def bound(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a call by the names that forward gives them."""
+    try:
+        return dict(inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments)
+    except (TypeError, ValueError):
+        return {**{f"input_{i}": a for i, a in enumerate(args)}, **kwargs}
+
+
 def named(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, Tensor]]:
     """The input tensors of a call with names from forward's signature."""
-    try:
-        bound = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
-    except (TypeError, ValueError):
-        bound = {**{f"input_{i}": a for i, a in enumerate(args)}, **kwargs}
     seen: set[int] = set()
-    for name, item in bound.items():
+    for name, item in bound(module, args, kwargs).items():
         tensors = [t for t in tensors_in(item) if id(t) not in seen]
         seen.update(map(id, tensors))
         for position, tensor in enumerate(tensors):

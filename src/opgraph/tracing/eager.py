@@ -4,6 +4,7 @@ on real ones where the values of the data decide the path."""
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -32,17 +33,26 @@ _SIGNS_OF_FAKE = (
 )  # fmt: skip
 
 
-def trace_fake(model: Model, example: Example) -> Outcome:
-    """One run on fake tensors: milliseconds, and no memory for weights or activations."""
-    return record(_ready(model.module, example), example)
+def trace_fake(model: Model, example: Example, **how: Any) -> Outcome:
+    """One run on fake tensors: milliseconds, and no memory for weights or activations. `how` goes to
+    `record`."""
+    return record(_ready(model.module, example), example, **how)
 
 
-def trace_real(model: Model, example: Example) -> Outcome:
-    """One run on real tensors: for models whose path depends on values.
+def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
+    """One run on real tensors: for models whose path depends on values. `how` goes to `record`.
 
     Raises `TraceError` when the model has no weights and cannot be built with them.
     """
-    return record(materialized(model), example, real=True)
+    return record(materialized(model), example, real=True, **how)
+
+
+def trace_either(model: Model, example: Example, **how: Any) -> list[Outcome]:
+    """One run on fake tensors and, where the values of the data decide the path, one on real tensors."""
+    first = trace_fake(model, example, **how)
+    if not needs_values(first.error):
+        return [first]
+    return [first, trace_real(model, example, **how)]
 
 
 def needs_values(error: BaseException | None) -> bool:

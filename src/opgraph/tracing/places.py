@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import sysconfig
 import traceback
@@ -57,3 +58,17 @@ def raised_at(trace: TracebackType | None) -> Place:
         if name is not None:
             place = (name, line)
     return place
+
+
+_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
+
+
+@lru_cache(maxsize=4096)
+def from_trace(text: str | None) -> Place:
+    """The file and line of the deepest frame of the user's code in a printed stack, as the tools of
+    torch keep it with a node."""
+    for name, line in reversed(_FRAME.findall(text or "")):
+        seen = shown(name)
+        if seen is not None:
+            return seen, int(line)
+    return None, None

@@ -29,9 +29,8 @@ from opgraph.tracing.kernels import KernelCapture
 from opgraph.tracing.naming import canonical, spelled, target
 from opgraph.tracing.places import Place, here, raised_at
 from opgraph.tracing.scopes import Call, ModuleCalls
+from opgraph.tracing.spelling import cut, short
 from opgraph.tracing.weights import Weights
-
-_ARGUMENTS_SHOWN = 120
 
 
 @dataclass(slots=True)
@@ -61,7 +60,7 @@ class Recorder:
         self.capture = KernelCapture(fake_mode, self._orphan)
         self.records: list[Record] = []
         self.values: list[Value] = []
-        self.modules = ModuleCalls(root, lambda: len(self.records), self._known)
+        self.modules = ModuleCalls(root, lambda: len(self.records), self.known)
         self.weights = weights
         self.fragment = 0
         self.breaks: list[GraphBreak] = []
@@ -155,7 +154,12 @@ class Recorder:
             tensor, "constant", storage=self.capture.memory.see(tensor, len(self.capture.kernels))
         )
 
-    def _known(self, things: Any) -> tuple[int, ...]:
+    def alive(self) -> set[int]:
+        """The values whose tensors still exist."""
+        return {entry[1] for entry in self._bindings.values() if entry[0]() is not None}
+
+    def known(self, things: Any) -> tuple[int, ...]:
+        """The values that the tensors in a structure are known as."""
         found = (self.bound(t) for t in tensors_in(things))
         return tuple(dict.fromkeys(v for v in found if v is not None))
 
@@ -213,10 +217,7 @@ class Recorder:
             self._argument(item, "", record, shown)
         for key, item in kwargs.items():
             self._argument(item, f"{key}=", record, shown)
-        text = ", ".join(shown)
-        record.arguments = (
-            text if len(text) <= _ARGUMENTS_SHOWN else text[: _ARGUMENTS_SHOWN - 1] + "…"
-        )
+        record.arguments = cut(", ".join(shown))
         record.inputs = list(dict.fromkeys(record.inputs))
         return record
 
@@ -232,7 +233,7 @@ class Recorder:
             for key, part in item.items():
                 self._argument(part, f"{key}=", record, shown)
         else:
-            shown.append(prefix + _short(item))
+            shown.append(prefix + short(item))
 
     def _produce(self, tensor: Tensor, record: Record, index: int) -> None:
         """A result: new memory, a view of what was known, or the very tensor that went in."""
@@ -368,24 +369,26 @@ _LOOKS = frozenset({"grad", "requires_grad", "requires_grad_", "is_leaf", "grad_
 def tensors_in(thing: Any, depth: int = 6) -> list[Tensor]:
     """All tensors of a result, once each, through containers, dataclasses and cache objects."""
     found: dict[int, Tensor] = {}
-
-    def walk(item: Any, depth: int) -> None:
-        if isinstance(item, Tensor):
-            found.setdefault(id(item), item)
-        elif depth == 0 or item is None or isinstance(item, (str, bytes, int, float, type)):
-            return
-        elif isinstance(item, dict):
-            for part in item.values():
-                walk(part, depth - 1)
-        elif isinstance(item, (list, tuple, set, frozenset)):
-            for part in item:
-                walk(part, depth - 1)
-        elif not isinstance(item, torch.nn.Module) and hasattr(item, "__dict__"):
-            for part in list(vars(item).values()):
-                walk(part, depth - 1)
-
-    walk(thing, depth)
+    _walk(thing, depth, found)
     return list(found.values())
+
+
+def _walk(item: Any, depth: int, found: dict[int, Tensor]) -> None:
+    # Not a function inside of `tensors_in`: one that calls itself is a cycle, which would keep the
+    # tensors alive, and with them their storages, until the garbage is collected.
+    if isinstance(item, Tensor):
+        found.setdefault(id(item), item)
+    elif depth == 0 or item is None or isinstance(item, (str, bytes, int, float, type)):
+        return
+    elif isinstance(item, dict):
+        for part in item.values():
+            _walk(part, depth - 1, found)
+    elif isinstance(item, (list, tuple, set, frozenset)):
+        for part in item:
+            _walk(part, depth - 1, found)
+    elif not isinstance(item, torch.nn.Module) and hasattr(item, "__dict__"):
+        for part in list(vars(item).values()):
+            _walk(part, depth - 1, found)
 
 
 def first_line(error: BaseException) -> str:
@@ -413,26 +416,3 @@ def _same_storage(a: Tensor, b: Tensor) -> bool:
         return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):
         return False
-
-
-def _short(item: Any) -> str:
-    """An argument that is not a tensor, in a few characters."""
-    if isinstance(item, slice):
-        return _slice(item)
-    if item is Ellipsis:
-        return "..."
-    if item is None or isinstance(item, (bool, int, float)):
-        return repr(item)
-    if isinstance(item, str):
-        return repr(item[:40])
-    if isinstance(item, (tuple, list)):
-        return f"({', '.join(map(_short, item[:8]))}{', …' if len(item) > 8 else ''})"
-    if isinstance(item, (torch.dtype, torch.device, torch.memory_format, torch.layout)):
-        return str(item).removeprefix("torch.")
-    return str(getattr(item, "__name__", type(item).__name__))
-
-
-def _slice(item: slice) -> str:
-    ends = ("" if e is None else _short(e) for e in (item.start, item.stop))
-    step = "" if item.step is None else f":{_short(item.step)}"
-    return ":".join(ends) + step

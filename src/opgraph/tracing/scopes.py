@@ -32,8 +32,8 @@ class Call:
 class ModuleCalls:
     """The stack of module calls, and what is known of each module after the run.
 
-    `position` gives the number of the next record; `known` gives the values that some tensors are
-    known as.
+    `last` is the path of the call that ended last. `position` gives the number of the next record;
+    `known` gives the values that some tensors are known as.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class ModuleCalls:
         self.classes: dict[str, str] = {}
         self.inputs: dict[str, tuple[int, ...]] = {}
         self.outputs: dict[str, tuple[int, ...]] = {}
+        self.last = ""
         self.raised: tuple[BaseException, Call] | None = None
         self._position = position
         self._known = known
@@ -61,10 +62,6 @@ class ModuleCalls:
         """The call that runs now; the first one is that of the root."""
         return self._stack[-1]
 
-    def path_of(self, module: int) -> str | None:
-        """The path of a module, given its id."""
-        return self._paths.get(module)
-
     def listen(self) -> None:
         """Follow the calls of all modules, until `deaf`."""
         self._hooks = [
@@ -78,31 +75,32 @@ class ModuleCalls:
             hook.remove()
         self._hooks = []
 
-    def open(self, path: str, module: int | None = None) -> None:
+    def enter(self, module: torch.nn.Module) -> None:
         """A module is called: what comes from here on happens in it."""
-        self._stack[-1].children += 1
-        self.counts[path] = self.counts.get(path, 0) + 1
-        self._stack.append(Call(path, first=self._position(), module=module))
-
-    def close(self) -> Call:
-        """The call that runs now has ended."""
-        return self._stack.pop()
-
-    def _enter(self, module: torch.nn.Module, _args: Any) -> None:
-        if threading.get_ident() != self._thread:
-            return
         path = self._paths.get(id(module))
         if path is None:
             path = self._adopt(module)
         elif not path.startswith(f"{self.current.path}.") and self.current.path:
             path = self._alias(module) or path
-        self.open(path, id(module))
+        self.current.children += 1
+        self.counts[path] = self.counts.get(path, 0) + 1
+        self._stack.append(Call(path, first=self._position(), module=id(module)))
+
+    def leave(self) -> Call:
+        """The call that runs now has ended."""
+        call = self._stack.pop()
+        self.last = call.path
+        return call
+
+    def _enter(self, module: torch.nn.Module, _args: Any) -> None:
+        if threading.get_ident() == self._thread:
+            self.enter(module)
 
     def _leave(self, _module: torch.nn.Module, args: Any, output: Any) -> None:
         if threading.get_ident() != self._thread or len(self._stack) < 2:
             return
         error = sys.exc_info()[1]
-        call = self.close()
+        call = self.leave()
         if error is not None and output is None:
             if self.raised is None or self.raised[0] is not error:
                 self.raised = (error, call)
@@ -134,7 +132,7 @@ class ModuleCalls:
 
     def _adopt(self, module: torch.nn.Module) -> str:
         """A module that is not in the tree: made during the run, or kept outside of it."""
-        parent = self._stack[-1].path
+        parent = self.current.path
         cls = type(module).__name__
         base = f"{parent}.{cls}" if parent else cls
         path, taken, number = base, set(self._paths.values()), 1
