@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import opgraph
+
 DATA = Path(__file__).parents[1] / "data"
 COMMANDS = [
     ["--help"],
+    ["explore"],
     ["profile", str(DATA / "resnet18.json")],
+    ["explore", str(DATA / "resnet18.json")],
+    ["explore", str(DATA / "resnet18.json"), "--around", "9"],
 ]
 
 
@@ -25,3 +31,16 @@ def test_no_torch_is_imported(arguments: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_the_largest_model_is_explored_in_under_a_second(tmp_path: Path) -> None:
+    file = tmp_path / "llama.json"
+    opgraph.profile("meta-llama/Llama-3.1-405B", seq_len=4096).save(file)
+    command = [sys.executable, "-m", "opgraph", "explore", str(file)]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "layers.[0-125]" in done.stdout
+    assert "3.45P" in done.stdout
+    # Processor time, since the machine may have other things to do as well.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from opgraph.analysis.totals import Cost, cost_of
 from opgraph.graph import Node
 
 Bottleneck = Literal["compute-bound", "balanced", "memory-bound"]
@@ -28,25 +29,30 @@ def classify(intensity: float | None, ridge: float = GENERIC_RIDGE) -> Bottlenec
 
 @dataclass(frozen=True, slots=True)
 class BottleneckShare:
-    """How many nodes are bound so, and their FLOPs (all kinds) and bytes."""
+    """How many nodes are bound so, and what they cost together."""
 
     bottleneck: Bottleneck
     nodes: int
-    flops: int
-    bytes: int
+    cost: Cost
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of all kinds."""
+        return self.cost.flops + self.cost.other_flops
+
+    @property
+    def bytes(self) -> int:
+        return self.cost.bytes
 
 
 def bottlenecks(
     nodes: Iterable[Node], ridge: float = GENERIC_RIDGE
 ) -> tuple[BottleneckShare, BottleneckShare, BottleneckShare]:
     """Nodes that move data, by what bounds them; nodes that only view are left out."""
-    counts = {b: [0, 0, 0] for b in BOTTLENECKS}
+    groups: dict[Bottleneck, list[Node]] = {b: [] for b in BOTTLENECKS}
     for node in nodes:
         bound = classify(node.arithmetic_intensity, ridge)
         if bound is not None:
-            row = counts[bound]
-            row[0] += 1
-            row[1] += node.flops + node.other_flops
-            row[2] += node.bytes
-    first, second, third = (BottleneckShare(b, *counts[b]) for b in BOTTLENECKS)
+            groups[bound].append(node)
+    first, second, third = (BottleneckShare(b, len(g), cost_of(g)) for b, g in groups.items())
     return first, second, third

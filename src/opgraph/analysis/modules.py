@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -110,11 +111,21 @@ def fold(module: ModuleCost) -> ModuleCost:
     return replace(module, children=tuple(children)) if module.children else module
 
 
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+
+
+def _numbered(name: str) -> tuple[str, str] | None:
+    """A name that ends in a number, in its two parts: ("layer", "3"), or ("", "3")."""
+    found = _NUMBERED.fullmatch(name)
+    return (found[1], found[2]) if found else None
+
+
 def _alike(a: ModuleCost, b: ModuleCost) -> bool:
-    """Two modules that differ in nothing but their name, which must be a number."""
+    """Two modules that differ in nothing but the number at the end of their name."""
+    x, y = _numbered(a.name), _numbered(b.name)
     return (
-        a.name.isdigit() and b.name.isdigit() and bool(a.children or a.nodes or b.nodes)
-        and _same(a, b)
+        x is not None and y is not None and x[0] == y[0]
+        and bool(a.children or a.nodes or b.nodes) and _same(a, b)
     )  # fmt: skip
 
 
@@ -135,7 +146,9 @@ def _same(a: ModuleCost, b: ModuleCost) -> bool:
 def _together(group: list[ModuleCost]) -> ModuleCost:
     first, last = group[0], group[-1]
     base = first.path.rpartition(".")[0]
-    name = f"[{first.name}-{last.name}]"
+    stem, low = _numbered(first.name) or ("", first.name)
+    _, high = _numbered(last.name) or ("", last.name)
+    name = f"{stem}[{low}-{high}]"
     return _merged(group, f"{base}.{name}" if base else name, name, len(group))
 
 

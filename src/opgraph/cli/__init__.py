@@ -13,6 +13,7 @@ from opgraph.version import __version__
 
 COMMANDS = {
     "profile": "the cost table and summary of a model",
+    "explore": "the graph as text: an overview, then nodes by range and filter",
     "export": "the graph in a format of another tool",
 }
 """Every command is the module `opgraph.cli.<name>` with `prepare_parser(parser)` and `run(args)`."""
@@ -25,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser(arguments)
     try:
         args = parser.parse_args(arguments)
+        args.arguments = arguments
         if args.command is None:
             parser.print_help()
             return 0

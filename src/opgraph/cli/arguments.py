@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 TRACERS = ("auto", "eager", "fx")
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """The model, how to build it, its inputs, and the tracer."""
+def add_model_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """The model (which may be `optional`), how to build it, its inputs, and the tracer."""
     parser.add_argument(
         "model",
         metavar="MODEL",
+        nargs="?" if optional else None,
         help="a name (resnet18, bert-base-uncased, yolov8n.pt) or a saved profile (.json)",
     )
     build = parser.add_argument_group("model")

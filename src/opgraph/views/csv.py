@@ -5,18 +5,26 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Mapping, Sequence
 
 from opgraph.analysis import GENERIC_RIDGE
 from opgraph.document import Profile
+from opgraph.graph import Node
 from opgraph.views.records import records
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def to_csv(profile: Profile, *, ridge: float = GENERIC_RIDGE) -> str:
-    """The nodes as comma-separated values with a header, in UTF-8."""
+def to_csv(
+    profile: Profile, nodes: Iterable[Node] | None = None, *, ridge: float = GENERIC_RIDGE
+) -> str:
+    """The nodes (those given, or all) as comma-separated values with a header, in UTF-8."""
+    return csv_text(records(profile, nodes, ridge=ridge))
+
+
+def csv_text(rows: Sequence[Mapping[str, str | float | None]]) -> str:
+    """Records with the same keys as comma-separated values with a header."""
     text = io.StringIO()
-    rows = records(profile, ridge=ridge)
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(rows[0] if rows else ())
     for row in rows:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from opgraph import units
 from opgraph.analysis import GENERIC_RIDGE, classify
 from opgraph.document import Profile
@@ -10,14 +12,17 @@ from opgraph.graph import Node
 Record = dict[str, str | int | float | None]
 
 
-def records(profile: Profile, *, ridge: float = GENERIC_RIDGE) -> list[Record]:
-    """One record a node, in execution order, with the same keys in all.
+def records(
+    profile: Profile, nodes: Iterable[Node] | None = None, *, ridge: float = GENERIC_RIDGE
+) -> list[Record]:
+    """One record a node (of those given, or of all), in their order, with the same keys in all.
 
     Sizes are in bytes, `flops` are those of contractions, `arithmetic_intensity` is in FLOPs/byte;
     `parameters` counts the elements of the parameters a node uses, at every use.
     """
     elements = {p.name: p.numel for p in profile.graph.parameters if p.kind == "parameter"}
-    return [_record(profile, node, elements, ridge) for node in profile.nodes]
+    wanted = profile.nodes if nodes is None else nodes
+    return [_record(profile, node, elements, ridge) for node in wanted]
 
 
 def _record(profile: Profile, node: Node, elements: dict[str, int], ridge: float) -> Record:

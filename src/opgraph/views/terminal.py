@@ -46,6 +46,28 @@ def bound(bottleneck: str | None) -> Text:
     return Text(BOUND_WORDS[bottleneck], style=BOUND_STYLES[bottleneck])
 
 
+def fit(value: str, width: int) -> str:
+    """Exactly so many characters: padded, or cut with an ellipsis."""
+    from rich.cells import cell_len, set_cell_size
+
+    plain = safe(value)
+    if cell_len(plain) <= width:
+        return set_cell_size(plain, width)
+    return set_cell_size(plain, max(0, width - 1)) + "…" if width > 0 else ""
+
+
+def fit_tail(value: str, width: int) -> str:
+    """The same, keeping the end: of a path, that is what tells it from its neighbours."""
+    from rich.cells import cell_len, set_cell_size
+
+    plain = safe(value)
+    if cell_len(plain) <= width:
+        return set_cell_size(plain, width)
+    while plain and cell_len(plain) > width - 1:
+        plain = plain[1:]
+    return set_cell_size("…" + plain, width)
+
+
 def console(width: int, color: bool) -> Console:
     """A console that draws into memory."""
     from rich.console import Console

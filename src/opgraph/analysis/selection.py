@@ -1,0 +1,196 @@
+"""Which nodes of a graph are meant: a range of their numbers, and filters on what they are and cost."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import cache
+
+from opgraph.analysis.bottleneck import GENERIC_RIDGE, classify
+from opgraph.graph import Graph, Node
+
+CONTEXT = 10
+"""Nodes shown on each side of the one that is asked for."""
+
+
+class SelectionError(ValueError):
+    """A range that cannot be meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Nodes by number, 1-based and inclusive, in one of three ways: from `start` to `end` (either may
+    be left out), `context` nodes on each side `around` one, or the first `count`."""
+
+    start: int | None = None
+    end: int | None = None
+    around: int | None = None
+    context: int | None = None
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        ways = [
+            way
+            for way, given in (
+                ("--start and --end", self.start is not None or self.end is not None),
+                ("--around", self.around is not None),
+                ("--max-nodes", self.count is not None),
+            )
+            if given
+        ]
+        if len(ways) > 1:
+            raise SelectionError(f"{' and '.join(ways)} are two ways to say which nodes: give one")
+        if self.context is not None and self.around is None:
+            raise SelectionError("--context goes with --around N")
+        for name, value, least in (
+            ("--start", self.start, 1),
+            ("--end", self.end, 1),
+            ("--around", self.around, 1),
+            ("--context", self.context, 0),
+            ("--max-nodes", self.count, 1),
+        ):
+            if value is not None and value < least:
+                raise SelectionError(f"{name} is {value}: it takes a number of at least {least}")
+        if self.start is not None and self.end is not None and self.start > self.end:
+            raise SelectionError(f"--start {self.start} is after --end {self.end}")
+
+    def bounds(self, nodes: int) -> tuple[int, int, str | None]:
+        """The first and the last node meant in a graph of so many, and a note where the range was
+        clipped. Raises `SelectionError` when it lies wholly outside."""
+        if self.around is not None:
+            if self.around > nodes:
+                raise SelectionError(f"there is no node {self.around}: the last one is {nodes}")
+            context = CONTEXT if self.context is None else self.context
+            return max(1, self.around - context), min(nodes, self.around + context), None
+        first, last = self.start or 1, self.end or nodes
+        if first > nodes:
+            raise SelectionError(f"there is no node {first}: the last one is {nodes}")
+        if last > nodes:
+            return first, nodes, f"clipped: there is no node {last}, the last one is {nodes}"
+        return first, last, None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a node must be: its operator (a pattern), its module (a pattern of paths, or the path of a
+    module with all below it), what bounds it, the FLOPs it takes at least, and a text that occurs in
+    its name, operator, class, arguments or source."""
+
+    op: str | None = None
+    module: str | None = None
+    bottleneck: str | None = None
+    min_flops: float | None = None
+    text: str | None = None
+
+    def __bool__(self) -> bool:
+        return self != Filter()
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The nodes that are meant, in order; whether they are neighbours; how many more were left out to
+    keep the list short; and what there is to say about it."""
+
+    nodes: tuple[Node, ...]
+    contiguous: bool
+    omitted: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def select(
+    graph: Graph,
+    where: Range | None = None,
+    which: Filter | None = None,
+    *,
+    ridge: float = GENERIC_RIDGE,
+    limit: int | None = None,
+) -> Selection:
+    """The nodes in a range that pass a filter. `limit` keeps a filter's answer to that many, where no
+    range says how many are wanted. Raises `SelectionError` for a range outside the graph."""
+    where, which = where or Range(), which or Filter()
+    if not graph.nodes:
+        return Selection((), contiguous=True, notes=("the graph has no nodes",))
+    first, last, note = where.bounds(len(graph.nodes))
+    notes = [note] if note else []
+    found = graph.nodes[first - 1 : last]
+    if which:
+        passes = _test(graph, which, ridge)
+        found = tuple(n for n in found if passes(n))
+        if not found:
+            notes.append(_nothing(graph, which))
+        most = where.count or (limit if where == Range() else None)
+    else:
+        most = where.count
+        if most is not None and most > len(graph.nodes):
+            notes.append(f"clipped: the graph has {len(graph.nodes)} nodes")
+    kept = found[:most]
+    contiguous = bool(kept) and kept[-1].id - kept[0].id == len(kept) - 1
+    omitted = len(found) - len(kept) if which else 0
+    return Selection(kept, contiguous, omitted, tuple(notes))
+
+
+def _test(graph: Graph, which: Filter, ridge: float) -> Callable[[Node], bool]:
+    tests: list[Callable[[Node], bool]] = []
+    if which.op is not None:
+        op = re.compile(translate(which.op.lower()))
+        tests.append(lambda n: op.match(n.op.lower()) is not None)
+    if which.module is not None:
+        module = which.module
+        tests.append(lambda n: matches(module, n.scope))
+    if which.bottleneck is not None:
+        bound = which.bottleneck
+        tests.append(lambda n: (classify(n.arithmetic_intensity, ridge) or "").startswith(bound))
+    if which.min_flops is not None:
+        least = which.min_flops
+        tests.append(lambda n: n.flops >= least)
+    if which.text is not None:
+        text = which.text.casefold()
+        tests.append(lambda n: any(text in t.casefold() for t in _texts(graph, n)))
+    return lambda n: all(test(n) for test in tests)
+
+
+def _texts(graph: Graph, node: Node) -> Iterable[str]:
+    yield from (node.name, node.op, node.target, node.arguments, graph.scope[node.scope].cls)
+    yield node.file or ""
+    yield from (k.op for k in node.kernels)
+
+
+def _nothing(graph: Graph, which: Filter) -> str:
+    """That no node passes, and what would."""
+    if which.op is not None and not any(
+        re.match(translate(which.op.lower()), n.op.lower()) for n in graph.nodes
+    ):
+        common = Counter(n.op for n in graph.nodes if n.kind == "call").most_common(6)
+        return f"no node is {which.op}; there are {', '.join(f'{op} × {n}' for op, n in common)}"
+    if which.module is not None and not any(matches(which.module, s) for s in graph.scope):
+        tops = [s for s in graph.scope if s and "." not in s]
+        return f"no module is {which.module}; there are {', '.join(tops[:6]) or 'none'}"
+    return "no node passes"
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Whether a module's path is one that the pattern means: `*` and `?` stand for any characters,
+    `[0-11]` for the numbers from 0 to 11, as tables print them; a path without `*` means the module
+    with all that is below it."""
+    return _pattern(pattern).fullmatch(path) is not None
+
+
+@cache
+def _pattern(pattern: str) -> re.Pattern[str]:
+    parts = re.split(r"(\[\d+-\d+\]|\*|\?)", pattern)
+    text = "".join(_piece(part) for part in parts)
+    return re.compile(text if "*" in pattern else text + r"(\..*)?" if pattern else "")
+
+
+def _piece(part: str) -> str:
+    if part == "*":
+        return ".*"
+    if part == "?":
+        return "."
+    span = re.fullmatch(r"\[(\d+)-(\d+)\]", part)
+    if span and int(span[2]) - int(span[1]) < 10_000:
+        return "(?:" + "|".join(str(n) for n in range(int(span[1]), int(span[2]) + 1)) + ")"
+    return re.escape(part)

@@ -1,0 +1,140 @@
+"""`opgraph explore [MODEL]`: the graph as text, from an overview to single nodes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opgraph.cli.arguments import add_model_arguments, profile_from
+from opgraph.cli.output import color, say, show, status_of, width
+from opgraph.errors import RenderError
+from opgraph.files import write_atomically
+
+if TYPE_CHECKING:
+    from opgraph.analysis.selection import Filter, Range
+    from opgraph.document import Profile
+
+EXAMPLES = """examples:
+  opgraph explore                                     what can be named
+  opgraph explore bert-base-uncased                   an overview, and what to ask next
+  opgraph explore bert-base-uncased --around 24       a node among its neighbours
+  opgraph explore resnet18 --start 1 --end 20
+  opgraph explore yolov8n.pt --op conv2d --min-flops 1e8
+  opgraph explore gpt2 --module 'h.[0-1]' -o two-blocks.md"""
+
+LIMIT = 100
+"""Nodes that a filter lists on a terminal before it says how many more there are."""
+
+SUFFIXES = (".txt", ".md", ".csv", ".json")
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    add_model_arguments(parser, optional=True)
+    where = parser.add_argument_group(
+        "which nodes, by number (1-based, inclusive; one way at a time)"
+    )
+    where.add_argument("--start", type=int, metavar="N", help="from this node on")
+    where.add_argument("--end", type=int, metavar="M", help="up to this node")
+    where.add_argument("--around", type=int, metavar="N", help="this node and its neighbours")
+    where.add_argument("--context", type=int, metavar="K", help="how many on each side (10)")
+    where.add_argument("--max-nodes", type=int, metavar="N", help="the first so many")
+    which = parser.add_argument_group(
+        "which nodes, by what they are (all that are given must hold)"
+    )
+    which.add_argument("--op", metavar="NAME", help="operator: conv2d, 'conv*'")
+    which.add_argument(
+        "--module", metavar="PATH", help="module and all below it: encoder.layer.0, 'layer.*.dense'"
+    )
+    which.add_argument("--bottleneck", choices=("compute", "balanced", "memory"))
+    which.add_argument("--min-flops", type=float, metavar="X", help="at least so many: 1e9")
+    which.add_argument("--text", metavar="TEXT", help="occurs in name, class, arguments or source")
+    view = parser.add_argument_group("output")
+    view.add_argument("--json", action="store_true", help="what is shown, as JSON on stdout")
+    view.add_argument("-o", "--output", metavar="FILE", help=", ".join(SUFFIXES))
+
+
+def run(args: argparse.Namespace) -> int:
+    where, which = _asked(args)
+    suffix = None if args.output is None else Path(args.output).suffix.lower()
+    if suffix is not None and suffix not in SUFFIXES:
+        raise RenderError(f"explore does not write {suffix or 'files without a suffix'}",
+                          hint=f"one of {', '.join(SUFFIXES)}")  # fmt: skip
+    if args.model is None:
+        from opgraph.cli.welcome import welcome
+
+        show(welcome(color(), width()))
+        return 0
+    profile = profile_from(args)
+    form = suffix or (".json" if args.json else None)
+    if where is None and not which:
+        text = _overview(profile, args, form)
+    else:
+        text = _nodes(profile, where, which, form)
+    if args.output is not None:
+        write_atomically(args.output, text)
+        say(f"wrote {args.output}")
+    else:
+        show(text)
+    return status_of(profile)
+
+
+def _asked(args: argparse.Namespace) -> tuple[Range | None, Filter]:
+    """The range (None where no number was given) and the filter. Raises `RenderError`."""
+    from opgraph.analysis.selection import Filter, Range, SelectionError
+
+    try:
+        where = Range(args.start, args.end, args.around, args.context, args.max_nodes)
+    except SelectionError as error:
+        raise RenderError(str(error)) from error
+    which = Filter(args.op, args.module, args.bottleneck, args.min_flops, args.text)
+    return (None if where == Range() else where), which
+
+
+def _overview(profile: Profile, args: argparse.Namespace, form: str | None) -> str:
+    from opgraph.views.overview import overview, overview_csv, overview_data
+
+    command = _command(args)
+    if form == ".json":
+        return json.dumps(overview_data(profile), indent=1, ensure_ascii=False) + "\n"
+    if form == ".csv":
+        return overview_csv(profile)
+    if form == ".md":
+        return f"```\n{overview(profile, width=100, command=command)}```\n"
+    plain = form == ".txt"
+    return overview(profile, color=color() and not plain, width=width(), command=command)
+
+
+def _nodes(profile: Profile, where: Range | None, which: Filter, form: str | None) -> str:
+    from opgraph.analysis.selection import SelectionError, select
+    from opgraph.views.csv import to_csv
+    from opgraph.views.explore import node_list
+    from opgraph.views.listing import as_json, as_markdown
+
+    try:
+        selection = select(profile.graph, where, which, limit=None if form else LIMIT)
+    except SelectionError as error:
+        raise RenderError(str(error)) from error
+    if form is None or form == ".txt":
+        return node_list(profile, selection, color=color() and form is None, width=width())
+    if form == ".csv":
+        return to_csv(profile, selection.nodes)
+    make = as_markdown if form == ".md" else as_json
+    return make(profile, selection.nodes, selection.notes)
+
+
+def _command(args: argparse.Namespace) -> str:
+    """How the explorer was called, without what says where the answer goes."""
+    words: list[str] = []
+    skip = False
+    for word in args.arguments:
+        if skip or word in ("--json", "--debug"):
+            skip = False
+        elif word in ("-o", "--output"):
+            skip = True
+        elif not word.startswith(("--output=", "-o")):
+            words.append(word)
+    return shlex.join(["opgraph", *words])

@@ -1,0 +1,85 @@
+"""What a list of nodes that a person reads shows of each: text, Markdown, the full-screen program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from opgraph.analysis import GENERIC_RIDGE, classify
+from opgraph.analysis.edges import sources
+from opgraph.document import Profile
+from opgraph.graph import Graph, Node, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """One node. `cls` is the class of the module it stands in; `inputs` and `outputs` are shapes of
+    tensors other than parameters; `reads` the nodes whose results it reads, and `users` those that read
+    its own; `parameters` how many elements its parameters have; FLOPs, bytes and intensity as in
+    `Node`."""
+
+    id: int
+    kind: str
+    op: str
+    name: str
+    module: str
+    cls: str
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    dtype: str
+    reads: tuple[int, ...]
+    users: tuple[int, ...]
+    parameters: int
+    flops: int
+    other_flops: int
+    bytes: int
+    intensity: float | None
+    bottleneck: str | None
+    file: str | None
+    line: int | None
+    error: str | None
+
+    @property
+    def place(self) -> str:
+        """The source line as a person writes it: modeling_bert.py:203; empty where it is not known."""
+        return f"{PurePath(self.file).name}:{self.line}" if self.file else ""
+
+
+def node_rows(
+    profile: Profile, nodes: Iterable[Node], ridge: float = GENERIC_RIDGE
+) -> list[NodeRow]:
+    """The records of some nodes, in their order."""
+    graph = profile.graph
+    sizes = {p.name: p.numel for p in graph.parameters if p.kind == "parameter"}
+    return [_row(graph, node, sizes, ridge) for node in nodes]
+
+
+def _row(graph: Graph, node: Node, sizes: dict[str, int], ridge: float) -> NodeRow:
+    value = graph.value
+    read = [value[v] for v in node.inputs if value[v].kind not in ("parameter", "buffer")]
+    made = [value[v] for v in node.outputs]
+    users = dict.fromkeys(user.id for v in node.outputs for user in graph.users.get(v, ()))
+    intensity = node.arithmetic_intensity
+    return NodeRow(
+        id=node.id,
+        kind=node.kind,
+        op=node.op,
+        name=node.name,
+        module=node.scope,
+        cls=graph.scope[node.scope].cls,
+        inputs=tuple(v.shape for v in read),
+        outputs=tuple(v.shape for v in made),
+        dtype=next((v.dtype for v in (*made, *read)), ""),
+        reads=sources(graph, node),
+        users=tuple(users),
+        parameters=sum(sizes.get(name, 0) for name in node.parameters),
+        flops=node.flops,
+        other_flops=node.other_flops,
+        bytes=node.bytes,
+        intensity=intensity,
+        bottleneck=classify(intensity, ridge),
+        file=node.file,
+        line=node.line,
+        error=node.error,
+    )

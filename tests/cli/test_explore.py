@@ -1,0 +1,86 @@
+"""`opgraph explore` as it is typed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from opgraph.cli import main
+
+BERT = str(Path(__file__).parents[1] / "data" / "bert-base-uncased.json")
+
+
+@pytest.fixture(autouse=True)
+def columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def test_without_a_model_it_says_what_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explore"]) == 0
+    text = capsys.readouterr().out
+    assert "torchvision" in text
+    assert text.count("  opgraph explore ") == 3
+
+
+def test_every_next_command_works(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explore", BERT]) == 0
+    lines = capsys.readouterr().out.split("\nNext\n")[1].splitlines()
+    commands = [line.split() for line in lines if line.strip().startswith("opgraph")]
+    assert len(commands) >= 4
+    for command in commands:
+        assert main(command[1:]) == 0
+        assert " nodes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--start", "0"], "--start is 0"),
+        (["--start", "-3"], "--start is -3"),
+        (["--start", "319"], "there is no node 319: the last one is 318"),
+        (["--start", "9", "--end", "3"], "--start 9 is after --end 3"),
+        (["--around", "9", "--end", "3"], "two ways"),
+        (["--start", "x"], "invalid int value"),
+        (["-o", "nodes.png"], "explore does not write .png"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_status_two(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], why: str
+) -> None:
+    try:
+        status = main(["explore", BERT, *arguments])
+    except SystemExit as left:
+        status = int(str(left.code))
+    captured = capsys.readouterr()
+    assert status == 2
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert why in captured.err
+
+
+def test_files_hold_what_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["explore", BERT, "--op", "linear", "--module", "encoder.layer.0"]
+    for suffix in ("txt", "md", "csv", "json"):
+        assert main([*asked, "-o", str(tmp_path / f"nodes.{suffix}")]) == 0
+    capsys.readouterr()
+    assert main(asked) == 0
+    assert (tmp_path / "nodes.txt").read_text() == capsys.readouterr().out
+    records = json.loads((tmp_path / "nodes.json").read_text())["nodes"]
+    assert [r["id"] for r in records] == [15, 18, 21, 30, 34, 36]
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "nodes.csv").read_text())))
+    assert [int(r["flops"]) for r in rows] == [r["flops"] for r in records]
+    assert (tmp_path / "nodes.md").read_text().count("| linear |") == 6
+
+
+def test_the_overview_in_every_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for suffix in ("txt", "md", "csv", "json"):
+        assert main(["explore", BERT, "-o", str(tmp_path / f"overview.{suffix}")]) == 0
+    data = json.loads((tmp_path / "overview.json").read_text())
+    assert data["totals"]["flops"] == sum(o["flops"] for o in data["operators"])
+    capsys.readouterr()
+    assert main(["explore", BERT, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == data

@@ -1,0 +1,93 @@
+"""The explorer's texts as a person sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from opgraph import Profile
+from opgraph.analysis.edges import edges
+from opgraph.analysis.selection import Filter, Range, select
+from opgraph.views.explore import node_list
+from opgraph.views.gutter import gutter
+from opgraph.views.overview import overview
+
+Saved = Callable[[str], Profile]
+Golden = Callable[[str, str], None]
+WIDTHS = [80, 140]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["resnet18", "bert-base-uncased", "yolov8n", "gpt2"])
+def test_the_overview_looks_like_its_golden(
+    saved: Saved, golden: Golden, name: str, width: int
+) -> None:
+    golden(overview(saved(name), width=width), f"overview-{name}-{width}.txt")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    ("label", "name", "where", "which"),
+    [
+        ("range", "bert-base-uncased", Range(start=8, end=39), Filter()),
+        ("around", "resnet18", Range(around=22, context=9), Filter()),
+        ("filter", "yolov8n", Range(), Filter(op="conv2d", min_flops=1.5e8)),
+        ("ends", "gpt2", Range(start=520, end=600), Filter()),
+        ("nothing", "gpt2", Range(), Filter(op="conv2d")),
+    ],
+)
+def test_the_list_of_nodes_looks_like_its_golden(
+    saved: Saved, golden: Golden, label: str, name: str, where: Range, which: Filter, width: int
+) -> None:
+    profile = saved(name)
+    text = node_list(profile, select(profile.graph, where, which), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    golden(text, f"nodes-{label}-{width}.txt")
+
+
+def test_a_block_of_bert_in_the_gutter(saved: Saved) -> None:
+    ids = [15, 18, 21, 24, 30, 31, 32]
+    graph = saved("bert-base-uncased").graph
+    rows = gutter(ids, edges(graph, [11, *ids]), before=[11])
+    assert [rows[i].line.rstrip() for i in ids] == [
+        "├─●",
+        "├─┊─●",
+        "├─┊─┊─●",
+        "│ ●─┴─╯",
+        "│ ●",
+        "│ ●",
+        "●─╯",
+    ]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "gpt2", "yolov8n"])
+@pytest.mark.parametrize("lanes", [3, 40])
+def test_lanes_never_run_into_each_other(saved: Saved, name: str, lanes: int) -> None:
+    """A lane that is open below a node is open above the next: no line begins or ends in the air."""
+    profile = saved(name)
+    ids = [n.id for n in profile.nodes]
+    rows = gutter(ids, edges(profile.graph, ids), lanes=lanes)
+    widths = {len(r.line) for r in rows.values()} | {len(r.below) for r in rows.values()}
+    assert len(widths) == 1
+    for one, two in pairwise(ids):
+        below, line = rows[one].below, rows[two].line
+        for column, sign in enumerate(below):
+            if sign in "│┊":
+                assert line[column] != " "
+            elif line[column] in "├┤┼┴╯╰│┊":
+                pytest.fail(f"node {two} joins a lane that nobody opened")
+
+
+def test_what_a_model_calls_itself_cannot_write_to_the_terminal(saved: Saved) -> None:
+    from dataclasses import replace
+
+    profile = saved("resnet18")
+    nodes = tuple(replace(n, name=f"\x1b[31m{n.name}\n") for n in profile.nodes)
+    hostile = replace(profile, graph=replace(profile.graph, nodes=nodes))
+    text = node_list(hostile, select(hostile.graph, Range(start=1, end=5)))
+    assert "\x1b" not in text
+    assert len(text.splitlines()) == len(
+        node_list(profile, select(profile.graph, Range(start=1, end=5))).splitlines()
+    )
