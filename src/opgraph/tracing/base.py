@@ -20,8 +20,9 @@ from opgraph.document import Attempt
 from opgraph.graph import Graph
 from opgraph.inputs.base import Example
 from opgraph.tracing.builder import build
+from opgraph.tracing.kernels import fake
 from opgraph.tracing.recorder import Recorder, first_line, tensors_in
-from opgraph.tracing.weights import Weights, fake, set_eval, stand_in, untouched
+from opgraph.tracing.weights import Weights, set_eval, stand_in, untouched
 
 
 @dataclass(frozen=True, slots=True)

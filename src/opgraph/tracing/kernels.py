@@ -8,6 +8,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -28,6 +29,8 @@ _NO_KERNELS = frozenset(
     "aten.numel aten.is_strides_like_format aten.is_non_overlapping_and_dense "
     "profiler._record_function_enter_new profiler._record_function_exit".split()
 )
+
+_CPU = torch.device("cpu")
 
 
 class MemoryLog:
@@ -127,10 +130,17 @@ class KernelCapture(TorchDispatchMode):
             parts = self._decompose(func, args, kwargs)
             if parts is not NotImplemented:
                 return parts
-        if self._fake_mode is not None and not _any_fake(args, kwargs):
-            out = self._run_on_real(func, args, kwargs)
-        else:
+        if self._fake_mode is None:
             out = func(*args, **kwargs)
+        else:
+            tensors = tensors_of((*args, *kwargs.values()) if kwargs else args)
+            fakes = sum(isinstance(t, FakeTensor) for t in tensors)
+            if fakes == len(tensors) and fakes:
+                out = func(*args, **kwargs)
+            elif fakes:
+                out = func(*_all_fake(args, self._fake_mode), **kwargs)
+            else:
+                out = self._run_on_real(func, args, kwargs, tensors)
         self._note(operator, args, kwargs, out)
         return out
 
@@ -141,9 +151,11 @@ class KernelCapture(TorchDispatchMode):
         with self:
             return func.decompose(*args, **kwargs)
 
-    def _run_on_real(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_on_real(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor]
+    ) -> Any:
         """Run on real tensors only, unless what comes out is too large to be real."""
-        if self._fake_mode is not None and _may_be_large(args, kwargs):
+        if self._fake_mode is not None and _may_be_large(args, tensors):
             try:
                 with self._fake_mode:
                     out = func(*args, **kwargs)
@@ -183,17 +195,32 @@ def _listed(out: Any) -> Any:
     return out if isinstance(out, (list, tuple)) else (out,)
 
 
-def _any_fake(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    for item in args:
-        if type(item) is FakeTensor:
-            return True
-        if isinstance(item, (list, tuple)) and _any_fake(tuple(item), {}):
-            return True
-    return any(isinstance(t, FakeTensor) for t in tensors_of((*args, *kwargs.values())))
+def _all_fake(args: Any, mode: FakeTensorMode) -> list[Any]:
+    """The arguments with plain real tensors replaced by fake ones of the same layout. The fake mode does
+    so too, but with a care for views and autograd that takes a hundred times as long."""
+    return [
+        fake(item, mode)
+        if type(item) is Tensor and item.dim() and item.layout is torch.strided
+        else _all_fake(item, mode)
+        if isinstance(item, (list, tuple))
+        else item
+        for item in args
+    ]
 
 
-def _may_be_large(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    tensors = tensors_of((*args, *kwargs.values()))
+def fake(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
+    """A fake CPU tensor of the same shape, strides and dtype, wherever the tensor is."""
+    plain = type(tensor) in (Tensor, torch.nn.Parameter, FakeTensor)
+    if not plain or tensor.layout is not torch.strided:
+        return mode.from_tensor(tensor)
+    if tensor.device.type == "meta" and type(tensor) is not FakeTensor:
+        return FakeTensor(mode, tensor.detach(), _CPU)
+    with torch._C._DisableTorchDispatch():
+        meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    return FakeTensor(mode, meta, _CPU)
+
+
+def _may_be_large(args: tuple[Any, ...], tensors: list[Tensor]) -> bool:
     if tensors:
         return any(t.numel() >= _WORTH_A_LOOK for t in tensors)
     sizes = args[0] if args else ()

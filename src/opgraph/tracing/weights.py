@@ -13,9 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from opgraph.costs.count import dtype_name, sizes_of
 from opgraph.graph import Parameter
-from opgraph.tracing.kernels import REAL_LIMIT
-
-_CPU = torch.device("cpu")
+from opgraph.tracing.kernels import REAL_LIMIT, fake
 
 
 class Weights:
@@ -163,14 +161,3 @@ def _stand_in(tensor: Tensor, mode: FakeTensorMode | None, is_buffer: bool) -> T
     if not is_buffer:
         stand._is_param = True
     return stand
-
-
-def fake(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
-    """A fake CPU tensor of the same shape, strides and dtype, wherever the tensor is."""
-    plain = type(tensor) in (Tensor, torch.nn.Parameter, FakeTensor)
-    if not plain or tensor.layout is not torch.strided:
-        return mode.from_tensor(tensor)
-    if tensor.device.type == "meta" and type(tensor) is not FakeTensor:
-        return FakeTensor(mode, tensor.detach(), _CPU)
-    meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-    return FakeTensor(mode, meta, _CPU)
