@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils import flop_counter
 
 from opgraph.costs import contractions as _contractions  # noqa: F401  (registers)
-from opgraph.costs import elementwise, movement, reductions  # noqa: F401  (register)
+from opgraph.costs import elementwise, movement, reductions, vision  # noqa: F401  (register)
 from opgraph.costs.movement import Traffic, traffic
 from opgraph.costs.registry import Call, Contraction, Formula, contractions, formulas
 from opgraph.graph import Kernel

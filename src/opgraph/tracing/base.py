@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import random
 import time
 import warnings
@@ -89,6 +90,7 @@ def record(
         stack.enter_context(torch.compiler.set_stance(stance))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
+        stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
         set_eval(module)
         stand_in(module, weights, mode)
         args, kwargs = arguments(example, mode)
@@ -166,6 +168,17 @@ def named(
         seen.update(map(id, tensors))
         for position, tensor in enumerate(tensors):
             yield (name if len(tensors) == 1 else f"{name}.{position}"), tensor
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """What torch logs of a failed operator is in the graph already, at the node where it failed."""
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 @contextmanager

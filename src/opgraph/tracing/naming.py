@@ -28,6 +28,8 @@ _SYNONYMS = {
     "cuda": "to", "clamp_min": "clamp", "clamp_max": "clamp", "clip": "clamp",
     "special_softmax": "softmax", "special_expit": "sigmoid", "expit": "sigmoid",
     "convolution": "conv", "unsafe_chunk": "chunk", "unsafe_split": "split", "split_with_sizes": "split",
+    "__bool__": "item", "__int__": "item", "__float__": "item", "__index__": "item",
+    "__complex__": "item", "_local_scalar_dense": "item", "tolist": "item",
     "greater": "gt", "less": "lt", "greater_equal": "ge", "less_equal": "le", "not_equal": "ne",
     "arctan2": "atan2", "_softmax": "softmax", "_log_softmax": "log_softmax",
     "native_layer_norm": "layer_norm", "native_group_norm": "group_norm",

@@ -10,6 +10,7 @@ from opgraph.document import Profile
 from opgraph.views.terminal import bar, bound, safe
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
 
 
@@ -90,15 +91,17 @@ def _tracer(profile: Profile) -> str:
     )  # fmt: skip
 
 
-def bottleneck_analysis(profile: Profile, ridge: float) -> Table:
+def bottleneck_analysis(profile: Profile, ridge: float) -> Group:
     """How many nodes, and what share of FLOPs and of bytes, are bound by what."""
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     shares = bottlenecks(profile.nodes, ridge)
     flops = sum(s.flops for s in shares) or 1
     traffic = sum(s.bytes for s in shares) or 1
     result = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-    result.add_column(f"Bottlenecks at a ridge of {ridge:g} FLOPs/byte", header_style="bold")
+    result.add_column("", no_wrap=True, min_width=10)
     result.add_column("nodes", justify="right")
     result.add_column("FLOPs", justify="right")
     result.add_column("", no_wrap=True)
@@ -111,4 +114,5 @@ def bottleneck_analysis(profile: Profile, ridge: float) -> Table:
             units.percent(s.flops / flops), bar(s.flops / flops),
             units.percent(s.bytes / traffic), bar(s.bytes / traffic),
         )  # fmt: skip
-    return result
+    title = Text(f"Bottlenecks at a ridge of {ridge:g} FLOPs/byte", style="bold")
+    return Group(title, result)

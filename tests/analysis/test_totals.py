@@ -1,0 +1,56 @@
+"""Sums: the parts make the whole, however they are cut."""
+
+from __future__ import annotations
+
+import pytest
+
+from opgraph.analysis import Cost, classify, cost_of, fold, module_tree
+
+PROFILES = ["resnet18", "bert", "gpt2", "yolov8n"]
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_module_totals_are_the_sums_of_their_nodes(name, request):
+    profile = request.getfixturevalue(name)
+    graph = profile.graph
+    for module in profile.by_module():
+        inside = [
+            n for n in graph.nodes
+            if not module.path or n.scope == module.path or n.scope.startswith(module.path + ".")
+        ]  # fmt: skip
+        assert module.cost == cost_of(inside), module.path
+        assert module.cost == sum((c.cost for c in module.children), module.own)
+    root = profile.by_module(depth=0)[0]
+    assert root.cost == profile.totals.cost
+    assert root.parameters == profile.totals.parameters
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_operators_add_up_to_the_totals(name, request):
+    profile = request.getfixturevalue(name)
+    assert sum((o.cost for o in profile.by_op()), Cost()) == profile.totals.cost
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_folding_keeps_every_sum(name, request):
+    tree = module_tree(request.getfixturevalue(name).graph)
+    folded = fold(tree)
+    assert folded.cost == tree.cost
+    for module in folded.walk():
+        assert module.cost == sum((c.cost for c in module.children), module.own)
+        if module.children:
+            assert module.parameters >= sum(c.parameters for c in module.children)
+
+
+def test_twelve_equal_layers_are_folded(bert):
+    folded = {m.path: m for m in fold(module_tree(bert.graph)).walk()}
+    assert folded["encoder.layer.[0-11]"].count == 12
+
+
+@pytest.mark.parametrize(
+    ("intensity", "expected"),
+    [(None, None), (0.0, "memory-bound"), (4.99, "memory-bound"), (5.0, "balanced"),
+     (20.0, "balanced"), (20.01, "compute-bound")],
+)  # fmt: skip
+def test_bottleneck_at_a_ridge_point_of_ten(intensity, expected):
+    assert classify(intensity) == expected

@@ -1,0 +1,133 @@
+"""The command line as a person meets it: a process, its output, its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+def opgraph(*args: str, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "opgraph", *args], capture_output=True, text=True, check=False,
+        timeout=120, **options,
+    )  # fmt: skip
+
+
+def test_profile_prints_the_three_sections():
+    done = opgraph("profile", "resnet18", "--depth", "1")
+    assert done.returncode == 0
+    for text in ("layer1", "11,689,512", "3.63 GFLOPs", "Bottlenecks at a ridge of 10 FLOPs/byte"):
+        assert text in done.stdout
+
+
+def test_a_saved_profile_opens_without_torch(tmp_path, resnet18):
+    path = tmp_path / "resnet18.json"
+    resnet18.save(path)
+    code = (
+        "import sys; from opgraph.cli import main; status = main(['profile', sys.argv[1]]); "
+        "assert 'torch' not in sys.modules; sys.exit(status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "3.63 GFLOPs" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["opgraph", "opgraph.graph", "opgraph.analysis", "opgraph.views", "opgraph.cli",
+     "opgraph.document", "opgraph.pipeline", "opgraph.sources", "opgraph.hardware"],
+)  # fmt: skip
+def test_importing_does_not_import_torch(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("args", [["--help"], ["profile", "--help"], ["--version"]])
+def test_help_does_not_import_torch(args):
+    code = (
+        "import sys; from opgraph.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "message", "hint"),
+    [
+        (["profile", "resnet81"], "resnet81", "resnet18"),
+        (["profile", "bert-base-uncasd"], "bert-base-uncasd", "bert-base-uncased"),
+        (["profile", "resnet18", "--input-shape", "1x3xbanana"], "not a shape", ""),
+        (["profile", "resnet18", "--input-shape", "0x3x4x4"], "not a shape", ""),
+        (["profile", "resnet18", "--batch-size", "0"], "at least 1", ""),
+        (["profile", "resnet18", "--tracer", "magic"], "magic", "eager"),
+        (["profile", "resnet18", "-o", "/nowhere/x.json"], "/nowhere/x.json", ""),
+        (["profile", "resnet18", "-o", "x.xyz"], ".xyz", ".json"),
+        (["profile", "nowhere.json"], "nowhere.json", ""),
+        (["profile", "resnet18", "--sort", "colour"], "colour", "flops"),
+        (["profile"], "MODEL", "--help"),
+        (["prophile"], "prophile", ""),
+        (["profile", "resnet18", "--input", "y=1x2"], "y", "x"),
+    ],
+)
+def test_bad_input_is_one_clear_line(args, message, hint, tmp_path):
+    done = opgraph(*args, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("error: ")
+    assert message in lines[0]
+    assert all(line.startswith("hint: ") for line in lines[1:])
+    assert len(lines) <= 2
+    assert hint in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_forward_that_fails_is_status_1(tmp_path):
+    done = opgraph("profile", "resnet18", "--input-shape", "1x4x64x64", "-o", "x.json", cwd=tmp_path)
+    assert done.returncode == 1
+    data = json.loads((tmp_path / "x.json").read_text())
+    assert "error" in data["graph"]["nodes"][-1]
+
+
+def test_a_missing_package_names_the_extra():
+    code = (
+        "import sys; sys.modules['torchvision'] = None\n"
+        "from opgraph.cli import main; sys.exit(main(['profile', 'torchvision:resnet18']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "torchvision is not installed" in done.stderr
+    assert "pip install 'opgraph[torchvision]'" in done.stderr
+
+
+def test_an_interrupt_leaves_nothing_half_written(tmp_path):
+    child = subprocess.Popen(
+        [sys.executable, "-m", "opgraph", "profile", "Llama-3.1-405B", "-o", "x.json"],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(2.5)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == 130, errors
+    assert errors.splitlines()[-1] == "error: interrupted"
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_colour_in_a_pipe_nor_with_no_color():
+    done = opgraph("profile", "resnet18", "--depth", "0", env={**os.environ, "NO_COLOR": "1"})
+    assert "\x1b" not in done.stdout
+
+
+def test_a_closed_pipe_is_no_error():
+    command = f"{sys.executable} -m opgraph profile resnet18 | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    assert "error" not in done.stderr

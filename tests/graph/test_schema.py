@@ -1,0 +1,76 @@
+"""Profiles as files: what is saved is what is loaded, and what is broken is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import opgraph
+from opgraph.graph import verify
+
+
+@pytest.mark.parametrize("name", ["resnet18", "bert", "gpt2", "yolov8n"])
+def test_json_round_trips_byte_for_byte(name, request, tmp_path):
+    profile = request.getfixturevalue(name)
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    profile.save(first)
+    loaded = opgraph.load(first)
+    loaded.save(second)
+    assert loaded == profile
+    assert first.read_bytes() == second.read_bytes()
+    verify(loaded.graph)
+
+
+def broken(change):
+    def make(profile):
+        data = json.loads(profile.to_json())
+        change(data)
+        return data
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(format="other"), "not an opgraph profile"),
+        (lambda d: d.update(schema_version=99), "schema version 99"),
+        (lambda d: d.update(schema_version="1"), "no schema version"),
+        (lambda d: d.pop("graph"), "broken"),
+        (lambda d: d["graph"]["nodes"][3].update(id="3"), "nodes\\[3\\]"),
+        (lambda d: d["graph"]["nodes"][3].update(colour="red"), "unknown field"),
+        (lambda d: d["graph"]["nodes"][3].update(inputs=[99999]), "does not exist"),
+        (lambda d: d["graph"]["nodes"][3].update(kernels=[99999]), "no kernel"),
+        (
+            lambda d: d["graph"]["nodes"][3].update(inputs=d["graph"]["nodes"][50]["outputs"]),
+            "before it is made",
+        ),
+        (lambda d: d["graph"]["nodes"][3].update(scope="nowhere"), "does not exist"),
+        (lambda d: d["graph"]["kernels"][0].update(flops=-1), "negative cost"),
+        (lambda d: d["graph"]["values"][5].update(alias_of=5), "not before it"),
+        (lambda d: d["graph"]["scopes"][2].update(path="a.b"), "no parent|does not exist"),
+        (lambda d: d["graph"].update(storages=[[1, 2]]), "not a storage"),
+        (lambda d: d["graph"].update(nodes={}), "not a list"),
+    ],
+)
+def test_broken_profiles_are_refused(change, message, resnet18, tmp_path):
+    data = json.loads(resnet18.to_json())
+    change(data)
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(opgraph.ProfileError, match=message):
+        opgraph.load(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "NaN", '{"format": NaN}', "[" * 100_000])
+def test_files_that_are_no_profiles_are_refused(text, tmp_path):
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    with pytest.raises(opgraph.ProfileError):
+        opgraph.load(path)
+
+
+def test_a_file_that_is_not_there():
+    with pytest.raises(opgraph.ProfileError, match="cannot read"):
+        opgraph.load("nowhere.json")

@@ -1,0 +1,269 @@
+"""The eager tracer: what it counts is what PyTorch counts, and it leaves no trace of its own."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import opgraph
+from opgraph.inputs import InputRequest, make_inputs
+from opgraph.pipeline import profile_model
+from opgraph.sources import resolve
+from opgraph.tracing.base import arguments
+from opgraph.tracing.eager import materialized
+
+
+class SequenceClassifier(nn.Module):
+    """An LSTM over embedded tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(1000, 64)
+        self.lstm = nn.LSTM(64, 128, num_layers=2, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(256, 5)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        output, _ = self.lstm(self.embed(ids))
+        return self.head(output[:, -1])
+
+
+def flops_of_a_real_forward(name: str, request: InputRequest) -> int:
+    model = resolve(name)
+    args, kwargs = arguments(make_inputs(model, request), None)
+    module = materialized(model).eval()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        module(*args, **kwargs)
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("name", "request_"),
+    [
+        ("resnet18", InputRequest()),
+        ("resnet50", InputRequest(batch_size=2)),
+        ("mobilenet_v2", InputRequest()),
+        ("efficientnet_b0", InputRequest()),
+        ("swin_t", InputRequest()),
+        ("convnext_tiny", InputRequest()),
+        ("fasterrcnn_resnet50_fpn", InputRequest(image_size=(320, 320))),
+        ("raft_small", InputRequest(input_shape=(1, 3, 128, 128))),
+        ("bert-base-uncased", InputRequest(seq_len=128)),
+        ("gpt2", InputRequest(seq_len=128)),
+        ("yolov8n.pt", InputRequest(image_size=(640, 640))),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_flops_and_parameters_are_those_of_a_real_forward(name, request_):
+    model = resolve(name)
+    profile = profile_model(model, make_inputs(model, request_))
+    assert profile.graph.failed is None
+    assert profile.totals.flops == flops_of_a_real_forward(name, request_)
+    assert profile.totals.parameters == sum(p.numel() for p in model.module.parameters())
+    assert profile.totals.coverage == 1.0
+
+
+@pytest.mark.parametrize(
+    ("profile", "gflops", "parameters"),
+    [("resnet18", 3.628146688, 11_689_512), ("bert", 22.34843136, 109_482_240),
+     ("gpt2", 22.347251712, 124_439_808), ("yolov8n", 8.7439872, 3_157_200)],
+)  # fmt: skip
+def test_published_figures(profile, gflops, parameters, request):
+    totals = request.getfixturevalue(profile).totals
+    assert totals.flops == round(gflops * 1e9)
+    assert totals.parameters == parameters
+
+
+def test_fused_attention_is_counted_where_the_counter_of_torch_is_blind():
+    totals = opgraph.profile("vit_b_16").totals
+    assert totals.flops == 35_127_656_448
+    assert totals.parameters == 86_567_656
+    assert totals.coverage == 1.0
+
+
+def test_fused_recurrent_layers():
+    profile = opgraph.profile(SequenceClassifier(), inputs=torch.randint(0, 1000, (4, 20)))
+    # 2 x 4h(i + h) a step, layer and direction.
+    first, second = 2 * 4 * 128 * (64 + 128), 2 * 4 * 128 * (256 + 128)
+    assert profile.totals.flops == 4 * 20 * 2 * (first + second) + 2 * 4 * 256 * 5
+    assert profile.totals.coverage == 1.0
+
+
+def test_resnet18_has_71_nodes(resnet18):
+    assert len(resnet18.nodes) == 71
+    assert [n.name for n in resnet18.nodes[:6]] == [
+        "x", "conv1", "bn1", "relu", "maxpool", "layer1.0.conv1",
+    ]  # fmt: skip
+    conv = resnet18.nodes[1]
+    assert (conv.op, conv.scope, conv.parameters) == ("conv2d", "conv1", ("conv1.weight",))
+    assert conv.file == "torchvision/models/resnet.py"
+
+
+def test_residual_edges_are_there(resnet18):
+    graph = resnet18.graph
+    add = next(n for n in graph.nodes if n.op == "add")
+    sources = {graph.producer[v].name for v in add.inputs}
+    assert sources == {"layer1.0.bn2", "maxpool"}
+
+
+def test_names_are_module_paths(bert):
+    names = {n.name for n in bert.nodes}
+    assert "encoder.layer.0.attention.self.query" in names
+    assert not any("l_self" in n or "modules" in n for n in names)
+
+
+def test_weights_on_meta_fake_or_real_give_the_same_graph():
+    real = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+    with torch.device("meta"):
+        meta = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        fake = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+    x = torch.randn(2, 3, 16, 16)
+    graphs = [opgraph.profile(m, inputs=x).graph for m in (real, meta, fake)]
+    assert graphs[0] == graphs[1] == graphs[2]
+
+
+class Stateful(nn.Module):
+    """Changes everything that a forward can change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("steps", torch.zeros(1))
+        self.cache = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        self.cache = self.norm(x) + torch.randn(4)
+        self.extra = random.random()
+        return self.cache
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_left_as_it_was(training):
+    model = Stateful().train(training)
+    handle = model.register_forward_hook(lambda *_: None)
+    model.norm.weight.requires_grad_(False)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    attributes = {k: v for k, v in model.__dict__.items() if not k.startswith("_")}
+    parameters = {k: id(p) for k, p in model.named_parameters()}
+    torch.manual_seed(0)
+    random.seed(0)
+    states = torch.get_rng_state(), random.getstate()
+
+    opgraph.profile(model, inputs=torch.randn(3, 4, generator=torch.Generator().manual_seed(1)))
+
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert attributes == {k: v for k, v in model.__dict__.items() if not k.startswith("_")}
+    assert parameters == {k: id(p) for k, p in model.named_parameters()}
+    assert model.training is training
+    assert model.norm.training is training
+    assert not model.norm.weight.requires_grad
+    assert handle.id in model._forward_hooks
+    assert not torch.nn.modules.module._global_forward_hooks
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1] == random.getstate()
+
+
+class Raises(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(5, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x))
+
+
+def test_a_forward_that_raises_gives_the_graph_so_far():
+    profile = opgraph.profile(Raises(), inputs=torch.randn(2, 4))
+    failed = profile.graph.failed
+    assert failed is not None
+    assert (failed.id, failed.name, failed.op) == (3, "second", "linear")
+    assert failed.error is not None
+    assert failed.error.startswith("RuntimeError")
+    assert failed.file == "tests/tracing/test_eager.py"
+    assert profile.totals.flops == 2 * 2 * 4 * 4
+
+
+def test_an_error_outside_of_torch_is_marked_in_its_module():
+    class Inner(nn.Module):
+        def forward(self, x):
+            x = x + 1
+            raise ValueError("no\nway")
+
+    profile = opgraph.profile(nn.Sequential(nn.ReLU(), Inner()), inputs=torch.randn(2))
+    failed = profile.graph.failed
+    assert (failed.op, failed.scope, failed.error) == ("raise", "1", "ValueError: no")
+    assert failed.line is not None
+
+
+def test_an_error_that_the_model_catches_is_not_a_failure():
+    class Careful(nn.Module):
+        def forward(self, x):
+            try:
+                return x @ torch.ones(7)
+            except RuntimeError:
+                return x.sum()
+
+    profile = opgraph.profile(Careful(), inputs=torch.randn(3))
+    assert profile.graph.failed is None
+    assert [n.op for n in profile.nodes] == ["input", "ones", "sum", "output"]
+
+
+def test_a_path_that_the_data_decides_is_traced_on_real_tensors():
+    class Branch(nn.Module):
+        def forward(self, x):
+            return x.relu() if x.sum() > 0 else x.tanh()
+
+    profile = opgraph.profile(Branch(), inputs=torch.ones(3))
+    assert [a.tensors for a in profile.tracing.attempts] == ["fake", "real"]
+    assert [n.op for n in profile.nodes] == ["input", "sum", "gt", "item", "relu", "output"]
+
+
+def test_lazy_modules_stay_lazy():
+    model = nn.Sequential(nn.LazyLinear(4), nn.LazyLinear(2))
+    profile = opgraph.profile(model, inputs=torch.randn(2, 7))
+    assert profile.totals.flops == 2 * 2 * 7 * 4 + 2 * 2 * 4 * 2
+    assert profile.totals.parameters == 7 * 4 + 4 + 4 * 2 + 2
+    assert torch.nn.parameter.is_lazy(model[0].weight)
+
+
+def test_tied_weights_are_one_parameter_with_two_names():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(10, 4)
+            self.head = nn.Linear(4, 10, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, ids):
+            return self.head(self.embed(ids))
+
+    profile = opgraph.profile(Tied(), inputs=torch.tensor([[1, 2]]))
+    assert profile.totals.parameters == 40
+    assert profile.graph.parameters[0].tied == ("head.weight",)
+    assert [n.parameters for n in profile.nodes if n.parameters] == [("embed.weight",)] * 2
+
+
+def test_writes_in_place_are_followed():
+    class Writes(nn.Module):
+        def forward(self, x):
+            y = torch.zeros(4, 4) + x
+            row = y[0]
+            row.mul_(2)
+            return y + 1
+
+    profile = opgraph.profile(Writes(), inputs=torch.ones(4, 4))
+    graph = profile.graph
+    last = [n for n in graph.nodes if n.op == "add"][-1]
+    assert "mul" in {graph.producer[v].op for v in last.inputs}
+
+
+def test_profiling_twice_gives_the_same_graph(resnet18):
+    assert opgraph.profile("resnet18").graph == resnet18.graph
