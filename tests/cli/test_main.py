@@ -12,11 +12,14 @@ import time
 import pytest
 
 
-def opgraph(*args: str, **options):
+def run(command: list[str], **options):
     return subprocess.run(
-        [sys.executable, "-m", "opgraph", *args], capture_output=True, text=True, check=False,
-        timeout=120, **options,
-    )  # fmt: skip
+        command, capture_output=True, text=True, check=False, timeout=300, **options
+    )
+
+
+def opgraph(*args: str, **options):
+    return run([sys.executable, "-m", "opgraph", *args], **options)
 
 
 def test_profile_prints_the_three_sections():
@@ -33,7 +36,7 @@ def test_a_saved_profile_opens_without_torch(tmp_path, resnet18):
         "import sys; from opgraph.cli import main; status = main(['profile', sys.argv[1]]); "
         "assert 'torch' not in sys.modules; sys.exit(status)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+    done = run([sys.executable, "-c", code, str(path)])
     assert done.returncode == 0, done.stderr
     assert "3.63 GFLOPs" in done.stdout
 
@@ -45,7 +48,7 @@ def test_a_saved_profile_opens_without_torch(tmp_path, resnet18):
 )  # fmt: skip
 def test_importing_does_not_import_torch(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert run([sys.executable, "-c", code]).returncode == 0
 
 
 @pytest.mark.parametrize("args", [["--help"], ["profile", "--help"], ["--version"]])
@@ -56,7 +59,7 @@ def test_help_does_not_import_torch(args):
         "except SystemExit: pass\n"
         "sys.exit('torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True)
+    done = run([sys.executable, "-c", code, *args])
     assert done.returncode == 0
 
 
@@ -91,7 +94,9 @@ def test_bad_input_is_one_clear_line(args, message, hint, tmp_path):
 
 
 def test_a_forward_that_fails_is_status_1(tmp_path):
-    done = opgraph("profile", "resnet18", "--input-shape", "1x4x64x64", "-o", "x.json", cwd=tmp_path)
+    done = opgraph(
+        "profile", "resnet18", "--input-shape", "1x4x64x64", "-o", "x.json", cwd=tmp_path
+    )
     assert done.returncode == 1
     data = json.loads((tmp_path / "x.json").read_text())
     assert "error" in data["graph"]["nodes"][-1]
@@ -102,7 +107,7 @@ def test_a_missing_package_names_the_extra():
         "import sys; sys.modules['torchvision'] = None\n"
         "from opgraph.cli import main; sys.exit(main(['profile', 'torchvision:resnet18']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = run([sys.executable, "-c", code])
     assert done.returncode == 2
     assert "torchvision is not installed" in done.stderr
     assert "pip install 'opgraph[torchvision]'" in done.stderr
@@ -128,6 +133,6 @@ def test_no_colour_in_a_pipe_nor_with_no_color():
 
 def test_a_closed_pipe_is_no_error():
     command = f"{sys.executable} -m opgraph profile resnet18 | head -n 1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    done = run(["bash", "-c", command])
     assert "Traceback" not in done.stderr
     assert "error" not in done.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 from torch.utils.flop_counter import register_flop_formula
 
 import opgraph
@@ -44,25 +44,25 @@ X = torch.ones(4, 6)
         (torch.dot, (torch.ones(7), torch.ones(7)), 14, 0, 4 * 14, 4),
         (torch.bmm, (torch.ones(2, 3, 4), torch.ones(2, 4, 5)), 2 * 2 * 3 * 4 * 5, 0,
          4 * (24 + 40), 4 * 30),
-        (lambda x, w: F.conv2d(x, w, padding=1), (torch.ones(1, 2, 4, 4), torch.ones(3, 2, 3, 3)),
+        (lambda x, w: functional.conv2d(x, w, padding=1), (torch.ones(1, 2, 4, 4), torch.ones(3, 2, 3, 3)),
          2 * 16 * 3 * 2 * 9, 0, 4 * (32 + 54), 4 * 48),
-        (lambda q: F.scaled_dot_product_attention(q, q, q), (torch.ones(1, 2, 8, 4),),
+        (lambda q: functional.scaled_dot_product_attention(q, q, q), (torch.ones(1, 2, 8, 4),),
          2 * 2 * (2 * 8 * 8 * 4), 0, None, None),
         # Element-wise: by element, whatever goes in is read, what comes out is written.
         (torch.add, (X, X), 0, 24, 2 * 96, 96),
         (lambda x: x.add_(1), (X.clone(),), 0, 24, 96, 96),
         (torch.sigmoid, (X,), 0, 3 * 24, 96, 96),
-        (F.gelu, (X,), 0, 5 * 24, 96, 96),
+        (functional.gelu, (X,), 0, 5 * 24, 96, 96),
         (lambda x: x.to(torch.float16), (X,), 0, 0, 96, 48),
         # An expanded operand is read once.
         (lambda x, y: x * y, (X, torch.ones(1, 1)), 0, 24, 96 + 4, 96),
         # Reductions and normalizations: by what is read.
         (torch.sum, (X,), 0, 24, 96, 4),
-        (lambda x: F.softmax(x, -1), (X,), 0, 5 * 24, 96, 96),
-        (lambda x: F.max_pool2d(x, 2), (torch.ones(1, 1, 4, 4),), 0, 4 * 4, 64, 16 + 32),
-        (lambda x: F.avg_pool2d(x, 2), (torch.ones(1, 1, 4, 4),), 0, 4 * 5, 64, 16),
+        (lambda x: functional.softmax(x, -1), (X,), 0, 5 * 24, 96, 96),
+        (lambda x: functional.max_pool2d(x, 2), (torch.ones(1, 1, 4, 4),), 0, 4 * 4, 64, 16 + 32),
+        (lambda x: functional.avg_pool2d(x, 2), (torch.ones(1, 1, 4, 4),), 0, 4 * 5, 64, 16),
         # Looking rows up reads the rows and the indices, not the table.
-        (F.embedding, (torch.tensor([1, 2]), torch.ones(100, 8)), 0, 0, 16 + 64, 64),
+        (functional.embedding, (torch.tensor([1, 2]), torch.ones(100, 8)), 0, 0, 16 + 64, 64),
         (lambda x, i: x[i], (torch.ones(100, 8), torch.tensor([3])), 0, 0, 8 + 32, 32),
         (lambda x: torch.cat([x, x]), (X,), 0, 0, 2 * 96, 2 * 96),
         (lambda x: x.fill_(0), (X.clone(),), 0, 0, 0, 96),
