@@ -26,11 +26,10 @@ def from_module(module: nn.Module) -> Model:
 
 def _unwrap(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
     from torch import nn
-    from torch._dynamo.eval_frame import OptimizedModule
 
     notes: tuple[str, ...] = ()
     while True:
-        if isinstance(module, OptimizedModule):
+        if type(module).__name__ == "OptimizedModule" and hasattr(module, "_orig_mod"):
             notes += ("out of torch.compile",)
             module = module._orig_mod
         elif isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):

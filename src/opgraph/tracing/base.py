@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import random
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -87,7 +88,10 @@ def record(
         stack.enter_context(untouched(module))
         stack.enter_context(same_randomness())
         stack.enter_context(torch.no_grad())
-        stack.enter_context(torch.compiler.set_stance(stance))
+        if (
+            "torch._dynamo" in sys.modules
+        ):  # otherwise nothing is compiled, and it is slow to import
+            stack.enter_context(torch.compiler.set_stance(stance))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))

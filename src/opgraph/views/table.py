@@ -73,14 +73,13 @@ def _hierarchy(
     from rich.text import Text
 
     total = profile.totals
-    roomy = width >= 100
-    columns = [c for c in _COLUMNS if (roomy or not c.roomy) and (show_shapes or c.key != "output")]
+    columns = [c for c in _COLUMNS if width >= c.from_width and (show_shapes or c.key != "output")]
     taken = sum(c.width + 1 for c in columns)
     result = Table(
         box=box.SIMPLE_HEAD, show_edge=False, padding=0, header_style="bold",
         title=safe(profile.model.name), title_justify="left", title_style="bold",
     )  # fmt: skip
-    result.add_column("Module", no_wrap=True, max_width=max(20, width - taken))
+    result.add_column("Module", no_wrap=True, max_width=max(20, width - taken - 1))
     for column in columns:
         result.add_column(column.title, justify=column.justify, no_wrap=True,
                           min_width=column.width, max_width=column.width)  # fmt: skip
@@ -92,24 +91,24 @@ def _hierarchy(
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column behind the name; those that are `roomy` are left out of narrow terminals."""
+    """A column behind the name; it is left out of terminals narrower than `from_width`."""
 
     key: str
     title: str
     width: int
     justify: Literal["left", "right"] = "right"
-    roomy: bool = False
+    from_width: int = 0
 
 
 _COLUMNS = (
-    _Column("class", "Class", 18, "left", roomy=True),
+    _Column("class", "Class", 18, "left", from_width=110),
     _Column("parameters", "Params", 7),
     _Column("output", "Output", 15, "left"),
-    _Column("macs", "MACs", 7, roomy=True),
+    _Column("macs", "MACs", 7, from_width=96),
     _Column("flops", "FLOPs", 7),
     _Column("flops_bar", "", 5, "left"),
     _Column("bytes", "Traffic", 10),
-    _Column("bytes_bar", "", 5, "left", roomy=True),
+    _Column("bytes_bar", "", 5, "left", from_width=104),
     _Column("intensity", "AI", 6),
     _Column("bound", "Bound", 8, "left"),
 )
