@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,10 @@ class Entry:
     """A published model: where its configuration stands, what class runs it, how many parameters it has.
 
     `model_type` is transformers' (for diffusers, `cls` names the class); `head` the published one;
-    `config` holds only what differs from the type's default configuration.
+    `config` holds only what differs from the type's default configuration. TOML has no null: `unset`
+    names the keys whose value is None though the default has one. `untied` names the parameters that
+    the checkpoint holds apart though the library would tie them. An alias is another name of the
+    repository, or a repository with the same graph.
     """
 
     name: str
@@ -32,6 +36,12 @@ class Entry:
     dtype: str | None = None
     aliases: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+    untied: tuple[str, ...] = ()
+
+    def arguments(self) -> dict[str, Any]:
+        """What the library's constructor is given: a copy, for libraries write into their arguments."""
+        return {**deepcopy(dict(self.config)), **dict.fromkeys(self.unset)}
 
 
 @cache
@@ -40,7 +50,8 @@ def entries() -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     for file in sorted(FOLDER.glob("*.toml")):
         for name, fields in tomllib.loads(file.read_text(encoding="utf-8")).items():
-            fields["aliases"] = tuple(fields.get("aliases", ()))
+            for many in ("aliases", "unset", "untied"):
+                fields[many] = tuple(fields.get(many, ()))
             fields["cls"] = fields.pop("class", "")
             found[name] = Entry(name=name, family=file.stem, **fields)
     return found

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from opgraph.errors import UnknownModel
 from opgraph.sources.base import BuildOptions, Model, Source
+from opgraph.sources.diffusers import DiffusersSource
 from opgraph.sources.torchvision import TorchvisionSource
 from opgraph.sources.transformers import HuggingFaceSource, ModelTypeSource
 from opgraph.sources.ultralytics import UltralyticsSource
@@ -24,7 +25,13 @@ GROUP = "opgraph.sources"
 
 
 def _built_in() -> tuple[Source, ...]:
-    return (TorchvisionSource(), HuggingFaceSource(), UltralyticsSource(), ModelTypeSource())
+    return (
+        TorchvisionSource(),
+        HuggingFaceSource(),
+        UltralyticsSource(),
+        DiffusersSource(),
+        ModelTypeSource(),
+    )
 
 
 @cache

@@ -34,13 +34,14 @@ class HuggingFaceSource:
         entry = catalogue.lookup(spec, LIBRARY)
         if entry is None:
             raise UnknownModel(f"{spec} is not in the catalogue")
-        config = default_config(entry.model_type, **entry.config)
+        config = default_config(entry.model_type, **entry.arguments())
         return from_config(
             config,
             name=entry.name,
             source=self.name,
             head=options.head or entry.head,
             dtype=options.dtype or entry.dtype,
+            untied=entry.untied,
             notes=(f"configuration from {entry.source}",),
         )
 
@@ -97,9 +98,13 @@ def from_config(
     source: str,
     head: str | None,
     dtype: str | None,
+    untied: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> Model:
-    """A model with that configuration and head; without a head, the base model, or what the type has."""
+    """A model with that configuration and head; without a head, the base model, or what the type has.
+
+    The parameters named in `untied` are given tensors of their own, should the library have tied them.
+    """
     from opgraph.sources.building import assemble, dtype_of
 
     auto = _auto_class(config, head)
@@ -107,6 +112,8 @@ def from_config(
     def construct() -> nn.Module:
         # A configuration is written to while a model is built, so each build gets its own.
         module: nn.Module = auto.from_config(_copy(config), dtype=dtype_of(dtype))
+        for path in untied:
+            _untie(module, path)
         return module
 
     return assemble(construct, name=name, source=source, config=config, notes=notes)
@@ -116,6 +123,18 @@ def _copy(config: Any) -> Any:
     from copy import deepcopy
 
     return deepcopy(config)
+
+
+def _untie(module: nn.Module, path: str) -> None:
+    """Give the parameter at `path` a tensor of its own; a head that lacks it is left as it is."""
+    from torch import nn
+
+    owner, _, name = path.rpartition(".")
+    try:
+        parent, shared = module.get_submodule(owner), module.get_parameter(path)
+    except AttributeError:
+        return
+    setattr(parent, name, nn.Parameter(shared.detach().clone()))
 
 
 def heads() -> dict[str, Any]:

@@ -1,0 +1,58 @@
+"""diffusers models: the U-Nets, transformers and autoencoders of published pipelines, by the catalogue's
+configurations (`diffusers:unet/sdxl`). Never any weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from opgraph.errors import SourceError, UnknownModel
+from opgraph.sources import catalogue, installed
+from opgraph.sources.base import BuildOptions, Model
+
+if TYPE_CHECKING:
+    from torch import nn
+
+LIBRARY = "diffusers"
+
+
+class DiffusersSource:
+    """Published parts of pipelines by `part/name`."""
+
+    name = LIBRARY
+
+    def claims(self, spec: str) -> bool:
+        return catalogue.lookup(spec, LIBRARY) is not None
+
+    def names(self) -> Iterable[str]:
+        return catalogue.names(LIBRARY)
+
+    def build(self, spec: str, options: BuildOptions) -> Model:
+        installed.require("diffusers", "diffusers")
+        entry = catalogue.lookup(spec, LIBRARY)
+        if entry is None:
+            raise UnknownModel(f"{spec} is not in the catalogue")
+        import diffusers
+
+        from opgraph.sources.building import assemble
+
+        cls = getattr(diffusers, entry.cls, None)
+        if cls is None:
+            raise SourceError(
+                f"the installed diffusers has no {entry.cls}",
+                hint="pip install -U diffusers may bring it",
+            )
+
+        def construct() -> nn.Module:
+            module: nn.Module = cls(**entry.arguments())
+            return module
+
+        model = assemble(
+            construct,
+            name=entry.name,
+            source=self.name,
+            dtype=options.dtype or entry.dtype,
+            notes=(f"configuration from {entry.source}",),
+        )
+        return replace(model, config=model.module.config)
