@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         UntrustedFile,
     )
     from opgraph.graph import Graph
-    from opgraph.pipeline import profile
+    from opgraph.pipeline import compare, profile
 
 _HOMES = {
     "Graph": "opgraph.graph",
@@ -43,6 +43,7 @@ _HOMES = {
     "TraceError": "opgraph.errors",
     "UnknownModel": "opgraph.errors",
     "UntrustedFile": "opgraph.errors",
+    "compare": "opgraph.pipeline",
     "load": "opgraph.document",
     "profile": "opgraph.pipeline",
 }
@@ -60,6 +61,7 @@ __all__ = [
     "UnknownModel",
     "UntrustedFile",
     "__version__",
+    "compare",
     "load",
     "profile",
 ]

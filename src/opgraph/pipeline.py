@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.document import Profile, Tracing
+from opgraph.document import Profile, Tracing, load
 from opgraph.errors import InputError, TraceError
 from opgraph.inputs.base import Example, InputRequest, TensorSpec
 from opgraph.sources.base import BuildOptions, Model
@@ -18,6 +18,8 @@ from opgraph.version import __version__
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from opgraph.analysis.compare import Comparison
 
 _LIBRARIES = ("torchvision", "transformers", "timm", "ultralytics", "diffusers")
 
@@ -65,6 +67,32 @@ def profile(
     options = BuildOptions(head=head, dtype=dtype, trust=trust, arguments=dict(model_args or {}))
     built = _resolve(model, options)
     return profile_model(built, _example(built, inputs, kwargs, request), tracer)
+
+
+def compare(
+    first: Profile | str | nn.Module,
+    *others: Profile | str | nn.Module,
+    fail_if: Sequence[str] = (),
+    **options: Any,
+) -> Comparison:
+    """Compare a model with others: what was added, removed, changed, renamed, and what it costs.
+
+    Each is a `Profile`, the path of a saved one, or whatever `profile` takes, with the same `options`.
+    `fail_if` are gates (`"flops > +2%"`), whose verdicts are in `Comparison.broken`. Raises what
+    `profile` and `load` raise, and `RenderError` for a gate that cannot be read.
+
+    >>> print(opgraph.compare("resnet18", "resnet50"))
+    """
+    from opgraph.analysis.compare import compare_profiles
+
+    def found(model: Profile | str | nn.Module) -> Profile:
+        if isinstance(model, Profile):
+            return model
+        if isinstance(model, str) and is_saved_profile(model):
+            return load(model)
+        return profile(model, **options)
+
+    return compare_profiles([found(model) for model in (first, *others)], fail_if=fail_if)
 
 
 def profile_model(model: Model, example: Example, tracer: str = "auto") -> Profile:

@@ -18,6 +18,7 @@ COMMANDS = [
     ["profile", str(DATA / "resnet18.json")],
     ["explore", str(DATA / "resnet18.json")],
     ["explore", str(DATA / "resnet18.json"), "--around", "9"],
+    ["compare", str(DATA / "resnet18.json"), str(DATA / "resnet50.json")],
 ]
 
 

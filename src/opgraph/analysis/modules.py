@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from opgraph.analysis.totals import Cost, cost_of
 from opgraph.graph import Graph, Node, Scope, Shape
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +102,20 @@ def module_tree(graph: Graph) -> ModuleCost:
 def fold(module: ModuleCost) -> ModuleCost:
     """The same tree with equal neighbours folded: `layer.0` … `layer.11` become `layer.[0-11]`, once,
     with the costs of all twelve together."""
-    children: list[ModuleCost] = []
-    group: list[ModuleCost] = []
-    for child in [*module.children, None]:
-        if child is not None and group and _alike(group[0], child):
-            group.append(child)
-            continue
-        if group:
-            children.append(fold(group[0] if len(group) == 1 else _together(group)))
-        group = [child] if child is not None else []
-    return replace(module, children=tuple(children)) if module.children else module
+    children = tuple(fold(merged(group)) for group in runs(module.children, alike))
+    return replace(module, children=children) if children else module
+
+
+def runs(items: Iterable[T], together: Callable[[T, T], bool]) -> Iterator[list[T]]:
+    """The items in order, neighbours that go together with the first of them in one list."""
+    group: list[T] = []
+    for item in items:
+        if group and not together(group[0], item):
+            yield group
+            group = []
+        group.append(item)
+    if group:
+        yield group
 
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
@@ -120,7 +127,7 @@ def _numbered(name: str) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
-def _alike(a: ModuleCost, b: ModuleCost) -> bool:
+def alike(a: ModuleCost, b: ModuleCost) -> bool:
     """Two modules that differ in nothing but the number at the end of their name."""
     x, y = _numbered(a.name), _numbered(b.name)
     return (
@@ -143,7 +150,10 @@ def _same(a: ModuleCost, b: ModuleCost) -> bool:
     )
 
 
-def _together(group: list[ModuleCost]) -> ModuleCost:
+def merged(group: Sequence[ModuleCost]) -> ModuleCost:
+    """Modules that are alike as one, named after the first and the last of them."""
+    if len(group) == 1:
+        return group[0]
     first, last = group[0], group[-1]
     base = first.path.rpartition(".")[0]
     stem, low = _numbered(first.name) or ("", first.name)
@@ -152,10 +162,10 @@ def _together(group: list[ModuleCost]) -> ModuleCost:
     return _merged(group, f"{base}.{name}" if base else name, name, len(group))
 
 
-def _merged(group: list[ModuleCost], path: str, name: str, count: int) -> ModuleCost:
+def _merged(group: Sequence[ModuleCost], path: str, name: str, count: int) -> ModuleCost:
     first = group[0]
     children = tuple(
-        _merged(list(row), f"{path}.{row[0].name}", row[0].name, 1)
+        _merged(row, f"{path}.{row[0].name}", row[0].name, 1)
         for row in zip(*(m.children for m in group), strict=True)
     )
     return replace(

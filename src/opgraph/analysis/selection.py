@@ -10,13 +10,14 @@ from fnmatch import translate
 from functools import cache
 
 from opgraph.analysis.bottleneck import GENERIC_RIDGE, classify
+from opgraph.errors import RenderError
 from opgraph.graph import Graph, Node
 
 CONTEXT = 10
 """Nodes shown on each side of the one that is asked for."""
 
 
-class SelectionError(ValueError):
+class SelectionError(RenderError):
     """A range that cannot be meant."""
 
 

@@ -15,14 +15,18 @@ if TYPE_CHECKING:
 TRACERS = ("auto", "eager", "fx")
 
 
-def add_model_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """The model (which may be `optional`), how to build it, its inputs, and the tracer."""
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        nargs="?" if optional else None,
-        help="a name (resnet18, bert-base-uncased, yolov8n.pt) or a saved profile (.json)",
-    )
+def add_model_arguments(
+    parser: argparse.ArgumentParser, *, positional: bool = True, optional: bool = False
+) -> None:
+    """The model (which may be `optional`), how to build it, its inputs, and the tracer; without
+    `positional`, the options alone."""
+    if positional:
+        parser.add_argument(
+            "model",
+            metavar="MODEL",
+            nargs="?" if optional else None,
+            help="a name (resnet18, bert-base-uncased, yolov8n.pt) or a saved profile (.json)",
+        )
     build = parser.add_argument_group("model")
     build.add_argument("--head", help="head of a transformers model: base, causal-lm, masked-lm, …")
     build.add_argument("--dtype", help="float32, bfloat16 or float16")

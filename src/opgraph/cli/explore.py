@@ -84,12 +84,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _asked(args: argparse.Namespace) -> tuple[Range | None, Filter]:
     """The range (None where no number was given) and the filter. Raises `RenderError`."""
-    from opgraph.analysis.selection import Filter, Range, SelectionError
+    from opgraph.analysis.selection import Filter, Range
 
-    try:
-        where = Range(args.start, args.end, args.around, args.context, args.max_nodes)
-    except SelectionError as error:
-        raise RenderError(str(error)) from error
+    where = Range(args.start, args.end, args.around, args.context, args.max_nodes)
     which = Filter(args.op, args.module, args.bottleneck, args.min_flops, args.text)
     return (None if where == Range() else where), which
 
@@ -109,15 +106,12 @@ def _overview(profile: Profile, args: argparse.Namespace, form: str | None) -> s
 
 
 def _nodes(profile: Profile, where: Range | None, which: Filter, form: str | None) -> str:
-    from opgraph.analysis.selection import SelectionError, select
+    from opgraph.analysis.selection import select
     from opgraph.views.csv import to_csv
     from opgraph.views.explore import node_list
     from opgraph.views.listing import as_json, as_markdown
 
-    try:
-        selection = select(profile.graph, where, which, limit=None if form else LIMIT)
-    except SelectionError as error:
-        raise RenderError(str(error)) from error
+    selection = select(profile.graph, where, which, limit=None if form else LIMIT)
     if form is None or form == ".txt":
         return node_list(profile, selection, color=color() and form is None, width=width())
     if form == ".csv":

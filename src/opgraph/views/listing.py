@@ -21,15 +21,15 @@ def as_markdown(
     heads = ("#", "operator", "name", "in → out", "params", "FLOPs", "traffic", "FLOPs/byte", "bound",
              "source")  # fmt: skip
     lines = [
-        f"## {_cell(profile.model.name)}",
+        f"## {markdown_cell(profile.model.name)}",
         "",
         "| " + " | ".join(heads) + " |",
         "|" + "|".join("---:" if h in ("#", "params", "FLOPs", "traffic", "FLOPs/byte") else "---"
                        for h in heads) + "|",
-        *("| " + " | ".join(map(_cell, _formatted(row))) + " |"
+        *("| " + " | ".join(map(markdown_cell, _formatted(row))) + " |"
           for row in node_rows(profile, nodes, ridge)),
     ]  # fmt: skip
-    return "\n".join([*lines, *(f"\n{_cell(note)}" for note in notes)]) + "\n"
+    return "\n".join([*lines, *(f"\n{markdown_cell(note)}" for note in notes)]) + "\n"
 
 
 def as_json(
@@ -59,7 +59,7 @@ def _shapes(shapes: Sequence[Shape]) -> str:
     return ", ".join(map(units.shape, shapes))
 
 
-def _cell(text: str) -> str:
+def markdown_cell(text: str) -> str:
     """Text that cannot break out of a cell of a Markdown table."""
     plain = safe(text, 300)
     for sign in "\\`*_{}[]<>|":

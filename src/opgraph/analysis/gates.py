@@ -1,0 +1,106 @@
+"""Gates: conditions under which a comparison fails, such as `flops > +2%`.
+
+    flops > +2%              the change against the first profile, in percent of it
+    peak_memory > +100MiB    the change, in the quantity's own unit
+    coverage < 100%          the value itself
+    parameters > 120M
+
+A number with a sign is a change, one without is a value. Suffixes are decimal (k, M, G, T, P), binary
+(KiB, MiB, GiB, TiB) or of time (s, ms, us).
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from opgraph.analysis.quantities import QUANTITIES, Quantity, quantity
+from opgraph.document import Profile
+from opgraph.errors import RenderError
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+    "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+_FACTORS = {
+    "": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12, "p": 1e15,
+    "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
+    "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40,
+    "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6,
+}  # fmt: skip
+_GATE = re.compile(
+    r"\s*(\w+)\s*(>=|<=|==|!=|>|<)\s*([+-]?)\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(%|[^\W\d]*)\s*",
+    re.IGNORECASE,
+)
+
+
+class GateError(RenderError):
+    """A gate that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One condition: a quantity, a comparison, and a limit on its value or its change, which is absolute
+    or in shares of the first profile's value."""
+
+    text: str
+    quantity: Quantity
+    sign: str
+    limit: float
+    change: bool
+    relative: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a gate says of one profile (by its position) against the first: the two values, and whether
+    it is broken. A value that a profile does not have breaks the gate: it must not pass because nobody
+    looked."""
+
+    gate: Gate
+    position: int
+    before: float | None
+    after: float | None
+    broken: bool
+
+
+def parse_gate(text: str) -> Gate:
+    """A gate from its text. Raises `GateError` saying what is wrong with it."""
+    found = _GATE.fullmatch(text)
+    if found is None:
+        raise GateError(f"{text!r} is not a gate: write it like 'flops > +2%'")
+    name, sign, direction, number, unit = found.groups()
+    what = quantity(name.lower())
+    if what is None:
+        raise GateError(f"{name!r} is no quantity: one of {', '.join(q.name for q in QUANTITIES)}")
+    value = float(number) * (-1 if direction == "-" else 1)
+    if unit == "%":
+        if not direction and what.kind != "share":
+            raise GateError(f"{text!r}: percent of what? Write +{number}% for a change")
+        share = bool(direction)
+        return Gate(text.strip(), what, sign, value / 100, change=share, relative=share)
+    if unit.lower() not in _FACTORS:
+        raise GateError(f"{text!r}: {unit!r} is no unit: k, M, G, T, KiB, MiB, GiB, ms, s or %")
+    limit = value * _FACTORS[unit.lower()]
+    return Gate(text.strip(), what, sign, limit, change=bool(direction), relative=False)
+
+
+def judge(gates: Sequence[Gate], profiles: Sequence[Profile]) -> tuple[Verdict, ...]:
+    """The verdict of every gate on every profile after the first, against the first."""
+    first = profiles[0]
+    return tuple(
+        _verdict(gate, position, gate.quantity.of(first), gate.quantity.of(profile))
+        for gate in gates
+        for position, profile in enumerate(profiles[1:], start=1)
+    )
+
+
+def _verdict(gate: Gate, position: int, before: float | None, after: float | None) -> Verdict:
+    if after is None or (gate.change and before is None):
+        return Verdict(gate, position, before, after, broken=True)
+    measured = after - (before or 0.0) if gate.change else after
+    # Against the limit times the first value, not a quotient: it may be zero, and integers stay exact.
+    limit = gate.limit * (before or 0.0) if gate.relative else gate.limit
+    return Verdict(gate, position, before, after, _COMPARE[gate.sign](measured, limit))

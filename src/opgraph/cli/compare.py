@@ -1,0 +1,135 @@
+"""`opgraph compare A B [C …]`: what changed, with gates for continuous integration."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opgraph.cli.arguments import add_model_arguments, profile_from
+from opgraph.cli.output import color, say, show, status_of, width
+from opgraph.document import Profile
+from opgraph.errors import OpgraphError, RenderError
+from opgraph.files import write_atomically
+
+if TYPE_CHECKING:
+    from opgraph.analysis.compare import Comparison
+
+EXAMPLES = """examples:
+  opgraph compare resnet18 resnet50
+  opgraph compare bert-base-uncased 'bert-base-uncased --seq-len 512' --by op
+  opgraph compare gpt2 'gpt2 --dtype bfloat16' 'gpt2 --batch-size 8'
+  opgraph compare main.json branch.json --fail-if 'flops > +2%' --fail-if 'coverage < 100%'
+  opgraph compare main.json branch.json --markdown > comment.md"""
+
+SUFFIXES = (".txt", ".md", ".json")
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "models",
+        metavar="MODEL",
+        nargs="+",
+        help="two or more: a name, or a saved profile (.json); options of its own go with it in "
+        "quotes: 'bert-base-uncased --seq-len 512'",
+    )
+    add_model_arguments(parser, positional=False)
+    view = parser.add_argument_group("comparison")
+    view.add_argument("--by", choices=("module", "op", "node"), default="module")
+    view.add_argument("--depth", type=int, metavar="N", help="levels of modules below the root")
+    view.add_argument(
+        "--fail-if",
+        metavar="GATE",
+        action="append",
+        default=[],
+        help="exit with 1 if this holds: 'flops > +2%%', 'bytes > +100MiB', 'coverage < 100%%'; "
+        "may be repeated",
+    )
+    view.add_argument("--json", action="store_true", help="the comparison as JSON on stdout")
+    view.add_argument("--markdown", action="store_true", help="for a comment on a pull request")
+    view.add_argument("-o", "--output", metavar="FILE", help=", ".join(SUFFIXES))
+
+
+def run(args: argparse.Namespace) -> int:
+    from opgraph.analysis.compare import compare_profiles
+    from opgraph.analysis.gates import parse_gate
+
+    form = _form(args)
+    for gate in args.fail_if:
+        parse_gate(gate)  # a gate that cannot be read should not wait for the tracing
+    if len(args.models) < 2:
+        raise RenderError("there is nothing to compare with", hint="opgraph compare A B")
+    profiles = [_profile(spec, args) for spec in args.models]
+    comparison = compare_profiles(profiles, _labels(args.models, profiles), args.fail_if)
+    text = _drawn(comparison, args, form)
+    if args.output is not None:
+        write_atomically(args.output, text)
+        say(f"wrote {args.output}")
+    else:
+        show(text)
+    for broken in comparison.broken:
+        from opgraph.views.compare import verdict
+
+        say(f"gate broken: {broken.gate.text} ({verdict(comparison, broken)})")
+    return 1 if comparison.broken else max(map(status_of, profiles))
+
+
+def _form(args: argparse.Namespace) -> str | None:
+    if args.output is not None:
+        suffix = Path(args.output).suffix.lower()
+        if suffix not in SUFFIXES:
+            raise RenderError(f"compare does not write {suffix or 'files without a suffix'}",
+                              hint=f"one of {', '.join(SUFFIXES)}")  # fmt: skip
+        return suffix
+    return ".json" if args.json else ".md" if args.markdown else None
+
+
+def _profile(spec: str, args: argparse.Namespace) -> Profile:
+    """The profile of a model with options of its own, on top of those that are for all."""
+    parser = _SpecParser(prog=spec, add_help=False)
+    add_model_arguments(parser)
+    given = copy.deepcopy(args)
+    try:
+        return profile_from(parser.parse_args(_words(spec), namespace=given))
+    except OpgraphError as error:
+        error.args = (f"{spec}: {error}" if spec not in str(error) else str(error),)
+        raise
+
+
+def _words(spec: str) -> list[str]:
+    """A path with spaces that exists is one word; else as a shell splits it."""
+    try:
+        return [spec] if Path(spec).exists() else shlex.split(spec)
+    except (OSError, ValueError):
+        return [spec]
+
+
+class _SpecParser(argparse.ArgumentParser):
+    """A parser of a model with its options, whose complaints name that model."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise RenderError(f"{self.prog}: {message}")
+
+
+def _labels(specs: list[str], profiles: list[Profile]) -> list[str] | None:
+    """What was typed, where names alone would not tell the profiles apart."""
+    return specs if len({p.model.name for p in profiles}) < len(profiles) else None
+
+
+def _drawn(comparison: Comparison, args: argparse.Namespace, form: str | None) -> str:
+    from opgraph.views.compare import comparison_markdown, comparison_text
+
+    if form == ".json":
+        return (
+            json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+        )
+    if form == ".md":
+        return comparison_markdown(comparison, depth=args.depth)
+    plain = form == ".txt"
+    return comparison_text(
+        comparison, color=color() and not plain, width=width(), by=args.by, depth=args.depth
+    )

@@ -1,0 +1,66 @@
+"""Gates are read as they are meant, and break when they should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from opgraph import Profile
+from opgraph.analysis.gates import GateError, judge, parse_gate
+
+Saved = Callable[[str], Profile]
+
+# resnet18: 3,628,146,688 FLOPs, 46,758,048 bytes of weights; resnet50: 8,178,368,512 and 102,228,128.
+
+
+@pytest.mark.parametrize(
+    ("gate", "broken"),
+    [
+        ("flops > +2%", True),
+        ("flops > +126%", False),
+        ("flops > +125%", True),
+        ("flops<+125%", False),
+        ("flops < -1%", False),
+        ("flops > 8.1G", True),
+        ("flops >= 8178368512", True),
+        ("flops == 8178368512", True),
+        ("flops != 8178368512", False),
+        ("flops > +4.6G", False),
+        ("flops > +4.5 G", True),
+        ("weight_bytes > +52MiB", True),
+        ("weight_bytes > +53MiB", False),
+        ("weight_bytes > 102 MB", True),
+        ("coverage < 100%", False),
+        ("coverage <= 100%", True),
+        ("coverage > +0%", False),
+        ("FLOPS > +1e1 %", True),
+        ("intensity < 19.4", True),
+        ("nodes > 1k", False),
+    ],
+)
+def test_verdicts(saved: Saved, gate: str, broken: bool) -> None:
+    (verdict,) = judge([parse_gate(gate)], [saved("resnet18"), saved("resnet50")])
+    assert verdict.broken is broken
+
+
+@pytest.mark.parametrize(
+    ("gate", "why"),
+    [
+        ("flops", "is not a gate"),
+        ("flops > ", "is not a gate"),
+        ("flops > two", "is not a gate"),
+        ("speed > 3", "'speed' is no quantity: one of parameters"),
+        ("flops > 2%", "percent of what"),
+        ("flops > 2 parsecs", "'parsecs' is no unit"),
+    ],
+)
+def test_what_is_no_gate_is_refused(gate: str, why: str) -> None:
+    with pytest.raises(GateError, match=why):
+        parse_gate(gate)
+
+
+def test_every_profile_is_judged_against_the_first(saved: Saved) -> None:
+    profiles = [saved("resnet18"), saved("resnet18-changed"), saved("resnet50")]
+    verdicts = judge([parse_gate("flops > +20%")], profiles)
+    assert [(v.position, v.broken) for v in verdicts] == [(1, False), (2, True)]

@@ -1,0 +1,72 @@
+"""`opgraph compare` as it is typed, and as continuous integration runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from opgraph.cli import main
+
+DATA = Path(__file__).parents[1] / "data"
+A, B = str(DATA / "resnet18.json"), str(DATA / "resnet18-changed.json")
+
+
+@pytest.mark.parametrize(
+    ("gates", "status"),
+    [
+        ([], 0),
+        (["flops > +12%"], 0),
+        (["flops > +2%"], 1),
+        (["coverage < 100%", "flops > +2%", "nodes > +0"], 1),
+    ],
+)
+def test_a_broken_gate_is_status_one_and_named(
+    capsys: pytest.CaptureFixture[str], gates: list[str], status: int
+) -> None:
+    assert main(["compare", A, B, *(w for gate in gates for w in ("--fail-if", gate))]) == status
+    errors = capsys.readouterr().err
+    assert errors.count("gate broken") == status
+    assert ("gate broken: flops > +2% (3.63 GFLOPs → 4.04 GFLOPs, +11.3 %)" in errors) == bool(
+        status
+    )
+
+
+def test_a_model_can_have_options_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["compare", "resnet18", "resnet18 --batch-size 4", "--image-size", "64", "--json"])
+        == 0
+    )
+    data = json.loads(capsys.readouterr().out)
+    assert data["profiles"] == ["resnet18", "resnet18 --batch-size 4"]
+    assert data["totals"]["flops"][1] == 4 * data["totals"]["flops"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ([A], "nothing to compare with"),
+        ([A, B, "--fail-if", "speed > 3"], "'speed' is no quantity"),
+        ([A, B, "-o", "x.png"], "compare does not write .png"),
+        ([A, "resnet18 --nope 3"], "resnet18 --nope 3: unrecognized arguments: --nope 3"),
+        ([A, "missing.json"], "cannot read missing.json"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_status_two(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], why: str
+) -> None:
+    assert main(["compare", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert why in captured.err
+
+
+def test_files_hold_what_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for suffix in ("txt", "md", "json"):
+        assert main(["compare", A, B, "-o", str(tmp_path / f"c.{suffix}")]) == 0
+    capsys.readouterr()
+    for option, suffix in (([], "txt"), (["--markdown"], "md"), (["--json"], "json")):
+        assert main(["compare", A, B, *option]) == 0
+        assert capsys.readouterr().out == (tmp_path / f"c.{suffix}").read_text()

@@ -1,0 +1,58 @@
+"""Comparisons as a person sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from opgraph import Profile, RenderError
+from opgraph.analysis.compare import compare_profiles
+from opgraph.views.compare import comparison_markdown, comparison_text
+
+Saved = Callable[[str], Profile]
+Golden = Callable[[str, str], None]
+GATES = ["flops > +2%", "coverage < 100%"]
+PAIRS = {
+    "other-depth": ("resnet18", "resnet50"),
+    "distilled": ("bert-base-uncased", "distilbert-base-uncased"),
+    "other-size": ("bert-base-uncased", "bert-base-uncased-512"),
+    "one-layer": ("resnet18", "resnet18-changed"),
+}
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_comparisons_look_like_their_goldens(
+    saved: Saved, golden: Golden, pair: str, width: int
+) -> None:
+    comparison = compare_profiles([saved(name) for name in PAIRS[pair]], fail_if=GATES)
+    text = comparison_text(comparison, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    golden(text, f"compare-{pair}-{width}.txt")
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("by", ["op", "node"])
+def test_by_operator_and_by_node(saved: Saved, golden: Golden, by: str, width: int) -> None:
+    comparison = compare_profiles([saved(name) for name in PAIRS["distilled"]])
+    golden(comparison_text(comparison, by=by, width=width), f"compare-by-{by}-{width}.txt")
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_many_profiles(saved: Saved, golden: Golden, width: int) -> None:
+    names = ["resnet18", "resnet18-changed", "resnet50", "yolov8n"]
+    comparison = compare_profiles([saved(name) for name in names], fail_if=GATES)
+    golden(comparison_text(comparison, width=width, depth=1), f"compare-many-{width}.txt")
+
+
+def test_markdown_for_a_pull_request(saved: Saved, golden: Golden) -> None:
+    comparison = compare_profiles([saved(name) for name in PAIRS["one-layer"]], fail_if=GATES)
+    golden(comparison_markdown(comparison), "compare-one-layer.md")
+
+
+@pytest.mark.parametrize("options", [{"by": "colour"}, {"depth": -1}])
+def test_what_cannot_be_shown_is_refused(saved: Saved, options: dict[str, object]) -> None:
+    comparison = compare_profiles([saved("resnet18"), saved("resnet50")])
+    with pytest.raises(RenderError):
+        comparison_text(comparison, **options)  # type: ignore[arg-type]
