@@ -12,7 +12,7 @@ from opgraph.errors import InputError
 if TYPE_CHECKING:
     from opgraph.inputs.base import TensorSpec
 
-TRACERS = ("auto", "eager", "fx")
+TRACERS = ("auto", "eager", "fx", "dynamo", "export")
 
 
 def add_model_arguments(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from opgraph.errors import TraceError
 from opgraph.inputs.base import Example
 from opgraph.sources.base import Model
-from opgraph.tracing import eager, fx
+from opgraph.tracing import dynamo, eager, export, fx
 from opgraph.tracing.base import Outcome, TraceOptions
 
 Tracer = Callable[[Model, Example, TraceOptions], list[Outcome]]
@@ -23,7 +23,13 @@ def _eager(model: Model, example: Example, _options: TraceOptions) -> list[Outco
     return [eager.trace_fake(model, example)]
 
 
-tracers: dict[str, Tracer] = {"auto": _auto, "eager": _eager, "fx": fx.trace}
+tracers: dict[str, Tracer] = {
+    "auto": _auto,
+    "eager": _eager,
+    "fx": fx.trace,
+    "dynamo": dynamo.trace,
+    "export": export.trace,
+}
 
 
 def trace(

@@ -27,7 +27,9 @@ _NO_KERNELS = frozenset(
     "prim.device prim.layout aten.size aten.sym_size aten.sym_stride aten.sym_numel "
     "aten.stride aten.is_contiguous aten.dim aten.sym_storage_offset aten.storage_offset "
     "aten.numel aten.is_strides_like_format aten.is_non_overlapping_and_dense "
-    "profiler._record_function_enter_new profiler._record_function_exit".split()
+    "aten._assert_tensor_metadata aten._assert_scalar aten.sym_constrain_range "
+    "aten.sym_constrain_range_for_size profiler._record_function_enter_new "
+    "profiler._record_function_exit".split()
 )
 
 _CPU = torch.device("cpu")
@@ -112,6 +114,11 @@ class KernelCapture(TorchDispatchMode):
         self._on_orphan = on_orphan
         self._operators: dict[Any, Operator] = {}
         self._costs: dict[Any, Kernel] = {}
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Listening is no reason for Dynamo to stay away."""
+        return True
 
     def __torch_dispatch__(
         self,

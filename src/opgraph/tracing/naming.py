@@ -26,6 +26,7 @@ _SYNONYMS = {
     "expand_as": "expand", "type_as": "to", "type": "to", "float": "to", "half": "to", "double": "to",
     "bfloat16": "to", "long": "to", "int": "to", "bool": "to", "_to_copy": "to", "cpu": "to",
     "cuda": "to", "clamp_min": "clamp", "clamp_max": "clamp", "clip": "clamp",
+    "__bool__": "item", "__int__": "item", "__float__": "item", "__index__": "item", "tolist": "item",
     "special_softmax": "softmax", "special_expit": "sigmoid", "expit": "sigmoid",
     "convolution": "conv", "unsafe_chunk": "chunk", "unsafe_split": "split", "split_with_sizes": "split",
     "__bool__": "item", "__int__": "item", "__float__": "item", "__index__": "item",
@@ -36,6 +37,12 @@ _SYNONYMS = {
     "_native_batch_norm_legit_no_training": "batch_norm", "native_batch_norm": "batch_norm",
     "_adaptive_avg_pool2d": "adaptive_avg_pool2d", "max_pool2d_with_indices": "max_pool2d",
     "upsample": "interpolate", "_in_projection_packed": "linear",
+    "select": "getitem", "slice": "getitem", "index": "getitem", "index_put": "setitem",
+    "upsample_nearest1d": "interpolate", "upsample_nearest2d": "interpolate",
+    "upsample_nearest3d": "interpolate", "_upsample_nearest_exact2d": "interpolate",
+    "upsample_linear1d": "interpolate", "upsample_bilinear2d": "interpolate",
+    "upsample_trilinear3d": "interpolate", "upsample_bicubic2d": "interpolate",
+    "_upsample_bilinear2d_aa": "interpolate", "_upsample_bicubic2d_aa": "interpolate",
     "tensor_split": "split", "moveaxis": "movedim", "cond": "cond",
 }  # fmt: skip
 

@@ -1,0 +1,158 @@
+"""Dynamo: every fragment, every seam with its reason and line, and nothing left behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import opgraph
+from opgraph import Profile
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def example(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def nodes(profile: Profile) -> Counter[tuple[object, ...]]:
+    """What must not depend on the tracer."""
+    return Counter(
+        (n.name, n.op, n.scope, n.parameters, n.kernels, n.file, n.line) for n in profile.nodes
+    )
+
+
+def test_resnet18_is_one_fragment_and_the_same_node_by_node(resnet18: Profile) -> None:
+    traced = opgraph.profile("resnet18", tracer="dynamo")
+    assert nodes(traced) == nodes(resnet18)
+    assert {n.fragment for n in traced.nodes if n.kind == "call"} == {1}
+    assert traced.graph.breaks == ()
+
+
+def test_three_breaks_make_four_fragments() -> None:
+    model = example("graph_breaks").Broken()
+    x = torch.randn(8, 16)
+    traced = opgraph.profile(model, x, tracer="dynamo")
+    assert nodes(traced) == nodes(opgraph.profile(model, x))
+    assert sorted({n.fragment for n in traced.nodes}) == [0, 1, 2, 3, 4]
+    assert [n.op for n in traced.nodes if n.kind == "call" and not n.fragment] == ["item"]
+    text = (EXAMPLES / "graph_breaks.py").read_text(encoding="utf-8").splitlines()
+    lines = [text[b.line - 1].strip() for b in traced.graph.breaks if b.line is not None]
+    assert lines == [
+        "sys.getrefcount(x)",
+        "if x.sum() > 0:",
+        'print("nearly there", file=sys.stderr)',
+    ]
+    assert [b.fragment for b in traced.graph.breaks] == [1, 2, 3]
+    assert all(
+        b.file is not None and b.file.endswith("graph_breaks.py") for b in traced.graph.breaks
+    )
+    reasons = [b.reason for b in traced.graph.breaks]
+    assert "sys.getrefcount" in reasons[0]
+    assert reasons[1] == "a branch on the value of a tensor"
+    assert "print" in reasons[2]
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.inner(x)
+        torch._dynamo.graph_break()
+        return x + 1
+
+
+def test_each_run_of_a_broken_layer_is_a_pair_of_fragments() -> None:
+    model = nn.Sequential(
+        *(Layer() for _ in range(10))
+    )  # more than Dynamo's limit of recompilations
+    traced = opgraph.profile(model, torch.zeros(2, 4), tracer="dynamo")
+    assert nodes(traced) == nodes(opgraph.profile(model, torch.zeros(2, 4)))
+    assert [n.scope for n in traced.nodes if n.op == "linear"] == [f"{i}.inner" for i in range(10)]
+    assert max(n.fragment for n in traced.nodes) == 20
+    assert {b.line for b in traced.graph.breaks} >= {Layer.forward.__code__.co_firstlineno + 2}
+
+
+class Steered(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            y = x * torch.arange(4)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return y @ y.T
+
+
+def test_what_steers_and_what_comes_from_nowhere_is_told_apart() -> None:
+    traced = opgraph.profile(Steered(), torch.zeros(4, 4), tracer="dynamo")
+    plain = opgraph.profile(Steered(), torch.zeros(4, 4))
+    kinds = Counter((n.kind, n.op) for n in traced.nodes)
+    assert kinds["control", "_set_grad_enabled"] == 2
+    assert kinds["control", "_enter_autocast"] == kinds["control", "_exit_autocast"] == 1
+    assert kinds["constant", "arange"] == 1
+    assert nodes(traced) - nodes(plain) == Counter(
+        {k: v for k, v in nodes(traced).items() if k[1] in
+         ("_set_grad_enabled", "_enter_autocast", "_exit_autocast")}
+    )  # fmt: skip
+    assert not nodes(plain) - nodes(traced)
+
+
+def test_fullgraph_makes_a_break_an_error() -> None:
+    from opgraph.inputs.base import Example
+    from opgraph.sources import resolve
+    from opgraph.tracing import TraceOptions, trace
+
+    (outcome,) = trace(
+        resolve(nn.Sequential(Layer())), Example((torch.zeros(2, 4),)), "dynamo",
+        TraceOptions(fullgraph=True),
+    )  # fmt: skip
+    assert outcome.attempt.error is not None
+    assert "graph_break()" in outcome.attempt.error
+
+
+@pytest.mark.parametrize("tracer", ["fx", "dynamo", "export"])
+def test_nothing_is_left_behind(tracer: str, state: Callable[[nn.Module], Any]) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.BatchNorm1d(4)).train()
+    x = torch.zeros(2, 4)
+    before = state(model)
+    first = opgraph.profile(model, x, tracer=tracer)
+    assert state(model) == before
+    second = opgraph.profile(model, x, tracer=tracer)
+    assert first.graph == second.graph
+    assert state(model) == before
+    assert sys.gettrace() is None
+
+
+@pytest.fixture
+def state() -> Callable[[nn.Module], Any]:
+    """All that a tracer could leave behind, in the process and in a model."""
+    from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list, get_eval_frame_callback
+    from torch.nn.modules import module as hooks
+
+    def look(model: nn.Module) -> Any:
+        return (
+            torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu"),
+            torch.get_rng_state().tolist(), get_eval_frame_callback(),
+            len(_debug_get_cache_entry_list(nn.Linear.forward.__code__)),
+            len(hooks._global_forward_hooks), len(hooks._global_forward_pre_hooks),
+            torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack(),
+            torch._dynamo.config.recompile_limit, torch._dynamo.config.automatic_dynamic_shapes,
+            [(n, id(p), p.requires_grad) for n, p in model.named_parameters()],
+            [(n, id(b), b.tolist()) for n, b in model.named_buffers()],
+            [(n, m.training, sorted(m.__dict__), len(m._forward_hooks)) for n, m in model.named_modules()],
+        )  # fmt: skip
+
+    return look
