@@ -26,7 +26,6 @@ _SYNONYMS = {
     "expand_as": "expand", "type_as": "to", "type": "to", "float": "to", "half": "to", "double": "to",
     "bfloat16": "to", "long": "to", "int": "to", "bool": "to", "_to_copy": "to", "cpu": "to",
     "cuda": "to", "clamp_min": "clamp", "clamp_max": "clamp", "clip": "clamp",
-    "__bool__": "item", "__int__": "item", "__float__": "item", "__index__": "item", "tolist": "item",
     "special_softmax": "softmax", "special_expit": "sigmoid", "expit": "sigmoid",
     "convolution": "conv", "unsafe_chunk": "chunk", "unsafe_split": "split", "split_with_sizes": "split",
     "__bool__": "item", "__int__": "item", "__float__": "item", "__index__": "item",
