@@ -173,6 +173,12 @@ class Profile:
         """Write the profile as JSON; the file appears whole or not at all."""
         write_atomically(path, self.to_json())
 
+    def view(self, path: str | os.PathLike[str]) -> None:
+        """Write the interactive page: one HTML file that needs no network."""
+        from opgraph.views import render
+
+        write_atomically(path, render("html", self))
+
     def __str__(self) -> str:
         from opgraph.views import render
 

@@ -15,6 +15,7 @@ COMMANDS = {
     "profile": "the cost table and summary of a model",
     "explore": "the graph as text: an overview, then nodes by range and filter",
     "compare": "what changed between models or saved profiles, with gates for CI",
+    "view": "the interactive page, as one file that needs no network",
     "export": "the graph in a format of another tool",
 }
 """Every command is the module `opgraph.cli.<name>` with `prepare_parser(parser)` and `run(args)`."""

@@ -38,6 +38,7 @@ class View:
 _BUILT_IN = (
     View("table", (".txt",), "opgraph.views.table:table"),
     View("json", (".json",), "opgraph.views.json:to_json"),
+    View("html", (".html", ".htm"), "opgraph.views.html:html"),
     View("csv", (".csv",), "opgraph.views.csv:to_csv"),
 )
 

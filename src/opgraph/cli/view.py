@@ -1,0 +1,43 @@
+"""`opgraph view MODEL`: the interactive page, as one file that needs no network."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import webbrowser
+from pathlib import Path
+
+from opgraph.cli.arguments import add_model_arguments, profile_from
+from opgraph.cli.output import say, status_of
+from opgraph.files import write_atomically
+from opgraph.views import render
+
+EXAMPLES = """examples:
+  opgraph view resnet18 --open
+  opgraph view meta-llama/Llama-3.1-405B -o llama.html
+  opgraph view bert.json -o bert.html"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    add_model_arguments(parser)
+    view = parser.add_argument_group("view")
+    view.add_argument(
+        "-o", "--output", metavar="FILE", help="the page; named after the model if not given"
+    )
+    view.add_argument("--open", action="store_true", help="show it in the browser")
+
+
+def run(args: argparse.Namespace) -> int:
+    profile = profile_from(args)
+    path = Path(args.output or f"{_file_name(profile.model.name)}.html")
+    write_atomically(path, render("html", profile))
+    say(f"wrote {path}")
+    if args.open:
+        webbrowser.open(path.resolve().as_uri())
+    return status_of(profile)
+
+
+def _file_name(model: str) -> str:
+    """The last part of a model's name, in letters that every file system takes."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", model.rpartition("/")[2]).strip("-.")[:80] or "graph"

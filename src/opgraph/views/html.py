@@ -1,0 +1,91 @@
+"""The interactive page: one HTML file with the profile, the program and its letters inside, that asks
+nothing of any network. The program is built from `viewer/`; what it shows is in the data alone."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from opgraph.document import Profile
+
+_SHELL = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<noscript>This page draws {title} with a script of its own; nothing is loaded from anywhere.</noscript>
+<div id="opgraph"></div>
+<script type="application/json" id="opgraph-data">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+_STYLE = "html,body{height:100%;margin:0}#opgraph{height:100%}noscript{font-family:sans-serif}"
+_ESCAPES: dict[str, str | int | None] = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
+
+
+def html(profile: Profile) -> str:
+    """The page for a profile, as text."""
+    script = bundle() + "opgraph.page();"
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_digest(script)}'",
+            f"style-src '{_digest(_STYLE)}'",
+            "worker-src blob:",
+            "img-src blob: data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    return _SHELL.format(
+        policy=policy,
+        title=_markup(profile.model.name),
+        style=_STYLE,
+        data=embed(page_data(profile)),
+        script=script,
+    )
+
+
+def page_data(profile: Profile) -> dict[str, Any]:
+    """What the page shows, JSON-ready."""
+    return {"profile": profile.to_dict()}
+
+
+def embed(data: Any) -> str:
+    """JSON that can stand inside a script element: nothing in it can end the element or begin markup."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.translate(str.maketrans(_ESCAPES)).encode("utf-8", "replace").decode("utf-8")
+
+
+@cache
+def bundle() -> str:
+    """The page's program, as `viewer/` builds it: a script that defines `opgraph`."""
+    return files("opgraph.views").joinpath("assets/viewer.js").read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """The hash by which a Content-Security-Policy knows an inline script or style."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _markup(text: str) -> str:
+    import html as standard
+
+    return standard.escape("".join(c if c.isprintable() else "\ufffd" for c in text)[:200])

@@ -1,0 +1,104 @@
+"""A real browser for the tests that need one: Debian's Chromium, driven by Playwright, with no way out to
+any network. Every page's errors are kept, and a test that leaves some fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opgraph import Profile
+from opgraph.views import render
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+SCREENSHOTS = Path(os.environ.get("OPGRAPH_SCREENSHOTS", Path(__file__).parent / "screenshots"))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A browser. Tests are skipped where there is none."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("chromium is not installed (apt-get install chromium)")
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
+    )
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+class Page:
+    """A page with a profile in it, over file://."""
+
+    def __init__(self, page: Any, name: str) -> None:
+        self.page = page
+        self.name = name
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        page.on("pageerror", lambda e: self.errors.append(str(e)))
+        page.on("console", lambda m: m.type in ("error", "warning") and self.errors.append(m.text))
+        page.on("request", lambda r: self.requests.append(r.url))
+
+    def open(self, path: Path, fragment: str = "") -> None:
+        self.page.goto(path.as_uri() + fragment)
+        self.page.wait_for_selector("#opgraph[data-ready]", timeout=30_000)
+
+    def run(self, script: str) -> Any:
+        """The value of a script, in which `app` is the page's application."""
+        return self.page.evaluate(f"async () => {{ const app = opgraphApp; {script} }}")
+
+    def settle(self) -> None:
+        """Wait until what was asked for is laid out and drawn."""
+        self.run("await app.update(); await new Promise(requestAnimationFrame);")
+
+    def keep(self, what: str) -> None:
+        """Keep a picture for people to look at."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=SCREENSHOTS / f"{self.name}-{what}.png")
+
+
+@pytest.fixture
+def browse(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., Page]]:
+    """`browse(profile, name)` opens a profile's page, with the network cut."""
+    contexts: list[Any] = []
+    pages: list[Page] = []
+
+    def open_page(
+        content: Profile | str,
+        name: str,
+        fragment: str = "",
+        size: tuple[int, int] = (1440, 900),
+        **options: Any,
+    ) -> Page:
+        path = tmp_path / f"{name}.html"
+        path.write_text(
+            content if isinstance(content, str) else str(render("html", content)), "utf-8"
+        )
+        context = chromium.new_context(
+            viewport={"width": size[0], "height": size[1]}, offline=True, accept_downloads=True,
+            permissions=["clipboard-read", "clipboard-write"], **options,
+        )  # fmt: skip
+        contexts.append(context)
+        page = Page(context.new_page(), name)
+        pages.append(page)
+        page.open(path, fragment)
+        return page
+
+    yield open_page
+    errors = [e for page in pages for e in page.errors]
+    reached = [
+        r for page in pages for r in page.requests if not r.startswith(("file:", "blob:", "data:"))
+    ]
+    for context in contexts:
+        context.close()
+    assert not errors
+    assert not reached

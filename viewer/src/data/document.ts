@@ -1,0 +1,128 @@
+// What Python puts into the page: the profile as `Profile.to_json` writes it, and what the page needs
+// beside it. Records leave out the fields that hold their defaults.
+
+export type Dim = number | string;
+
+export interface KernelJson {
+  op: string;
+  category?: string;
+  dtype?: string;
+  flops?: number;
+  other_flops?: number;
+  read?: number;
+  written?: number;
+  cost?: "formula" | "zero" | "unknown";
+  shapes?: Dim[][];
+  out_shapes?: Dim[][];
+}
+
+export interface ValueJson {
+  id: number;
+  shape: Dim[];
+  dtype: string;
+  bytes: number;
+  kind?: string;
+  name?: string | null;
+  alias_of?: number | null;
+  storage?: number | null;
+}
+
+export interface NodeJson {
+  id: number;
+  kind: string;
+  op: string;
+  name: string;
+  scope?: string;
+  target?: string;
+  arguments?: string;
+  inputs?: number[];
+  outputs?: number[];
+  parameters?: string[];
+  kernels?: number[];
+  file?: string | null;
+  line?: number | null;
+  fragment?: number;
+  phase?: string;
+  error?: string | null;
+}
+
+export interface ScopeJson {
+  path: string;
+  cls: string;
+  calls?: number;
+  doc?: string;
+}
+
+export interface ParameterJson {
+  name: string;
+  shape: Dim[];
+  dtype: string;
+  numel: number;
+  bytes: number;
+  scope: string;
+  kind?: string;
+  trainable?: boolean;
+  tied?: string[];
+}
+
+export interface BreakJson {
+  fragment: number;
+  reason: string;
+  file?: string | null;
+  line?: number | null;
+}
+
+/** bytes, first kernel, the kernel before which it died (null: it outlived the run), node id. */
+export type StorageJson = [number, number, number | null, number | null];
+
+export interface GraphJson {
+  inputs?: number[];
+  outputs?: number[];
+  breaks?: BreakJson[];
+  scopes?: ScopeJson[];
+  parameters?: ParameterJson[];
+  kernels?: KernelJson[];
+  nodes?: NodeJson[];
+  values?: ValueJson[];
+  storages?: StorageJson[];
+}
+
+export interface AttemptJson {
+  tracer: string;
+  tensors: string;
+  error?: string | null;
+  seconds?: number;
+}
+
+export interface ProfileJson {
+  model: { name: string; source: string; cls: string; notes?: string[] };
+  mode?: string;
+  convention?: Record<string, string>;
+  versions?: Record<string, string>;
+  tracing?: AttemptJson[];
+  totals?: Record<string, unknown>;
+  graph: GraphJson;
+}
+
+/** A device file: numbers by their dotted name. */
+export interface DeviceJson {
+  id: string;
+  name: string;
+  vendor: string;
+  kind: string;
+  figures: Record<string, number>;
+}
+
+export interface PageJson {
+  profile: ProfileJson;
+  devices?: DeviceJson[];
+}
+
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+/** Text of a model made fit for a line: characters that cannot be seen become a mark, and it has an end. */
+export function clean(text: unknown, limit = 300): string {
+  const line = String(text ?? "");
+  const cut = line.length > limit ? line.slice(0, limit - 1) + "…" : line;
+  return cut.replace(UNSEEN, "\ufffd");
+}

@@ -1,0 +1,258 @@
+// The operator graph in the page: nodes by position (0-based), values by position, and who makes and
+// reads them. What does not fit together in a file is left out and counted, so that the page always opens.
+
+import { clean, type Dim, type GraphJson, type KernelJson, type ParameterJson, type ProfileJson } from "./document";
+
+export interface Value {
+  id: number;
+  shape: Dim[];
+  dtype: string;
+  bytes: number;
+  kind: string;
+  name: string;
+  storage: number;
+  /** The node that makes it, or -1. */
+  producer: number;
+  users: number[];
+}
+
+export interface Node {
+  index: number;
+  kind: string;
+  op: string;
+  name: string;
+  scope: string;
+  target: string;
+  arguments: string;
+  inputs: number[];
+  outputs: number[];
+  parameters: string[];
+  kernels: number[];
+  source: string;
+  fragment: number;
+  phase: string;
+  error: string;
+}
+
+export interface Kernel {
+  op: string;
+  category: string;
+  dtype: string;
+  flops: number;
+  otherFlops: number;
+  read: number;
+  written: number;
+  cost: "formula" | "zero" | "unknown";
+  shapes: Dim[][];
+  outShapes: Dim[][];
+}
+
+export interface Scope {
+  path: string;
+  cls: string;
+  calls: number;
+  doc: string;
+}
+
+export interface Parameter {
+  name: string;
+  shape: Dim[];
+  dtype: string;
+  numel: number;
+  bytes: number;
+  scope: string;
+  kind: string;
+  tied: string[];
+}
+
+export interface Storage {
+  bytes: number;
+  born: number;
+  died: number;
+  node: number;
+}
+
+export interface Break {
+  fragment: number;
+  reason: string;
+  source: string;
+}
+
+export class Graph {
+  nodes: Node[] = [];
+  values: Value[] = [];
+  kernels: Kernel[] = [];
+  scopes = new Map<string, Scope>();
+  parameters: Parameter[] = [];
+  parameter = new Map<string, Parameter>();
+  storages: Storage[] = [];
+  breaks: Break[] = [];
+  /** By node, the nodes that make what it reads, in the order of its inputs, each once. */
+  sources: number[][] = [];
+  /** Kernels before node i ran: `kernelStart[i]`; one more entry for the end. */
+  kernelStart: Float64Array;
+  /** How many references in the file led nowhere. */
+  broken = 0;
+
+  constructor(json: GraphJson) {
+    this.kernels = list(json.kernels).map(readKernel);
+    for (const s of list(json.scopes)) {
+      const path = clean(s.path, 2000);
+      this.scopes.set(path, { path, cls: clean(s.cls), calls: number(s.calls), doc: clean(s.doc, 2000) });
+    }
+    if (!this.scopes.has("")) this.scopes.set("", { path: "", cls: "", calls: 1, doc: "" });
+    this.parameters = list(json.parameters).map(readParameter);
+    for (const p of this.parameters) for (const name of [p.name, ...p.tied]) this.parameter.set(name, p);
+    const place = new Map<number, number>();
+    for (const v of list(json.values)) {
+      place.set(v.id, this.values.length);
+      this.values.push({
+        id: v.id,
+        shape: list(v.shape).map((d) => (typeof d === "number" ? d : clean(d, 40))),
+        dtype: clean(v.dtype, 40),
+        bytes: number(v.bytes),
+        kind: v.kind ?? "activation",
+        name: clean(v.name),
+        storage: v.storage ?? -1,
+        producer: -1,
+        users: [],
+      });
+    }
+    this.readNodes(json, place);
+    const count = this.nodes.length;
+    this.storages = list(json.storages).map(([bytes, born, died, node]) => ({
+      bytes: number(bytes),
+      born: number(born),
+      died: died ?? Infinity,
+      node: node && node >= 1 && node <= count ? node - 1 : -1,
+    }));
+    this.breaks = list(json.breaks).map((b) => ({
+      fragment: number(b.fragment),
+      reason: clean(b.reason, 2000),
+      source: source(b.file, b.line),
+    }));
+    this.kernelStart = new Float64Array(count + 1);
+    this.nodes.forEach((n, i) => (this.kernelStart[i + 1] = this.kernelStart[i] + n.kernels.length));
+  }
+
+  private readNodes(json: GraphJson, place: Map<number, number>): void {
+    const known = (ids: number[] | undefined): number[] => {
+      const found = list(ids).map((id) => place.get(id) ?? -1).filter((v) => v >= 0);
+      this.broken += list(ids).length - found.length;
+      return found;
+    };
+    list(json.nodes).forEach((n, index) => {
+      const kernels = list(n.kernels).filter((k) => this.kernels[k] !== undefined);
+      this.broken += list(n.kernels).length - kernels.length;
+      const node: Node = {
+        index,
+        kind: n.kind,
+        op: clean(n.op, 120),
+        name: clean(n.name, 200),
+        scope: clean(n.scope, 2000),
+        target: clean(n.target),
+        arguments: clean(n.arguments, 1000),
+        inputs: known(n.inputs),
+        outputs: known(n.outputs),
+        parameters: list(n.parameters).map((p) => clean(p, 500)),
+        kernels,
+        source: source(n.file, n.line),
+        fragment: number(n.fragment),
+        phase: clean(n.phase ?? "forward", 40),
+        error: clean(n.error, 2000),
+      };
+      for (const v of new Set(node.inputs)) this.values[v].users.push(index);
+      for (const v of node.outputs) {
+        if (this.values[v].producer < 0) this.values[v].producer = index;
+        else this.broken += 1;
+      }
+      this.nodes.push(node);
+    });
+    // A reader must come after its maker; an edge against the order of execution is dropped.
+    for (const value of this.values) {
+      const after = value.users.filter((user) => user > value.producer);
+      this.broken += value.users.length - after.length;
+      value.users = after;
+    }
+    this.sources = this.nodes.map((node) => {
+      const made = node.inputs.map((v) => this.values[v].producer);
+      return [...new Set(made)].filter((p) => p >= 0 && p < node.index);
+    });
+  }
+
+  /** The nodes that read what this node makes. */
+  users(index: number): number[] {
+    return [...new Set(this.nodes[index].outputs.flatMap((v) => this.values[v].users))];
+  }
+}
+
+export interface Model {
+  name: string;
+  source: string;
+  cls: string;
+  notes: string[];
+  mode: string;
+  attempts: { tracer: string; tensors: string; error: string; seconds: number }[];
+  versions: [string, string][];
+  convention: [string, string][];
+  graph: Graph;
+}
+
+export function readModel(json: ProfileJson): Model {
+  return {
+    name: clean(json.model?.name ?? "model"),
+    source: clean(json.model?.source),
+    cls: clean(json.model?.cls),
+    notes: list(json.model?.notes).map((n) => clean(n, 1000)),
+    mode: clean(json.mode ?? "infer"),
+    attempts: list(json.tracing).map((a) => ({
+      tracer: clean(a.tracer),
+      tensors: clean(a.tensors),
+      error: clean(a.error, 2000),
+      seconds: number(a.seconds),
+    })),
+    versions: Object.entries(json.versions ?? {}).map(([k, v]) => [clean(k), clean(v)]),
+    convention: Object.entries(json.convention ?? {}).map(([k, v]) => [clean(k), clean(v)]),
+    graph: new Graph(json.graph ?? {}),
+  };
+}
+
+function readKernel(k: KernelJson): Kernel {
+  return {
+    op: clean(k.op),
+    category: clean(k.category ?? "other", 40),
+    dtype: clean(k.dtype, 40),
+    flops: number(k.flops),
+    otherFlops: number(k.other_flops),
+    read: number(k.read),
+    written: number(k.written),
+    cost: k.cost ?? "formula",
+    shapes: list(k.shapes),
+    outShapes: list(k.out_shapes),
+  };
+}
+
+function readParameter(p: ParameterJson): Parameter {
+  return {
+    name: clean(p.name, 500),
+    shape: list(p.shape),
+    dtype: clean(p.dtype, 40),
+    numel: number(p.numel),
+    bytes: number(p.bytes),
+    scope: clean(p.scope, 2000),
+    kind: p.kind ?? "parameter",
+    tied: list(p.tied).map((t) => clean(t, 500)),
+  };
+}
+
+function source(file: string | null | undefined, line: number | null | undefined): string {
+  return file ? clean(file, 500) + (line ? `:${line}` : "") : "";
+}
+
+function list<T>(items: T[] | undefined | null): T[] {
+  return Array.isArray(items) ? items : [];
+}
+
+function number(value: unknown): number {
+  return typeof value === "number" && Number.isFinite(value) ? value : 0;
+}

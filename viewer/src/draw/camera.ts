@@ -1,0 +1,58 @@
+// Which part of the world the canvas shows: a world point (x, y) at its upper left corner, and a scale.
+
+export interface Camera {
+  x: number;
+  y: number;
+  zoom: number;
+}
+
+export interface Rect {
+  x: number;
+  y: number;
+  w: number;
+  h: number;
+}
+
+export const MIN_ZOOM = 0.004;
+export const MAX_ZOOM = 4;
+
+/** The camera that shows a rectangle whole; `left` pixels stay free for what lies over the canvas. */
+export function fitted(rect: Rect, width: number, height: number, margin = 24, most = 1.15, left = 0): Camera {
+  const zoom = Math.min(
+    (width - left - 2 * margin) / Math.max(rect.w, 1),
+    (height - 2 * margin) / Math.max(rect.h, 1),
+    most,
+  );
+  const safe = Math.max(MIN_ZOOM, zoom);
+  return {
+    zoom: safe,
+    x: rect.x + rect.w / 2 - (width + left) / 2 / safe,
+    y: rect.y + rect.h / 2 - height / 2 / safe,
+  };
+}
+
+/** Zoom by a factor about a point of the screen. */
+export function zoomed(camera: Camera, factor: number, sx: number, sy: number): Camera {
+  const zoom = Math.min(MAX_ZOOM, Math.max(MIN_ZOOM, camera.zoom * factor));
+  return {
+    zoom,
+    x: camera.x + sx / camera.zoom - sx / zoom,
+    y: camera.y + sy / camera.zoom - sy / zoom,
+  };
+}
+
+export function visible(camera: Camera, width: number, height: number): Rect {
+  return { x: camera.x, y: camera.y, w: width / camera.zoom, h: height / camera.zoom };
+}
+
+export function overlaps(a: Rect, b: Rect): boolean {
+  return a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
+}
+
+export function mixed(a: Camera, b: Camera, t: number): Camera {
+  const zoom = a.zoom * (b.zoom / a.zoom) ** t;
+  // The point between the two that stays in place while the scale changes.
+  if (Math.abs(a.zoom - b.zoom) < 1e-9) return { zoom, x: a.x + (b.x - a.x) * t, y: a.y + (b.y - a.y) * t };
+  const s = (1 / zoom - 1 / a.zoom) / (1 / b.zoom - 1 / a.zoom);
+  return { zoom, x: a.x + (b.x - a.x) * s, y: a.y + (b.y - a.y) * s };
+}

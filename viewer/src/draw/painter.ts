@@ -1,0 +1,295 @@
+// Draws a scene with a pen. What is too small to be read is not drawn: a container that is a few pixels
+// high is one block of colour, and letters appear when they can be read.
+
+import type { Graph } from "../data/graph";
+import type { Item } from "../data/items";
+import * as format from "../format";
+import { HEADER } from "../layout/spec";
+import type { Box, Scene } from "../layout/scene";
+import { overlaps, type Rect } from "./camera";
+import type { Colours } from "./colours";
+import { trace } from "./path";
+import { fit, measure, type Pen } from "./pen";
+import { ink, mix, type Theme } from "./theme";
+
+/** What stands out: chosen, found, or pointed at. */
+export interface Marks {
+  selected: Box | null;
+  hovered: Box | null;
+  /** Nodes to be lit; all others fade. Null where nothing is lit. */
+  lit: Uint8Array | null;
+  /** Of `lit`, running sums by node, so that a container knows at once. */
+  litBefore: Int32Array | null;
+  current: Box | null;
+  into: { box: Box; points: Float32Array }[];
+  out: { box: Box; points: Float32Array }[];
+}
+
+/** On the screen, in pixels. */
+const BLOCK = 22;
+const LETTERS = 4.6;
+const FINE = 6.4;
+
+export class Painter {
+  constructor(
+    private graph: Graph,
+    private colours: Colours,
+    private theme: Theme,
+    /** Pixels per unit of the world. */
+    private zoom: number,
+    private view: Rect,
+    private marks: Marks,
+  ) {}
+
+  paint(scene: Scene, pen: Pen): void {
+    this.inside(scene.root, pen, false);
+    this.overlay(pen);
+  }
+
+  private inside(box: Box, pen: Pen, faded: boolean): void {
+    const { layout } = box;
+    if (!layout) return;
+    const width = Math.max(1.3, 0.75 / this.zoom);
+    const alpha = faded ? 0.3 : this.marks.lit ? 0.6 : 1;
+    if (layout.edges.length) {
+      pen.edges(layout, box.x, box.y, { stroke: this.theme.edge, width, alpha }, this.zoom > 0.3);
+    }
+    for (const child of box.children) {
+      if (overlaps(child, this.view)) this.box(child, pen);
+    }
+  }
+
+  private box(box: Box, pen: Pen): void {
+    const fade = this.fade(box);
+    if (box.layout && box.h * this.zoom >= BLOCK * 1.6 && box.w * this.zoom >= BLOCK) this.container(box, pen, fade);
+    else if (box.h * this.zoom < 5) this.speck(box, pen, fade);
+    else this.card(box, pen, fade);
+  }
+
+  /** How much of an item is seen where only some nodes are lit. */
+  private fade(box: Box): number {
+    const { litBefore } = this.marks;
+    if (!litBefore) return 1;
+    const { first, last } = box.item;
+    return litBefore[last + 1] > litBefore[first] ? 1 : 0.26;
+  }
+
+  private speck(box: Box, pen: Pen, alpha: number): void {
+    const look = this.colours.look(box.item);
+    const fill = mix(this.theme.canvas, look.colour, 0.75);
+    pen.rect(box.x, box.y, box.w, box.h, 0, { fill, alpha });
+  }
+
+  private container(box: Box, pen: Pen, fade: number): void {
+    const { theme, zoom } = this;
+    const { item } = box;
+    const fill = theme.nest[box.depth % theme.nest.length];
+    if (item.kind === "fold") this.stack(box, pen, theme.nestBorder, fill, fade);
+    const look = this.colours.look(item);
+    const rim = Math.max(1, 0.6 / zoom);
+    pen.rect(box.x, box.y, box.w, box.h, 10, { fill, stroke: theme.nestBorder, width: rim, alpha: fade });
+    const tint = mix(fill, look.colour, theme.dark ? 0.2 : 0.13);
+    pen.path((p) => headerPath(p, box.w), box.x, box.y, { fill: tint, alpha: fade });
+    this.inside(box, pen, fade < 1);
+    this.header(box, pen, fade);
+    this.flags(box, pen, fade);
+  }
+
+  private header(box: Box, pen: Pen, alpha: number): void {
+    const { theme, zoom } = this;
+    const size = Math.min(17, Math.max(12.5, 10.5 / zoom));
+    if (size * zoom < LETTERS) return;
+    const y = box.y + HEADER / 2 + size * 0.35;
+    const { item } = box;
+    chevron(pen, box.x + 13, box.y + HEADER / 2, true, theme.muted, alpha);
+    let x = box.x + 25;
+    let room = box.w - 36;
+    const figure = this.colours.look(item).figure;
+    const figureSize = size - 1.5;
+    const figureWidth = figure ? measure(figure, figureSize, 500) : 0;
+    if (figure && figureWidth < room * 0.45) {
+      pen.text(figure, box.x + box.w - 12, y, { size: figureSize, weight: 500, fill: theme.muted, align: "right", alpha });
+      room -= figureWidth + 12;
+    }
+    const label = fit(this.title(item, box), size, 600, room);
+    pen.text(label, x, y, { size, weight: 600, fill: theme.text, alpha });
+    const used = measure(label, size, 600) + 8;
+    x += used;
+    room -= used;
+    if (item.kind === "fold") {
+      const width = this.pill(pen, x, box.y + HEADER / 2, repeat(item, box), size - 1.5, alpha);
+      x += width + 8;
+      room -= width + 8;
+    }
+    if (room > 40 && item.cls) pen.text(item.cls, x, y, { size: size - 1, fill: theme.faint, max: room, alpha });
+  }
+
+  private card(box: Box, pen: Pen, alpha: number): void {
+    const { theme, zoom } = this;
+    const { item } = box;
+    const node = item.node >= 0 ? this.graph.nodes[item.node] : null;
+    const terminal = node?.kind === "input" || node?.kind === "output";
+    const look = this.colours.look(item);
+    const fill = terminal ? theme.card : look.fill;
+    const radius = terminal ? box.h / 2 : node ? 7 : 9;
+    const hovered = this.marks.hovered === box;
+    const stroke = node?.error ? theme.error : hovered ? theme.muted : terminal ? theme.border : mix(theme.border, look.colour, 0.35);
+    if (item.kind === "fold") this.stack(box, pen, mix(theme.border, look.colour, 0.35), fill, alpha);
+    pen.rect(box.x, box.y, box.w, box.h, radius, { fill, stroke, width: node?.error ? 2 : 1.1, alpha });
+    if (!terminal && !this.flat) pen.rect(box.x + 5, box.y + 8, 3.5, box.h - 16 - (node ? 0 : 4), 1.75, { fill: look.colour, alpha });
+    const letters = ink(fill);
+    if (12.5 * zoom < LETTERS) return;
+    if (terminal) {
+      pen.text(this.title(item, box), box.x + box.w / 2, box.y + box.h / 2 + 4.2, {
+        size: 12, weight: 550, fill: theme.muted, align: "center", max: box.w - 20, alpha,
+      });
+      return;
+    }
+    const left = box.x + 15;
+    const right = box.x + box.w - 11;
+    const upper = box.y + (node ? 18 : 20);
+    let room = right - left;
+    if (!node) {
+      chevron(pen, right - 3, upper - 4.5, false, letters.muted, alpha);
+      room -= 16;
+    }
+    if (item.kind === "fold") {
+      const text = repeat(item, box);
+      const width = measure(text, 11, 650) + 12;
+      this.pill(pen, right - 14 - width, upper - 4.5, text, 11, alpha);
+      room -= width + 8;
+    }
+    if (look.mark && node) {
+      pen.text(look.mark, right, upper, { size: 11, weight: 600, fill: mix(letters.text, look.colour, 0.75), align: "right", alpha });
+      room -= 16;
+    }
+    pen.text(this.title(item, box), left, upper, { size: 12.5, weight: 600, fill: letters.text, max: room, alpha });
+    if (10.5 * zoom >= FINE - 2) this.lower(box, pen, look.figure, left, right, letters, alpha);
+    if (!node) this.strip(box, pen, alpha);
+    this.flags(box, pen, alpha);
+  }
+
+  /** Full fills need no stripe. */
+  private get flat(): boolean {
+    return this.colours.scale() !== null;
+  }
+
+  private lower(box: Box, pen: Pen, figure: string, left: number, right: number, letters: { text: string; muted: string }, alpha: number): void {
+    const { item } = box;
+    const y = box.y + (item.node >= 0 ? 34 : 36);
+    const width = figure ? measure(figure, 10.5, 500) : 0;
+    if (figure) pen.text(figure, right, y, { size: 10.5, weight: 500, fill: letters.text, align: "right", alpha: alpha * 0.85 });
+    pen.text(this.subtitle(item), left, y, { size: 10.5, fill: letters.muted, max: right - left - width - 8, alpha });
+  }
+
+  /** The shares of a closed module's time, along its lower rim. */
+  private strip(box: Box, pen: Pen, alpha: number): void {
+    const parts = this.colours.bar(box.item);
+    let x = box.x + 15;
+    const whole = box.w - 26;
+    for (const part of parts) {
+      const w = whole * part.share;
+      if (w >= 1) pen.rect(x, box.y + box.h - 9, Math.max(w - 1, 0.8), 3, 1, { fill: part.colour, alpha: alpha * 0.85 });
+      x += w;
+    }
+  }
+
+  private stack(box: Box, pen: Pen, stroke: string, fill: string, alpha: number): void {
+    for (const step of [8, 4]) {
+      pen.rect(box.x + step, box.y + step, box.w, box.h, 10, { fill, stroke, width: 1, alpha: alpha * 0.85 });
+    }
+  }
+
+  private pill(pen: Pen, x: number, middle: number, text: string, size: number, alpha: number): number {
+    const width = measure(text, size, 650) + 12;
+    const { theme } = this;
+    pen.rect(x, middle - size * 0.78, width, size * 1.56, size, { fill: mix(theme.card, theme.accent, 0.16), alpha });
+    pen.text(text, x + 6, middle + size * 0.36, { size, weight: 650, fill: mix(theme.text, theme.accent, 0.8), alpha });
+    return width;
+  }
+
+  /** Errors and unknown costs are seen from outside. */
+  private flags(box: Box, pen: Pen, alpha: number): void {
+    const { item } = box;
+    let x = box.x + box.w - 4;
+    const flag = (text: string, fill: string): void => {
+      const width = measure(text, 10, 700) + 10;
+      x -= width;
+      pen.rect(x, box.y - 7, width, 15, 7.5, { fill, alpha: Math.max(alpha, 0.6) });
+      pen.text(text, x + width / 2, box.y + 4, { size: 10, weight: 700, fill: ink(fill).text, align: "center" });
+      x -= 4;
+    };
+    if (10 * this.zoom < LETTERS) return;
+    if (this.colours.errors(item)) flag("error", this.theme.error);
+    const unknown = this.colours.unknown(item);
+    if (unknown) flag(`${unknown} unknown`, this.theme.dark ? "#e79fc6" : "#a8447b");
+    const breaks = this.colours.breaks(item);
+    if (breaks) flag(breaks === 1 ? "graph break" : `${breaks} graph breaks`, this.theme.hit);
+  }
+
+  private title(item: Item, box: Box): string {
+    if (item.node >= 0) {
+      const node = this.graph.nodes[item.node];
+      return node.kind === "call" || node.kind === "constant" ? (item.path ? item.label : node.op) : node.name;
+    }
+    const label = box.shown !== item ? box.shown.label : item.label;
+    return item.call ? `${label} (call ${item.call})` : label || item.cls || "model";
+  }
+
+  private subtitle(item: Item): string {
+    if (item.node < 0) return item.cls || item.kind;
+    const node = this.graph.nodes[item.node];
+    const value = node.outputs.length ? this.graph.values[node.outputs[0]] : null;
+    return value ? format.shape(value.shape) : node.kind;
+  }
+
+  private overlay(pen: Pen): void {
+    const { marks, theme, zoom } = this;
+    const width = Math.max(2, 1.6 / zoom);
+    for (const [list, stroke, dash] of [[marks.into, theme.into, undefined], [marks.out, theme.out, [7, 4]]] as const) {
+      for (const { box, points } of list) {
+        pen.path((p) => trace(points, p), box.x, box.y, { stroke, width, dash });
+      }
+    }
+    const ring = (box: Box, colour: string, out: number): void => {
+      const by = out / zoom;
+      pen.rect(box.x - by, box.y - by, box.w + 2 * by, box.h + 2 * by, 10 + by, { stroke: colour, width: 2.4 / Math.min(zoom, 1.2) });
+    };
+    if (marks.current && marks.current !== marks.selected) ring(marks.current, theme.hit, 4);
+    if (marks.selected?.parent) ring(marks.selected, theme.accent, 3);
+  }
+}
+
+function repeat(item: Item, box: Box): string {
+  const at = box.shown !== item ? item.children.indexOf(box.shown) : -1;
+  return at > 0 ? `${at + 1} of ${item.children.length}` : `× ${item.children.length}`;
+}
+
+function headerPath(p: { moveTo(x: number, y: number): void; lineTo(x: number, y: number): void; quadraticCurveTo(a: number, b: number, x: number, y: number): void }, w: number): void {
+  const r = 9.5;
+  p.moveTo(0.5, HEADER);
+  p.lineTo(0.5, r);
+  p.quadraticCurveTo(0.5, 0.5, r, 0.5);
+  p.lineTo(w - r, 0.5);
+  p.quadraticCurveTo(w - 0.5, 0.5, w - 0.5, r);
+  p.lineTo(w - 0.5, HEADER);
+  p.lineTo(0.5, HEADER);
+}
+
+function chevron(pen: Pen, x: number, y: number, open: boolean, stroke: string, alpha: number): void {
+  const s = 3.4;
+  pen.path(
+    (p) => {
+      if (open) {
+        p.moveTo(-s, -s / 2);
+        p.lineTo(0, s / 2);
+        p.lineTo(s, -s / 2);
+      } else {
+        p.moveTo(-s / 2, -s);
+        p.lineTo(s / 2, 0);
+        p.lineTo(-s / 2, s);
+      }
+    },
+    x, y, { stroke, width: 1.5, alpha },
+  );
+}

@@ -1,0 +1,220 @@
+// What the painter draws with: a canvas on the screen, or an SVG document that is exported. Coordinates
+// are the world's; the pen knows the camera.
+
+import { arrow, type PathSink, round, SvgPath, trace } from "./path";
+import { FAMILY, font } from "./theme";
+
+export interface Style {
+  fill?: string;
+  stroke?: string;
+  width?: number;
+  dash?: readonly number[];
+  alpha?: number;
+}
+
+export interface TextStyle {
+  size: number;
+  weight?: number;
+  fill: string;
+  align?: "left" | "right" | "center";
+  /** Longer text is cut with an ellipsis. */
+  max?: number;
+  alpha?: number;
+}
+
+export interface Pen {
+  rect(x: number, y: number, w: number, h: number, radius: number, style: Style): void;
+  /** Many edges of one container at once. */
+  edges(all: Edges, x: number, y: number, style: Style, arrows: boolean): void;
+  path(make: (sink: PathSink) => void, x: number, y: number, style: Style): void;
+  text(text: string, x: number, y: number, style: TextStyle): void;
+}
+
+const measured = new Map<string, number>();
+let ruler: CanvasRenderingContext2D | null = null;
+
+export function measure(text: string, size: number, weight = 400): number {
+  const key = `${weight}|${text}`;
+  let width = measured.get(key);
+  if (width === undefined) {
+    ruler ??= document.createElement("canvas").getContext("2d");
+    if (!ruler) return text.length * size * 0.55;
+    ruler.font = font(100, weight);
+    width = ruler.measureText(text).width / 100;
+    if (measured.size > 50_000) measured.clear();
+    measured.set(key, width);
+  }
+  return width * size;
+}
+
+/** Widths change when the letters arrive. */
+export function forgetMeasures(): void {
+  measured.clear();
+  fitted.clear();
+}
+
+const fitted = new Map<string, string>();
+
+/** The text, cut at its end to be no wider than `max`. */
+export function fit(text: string, size: number, weight: number, max: number): string {
+  if (text.length * size * 0.35 <= max && measure(text, size, weight) <= max) return text;
+  const key = `${weight}|${Math.round((max / size) * 10)}|${text}`;
+  const known = fitted.get(key);
+  if (known !== undefined) return known;
+  let low = 0;
+  let high = Math.min(text.length, Math.ceil(max / (size * 0.2)));
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (measure(text.slice(0, middle) + "…", size, weight) <= max) low = middle;
+    else high = middle - 1;
+  }
+  const cut = low ? text.slice(0, low) + "…" : "";
+  if (fitted.size > 50_000) fitted.clear();
+  fitted.set(key, measure(text, size, weight) <= max ? text : cut);
+  return fitted.get(key) as string;
+}
+
+/** The edges of one container, and which of them end in an arrow. */
+export interface Edges {
+  edges: Float32Array[];
+  heads: Uint8Array;
+}
+
+const curves = new WeakMap<Edges, { line: Path2D; arrows: Path2D }>();
+
+export class CanvasPen implements Pen {
+  constructor(private ctx: CanvasRenderingContext2D) {}
+
+  rect(x: number, y: number, w: number, h: number, radius: number, style: Style): void {
+    const { ctx } = this;
+    if (radius <= 0 && style.fill && !style.stroke) {
+      ctx.globalAlpha = style.alpha ?? 1;
+      ctx.fillStyle = style.fill;
+      ctx.fillRect(x, y, w, h);
+      return;
+    }
+    ctx.beginPath();
+    if (radius > 0) ctx.roundRect(x, y, w, h, Math.min(radius, w / 2, h / 2));
+    else ctx.rect(x, y, w, h);
+    this.finish(style);
+  }
+
+  edges(all: Edges, x: number, y: number, style: Style, arrows: boolean): void {
+    let known = curves.get(all);
+    if (!known) {
+      known = { line: new Path2D(), arrows: new Path2D() };
+      for (let i = 0; i < all.edges.length; i++) {
+        trace(all.edges[i], known.line);
+        if (all.heads[i]) arrow(all.edges[i], known.arrows);
+      }
+      curves.set(all, known);
+    }
+    const { ctx } = this;
+    ctx.save();
+    ctx.translate(x, y);
+    ctx.globalAlpha = style.alpha ?? 1;
+    ctx.strokeStyle = style.stroke ?? "#000";
+    ctx.lineWidth = style.width ?? 1;
+    ctx.stroke(known.line);
+    if (arrows) {
+      ctx.fillStyle = style.stroke ?? "#000";
+      ctx.fill(known.arrows);
+    }
+    ctx.restore();
+  }
+
+  path(make: (sink: PathSink) => void, x: number, y: number, style: Style): void {
+    const { ctx } = this;
+    ctx.save();
+    ctx.translate(x, y);
+    ctx.beginPath();
+    make(ctx);
+    this.finish(style);
+    ctx.restore();
+  }
+
+  text(text: string, x: number, y: number, style: TextStyle): void {
+    const { ctx } = this;
+    const shown = style.max === undefined ? text : fit(text, style.size, style.weight ?? 400, style.max);
+    if (!shown) return;
+    ctx.globalAlpha = style.alpha ?? 1;
+    ctx.font = font(style.size, style.weight);
+    ctx.fillStyle = style.fill;
+    ctx.textAlign = style.align ?? "left";
+    ctx.fillText(shown, x, y);
+  }
+
+  private finish(style: Style): void {
+    const { ctx } = this;
+    ctx.globalAlpha = style.alpha ?? 1;
+    if (style.fill) {
+      ctx.fillStyle = style.fill;
+      ctx.fill();
+    }
+    if (style.stroke) {
+      ctx.strokeStyle = style.stroke;
+      ctx.lineWidth = style.width ?? 1;
+      if (style.dash) ctx.setLineDash(style.dash as number[]);
+      ctx.stroke();
+      if (style.dash) ctx.setLineDash([]);
+    }
+  }
+}
+
+const ESCAPES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
+
+export function escapeXml(text: string): string {
+  return text.replace(/[&<>"']/g, (c) => ESCAPES[c]).replace(/[^\t\n\u0020-\ud7ff\ue000-\ufffd]/g, (c) => (/[\ud800-\udfff]/.test(c) ? c : "\ufffd"));
+}
+
+export class SvgPen implements Pen {
+  private parts: string[] = [];
+
+  rect(x: number, y: number, w: number, h: number, radius: number, style: Style): void {
+    const r = Math.min(radius, w / 2, h / 2);
+    this.parts.push(
+      `<rect x="${round(x)}" y="${round(y)}" width="${round(w)}" height="${round(h)}"${r > 0 ? ` rx="${round(r)}"` : ""}${looks(style)}/>`,
+    );
+  }
+
+  edges(all: Edges, x: number, y: number, style: Style, arrows: boolean): void {
+    if (!all.edges.length) return;
+    const line = new SvgPath(x, y);
+    const heads = new SvgPath(x, y);
+    for (let i = 0; i < all.edges.length; i++) {
+      trace(all.edges[i], line);
+      if (all.heads[i]) arrow(all.edges[i], heads);
+    }
+    this.parts.push(`<path d="${line.d}"${looks({ ...style, fill: undefined })}/>`);
+    if (arrows) this.parts.push(`<path d="${heads.d}"${looks({ fill: style.stroke, alpha: style.alpha })}/>`);
+  }
+
+  path(make: (sink: PathSink) => void, x: number, y: number, style: Style): void {
+    const path = new SvgPath(x, y);
+    make(path);
+    this.parts.push(`<path d="${path.d}"${looks(style)}/>`);
+  }
+
+  text(text: string, x: number, y: number, style: TextStyle): void {
+    const shown = style.max === undefined ? text : fit(text, style.size, style.weight ?? 400, style.max);
+    if (!shown) return;
+    const anchor = { left: "start", right: "end", center: "middle" }[style.align ?? "left"];
+    this.parts.push(
+      `<text x="${round(x)}" y="${round(y)}" font-size="${round(style.size)}" font-weight="${style.weight ?? 400}" text-anchor="${anchor}"${looks({ fill: style.fill, alpha: style.alpha })}>${escapeXml(shown)}</text>`,
+    );
+  }
+
+  /** The document, showing the world's rectangle x, y, w, h at a size of `width` by `height`. */
+  end(view: { x: number; y: number; w: number; h: number }, width: number, height: number, background: string, title: string): string {
+    const box = [view.x, view.y, view.w, view.h].map(round).join(" ");
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${round(width)}" height="${round(height)}" viewBox="${box}" font-family="${escapeXml(FAMILY)}"><title>${escapeXml(title)}</title><rect x="${round(view.x)}" y="${round(view.y)}" width="${round(view.w)}" height="${round(view.h)}" fill="${background}"/>${this.parts.join("")}</svg>`;
+  }
+}
+
+function looks(style: Style): string {
+  let text = ` fill="${style.fill ?? "none"}"`;
+  if (style.stroke) text += ` stroke="${style.stroke}" stroke-width="${round(style.width ?? 1)}"`;
+  if (style.dash) text += ` stroke-dasharray="${style.dash.join(" ")}"`;
+  if (style.alpha !== undefined && style.alpha < 1) text += ` opacity="${round(style.alpha)}"`;
+  return text;
+}

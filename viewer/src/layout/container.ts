@@ -1,0 +1,199 @@
+// The layout of one container: rows and bends from `ranks`, columns from `columns`, and from both the
+// places of the children and the points of the edges. Between two rows an edge bends; within a row it goes
+// straight down, so that it does not cut through tall neighbours.
+
+import { breaks } from "./columns";
+import { rank, type Ranked } from "./ranks";
+import { HEADER, type Layout, PAD, type Spec } from "./spec";
+
+const ROW_GAP = 30;
+const COLUMN_GAP = 44;
+const LANE = 9;
+/** How far the ways in and out are from the children. */
+const RIM = 14;
+
+interface Column {
+  start: number;
+  end: number;
+  x: number;
+  left: number;
+  width: number;
+  top: number;
+  bottom: number;
+}
+
+export function layoutContainer(spec: Spec, inner: (id: number) => Layout): Layout {
+  const boxes = spec.boxes.map((b) => (b.spec < 0 ? b : { ...b, w: inner(b.spec).w, h: inner(b.spec).h }));
+  const sized = { ...spec, boxes };
+  const ranked = rank(sized);
+  const heights = new Array<number>(Math.max(ranked.rows, 1)).fill(0);
+  boxes.forEach((b, i) => (heights[ranked.row[i]] = Math.max(heights[ranked.row[i]], b.h)));
+  const starts = breaks(heights, ROW_GAP, crossings(sized, ranked), widths(sized, ranked), COLUMN_GAP, spec.aspect, spec.crossing);
+  const columns = place(sized, ranked, heights, starts);
+
+  const rowTop = new Array<number>(heights.length);
+  for (const column of columns) {
+    let y = column.top;
+    for (let r = column.start; r < column.end; r++) {
+      rowTop[r] = y;
+      y += heights[r] + ROW_GAP;
+    }
+  }
+  const columnOf = (row: number): Column => columns.find((c) => row < c.end) ?? columns[columns.length - 1];
+  const placed = new Float64Array(boxes.length * 4);
+  boxes.forEach((b, i) => {
+    const row = ranked.row[i];
+    const column = columnOf(row);
+    placed.set([column.x + ranked.x[i] - column.left - b.w / 2, rowTop[row] + (heights[row] - b.h) / 2, b.w, b.h], i * 4);
+  });
+  const last = columns[columns.length - 1];
+  const w = Math.max(last.x + last.width + PAD, 120);
+  const h = Math.max(...columns.map((c) => c.bottom)) + PAD + (spec.outs ? RIM : 0);
+  const ins = Float32Array.from(ranked.ins, (x) => columns[0].x + x - columns[0].left);
+  const outs = Float32Array.from(ranked.outs, (x) => last.x + x - last.left);
+  const router = new Router(sized, ranked, columnOf, rowTop, heights, placed, { w, h, ins, outs }, inner);
+  const heads = Uint8Array.from(spec.edges, (e) => (e.to >= 0 && boxes[e.to].spec < 0 ? 1 : 0));
+  return { w, h, boxes: placed, edges: spec.edges.map((_, i) => router.points(i)), heads, ins, outs };
+}
+
+/** How many edges go from above each row to that row or below. */
+function crossings(spec: Spec, ranked: Ranked): number[] {
+  const crossing = new Array<number>(ranked.rows + 1).fill(0);
+  for (const e of spec.edges) {
+    const from = e.from < 0 ? 0 : ranked.row[e.from];
+    const to = e.to < 0 ? ranked.rows - 1 : ranked.row[e.to];
+    for (let r = from + 1; r <= to; r++) crossing[r]++;
+  }
+  return crossing;
+}
+
+/** How far left and right the rows reach, boxes and bends. */
+function reaches(spec: Spec, ranked: Ranked): [number, number][] {
+  const reach = Array.from({ length: Math.max(ranked.rows, 1) }, (): [number, number] => [Infinity, -Infinity]);
+  const see = (row: number, x: number, half: number): void => {
+    reach[row][0] = Math.min(reach[row][0], x - half);
+    reach[row][1] = Math.max(reach[row][1], x + half);
+  };
+  spec.boxes.forEach((b, i) => see(ranked.row[i], ranked.x[i], b.w / 2));
+  ranked.bends.forEach((bends, i) => {
+    const { from } = spec.edges[i];
+    bends.forEach((x, k) => see((from < 0 ? 0 : ranked.row[from] + 1) + k, x, 4));
+  });
+  for (const x of ranked.ins) see(0, x, 4);
+  for (const x of ranked.outs) see(reach.length - 1, x, 4);
+  return reach;
+}
+
+function widths(spec: Spec, ranked: Ranked): (from: number, to: number) => number {
+  const reach = reaches(spec, ranked);
+  return (from, to) => {
+    const part = reach.slice(from, to);
+    return Math.max(1, Math.max(...part.map((r) => r[1])) - Math.min(...part.map((r) => r[0])));
+  };
+}
+
+function place(spec: Spec, ranked: Ranked, heights: number[], starts: number[]): Column[] {
+  const top = HEADER + PAD + (spec.ins ? RIM : 0);
+  const reach = reaches(spec, ranked);
+  let x = PAD;
+  return starts.map((start, c) => {
+    const end = starts[c + 1] ?? heights.length;
+    const part = reach.slice(start, end).filter(([l, r]) => l <= r);
+    const left = part.length ? Math.min(...part.map((r) => r[0])) : 0;
+    const width = part.length ? Math.max(...part.map((r) => r[1])) - left : 0;
+    const height = heights.slice(start, end).reduce((sum, h) => sum + h + ROW_GAP, -ROW_GAP);
+    const column = { start, end, x, left, width, top, bottom: top + height };
+    x += width + COLUMN_GAP;
+    return column;
+  });
+}
+
+/** Draws each edge as points; consecutive points on one x or y are joined straight, others by a bend. */
+class Router {
+  /** Edges that turned into the gutter after a column, so far. */
+  private lanes = new Map<number, number>();
+
+  constructor(
+    private spec: Spec,
+    private ranked: Ranked,
+    private columnOf: (row: number) => Column,
+    private rowTop: number[],
+    private heights: number[],
+    private placed: Float64Array,
+    private rim: { w: number; h: number; ins: Float32Array; outs: Float32Array },
+    private inner: (id: number) => Layout,
+  ) {}
+
+  points(index: number): Float32Array {
+    const edge = this.spec.edges[index];
+    const [x0, y0, row0] = this.start(edge.from, edge.fromPort, index);
+    const [x1, y1, row1] = this.end(edge.to, edge.toPort, index);
+    const points = [x0, y0];
+    const bends = this.ranked.bends[index];
+    const straight = bends.length !== Math.max(0, row1 - row0 - 1);
+    let column = this.columnOf(Math.max(row0, 0));
+    for (let r = row0 + 1; r <= row1; r++) {
+      const next = this.columnOf(Math.min(r, this.heights.length - 1));
+      const ends = r === row1;
+      const local = ends ? x1 : next.x + bends[r - row0 - 1] - next.left;
+      if (next !== column) {
+        this.turn(points, column, next, ends || !straight ? local : x1);
+        column = next;
+      }
+      if (ends || straight) continue;
+      points.push(local, this.rowTop[r], local, this.rowTop[r] + this.heights[r]);
+    }
+    points.push(x1, y1);
+    return Float32Array.from(points);
+  }
+
+  /** Out of the bottom of one column, up the gutter, and in at the top of the next. */
+  private turn(points: number[], from: Column, to: Column, x: number): void {
+    const lane = this.lanes.get(from.start) ?? 0;
+    this.lanes.set(from.start, lane + 1);
+    const gutter = to.x - COLUMN_GAP / 2 + ((lane % 4) - 1) * LANE;
+    const low = from.bottom + 10 + (lane % 4) * 5;
+    const high = to.top - 10 - (lane % 4) * 4;
+    const at = points[points.length - 2];
+    points.push(at, low, gutter, low, gutter, high, x, high);
+  }
+
+  private start(from: number, port: number, index: number): [number, number, number] {
+    if (from < 0) return [this.rim.ins[-1 - from], HEADER, -1];
+    return [this.x(from, port, index, "from"), this.placed[from * 4 + 1] + this.placed[from * 4 + 3], this.ranked.row[from]];
+  }
+
+  private end(to: number, port: number, index: number): [number, number, number] {
+    if (to < 0) return [this.rim.outs[-1 - to], this.rim.h, this.heights.length];
+    return [this.x(to, port, index, "to"), this.placed[to * 4 + 1], this.ranked.row[to]];
+  }
+
+  /** Where on the rim of a child an edge ends: at its way in or out if it is open, else spread by where the edges come from. */
+  private x(child: number, port: number, index: number, side: "from" | "to"): number {
+    const [left, , width] = this.placed.subarray(child * 4, child * 4 + 3);
+    const box = this.spec.boxes[child];
+    if (box.spec >= 0) {
+      const layout = this.inner(box.spec);
+      const at = (side === "to" ? layout.ins : layout.outs)[port];
+      if (at !== undefined) return left + at;
+    }
+    if (side === "from") return left + width / 2;
+    const order = this.arrivals(child);
+    const spread = Math.min(18, (width - 24) / Math.max(order.length, 1));
+    return left + width / 2 + (order.indexOf(index) - (order.length - 1) / 2) * spread;
+  }
+
+  private arrivals(child: number): number[] {
+    const arriving: number[] = [];
+    this.spec.edges.forEach((e, i) => {
+      if (e.to === child) arriving.push(i);
+    });
+    const origin = (i: number): number => {
+      const bends = this.ranked.bends[i];
+      if (bends.length) return bends[bends.length - 1];
+      const from = this.spec.edges[i].from;
+      return from < 0 ? this.ranked.ins[-1 - from] : this.ranked.x[from];
+    };
+    return arriving.sort((a, b) => origin(a) - origin(b));
+  }
+}

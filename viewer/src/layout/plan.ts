@@ -1,0 +1,174 @@
+// From what is open to what must be laid out: for every open container its drawn children, the edges
+// between them, and its ways in and out. Edges of nodes are lifted to the children that hold the nodes.
+
+import type { Item } from "../data/items";
+import type { Box, Edge, Spec } from "./spec";
+import type { View } from "./view";
+
+export const NODE = { w: 176, h: 44 };
+export const MODULE = { w: 196, h: 54 };
+export const TERMINAL = { w: 132, h: 30 };
+
+export interface PlanEdge extends Edge {
+  /** A node at each end, by position, and how many edges of nodes this one stands for. */
+  source: number;
+  target: number;
+  count: number;
+}
+
+export interface Plan {
+  /** What is drawn, and what its state is kept under. */
+  item: Item;
+  key: Item;
+  children: Item[];
+  keys: Item[];
+  inner: (Plan | null)[];
+  edges: PlanEdge[];
+  spec: number;
+}
+
+/** Gives equal specs equal ids, for as long as the page lives. */
+export class Specs {
+  private ids = new Map<string, number>();
+  private byId: Spec[] = [];
+
+  intern(boxes: Box[], edges: Edge[], ins: number, outs: number, aspect: number, crossing: number): Spec {
+    const text = `${ins},${outs},${aspect},${crossing};${boxes.map((b) => (b.spec < 0 ? `${b.w}x${b.h}` : b.spec)).join()};${edges
+      .map((e) => `${e.from}.${e.fromPort}>${e.to}.${e.toPort}`)
+      .join()}`;
+    const known = this.ids.get(text);
+    if (known !== undefined) return this.byId[known];
+    const plain = edges.map(({ from, to, fromPort, toPort }) => ({ from, to, fromPort, toPort }));
+    const spec = { id: this.byId.length, boxes, edges: plain, ins, outs, aspect, crossing };
+    this.ids.set(text, spec.id);
+    this.byId.push(spec);
+    return spec;
+  }
+}
+
+const MOST_PORTS = 8;
+
+export class Planner {
+  specs: Spec[] = [];
+  private used = new Set<number>();
+
+  constructor(
+    private view: View,
+    private known: Specs,
+    private aspect: number,
+  ) {}
+
+  /** The plan of an open item, whose sources outside are told apart by `portOf`. */
+  plan(key: Item, item: Item, ins: number, portOf: (source: number) => number): Plan {
+    const { view } = this;
+    const body = view.body(key);
+    const keys = view.children(body);
+    const shown = view.shownBody(key, item);
+    const children = shown === body ? keys : view.children(shown);
+    const place = placer(keys);
+    const outs = new Map<number, number>();
+    const outOf = keys.map((child) => (view.isOpen(child) ? this.waysOut(child) : null));
+    const fromPort = (child: number, source: number): number => outOf[child]?.(source) ?? 0;
+
+    const edges = new Map<string, PlanEdge>();
+    const join = (from: number, port: number, to: number, source: number, target: number): void => {
+      const name = `${from}.${port}>${to}`;
+      const known = edges.get(name);
+      if (known) known.count++;
+      else edges.set(name, { from, fromPort: port, to, toPort: 0, source, target, count: 1 });
+    };
+    for (let n = body.first; n <= body.last; n++) {
+      if (view.hidden[n]) continue;
+      const to = place(n);
+      for (const s of view.sources[n]) {
+        if (s >= body.first) {
+          const from = place(s);
+          if (from !== to) join(from, fromPort(from, s), to, s, n);
+        } else {
+          const port = portOf(s);
+          if (port >= 0) join(-1 - port, 0, to, s, n);
+        }
+      }
+      if (view.lastUser[n] > body.last) {
+        const port = Math.min(outs.get(to) ?? outs.size, MOST_PORTS - 1);
+        outs.set(to, port);
+        join(to, fromPort(to, n), -1 - port, n, view.lastUser[n]);
+      }
+    }
+    const list = [...edges.values()];
+    const inner = keys.map((child, i) => (view.isOpen(child) ? this.child(child, children[i], i, list, place, fromPort, body, portOf) : null));
+    const boxes = keys.map((child, i) => box(view, child, inner[i]));
+    // Inside the model only plain chains are broken into columns: a block with branches reads from top to bottom.
+    const crossing = key.parent ? 1 : 3;
+    const ports = Math.max(0, ...[...outs.values()].map((p) => p + 1));
+    const spec = this.known.intern(boxes, list, ins, ports, this.aspect, crossing);
+    if (!this.used.has(spec.id)) {
+      this.used.add(spec.id);
+      this.specs.push(spec);
+    }
+    return { item, key, children, keys, inner, edges: list, spec: spec.id };
+  }
+
+  /** The plan of an open child: every edge that comes in from elsewhere is a way in. */
+  private child(
+    key: Item, item: Item, at: number, edges: PlanEdge[], place: (n: number) => number,
+    fromPort: (child: number, source: number) => number, body: Item, portOf: (source: number) => number,
+  ): Plan {
+    const ports = new Map<string, number>();
+    const inside = this.view.body(key);
+    const name = (from: number, port: number): string => `${from}.${port}`;
+    const nameOf = (s: number): string => {
+      if (s < body.first) return name(-1 - portOf(s), 0);
+      const from = place(s);
+      return name(from, fromPort(from, s));
+    };
+    for (let n = inside.first; n <= inside.last; n++) {
+      if (this.view.hidden[n]) continue;
+      for (const s of this.view.sources[n]) {
+        if (s < inside.first && !ports.has(nameOf(s))) ports.set(nameOf(s), Math.min(ports.size, MOST_PORTS - 1));
+      }
+    }
+    for (const edge of edges) {
+      if (edge.to === at) edge.toPort = ports.get(name(edge.from, edge.fromPort)) ?? 0;
+    }
+    const count = Math.min(ports.size, MOST_PORTS);
+    return this.plan(key, item, count, (s) => ports.get(nameOf(s)) ?? -1);
+  }
+
+  /** Through which of its ways out a node's result leaves an open item. */
+  private waysOut(key: Item): (source: number) => number {
+    const { view } = this;
+    const body = view.body(key);
+    const place = placer(view.children(body));
+    const length = body.last - body.first + 1;
+    const ports = new Map<number, number>();
+    for (let n = body.first; n <= body.last; n++) {
+      if (view.hidden[n] || view.lastUser[n] <= body.last) continue;
+      const child = place(n);
+      if (!ports.has(child)) ports.set(child, Math.min(ports.size, MOST_PORTS - 1));
+    }
+    // In a fold that is open as one, every member leaves as the first does.
+    return (source) => ports.get(place(body.first + ((source - body.first) % length))) ?? 0;
+  }
+}
+
+function box(view: View, key: Item, inner: Plan | null): Box {
+  if (inner) return { w: 0, h: 0, spec: inner.spec };
+  if (key.node < 0) return { ...MODULE, spec: -1 };
+  const kind = view.graph.nodes[key.node].kind;
+  return { ...(kind === "input" || kind === "output" ? TERMINAL : NODE), spec: -1 };
+}
+
+/** From a node to the position of the child that holds it. */
+function placer(children: Item[]): (node: number) => number {
+  return (node) => {
+    let low = 0;
+    let high = children.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (children[middle].first <= node) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  };
+}

@@ -1,0 +1,224 @@
+// Ranks and x positions of a container's children and of the bends of its edges, by dagre. What is done
+// with them (rows, columns, curves) is in `container.ts`.
+
+import dagre from "@dagrejs/dagre";
+import type { Spec } from "./spec";
+import { type Link, straighten, type Thing } from "./straighten";
+
+export interface Ranked {
+  /** By child: its row and the x of its middle. */
+  row: number[];
+  x: number[];
+  /** The x of the ways in and out. */
+  ins: number[];
+  outs: number[];
+  /** By edge, the x in each row between its ends. */
+  bends: number[][];
+  /** Whether the ways in (out) take the row above (below) those of the children. */
+  rows: number;
+  width: number;
+}
+
+const GAP = 22;
+/** More bends than this cost dagre more time than a person waits; longer edges are then left out of it. */
+const BENDS = 1500;
+
+export function rank(spec: Spec): Ranked {
+  return chain(spec) ?? layered(spec);
+}
+
+/** The common case, a plain chain, needs no search. */
+function chain(spec: Spec): Ranked | null {
+  const n = spec.boxes.length;
+  if (spec.ins > 1 || spec.outs > 1) return null;
+  for (const e of spec.edges) {
+    const from = e.from < 0 ? -1 : e.from;
+    const to = e.to < 0 ? n : e.to;
+    if (to !== from + 1) return null;
+  }
+  const width = Math.max(0, ...spec.boxes.map((b) => b.w));
+  return {
+    row: spec.boxes.map((_, i) => i),
+    x: spec.boxes.map(() => width / 2),
+    ins: new Array(spec.ins).fill(width / 2),
+    outs: new Array(spec.outs).fill(width / 2),
+    bends: spec.edges.map(() => []),
+    rows: n,
+    width,
+  };
+}
+
+function layered(spec: Spec): Ranked {
+  const graph = new dagre.graphlib.Graph({ multigraph: true });
+  const count = spec.boxes.length;
+  const sparse = spec.edges.length > 400 || count > 60;
+  graph.setGraph({ nodesep: GAP, edgesep: 12, ranksep: 10, ranker: sparse ? "tight-tree" : "network-simplex" });
+  graph.setDefaultEdgeLabel(() => ({}));
+  // Rows, not heights, are asked for: every child is one unit high here.
+  spec.boxes.forEach((b, i) => graph.setNode(`n${i}`, { width: b.w, height: 10 }));
+  for (let k = 0; k < spec.ins; k++) graph.setNode(`i${k}`, { width: 6, height: 10 });
+  for (let k = 0; k < spec.outs; k++) graph.setNode(`o${k}`, { width: 6, height: 10 });
+  const skipped = tooLong(spec);
+  const ends = (e: { from: number; to: number }): [string, string] => [
+    e.from < 0 ? `i${-1 - e.from}` : `n${e.from}`,
+    e.to < 0 ? `o${-1 - e.to}` : `n${e.to}`,
+  ];
+  spec.edges.forEach((e, i) => {
+    if (!skipped.has(i)) graph.setEdge(...ends(e), { weight: 2, minlen: 1 }, `e${i}`);
+  });
+  pin(graph, spec);
+  dagre.layout(graph);
+
+  const at = (name: string): { x: number; y: number } => graph.node(name) as { x: number; y: number };
+  const ys = new Set<number>();
+  for (let i = 0; i < count; i++) ys.add(Math.round(at(`n${i}`).y));
+  const rows = [...ys].sort((a, b) => a - b);
+  const rowOf = new Map(rows.map((y, i) => [y, i]));
+  const row = spec.boxes.map((_, i) => rowOf.get(Math.round(at(`n${i}`).y)) ?? 0);
+  const bends = spec.edges.map((e, i) => {
+    if (skipped.has(i)) return [];
+    const points = (graph.edge({ v: ends(e)[0], w: ends(e)[1], name: `e${i}` }) as { points: { x: number; y: number }[] }).points;
+    const first = e.from < 0 ? 0 : row[e.from] + 1;
+    const last = e.to < 0 ? rows.length - 1 : row[e.to] - 1;
+    const xs: number[] = [];
+    for (let r = first; r <= last; r++) xs.push(xAt(points, rows[r]));
+    return xs;
+  });
+  const xs = spec.boxes.map((_, i) => at(`n${i}`).x);
+  const ins = Array.from({ length: spec.ins }, (_, k) => at(`i${k}`).x);
+  const outs = Array.from({ length: spec.outs }, (_, k) => at(`o${k}`).x);
+  const ranked = { row, x: xs, ins, outs, bends, rows: rows.length, width: 0 };
+  align(ranked, spec);
+  return shifted(ranked, spec);
+}
+
+/** Draw chains straight, in the order that dagre found. */
+function align(ranked: Ranked, spec: Spec): void {
+  // The ways in are the row above all others, the ways out the one below.
+  const rows: Thing[][] = Array.from({ length: ranked.rows + 2 }, () => []);
+  const thing = (row: number, x: number, half: number, bend: boolean): Thing => {
+    const made = { x, half, row: row + 1, above: [], below: [], bend };
+    rows[row + 1].push(made);
+    return made;
+  };
+  const boxes = spec.boxes.map((b, i) => thing(ranked.row[i], ranked.x[i], b.w / 2 + GAP / 2, false));
+  const ins = ranked.ins.map((x) => thing(-1, x, 10, false));
+  const outs = ranked.outs.map((x) => thing(ranked.rows, x, 10, false));
+  const join = (above: Thing, below: Thing, weight: number): void => {
+    (above.below as Link[]).push({ to: below, weight });
+    (below.above as Link[]).push({ to: above, weight });
+  };
+  const bends = spec.edges.map((e, i) => {
+    const from = e.from < 0 ? ins[-1 - e.from] : boxes[e.from];
+    const to = e.to < 0 ? outs[-1 - e.to] : boxes[e.to];
+    const first = e.from < 0 ? 0 : ranked.row[e.from] + 1;
+    const chain = ranked.bends[i].map((x, k) => thing(first + k, x, 8, true));
+    const whole = [from, ...chain, to];
+    const skipped = first + chain.length !== (e.to < 0 ? ranked.rows : ranked.row[e.to]);
+    if (skipped && !chain.length) return chain;
+    for (let k = 1; k < whole.length; k++) {
+      const [a, b] = [whole[k - 1], whole[k]];
+      join(a, b, a.bend && b.bend ? 8 : a.bend || b.bend ? 1 : 2);
+    }
+    return chain;
+  });
+  for (const row of rows) row.sort((a, b) => a.x - b.x);
+  straighten(rows, bends);
+  close(rows.flat());
+  ranked.x = boxes.map((t) => t.x);
+  ranked.ins = ins.map((t) => t.x);
+  ranked.outs = outs.map((t) => t.x);
+  ranked.bends = bends.map((chain) => chain.map((t) => t.x));
+}
+
+/** Ways in belong above everything and ways out below: strong edges from one source and to one sink. */
+function pin(graph: InstanceType<typeof dagre.graphlib.Graph>, spec: Spec): void {
+  const into = new Set(spec.edges.filter((e) => e.to >= 0).map((e) => e.to));
+  const from = new Set(spec.edges.filter((e) => e.from >= 0).map((e) => e.from));
+  const tie = (a: string, b: string, weight: number) =>
+    graph.setEdge(a, b, { weight, minlen: 1 }, "pin");
+  if (spec.ins) {
+    graph.setNode("source", { width: 1, height: 1 });
+    for (let k = 0; k < spec.ins; k++) tie("source", `i${k}`, 100);
+    spec.boxes.forEach((_, i) => {
+      if (!into.has(i)) graph.setEdge("source", `n${i}`, { weight: 0, minlen: 2 }, "pin");
+    });
+  }
+  if (spec.outs) {
+    graph.setNode("sink", { width: 1, height: 1 });
+    for (let k = 0; k < spec.outs; k++) tie(`o${k}`, "sink", 100);
+    spec.boxes.forEach((_, i) => {
+      if (!from.has(i)) graph.setEdge(`n${i}`, "sink", { weight: 0, minlen: 2 }, "pin");
+    });
+  }
+}
+
+/** The edges to leave out, the longest first, where there are more bends than can be searched. */
+function tooLong(spec: Spec): Set<number> {
+  const count = spec.boxes.length;
+  const depth = new Array<number>(count).fill(0);
+  const ordered = [...spec.edges].filter((e) => e.from >= 0 && e.to >= 0).sort((a, b) => a.to - b.to);
+  for (const e of ordered) depth[e.to] = Math.max(depth[e.to], depth[e.from] + 1);
+  const deepest = Math.max(0, ...depth);
+  const length = spec.edges.map(
+    (e) => (e.to < 0 ? deepest + 1 : depth[e.to]) - (e.from < 0 ? -1 : depth[e.from]),
+  );
+  let bends = length.reduce((sum, l) => sum + Math.max(0, l - 1), 0);
+  const skipped = new Set<number>();
+  const byLength = length.map((_, i) => i).sort((a, b) => length[b] - length[a]);
+  for (const i of byLength) {
+    if (bends <= BENDS) break;
+    bends -= length[i] - 1;
+    skipped.add(i);
+  }
+  return skipped;
+}
+
+/** Close what is empty from top to bottom. */
+function close(things: Thing[]): void {
+  things.sort((a, b) => a.x - a.half - (b.x - b.half));
+  let reach = -Infinity;
+  let shift = 0;
+  for (const thing of things) {
+    const left = thing.x - thing.half;
+    if (reach > -Infinity && left > reach) shift += left - reach;
+    reach = Math.max(reach, thing.x + thing.half);
+    thing.x -= shift;
+  }
+}
+
+function xAt(points: { x: number; y: number }[], y: number): number {
+  for (let i = 1; i < points.length; i++) {
+    const a = points[i - 1];
+    const b = points[i];
+    if (y <= b.y || i === points.length - 1) {
+      if (b.y === a.y) return b.x;
+      const t = Math.min(1, Math.max(0, (y - a.y) / (b.y - a.y)));
+      return a.x + (b.x - a.x) * t;
+    }
+  }
+  return points[0]?.x ?? 0;
+}
+
+/** The same with x counted from the leftmost thing. */
+function shifted(ranked: Ranked, spec: Spec): Ranked {
+  let left = Infinity;
+  let right = -Infinity;
+  const see = (x: number, half: number): void => {
+    left = Math.min(left, x - half);
+    right = Math.max(right, x + half);
+  };
+  ranked.x.forEach((x, i) => see(x, spec.boxes[i].w / 2));
+  for (const x of [...ranked.ins, ...ranked.outs]) see(x, 3);
+  for (const bends of ranked.bends) for (const x of bends) see(x, 2);
+  if (left === Infinity) return ranked;
+  const move = (x: number): number => x - left;
+  return {
+    ...ranked,
+    x: ranked.x.map(move),
+    ins: ranked.ins.map(move),
+    outs: ranked.outs.map(move),
+    bends: ranked.bends.map((b) => b.map(move)),
+    width: right - left,
+  };
+}

@@ -1,0 +1,80 @@
+// The laid-out picture: a tree of boxes with absolute places. The points of edges stay relative to their
+// container, since equal containers share them.
+
+import type { Item } from "../data/items";
+import type { LayoutClient } from "./client";
+import { type Plan, type PlanEdge, Planner, Specs } from "./plan";
+import type { Layout } from "./spec";
+import type { View } from "./view";
+
+export interface Box {
+  item: Item;
+  /** What its state is kept under: `item`, or its twin in the first member of a fold. */
+  key: Item;
+  /** For an open fold that shows one member, that member; else the item. */
+  shown: Item;
+  x: number;
+  y: number;
+  w: number;
+  h: number;
+  depth: number;
+  parent: Box | null;
+  children: Box[];
+  edges: PlanEdge[];
+  layout: Layout | null;
+}
+
+export interface Scene {
+  root: Box;
+  /** Every box but the root, containers before what they hold. */
+  boxes: Box[];
+  /** The box that stands for an item: its own, or that of the closed item it is in. */
+  find: (item: Item) => Box;
+}
+
+export class SceneMaker {
+  private specs = new Specs();
+
+  constructor(private client: LayoutClient) {}
+
+  async make(view: View, aspect: number): Promise<Scene> {
+    const planner = new Planner(view, this.specs, aspect);
+    const { root } = view.tree;
+    const plan = planner.plan(root, root, 0, () => -1);
+    await this.client.ensure(planner.specs);
+    return this.compose(view, plan);
+  }
+
+  private compose(view: View, plan: Plan): Scene {
+    const boxes: Box[] = [];
+    const byItem = new Map<number, Box>();
+    const make = (p: Plan | null, item: Item, key: Item, x: number, y: number, w: number, h: number, parent: Box | null): Box => {
+      const layout = p ? this.client.get(p.spec) ?? null : null;
+      const shown = p ? view.shownBody(key, item) : item;
+      const box: Box = {
+        item, key, shown, x, y, w, h, parent, depth: parent ? parent.depth + 1 : 0,
+        children: [], edges: p && layout ? p.edges : [], layout,
+      };
+      if (parent) boxes.push(box);
+      byItem.set(item.id, box);
+      byItem.set(shown.id, box);
+      if (p && layout) {
+        box.children = p.children.map((child, i) => {
+          const [cx, cy, cw, ch] = layout.boxes.subarray(i * 4, i * 4 + 4);
+          return make(p.inner[i], child, p.keys[i], x + cx, y + cy, cw, ch, box);
+        });
+      }
+      return box;
+    };
+    const whole = this.client.get(plan.spec);
+    const root = make(plan, plan.item, plan.key, 0, 0, whole?.w ?? 0, whole?.h ?? 0, null);
+    const find = (item: Item): Box => {
+      for (let at: Item | null = item; at; at = at.parent) {
+        const box = byItem.get(at.id);
+        if (box) return box;
+      }
+      return root;
+    };
+    return { root, boxes, find };
+  }
+}

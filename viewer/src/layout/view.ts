@@ -1,0 +1,140 @@
+// Which items are open. A fold is closed, open as one (its members are alike, so one of them stands for
+// all), or open with all its members. Inside a fold that is open as one, what is open is remembered for
+// the first member and holds for whichever is shown.
+
+import type { Graph } from "../data/graph";
+import type { Item, Tree } from "../data/items";
+
+export class View {
+  open = new Set<number>();
+  all = new Set<number>();
+  shown = new Map<number, number>();
+  /** Nodes that are not drawn, by position; edges go through them. */
+  hidden: Uint8Array;
+  /** By node, the drawn nodes whose results it reads. */
+  sources: number[][] = [];
+  /** By node, whether a drawn node after it reads it, and the first and last that do. */
+  firstUser: Int32Array = new Int32Array(0);
+  lastUser: Int32Array = new Int32Array(0);
+  private drawnBefore: Int32Array;
+
+  constructor(readonly graph: Graph, readonly tree: Tree) {
+    this.hidden = new Uint8Array(graph.nodes.length);
+    this.drawnBefore = new Int32Array(graph.nodes.length + 1);
+    this.hide(this.hidden);
+    this.open.add(tree.root.id);
+  }
+
+  /** Hide these nodes and let edges pass through them. */
+  hide(hidden: Uint8Array): void {
+    const { graph } = this;
+    const count = graph.nodes.length;
+    this.hidden = hidden;
+    this.sources = new Array(count);
+    this.firstUser = new Int32Array(count).fill(-1);
+    this.lastUser = new Int32Array(count).fill(-1);
+    for (let i = 0; i < count; i++) {
+      this.drawnBefore[i + 1] = this.drawnBefore[i] + (hidden[i] ? 0 : 1);
+      const direct = graph.sources[i];
+      const through = direct.some((s) => hidden[s]);
+      this.sources[i] = through ? [...new Set(direct.flatMap((s) => (hidden[s] ? this.sources[s] : s)))] : direct;
+      if (hidden[i]) continue;
+      for (const s of this.sources[i]) {
+        if (this.firstUser[s] < 0) this.firstUser[s] = i;
+        this.lastUser[s] = i;
+      }
+    }
+  }
+
+  /** How many nodes beneath an item are drawn. */
+  drawn(item: Item): number {
+    return this.drawnBefore[item.last + 1] - this.drawnBefore[item.first];
+  }
+
+  isOpen(key: Item): boolean {
+    return this.open.has(key.id) && key.children.length > 0;
+  }
+
+  /** What an open item shows: itself, or the first of a fold's members. */
+  body(key: Item): Item {
+    if (key.kind !== "fold" || this.all.has(key.id) || key.children[0].node >= 0) return key;
+    return key.children[0];
+  }
+
+  /** The same for the member that is shown. */
+  shownBody(key: Item, item: Item): Item {
+    if (this.body(key) === key) return item;
+    return item.children[Math.min(this.shown.get(key.id) ?? 0, item.children.length - 1)];
+  }
+
+  /** The children of a body that are drawn. */
+  children(body: Item): Item[] {
+    const some = body.children.filter((c) => this.drawn(c) > 0);
+    return some.length === body.children.length ? body.children : some;
+  }
+
+  /** Open whatever hides an item, and show the members of folds that it is in. */
+  reveal(item: Item): void {
+    const path: Item[] = [];
+    for (let at: Item | null = item.parent; at; at = at.parent) path.unshift(at);
+    let key = this.tree.root;
+    for (let i = 0; i < path.length; i++) {
+      const actual = path[i];
+      if (i > 0) {
+        const above = path[i - 1];
+        const position = above.children.indexOf(actual);
+        const one = above.kind === "fold" && this.body(key) !== key;
+        if (one) this.shown.set(key.id, position);
+        key = key.children[one ? 0 : position];
+        if (one) continue;
+      }
+      this.open.add(key.id);
+    }
+    // The item itself may be a member of a fold that is open as one.
+    const parent = item.parent;
+    if (parent?.kind === "fold" && this.body(key) !== key) this.shown.set(key.id, parent.children.indexOf(item));
+  }
+}
+
+/** Nodes that only look at data differently: no work, no weights, no error. */
+export function plumbing(graph: Graph): Uint8Array {
+  return Uint8Array.from(graph.nodes, (node) => {
+    if (node.kind === "input" || node.kind === "output" || node.error) return 0;
+    if (node.kernels.some((k) => graph.kernels[k].cost !== "zero")) return 0;
+    return node.parameters.length ? 0 : 1;
+  });
+}
+
+/** Open the dearest items until there is as much to see as a person can read at once. */
+export function openReadable(view: View, weight: (item: Item) => number, budget = 26): void {
+  view.open = new Set([view.tree.root.id]);
+  view.all.clear();
+  view.shown.clear();
+  const whole = Math.max(weight(view.tree.root), 1e-30);
+  let seen = view.children(view.tree.root).length;
+  const closed = view.children(view.tree.root).filter((c) => c.children.length);
+  while (closed.length) {
+    closed.sort((a, b) => weight(b) - weight(a));
+    const next = closed.shift() as Item;
+    const inside = view.children(view.body(next));
+    const share = weight(next) / whole;
+    if (seen + inside.length - 1 > budget || (share < 0.04 && seen > 6)) continue;
+    view.open.add(next.id);
+    seen += inside.length - 1;
+    closed.push(...inside.filter((c) => c.children.length));
+  }
+}
+
+/** Open or close an item and all that is beneath it. */
+export function setDeep(view: View, key: Item, open: boolean): void {
+  const stack = [key];
+  for (let at = stack.pop(); at; at = stack.pop()) {
+    if (!at.children.length) continue;
+    if (open) view.open.add(at.id);
+    else {
+      view.open.delete(at.id);
+      view.all.delete(at.id);
+    }
+    stack.push(...(open ? view.body(at) : at).children);
+  }
+}

@@ -1,0 +1,94 @@
+// Making elements. Strings become text nodes and nothing else, so that no name of a model is ever markup.
+
+type Child = Node | string | number | null | undefined | false;
+type Handlers = { [K in keyof HTMLElementEventMap as `on${K}`]?: (event: HTMLElementEventMap[K]) => void };
+export type Props = Handlers & {
+  class?: string;
+  title?: string;
+  style?: Record<string, string>;
+  data?: Record<string, string>;
+  [attribute: string]: unknown;
+};
+
+export function h<K extends keyof HTMLElementTagNameMap>(tag: K, props: Props | null, ...children: Child[]): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  for (const [key, value] of Object.entries(props ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value as EventListener);
+    else if (key === "style") Object.entries(value as Record<string, string>).forEach(([k, v]) => element.style.setProperty(k, v));
+    else if (key === "data") Object.assign(element.dataset, value);
+    else element.setAttribute(key, value === true ? "" : String(value));
+  }
+  append(element, ...children);
+  return element;
+}
+
+export function append(element: Element, ...children: Child[]): void {
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : String(child));
+  }
+}
+
+export function fill(element: Element, ...children: Child[]): void {
+  element.replaceChildren();
+  append(element, ...children);
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An icon from the `d` of its strokes, on a grid of 16. */
+export function icon(d: string): SVGSVGElement {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", "0 0 16 16");
+  svg.setAttribute("class", "icon");
+  svg.setAttribute("aria-hidden", "true");
+  const path = document.createElementNS(SVG, "path");
+  path.setAttribute("d", d);
+  svg.append(path);
+  return svg;
+}
+
+export const ICONS = {
+  search: "M7 2.5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9ZM10.5 10.5 14 14",
+  fit: "M2.5 6V2.5H6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10",
+  plus: "M8 3v10M3 8h10",
+  minus: "M3 8h10",
+  open: "M4 6l4-3 4 3M4 10l4 3 4-3",
+  close: "M4 3l4 3 4-3M4 13l4-3 4 3",
+  sun: "M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6ZM8 1.5v1M8 13.5v1M1.5 8h1M13.5 8h1M3.4 3.4l.7.7M11.9 11.9l.7.7M12.6 3.4l-.7.7M4.1 11.9l-.7.7",
+  filter: "M2 3.5h12L9.5 9v4l-3-1.5V9Z",
+  download: "M8 2.5v8M4.5 7.5 8 11l3.5-3.5M3 13.5h10",
+  help: "M6 6a2 2 0 1 1 2.6 1.9c-.4.2-.6.5-.6 1v.4M8 11.7v.1M8 1.8a6.2 6.2 0 1 0 0 12.4A6.2 6.2 0 0 0 8 1.8Z",
+  table: "M2.5 3.5h11v9h-11ZM2.5 6.5h11M6.5 6.5v6",
+  panel: "M2.5 3.5h11v9h-11ZM9.5 3.5v9",
+  chart: "M2.5 13V3M2.5 13h11M4.5 10l3-4 2.5 2 3-4",
+  cross: "M4 4l8 8M12 4l-8 8",
+  prev: "M10 3 5 8l5 5",
+  next: "M6 3l5 5-5 5",
+  copy: "M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8Z",
+  path: "M3 13c6 0 4-10 10-10M10.5 3H13v2.5",
+  flame: "M8 14c-2.5 0-4.2-1.7-4.2-4C3.800 7 7 6 6.500 2c3 1.500 5.700 4.500 5.700 8 0 2.300-1.700 4-4.200 4Z",
+  link: "M6.500 9.500 9.500 6.500M7 4.500l1-1a3 3 0 0 1 4.500 4.500l-1 1M9 11.500l-1 1A3 3 0 0 1 3.500 8l1-1",
+} as const;
+
+export function button(label: string, d: string, click: (event: MouseEvent) => void, props: Props = {}): HTMLButtonElement {
+  return h("button", { type: "button", class: "tool", title: label, "aria-label": label, onclick: click, ...props }, icon(d) as unknown as Node);
+}
+
+/** Calls `run` once per frame at most, however often it is asked. */
+export function onFrame(run: () => void): () => void {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => {
+      asked = false;
+      run();
+    });
+  };
+}
+
+export function clamp(value: number, low: number, high: number): number {
+  return Math.min(high, Math.max(low, value));
+}

@@ -1,0 +1,61 @@
+// The choices of the filter, in a sheet that drops from the bar. What passes is lit.
+
+import type { App } from "../app";
+import type { Measure } from "../data/costs";
+import { choices, type Facet } from "../data/filters";
+import * as format from "../format";
+import { fill, h } from "./dom";
+
+const FACETS: [Facet, string][] = [
+  ["bound", "Bottleneck"],
+  ["op", "Operator"],
+  ["dtype", "dtype"],
+  ["fragment", "Fragment"],
+  ["phase", "Phase"],
+];
+const MEASURES: [Measure, string][] = [["flops", "FLOPs"], ["bytes", "bytes"], ["time", "time"], ["memory", "memory"]];
+/** Positions of the slider, as shares of the whole: nothing, then a hundredth of a percent to all. */
+const shareAt = (position: number): number => (position <= 0 ? 0 : 10 ** (-4 + (position / 100) * 4));
+
+export function filterSheet(app: App): HTMLElement {
+  const element = h("div", { class: "sheet filters", role: "dialog", "aria-label": "Filter" });
+  const paint = (): void => {
+    const { filter, model } = app;
+    const groups = FACETS.map(([facet, name]) => {
+      const all = choices(model.graph, facet, (n) => app.boundOf(n));
+      if (all.length < 2 && facet !== "op") return null;
+      const chosen = new Set(filter.facets[facet] ?? []);
+      return h(
+        "fieldset", null, h("legend", null, name),
+        h("div", { class: "options" }, ...all.slice(0, 80).map(([value, count]) =>
+          h("label", { class: chosen.has(value) ? "option on" : "option" },
+            h("input", { type: "checkbox", checked: chosen.has(value), onchange: () => {
+              if (chosen.has(value)) chosen.delete(value);
+              else chosen.add(value);
+              app.setFilter({ ...filter, facets: { ...filter.facets, [facet]: [...chosen] } });
+            } }),
+            h("span", null, value), h("span", { class: "note" }, format.integer(count))),
+        )),
+      );
+    });
+    const measure = h("select", { "aria-label": "Cost", onchange: () => app.setFilter({ ...app.filter, measure: measure.value as Measure }) });
+    for (const [value, name] of MEASURES) {
+      if (value !== "time" || app.costs.total("time")) measure.append(h("option", { value, selected: filter.measure === value }, name));
+    }
+    const position = filter.least > 0 ? Math.round(((Math.log10(filter.least) + 4) / 4) * 100) : 0;
+    const slider = h("input", { type: "range", min: "0", max: "100", value: String(position), "aria-label": "Least share", onchange: () => app.setFilter({ ...app.filter, least: shareAt(Number(slider.value)) }) });
+    const label = h("span", { class: "note" });
+    const say = (): void => {
+      const share = shareAt(Number(slider.value));
+      label.textContent = share ? `at least ${share < 0.001 ? (share * 100).toFixed(3) : (share * 100).toFixed(1)} % of the model's` : "any cost";
+    };
+    slider.addEventListener("input", say);
+    say();
+    const dear = h("fieldset", null, h("legend", null, "Cost"), h("div", { class: "cost-row" }, measure, slider, label));
+    const clear = h("button", { type: "button", class: "plain", onclick: () => app.setFilter(null) }, "Clear the filter");
+    fill(element, ...groups, dear, h("div", { class: "sheet-foot" }, clear));
+  };
+  app.on("lit", paint);
+  app.on("look", paint);
+  return element;
+}

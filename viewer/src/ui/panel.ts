@@ -1,0 +1,227 @@
+// What is known about the chosen item: all of it, with the figures that views in the terminal give, too.
+
+import type { App } from "../app";
+import { bottleneck } from "../data/costs";
+import type { Kernel, Parameter, Value } from "../data/graph";
+import type { Item } from "../data/items";
+import * as format from "../format";
+import { summary } from "./summary";
+import { button, fill, h, ICONS } from "./dom";
+
+type Row = [string, string | Node | null];
+
+export function panel(app: App): HTMLElement {
+  const element = h("section", { class: "panel", "aria-label": "Details" });
+  const paint = (): void => {
+    const { selected } = app;
+    fill(element, ...(selected && selected.kind !== "root" ? details(app, selected) : summary(app)));
+    element.scrollTop = 0;
+  };
+  app.on("select", paint);
+  app.on("look", paint);
+  return element;
+}
+
+function details(app: App, item: Item): HTMLElement[] {
+  const node = item.node >= 0 ? app.model.graph.nodes[item.node] : null;
+  const title = node ? (item.path ? item.label : node.op) : item.label;
+  const head = h(
+    "header",
+    { class: "panel-head" },
+    h("div", { class: "panel-kind" }, kindOf(item, node?.kind)),
+    h("h2", null, title),
+    item.cls && item.cls !== title ? h("div", { class: "panel-class" }, item.cls) : null,
+    h(
+      "div",
+      { class: "panel-tools" },
+      button("Bring into sight (G)", ICONS.fit, () => void app.select(item, true).then(() => app.bring(item, true))),
+      button("Light it", ICONS.sun, () => app.light("item", nodesOf(item))),
+      button("Back to the model", ICONS.cross, () => void app.select(null)),
+    ),
+  );
+  const error = node?.error ? h("p", { class: "alert" }, node.error) : null;
+  const parts: (HTMLElement | null)[] = [head, error, crumbs(app, item), costs(app, item)];
+  if (node) {
+    parts.push(
+      rows("Call", [
+        ["name", node.name],
+        ["operator", node.op],
+        ["called as", node.target],
+        ["arguments", node.arguments || null],
+        ["source", node.source || null],
+        ["fragment", app.model.graph.breaks.length ? String(node.fragment + 1) : null],
+        ["phase", node.phase !== "forward" ? node.phase : null],
+      ]),
+      values(app, "Inputs", node.inputs.map((v) => app.model.graph.values[v]).filter((v) => v.kind !== "parameter" && v.kind !== "buffer"), true),
+      values(app, "Outputs", node.outputs.map((v) => app.model.graph.values[v]), false),
+      neighbours(app, "Made by", app.model.graph.sources[item.node]),
+      neighbours(app, "Read by", app.model.graph.users(item.node)),
+    );
+  } else parts.push(members(app, item), boundary(app, item));
+  parts.push(parameters(app.costs.parameters(item)), kernels(app, item));
+  return parts.filter((p) => p !== null);
+}
+
+function kindOf(item: Item, kind: string | undefined): string {
+  if (kind) return kind === "call" ? `node ${item.node + 1}` : `${kind}, node ${item.node + 1}`;
+  if (item.kind === "fold") return `${item.children.length} repeats, nodes ${item.first + 1}–${item.last + 1}`;
+  return `${item.kind}, nodes ${item.first + 1}–${item.last + 1}`;
+}
+
+/** The modules around an item, each a way up. */
+function crumbs(app: App, item: Item): HTMLElement | null {
+  const path: HTMLElement[] = [];
+  for (let at = item.parent; at; at = at.parent) {
+    const up = at;
+    const name = at.kind === "root" ? at.cls || app.model.name : at.label;
+    path.unshift(h("button", { type: "button", class: "crumb", onclick: () => void app.select(up, true) }, name));
+  }
+  return path.length ? h("nav", { class: "crumbs", "aria-label": "Modules around it" }, ...path) : null;
+}
+
+function costs(app: App, item: Item): HTMLElement {
+  const { costs: c, colours } = app;
+  const flops = c.item("flops", item);
+  const other = c.item("otherFlops", item);
+  const intensity = c.intensity(item);
+  const unknown = c.item("unknown", item);
+  const time = c.item("time", item);
+  const share = (value: number, of: number): string => (of > 0 && value > 0 ? ` · ${format.percent(value / of)}` : "");
+  return rows("Cost", [
+    ["FLOPs", flops || other ? format.flops(flops) + share(flops, c.total("flops")) : "none"],
+    ["MACs", flops ? format.macs(flops / 2) : null],
+    ["other FLOPs", other ? format.flops(other) : null],
+    ["bytes moved", format.size(c.item("bytes", item)) + share(c.item("bytes", item), c.total("bytes"))],
+    ["memory made", c.item("memory", item) ? format.size(c.item("memory", item)) : null],
+    ["intensity", `${format.intensity(intensity)} FLOPs/byte`],
+    ["bottleneck", bottleneck(intensity, colours.ridge) ?? "none: nothing is moved"],
+    ["predicted time", time ? format.seconds(time) + share(time, c.total("time")) : null],
+    ["unknown costs", unknown ? h("span", { class: "warn" }, format.plural(unknown, "kernel")) : null],
+  ]);
+}
+
+function members(app: App, item: Item): HTMLElement | null {
+  if (item.kind !== "fold") return null;
+  const box = app.box(item);
+  const all = app.view.all.has(box?.key.id ?? -1);
+  const open = box?.layout;
+  const tools = h(
+    "div",
+    { class: "choices" },
+    h("button", { type: "button", onclick: () => box && void app.unfold(box, !all) }, all ? "Show one for all" : `Show all ${item.children.length}`),
+    open && !all ? h("button", { type: "button", onclick: () => box && void app.stepMember(box, -1).then(() => app.emit("select")) }, "Previous") : null,
+    open && !all ? h("button", { type: "button", onclick: () => box && void app.stepMember(box, 1).then(() => app.emit("select")) }, "Next") : null,
+  );
+  return section("Repeats", tools, list(item.children.slice(0, 200).map((m) => link(app, m, m.label, figure(app, m)))));
+}
+
+/** What goes in and out of a module, by shape. */
+function boundary(app: App, item: Item): HTMLElement | null {
+  const { graph } = app.model;
+  const into = new Set<Value>();
+  const out = new Set<Value>();
+  for (let i = item.first; i <= item.last; i++) {
+    for (const v of graph.nodes[i].inputs) {
+      const value = graph.values[v];
+      if (value.producer < item.first && value.kind !== "parameter" && value.kind !== "buffer") into.add(value);
+    }
+    for (const v of graph.nodes[i].outputs) {
+      if (graph.values[v].users.some((u) => u > item.last)) out.add(graph.values[v]);
+    }
+  }
+  const holder = h("div", null, values(app, "Inputs", [...into], true), values(app, "Outputs", [...out], false));
+  return into.size + out.size ? holder : null;
+}
+
+function values(app: App, title: string, all: Value[], made: boolean): HTMLElement | null {
+  if (!all.length) return null;
+  const entries = all.slice(0, 60).map((v) => {
+    const to = made ? v.producer : v.users[0];
+    const what = h("span", { class: "value" }, h("b", null, format.shape(v.shape)), ` ${v.dtype} · ${format.size(v.bytes)}`, v.name ? ` · ${v.name}` : "");
+    if (to === undefined || to < 0) return h("li", null, what);
+    const item = app.tree.leaf[to];
+    return h("li", null, h("button", { type: "button", class: "link", onclick: () => void app.select(item, true) }, what, h("span", { class: "note" }, `${made ? "from" : "to"} ${app.model.graph.nodes[to].name}`)));
+  });
+  return section(title, h("ul", { class: "links" }, ...entries), more(all.length, 60));
+}
+
+function neighbours(app: App, title: string, nodes: number[]): HTMLElement | null {
+  if (!nodes.length) return null;
+  const { graph } = app.model;
+  return section(
+    title,
+    list(nodes.slice(0, 60).map((n) => link(app, app.tree.leaf[n], graph.nodes[n].name, graph.nodes[n].op))),
+    more(nodes.length, 60),
+  );
+}
+
+function parameters(all: Parameter[]): HTMLElement | null {
+  if (!all.length) return null;
+  const count = all.reduce((sum, p) => sum + (p.kind === "parameter" ? p.numel : 0), 0);
+  const bytes = all.reduce((sum, p) => sum + p.bytes, 0);
+  const entries = all.slice(0, 40).map((p) =>
+    h(
+      "li",
+      { class: "parameter" },
+      h("span", { class: "value" }, p.name),
+      h("span", { class: "note" }, `${format.shape(p.shape)} ${p.dtype} · ${format.size(p.bytes)}${p.kind === "buffer" ? " · buffer" : ""}${p.tied.length ? ` · tied to ${p.tied.join(", ")}` : ""}`),
+    ),
+  );
+  return section(`Parameters · ${format.count(count)} · ${format.size(bytes)}`, h("ul", { class: "links" }, ...entries), more(all.length, 40));
+}
+
+function kernels(app: App, item: Item): HTMLElement | null {
+  const { graph } = app.model;
+  const byOp = new Map<string, { kernel: Kernel; times: number; flops: number; bytes: number }>();
+  for (let i = item.first; i <= item.last; i++) {
+    for (const k of graph.nodes[i].kernels) {
+      const kernel = graph.kernels[k];
+      const entry = byOp.get(kernel.op) ?? { kernel, times: 0, flops: 0, bytes: 0 };
+      entry.times++;
+      entry.flops += kernel.flops + kernel.otherFlops;
+      entry.bytes += kernel.read + kernel.written;
+      byOp.set(kernel.op, entry);
+    }
+  }
+  if (!byOp.size) return null;
+  const all = [...byOp.values()].sort((a, b) => b.flops - a.flops || b.bytes - a.bytes);
+  const entries = all.slice(0, 40).map(({ kernel, times, flops, bytes }) =>
+    h(
+      "li",
+      { class: "parameter" },
+      h("span", { class: "value" }, kernel.op, times > 1 ? ` × ${format.integer(times)}` : ""),
+      h("span", { class: kernel.cost === "unknown" ? "note warn" : "note" }, kernel.cost === "unknown" ? "cost unknown" : kernel.cost === "zero" ? "free: a view" : `${format.flops(flops)} · ${format.size(bytes)} · ${kernel.category} ${kernel.dtype}`),
+    ),
+  );
+  return section(`Kernels · ${format.integer(app.costs.item("kernels", item))}`, h("ul", { class: "links" }, ...entries), more(all.length, 40));
+}
+
+export function figure(app: App, item: Item): string {
+  const time = app.costs.item("time", item);
+  return time ? format.seconds(time) : format.flops(app.costs.item("flops", item));
+}
+
+export function link(app: App, item: Item, name: string, note: string): HTMLElement {
+  return h("button", { type: "button", class: "link", onclick: () => void app.select(item, true) }, h("span", { class: "value" }, name), h("span", { class: "note" }, note));
+}
+
+export function list(entries: HTMLElement[]): HTMLElement {
+  return h("ul", { class: "links" }, ...entries.map((entry) => h("li", null, entry)));
+}
+
+export function rows(title: string, all: Row[]): HTMLElement {
+  const shown = all.filter(([, value]) => value !== null && value !== "");
+  return section(title, h("dl", null, ...shown.flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)])));
+}
+
+export function section(title: string, ...children: (Node | null)[]): HTMLElement {
+  return h("section", { class: "part" }, h("h3", null, title), ...children);
+}
+
+function more(count: number, shown: number): HTMLElement | null {
+  return count > shown ? h("p", { class: "note" }, `and ${format.integer(count - shown)} more`) : null;
+}
+
+export function nodesOf(item: Item): number[] {
+  return Array.from({ length: item.last - item.first + 1 }, (_, i) => item.first + i);
+}

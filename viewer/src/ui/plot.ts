@@ -1,0 +1,108 @@
+// What the two charts share: a canvas that is redrawn when it must be, axes with round figures, and a note
+// that follows the pointer.
+
+import type { App, AppEvent } from "../app";
+import { font, type Theme } from "../draw/theme";
+import { fill, h, onFrame } from "./dom";
+
+export interface Frame {
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+}
+
+export abstract class Plot {
+  readonly element: HTMLElement;
+  protected canvas: HTMLCanvasElement;
+  protected ctx: CanvasRenderingContext2D;
+  protected tip: HTMLElement;
+  protected pointer: { x: number; y: number } | null = null;
+  readonly redraw: () => void;
+
+  constructor(protected app: App, label: string, events: AppEvent[]) {
+    this.canvas = h("canvas", { class: "plot", "aria-label": label, role: "img", tabindex: "0" });
+    this.ctx = this.canvas.getContext("2d") as CanvasRenderingContext2D;
+    this.tip = h("div", { class: "tip", hidden: true });
+    this.element = h("div", { class: "plot-box" }, this.canvas, this.tip);
+    this.redraw = onFrame(() => this.draw());
+    for (const event of events) app.on(event, this.redraw);
+    new ResizeObserver(this.redraw).observe(this.element);
+    this.canvas.addEventListener("pointermove", (event) => {
+      this.pointer = this.point(event);
+      this.redraw();
+    });
+    this.canvas.addEventListener("pointerleave", () => {
+      this.pointer = null;
+      this.redraw();
+    });
+    this.canvas.addEventListener("click", (event) => this.click(this.point(event)));
+  }
+
+  protected abstract paint(frame: Frame, theme: Theme): void;
+  protected abstract click(at: { x: number; y: number }): void;
+
+  protected frame(): Frame {
+    const { clientWidth, clientHeight } = this.element;
+    return { left: 74, top: 14, width: Math.max(10, clientWidth - 74 - 18), height: Math.max(10, clientHeight - 14 - 30) };
+  }
+
+  private draw(): void {
+    const { clientWidth: width, clientHeight: height } = this.element;
+    if (!width || !height) return;
+    const scale = globalThis.devicePixelRatio || 1;
+    if (this.canvas.width !== Math.round(width * scale) || this.canvas.height !== Math.round(height * scale)) {
+      this.canvas.width = Math.round(width * scale);
+      this.canvas.height = Math.round(height * scale);
+    }
+    this.ctx.setTransform(scale, 0, 0, scale, 0, 0);
+    this.ctx.clearRect(0, 0, width, height);
+    this.tip.hidden = true;
+    this.paint(this.frame(), this.app.theme);
+  }
+
+  protected text(text: string, x: number, y: number, colour: string, align: CanvasTextAlign = "left", weight = 400): void {
+    const { ctx } = this;
+    ctx.font = font(11, weight);
+    ctx.fillStyle = colour;
+    ctx.textAlign = align;
+    ctx.fillText(text, x, y);
+  }
+
+  protected line(x0: number, y0: number, x1: number, y1: number, colour: string, width = 1, dash: number[] = []): void {
+    const { ctx } = this;
+    ctx.strokeStyle = colour;
+    ctx.lineWidth = width;
+    ctx.setLineDash(dash);
+    ctx.beginPath();
+    ctx.moveTo(x0, y0);
+    ctx.lineTo(x1, y1);
+    ctx.stroke();
+    ctx.setLineDash([]);
+  }
+
+  protected note(lines: string[], x: number, y: number): void {
+    const [first, ...rest] = lines;
+    fill(this.tip, h("b", null, first), ...rest.map((line) => h("div", null, line)));
+    this.tip.hidden = false;
+    const { offsetWidth, offsetHeight } = this.tip;
+    const left = x + 14 + offsetWidth > this.element.clientWidth ? x - 14 - offsetWidth : x + 14;
+    this.tip.style.left = `${Math.max(2, left)}px`;
+    this.tip.style.top = `${Math.max(2, Math.min(y - 10, this.element.clientHeight - offsetHeight - 2))}px`;
+  }
+
+  private point(event: MouseEvent): { x: number; y: number } {
+    const rect = this.canvas.getBoundingClientRect();
+    return { x: event.clientX - rect.left, y: event.clientY - rect.top };
+  }
+}
+
+/** Round figures from 0 to `most`, about `count` of them; binary ones for bytes. */
+export function ticks(most: number, count: number, binary: boolean): number[] {
+  if (!(most > 0)) return [0];
+  const base = binary ? 2 ** Math.floor(Math.log2(most / count)) : 10 ** Math.floor(Math.log10(most / count));
+  const step = [1, 2, 4, 5, 8, 10].filter((m) => !binary || m !== 5).map((m) => m * base).find((s) => most / s <= count) ?? base * 10;
+  const found: number[] = [];
+  for (let at = 0; at <= most * 1.0001; at += step) found.push(at);
+  return found;
+}

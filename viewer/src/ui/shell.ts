@@ -1,0 +1,204 @@
+// The page: the bar above, the table, the graph with its corners, and the panel.
+
+import type { App } from "../app";
+import { COLOUR_MODES, type ColourMode } from "../draw/colours";
+import { zoomed } from "../draw/camera";
+import * as format from "../format";
+import { dock } from "./dock";
+import { button, clamp, fill, h, ICONS } from "./dom";
+import { fileName, png, save, seen, svg, whole } from "./export";
+import { filterSheet } from "./filters";
+import { help } from "./help";
+import { legend } from "./legend";
+import { minimap } from "./minimap";
+import { panel } from "./panel";
+import { menu, popover } from "./popover";
+import { searchField } from "./search";
+import { Stage } from "./stage";
+import { Table } from "./table";
+
+export interface Shell {
+  element: HTMLElement;
+  stage: Stage;
+  table: Table;
+}
+
+export function shell(app: App): Shell {
+  const stage = new Stage(app);
+  const table = new Table(app);
+  const details = panel(app);
+  const search = searchField(app);
+  const element = h("div", { class: "opgraph", tabindex: "-1" });
+
+  const side = (name: string, label: string, d: string): HTMLButtonElement => {
+    const toggle = button(label, d, () => {
+      const shown = element.classList.toggle(`no-${name}`);
+      toggle.setAttribute("aria-pressed", String(!shown));
+    }, { "aria-pressed": "true" });
+    return toggle;
+  };
+  const tableToggle = side("table", "Table", ICONS.table);
+  const panelToggle = side("panel", "Details", ICONS.panel);
+  const bar = h(
+    "header",
+    { class: "bar" },
+    h("div", { class: "brand" }, h("span", { class: "logo", "aria-hidden": "true" }), h("span", null, "opgraph")),
+    h("h1", null, app.model.name),
+    chips(app),
+    h("span", { class: "spring" }),
+    search.element,
+    modeChoice(app),
+    deviceChoice(app),
+    plumbingToggle(app),
+    h("div", { class: "tools" }, popover("Filter", ICONS.filter, () => filterSheet(app)), exports(app), tableToggle, panelToggle, themeButton(app), popover("Help (?)", ICONS.help, help)),
+  );
+  const controls = h(
+    "div",
+    { class: "zoom-tools", role: "toolbar", "aria-label": "Graph" },
+    button("Open all (E)", ICONS.open, () => void app.openAll(true)),
+    button("Close all (C)", ICONS.close, () => void app.openAll(false)),
+    button("Zoom in (+)", ICONS.plus, () => stage.fly(zoomed(app.camera, 1.5, app.size.width / 2, app.size.height / 2))),
+    button("Zoom out (−)", ICONS.minus, () => stage.fly(zoomed(app.camera, 1 / 1.5, app.size.width / 2, app.size.height / 2))),
+    button("Fit (F)", ICONS.fit, () => app.fit()),
+  );
+  const live = h("div", { class: "offscreen", "aria-live": "polite" });
+  app.on("select", () => (live.textContent = app.selected ? `${app.selected.label}, ${app.selected.cls || app.selected.kind}` : ""));
+  const middle = h("main", { class: "middle" }, h("div", { class: "stage-box" }, stage.element, controls, minimap(app), notice(app)), dock(app, legend(app)), live);
+  fill(element, bar, h("div", { class: "columns" }, table.element, splitter(element, "--left", 1), middle, splitter(element, "--right", -1), details));
+
+  const dress = (): void => {
+    const { theme } = app;
+    element.classList.toggle("dark", theme.dark);
+    const names = ["canvas", "card", "border", "text", "muted", "faint", "accent", "hit", "error"] as const;
+    for (const name of names) element.style.setProperty(`--${name}`, theme[name]);
+  };
+  dress();
+  app.on("look", dress);
+  // On a narrow page the graph comes first; table and details slide over it.
+  const narrow = new ResizeObserver(() => {
+    if (!element.clientWidth) return;
+    narrow.disconnect();
+    if (element.clientWidth <= 900) for (const toggle of [tableToggle, panelToggle]) toggle.click();
+  });
+  narrow.observe(element);
+  element.addEventListener("keydown", (event) => {
+    const typing = (event.composedPath()[0] as HTMLElement).tagName === "INPUT";
+    if (typing || event.metaKey || event.ctrlKey || event.altKey) return;
+    const actions: Record<string, () => void> = {
+      "/": search.focus,
+      n: () => void app.stepHit(1),
+      p: () => void app.stepHit(-1),
+      Escape: () => {
+        if (app.lit) app.light("", null);
+        else void app.select(null);
+      },
+      t: () => app.setTheme(app.dark ? "light" : "dark"),
+      h: () => app.light("hotspots", app.hotspots()),
+      x: () => app.light("path", app.dearestPath()),
+    };
+    const action = actions[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+  return { element, stage, table };
+}
+
+function chips(app: App): HTMLElement {
+  const { costs, model } = app;
+  const count = model.graph.parameters.reduce((sum, p) => sum + (p.kind === "parameter" ? p.numel : 0), 0);
+  const chip = (value: string, name: string): HTMLElement => h("span", { class: "chip" }, h("b", null, value), ` ${name}`);
+  return h(
+    "div",
+    { class: "chips" },
+    chip(format.count(count), "parameters"),
+    chip(format.count(costs.total("flops")).replace(/B$/, "G"), "FLOPs"),
+    chip(format.size(costs.total("bytes")), "moved"),
+    chip(format.integer(model.graph.nodes.length), "nodes"),
+  );
+}
+
+function modeChoice(app: App): HTMLElement {
+  const select = h("select", { "aria-label": "Colour by", onchange: () => app.setMode(select.value as ColourMode) });
+  for (const [mode, name] of COLOUR_MODES) select.append(h("option", { value: mode }, name));
+  const sync = (): void => void (select.value = app.colours.mode);
+  app.on("look", sync);
+  sync();
+  return h("label", { class: "choice" }, h("span", null, "Colour"), select);
+}
+
+function deviceChoice(app: App): HTMLElement | null {
+  if (!app.devices.length) return null;
+  const select = h("select", { "aria-label": "Device", onchange: () => app.setDevice(select.value) });
+  select.append(h("option", { value: "" }, "none"));
+  const vendors = new Map<string, HTMLOptGroupElement>();
+  for (const device of app.devices) {
+    const group = vendors.get(device.vendor) ?? h("optgroup", { label: device.vendor });
+    vendors.set(device.vendor, group);
+    group.append(h("option", { value: device.id }, device.name));
+  }
+  select.append(...vendors.values());
+  const sync = (): void => void (select.value = app.device?.id ?? "");
+  app.on("look", sync);
+  sync();
+  return h("label", { class: "choice" }, h("span", null, "Device"), select);
+}
+
+function exports(app: App): HTMLElement {
+  const asSvg = (what: typeof seen): void => save(new Blob([svg(app, what(app))], { type: "image/svg+xml" }), fileName(app, "svg"));
+  const asPng = (what: typeof seen, scale: number): void => void png(app, what(app), scale).then((blob) => save(blob, fileName(app, "png")));
+  return popover("Export", ICONS.download, () => menu([
+    ["SVG", "what is seen", () => asSvg(seen)],
+    ["PNG", "what is seen", () => asPng(seen, 2)],
+    ["SVG", "the whole graph", () => asSvg(whole)],
+    ["PNG", "the whole graph", () => asPng(whole, 1)],
+    ["Print", "or PDF", () => print()],
+  ]));
+}
+
+function plumbingToggle(app: App): HTMLElement {
+  const input = h("input", { type: "checkbox", onchange: () => void app.setPlumbingHidden(!input.checked) });
+  const sync = (): void => void (input.checked = !app.plumbingHidden);
+  app.on("look", sync);
+  sync();
+  return h("label", { class: "choice check", title: "Draw reshapes and other nodes that do no work" }, input, h("span", null, "Reshapes"));
+}
+
+function themeButton(app: App): HTMLElement {
+  return button("Light or dark (T)", ICONS.sun, () => app.setTheme(app.dark ? "light" : "dark"));
+}
+
+/** What is lit, with the way out. */
+function notice(app: App): HTMLElement {
+  const element = h("div", { class: "notice", role: "status" });
+  app.on("lit", () => {
+    element.hidden = !app.lit;
+    if (!app.lit) return;
+    const count = app.lit.reduce((a, b) => a + b, 0);
+    fill(element, h("span", null, `${format.plural(count, "node")} lit`), button("Put out (Esc)", ICONS.cross, () => app.light("", null)));
+  });
+  element.hidden = true;
+  return element;
+}
+
+/** A bar to drag between two parts; their width is a property of the page's style. */
+function splitter(root: HTMLElement, property: string, direction: number): HTMLElement {
+  const element = h("div", { class: `splitter ${direction > 0 ? "left" : "right"}`, role: "separator", "aria-orientation": "vertical", tabindex: "0" });
+  let width = direction > 0 ? 372 : 320;
+  const set = (to: number): void => {
+    width = clamp(to, 180, 900);
+    root.style.setProperty(property, `${width}px`);
+  };
+  element.addEventListener("pointerdown", (event) => {
+    element.setPointerCapture(event.pointerId);
+    const [from, before] = [event.clientX, width];
+    const move = (e: PointerEvent): void => set(before + (e.clientX - from) * direction);
+    element.addEventListener("pointermove", move);
+    element.addEventListener("pointerup", () => element.removeEventListener("pointermove", move), { once: true });
+  });
+  element.addEventListener("keydown", (event) => {
+    const by = event.key === "ArrowRight" ? 24 : event.key === "ArrowLeft" ? -24 : 0;
+    if (by) set(width + by * direction);
+  });
+  return element;
+}

@@ -1,0 +1,317 @@
+// The table of modules and nodes: as a tree that is open where the graph is open, or all nodes in one list.
+// Only the rows in sight exist. Choosing and scrolling go both ways between table and graph.
+
+import type { App } from "../app";
+import type { Item } from "../data/items";
+import * as format from "../format";
+import type { Box } from "../layout/scene";
+import { button, fill, h, ICONS, onFrame } from "./dom";
+
+const ROW = 26;
+
+interface Column {
+  name: string;
+  key: string;
+  width: number;
+  /** For sorting; text sorts upwards, figures downwards. */
+  value: (app: App, item: Item) => number | string;
+  text: (app: App, item: Item) => string;
+}
+
+const figure = (name: string, key: string, width: number, value: (app: App, item: Item) => number, text: (value: number) => string): Column => ({
+  name, key, width, value, text: (app, item) => {
+    const amount = value(app, item);
+    return amount ? text(amount) : "";
+  },
+});
+
+const COLUMNS: Column[] = [
+  { name: "Name", key: "name", width: 214, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
+  figure("Time", "time", 74, (app, i) => app.costs.item("time", i), format.seconds),
+  figure("FLOPs", "flops", 82, (app, i) => app.costs.item("flops", i), (v) => format.count(v, "").replace(/B$/, "G").replace(/([A-Za-z])$/, " $1")),
+  figure("Bytes", "bytes", 84, (app, i) => app.costs.item("bytes", i), format.size),
+  figure("Parameters", "parameters", 84, (app, i) => app.costs.parameterCount(i), (v) => format.count(v)),
+  figure("Intensity", "intensity", 72, (app, i) => app.costs.intensity(i) ?? 0, format.intensity),
+  figure("Memory", "memory", 84, (app, i) => app.costs.item("memory", i), format.size),
+  { name: "Class or operator", key: "kind", width: 150, value: (app, i) => kindOf(app, i), text: kindOf },
+  { name: "Output", key: "output", width: 140, value: (app, i) => outputOf(app, i), text: outputOf },
+];
+
+interface Row {
+  item: Item;
+  box: Box | null;
+  depth: number;
+}
+
+export class Table {
+  readonly element: HTMLElement;
+  private body: HTMLElement;
+  private space: HTMLElement;
+  private head: HTMLElement;
+  private rows: Row[] = [];
+  private place = new Map<number, number>();
+  private sortKey = "";
+  private flat = false;
+  private inStep = true;
+  /** When this side last moved the other, so that the echo is not taken for a person. */
+  private movedGraph = 0;
+  private movedTable = 0;
+
+  constructor(private app: App) {
+    this.head = h("div", { class: "table-head", role: "row" });
+    this.space = h("div", { class: "table-space", role: "rowgroup" });
+    this.body = h("div", { class: "table-body", role: "treegrid", tabindex: "0", "aria-label": "Modules and nodes" }, this.head, this.space);
+    this.element = h("section", { class: "table" }, this.tools(), this.body);
+    const width = COLUMNS.reduce((sum, c) => sum + c.width, 0);
+    for (const part of [this.head, this.space]) part.style.setProperty("min-width", `${width}px`);
+    const columns = COLUMNS.map((c, i) => (i ? `${c.width}px` : `minmax(${c.width}px, 1fr)`)).join(" ");
+    this.body.style.setProperty("--columns", columns);
+    const draw = onFrame(() => this.draw());
+    this.body.addEventListener("scroll", () => {
+      draw();
+      if (performance.now() - this.movedTable > 150) this.followTable();
+    });
+    this.body.addEventListener("keydown", (event) => this.key(event));
+    new ResizeObserver(draw).observe(this.body);
+    app.on("scene", () => this.rebuild());
+    app.on("look", () => this.rebuild());
+    for (const event of ["lit", "hover"] as const) app.on(event, draw);
+    app.on("select", () => {
+      this.show(app.selected);
+      draw();
+    });
+    app.on("camera", onFrame(() => this.followGraph()));
+  }
+
+  private tools(): HTMLElement {
+    const choice = (name: string, flat: boolean): HTMLButtonElement =>
+      h("button", { type: "button", "aria-pressed": String(this.flat === flat), onclick: () => {
+        this.flat = flat;
+        tree.setAttribute("aria-pressed", String(!flat));
+        nodes.setAttribute("aria-pressed", String(flat));
+        this.rebuild();
+      } }, name);
+    const tree = choice("Tree", false);
+    const nodes = choice("All nodes", true);
+    const step = button("Scroll graph and table together", ICONS.link, () => {
+      this.inStep = !this.inStep;
+      step.setAttribute("aria-pressed", String(this.inStep));
+    }, { "aria-pressed": "true" });
+    const copy = button("Copy as CSV", ICONS.copy, () => void this.copy(copy));
+    return h("div", { class: "table-tools" }, h("div", { class: "choices joined" }, tree, nodes), h("span", { class: "spring" }), step, copy);
+  }
+
+  private rebuild(): void {
+    const { app } = this;
+    this.rows = [];
+    if (this.flat) {
+      for (const item of app.tree.leaf) this.rows.push({ item, box: null, depth: 0 });
+      this.sort(this.rows);
+    } else if (app.scene) {
+      const add = (box: Box, depth: number): void => {
+        this.rows.push({ item: box.item, box, depth });
+        const children = box.children.map((c): Row => ({ item: c.item, box: c, depth: depth + 1 }));
+        for (const child of this.sort(children)) add(child.box as Box, depth + 1);
+      };
+      for (const child of this.sort(app.scene.root.children.map((box) => ({ item: box.item, box, depth: 0 })))) add(child.box as Box, 0);
+    }
+    this.place = new Map(this.rows.map((row, i) => [row.item.id, i]));
+    this.space.style.setProperty("height", `${this.rows.length * ROW}px`);
+    this.drawHead();
+    this.draw();
+  }
+
+  private sort(rows: Row[]): Row[] {
+    const column = COLUMNS.find((c) => c.key === this.sortKey);
+    if (!column) return rows;
+    const values = new Map(rows.map((r) => [r, column.value(this.app, r.item)]));
+    return rows.sort((a, b) => {
+      const [x, y] = [values.get(a) as number | string, values.get(b) as number | string];
+      return typeof x === "number" ? (y as number) - x : x.localeCompare(String(y), "en", { numeric: true });
+    });
+  }
+
+  private drawHead(): void {
+    fill(this.head, ...COLUMNS.map((c) =>
+      h("button", {
+        type: "button", class: c.key === "name" ? "cell" : "cell number", role: "columnheader",
+        "aria-sort": this.sortKey === c.key ? (typeof c.value === "string" ? "ascending" : "descending") : "none",
+        title: `Sort by ${c.name.toLowerCase()}`,
+        onclick: () => {
+          this.sortKey = this.sortKey === c.key ? "" : c.key;
+          this.rebuild();
+        },
+      }, c.name, this.sortKey === c.key ? " ↓" : ""),
+    ));
+  }
+
+  private draw(): void {
+    const top = Math.max(0, this.body.scrollTop - ROW);
+    const first = Math.max(0, Math.floor(top / ROW) - 6);
+    const last = Math.min(this.rows.length, first + Math.ceil(this.body.clientHeight / ROW) + 12);
+    fill(this.space, ...this.rows.slice(first, last).map((row, i) => this.row(row, first + i)));
+  }
+
+  private row({ item, box, depth }: Row, at: number): HTMLElement {
+    const { app } = this;
+    const branch = item.children.length > 0;
+    const open = box ? box.layout !== null : false;
+    const faded = app.litBefore ? app.litBefore[item.last + 1] === app.litBefore[item.first] : false;
+    const chosen = app.selected === item;
+    const look = app.colours.look(item);
+    const classes = `row${chosen ? " chosen" : ""}${faded ? " faded" : ""}${app.hovered?.item === item ? " hovered" : ""}${app.colours.errors(item) ? " failed" : ""}`;
+    const toggle = branch
+      ? h("button", { type: "button", class: open ? "twist open" : "twist", tabindex: "-1", "aria-label": open ? "Close" : "Open", onclick: (event: MouseEvent) => {
+        event.stopPropagation();
+        if (box) void app.toggle(box);
+      } })
+      : h("span", { class: "twist none" });
+    return h(
+      "div",
+      {
+        class: classes, role: "row", "aria-level": String(depth + 1), "aria-selected": String(chosen),
+        style: { top: `${at * ROW}px` }, data: { item: String(item.id) },
+        onclick: () => void app.select(item, true),
+        ondblclick: () => box && void app.toggle(box),
+        onmouseenter: () => {
+          app.hovered = app.box(item);
+          app.emit("hover");
+        },
+      },
+      ...COLUMNS.map((c, i) => {
+        if (i) return h("span", { class: "cell number", role: "gridcell" }, c.text(app, item));
+        return h(
+          "span",
+          { class: "cell name", role: "gridcell", style: { "padding-left": `${8 + depth * 13}px` } },
+          toggle,
+          h("span", { class: "swatch", style: { background: look.colour } }),
+          h("span", { class: branch ? "label strong" : "label" }, c.text(app, item)),
+          item.kind === "fold" ? h("span", { class: "pill" }, `× ${item.children.length}`) : null,
+        );
+      }),
+    );
+  }
+
+  /** Scroll to an item's row, if it has one and it is out of sight. */
+  private show(item: Item | null): void {
+    let at: number | undefined;
+    for (let up = item; up && at === undefined; up = up.parent) at = this.place.get(up.id);
+    if (at !== undefined) this.scrollTo(at, false);
+  }
+
+  private scrollTo(at: number, middle: boolean): void {
+    const { scrollTop, clientHeight } = this.body;
+    const y = at * ROW;
+    const room = clientHeight - ROW;
+    if (!middle && y >= scrollTop && y + ROW <= scrollTop + room) return;
+    this.movedTable = performance.now();
+    this.body.scrollTop = y - room / 2;
+  }
+
+  /** The graph was moved: show the row of what is in its middle. */
+  private followGraph(): void {
+    const { app } = this;
+    if (!this.inStep || this.flat || this.sortKey || app.following || performance.now() - this.movedGraph < 150) return;
+    const { camera, size, scene } = app;
+    if (!scene) return;
+    const x = camera.x + size.width / 2 / camera.zoom;
+    const y = camera.y + size.height / 2 / camera.zoom;
+    let best: Box | null = null;
+    let least = Infinity;
+    for (const box of scene.boxes) {
+      if (box.layout) continue;
+      const distance = (Math.abs(box.y + box.h / 2 - y) * size.width) / size.height + Math.abs(box.x + box.w / 2 - x);
+      if (distance < least) [best, least] = [box, distance];
+    }
+    const at = best && this.place.get(best.item.id);
+    if (at !== null && at !== undefined) this.scrollTo(at, true);
+  }
+
+  /** The table was scrolled: bring what is in its middle to the middle of the graph. */
+  private followTable(): void {
+    const { app } = this;
+    if (!this.inStep || this.flat || this.sortKey || !app.scene) return;
+    const at = Math.floor((this.body.scrollTop + (this.body.clientHeight - ROW) / 2) / ROW);
+    const row = this.rows[Math.min(this.rows.length - 1, at)];
+    if (!row?.box) return;
+    this.movedGraph = performance.now();
+    const { zoom } = app.camera;
+    const near = Math.max(zoom, Math.min(0.7, 40 / Math.max(1, row.box.layout ? 60 : row.box.h)));
+    const middle = row.box.y + Math.min(row.box.h / 2, app.size.height / 2 / near);
+    app.setCamera({ zoom: near, x: row.box.x + row.box.w / 2 - app.size.width / 2 / near, y: middle - app.size.height / 2 / near });
+  }
+
+  private key(event: KeyboardEvent): void {
+    const { app } = this;
+    const at = app.selected ? this.place.get(app.selected.id) ?? -1 : -1;
+    const row = this.rows[at];
+    const go = (to: number): void => {
+      const next = this.rows[Math.min(this.rows.length - 1, Math.max(0, to))];
+      if (next) void app.select(next.item, true);
+    };
+    const page = Math.floor(this.body.clientHeight / ROW) - 2;
+    const actions: Record<string, () => void> = {
+      ArrowDown: () => go(at + 1),
+      ArrowUp: () => go(at - 1),
+      PageDown: () => go(at + page),
+      PageUp: () => go(at - page),
+      Home: () => go(0),
+      End: () => go(this.rows.length - 1),
+      ArrowRight: () => row?.box && !row.box.layout && void app.toggle(row.box),
+      ArrowLeft: () => row?.box && row.box.layout && void app.toggle(row.box),
+      Enter: () => row?.box && void app.toggle(row.box),
+    };
+    const action = actions[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  }
+
+  /** The rows as they stand, with plain numbers. */
+  csv(): string {
+    const quote = (cell: string): string => (/[",\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
+    // A cell that begins like a formula would be run by a spreadsheet.
+    const safe = (cell: string): string => quote(/^[=+\-@\t]/.test(cell) ? `'${cell}` : cell);
+    const head = COLUMNS.map((c) => c.key).join(",");
+    const lines = this.rows.map(({ item }) => COLUMNS.map((c) => {
+      const value = c.value(this.app, item);
+      return typeof value === "number" ? String(value) : safe(value);
+    }).join(","));
+    return [head, ...lines].join("\n") + "\n";
+  }
+
+  private async copy(near: HTMLElement): Promise<void> {
+    await copyText(this.csv());
+    near.classList.add("done");
+    setTimeout(() => near.classList.remove("done"), 900);
+  }
+}
+
+/** To the clipboard; where a page may not, through a text field. */
+export async function copyText(text: string): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const field = h("textarea", { class: "offscreen" });
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+  }
+}
+
+function nameOf(item: Item): string {
+  if (item.node < 0) return item.label + (item.call ? ` (call ${item.call})` : "");
+  return item.label;
+}
+
+function kindOf(app: App, item: Item): string {
+  return item.node >= 0 ? app.model.graph.nodes[item.node].op : item.cls;
+}
+
+function outputOf(app: App, item: Item): string {
+  const { graph } = app.model;
+  const value = graph.nodes[item.last]?.outputs[0];
+  return value === undefined ? "" : format.shape(graph.values[value].shape);
+}

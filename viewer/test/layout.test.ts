@@ -1,0 +1,87 @@
+import { describe, expect, test } from "vitest";
+import { buildTree } from "../src/data/items";
+import { Planner, Specs } from "../src/layout/plan";
+import type { Layout } from "../src/layout/spec";
+import { openReadable, plumbing, setDeep, View } from "../src/layout/view";
+import { Engine } from "../src/layout/worker";
+import { model, NAMES } from "./saved";
+
+function view(name: string): View {
+  const { graph } = model(name);
+  return new View(graph, buildTree(graph));
+}
+
+function layOut(v: View): { layouts: Map<number, Layout>; planner: Planner } {
+  const planner = new Planner(v, new Specs(), 1.4);
+  planner.plan(v.tree.root, v.tree.root, 0, () => -1);
+  const layouts = new Map<number, Layout>();
+  new Engine(layouts).run(planner.specs);
+  return { layouts, planner };
+}
+
+describe.each(NAMES)("the layout of %s, all open", (name) => {
+  const v = view(name);
+  setDeep(v, v.tree.root, true);
+  const { layouts, planner } = layOut(v);
+
+  test("no two boxes overlap, and all are inside", () => {
+    for (const layout of layouts.values()) {
+      const boxes = Array.from({ length: layout.boxes.length / 4 }, (_, i) => layout.boxes.subarray(i * 4, i * 4 + 4));
+      boxes.forEach(([x, y, w, h], i) => {
+        expect(x).toBeGreaterThanOrEqual(0);
+        expect(x + w).toBeLessThanOrEqual(layout.w);
+        expect(y + h).toBeLessThanOrEqual(layout.h);
+        for (const [ox, oy, ow, oh] of boxes.slice(i + 1)) {
+          expect(x + w <= ox || ox + ow <= x || y + h <= oy || oy + oh <= y).toBe(true);
+        }
+      });
+    }
+  });
+
+  test("edges begin and end on the rims of their boxes", () => {
+    for (const spec of planner.specs) {
+      const layout = layouts.get(spec.id) as Layout;
+      spec.edges.forEach((edge, i) => {
+        const points = layout.edges[i];
+        const [x, y] = points.subarray(points.length - 2);
+        if (edge.to < 0) return;
+        const [bx, by, bw] = layout.boxes.subarray(edge.to * 4, edge.to * 4 + 4);
+        expect(Math.abs(y - by)).toBeLessThan(0.01);
+        expect(x).toBeGreaterThanOrEqual(bx);
+        expect(x).toBeLessThanOrEqual(bx + bw);
+      });
+    }
+  });
+});
+
+test("layers of equal structure are laid out once", () => {
+  const v = view("bert-base-uncased");
+  for (const item of v.tree.items) if (item.kind === "fold") v.all.add(item.id);
+  setDeep(v, v.tree.root, true);
+  const layers = v.tree.items.filter((i) => i.cls.endsWith("BertLayer") && i.kind === "module");
+  expect(layers).toHaveLength(12);
+  const { planner } = layOut(v);
+  expect(planner.specs.length).toBeLessThan(30);
+});
+
+test.each(NAMES)("%s opens to what a person can read", (name) => {
+  const v = view(name);
+  v.hide(plumbing(v.graph));
+  openReadable(v, (item) => item.last - item.first);
+  const planner = new Planner(v, new Specs(), 1.4);
+  const plan = planner.plan(v.tree.root, v.tree.root, 0, () => -1);
+  const count = (p: typeof plan): number => p.children.length + p.inner.reduce((sum, i) => sum + (i ? count(i) : 0), 0);
+  expect(count(plan)).toBeGreaterThan(4);
+  expect(count(plan)).toBeLessThan(40);
+});
+
+test("showing an item opens what hides it, and the fold shows its member", () => {
+  const v = view("bert-base-uncased");
+  const item = v.tree.items.find((i) => i.path === "encoder.layer.7.output.dense");
+  if (!item) throw new Error("there is no such item");
+  v.reveal(item);
+  const planner = new Planner(v, new Specs(), 1.4);
+  const plan = planner.plan(v.tree.root, v.tree.root, 0, () => -1);
+  const all = (p: typeof plan): string[] => p.children.flatMap((c, i) => [c.path, ...(p.inner[i] ? all(p.inner[i]) : [])]);
+  expect(all(plan)).toContain("encoder.layer.7.output.dense");
+});
