@@ -5,35 +5,26 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from opgraph.errors import InputError
 from opgraph.inputs.base import InputRequest
+from opgraph.inputs.reading import documented, unpacked
+from opgraph.inputs.settings import Settings
+from opgraph.inputs.table import RULES
 from opgraph.sources.base import Model
 
 SEQUENCE = 128
 IMAGE = 224
 _BIG = 256 * 2**20
-
-_PARTS = {
-    "text": (
-        "text_config",
-        "text_encoder",
-        "thinker_config",
-        "language_config",
-        "decoder",
-        "encoder",
-    ),
-    "vision": ("vision_config", "image_encoder", "vision", "backbone_config", "encoder"),
-    "audio": ("audio_config", "audio_encoder", "encoder"),
-    "decoder": ("decoder", "text_config"),
-}
+_PLENTY = 4000
+"""More than any image has pixels a side: sizes above it are counts of pixels."""
 
 
 @dataclass
@@ -43,12 +34,15 @@ class Context:
     model: Model
     request: InputRequest
     signature: inspect.Signature
-    rule: Callable[[str], Callable[[Context], Any] | None]
     made: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def generator(self) -> torch.Generator:
         return torch.Generator().manual_seed(0)
+
+    @cached_property
+    def settings(self) -> Settings:
+        return Settings(self.model.config)
 
     @property
     def module(self) -> nn.Module:
@@ -74,89 +68,114 @@ class Context:
         return name in self.signature.parameters
 
     def required(self, name: str) -> bool:
+        """Whether `forward` takes it and has no default for it."""
         parameter = self.signature.parameters.get(name)
         return parameter is not None and parameter.default is inspect.Parameter.empty
 
     def value(self, name: str) -> Any:
-        """Another argument of the call, as its own rule makes it; None where there is no such one."""
-        if name not in self.made and self.has(name):
-            make = self.rule(name)
-            self.made[name] = make(self) if make else None
-        return self.made.get(name)
+        """An argument of the call, as given or as its own rule makes it; None where there is no rule."""
+        if name not in self.made:
+            rule = RULES.get(name)
+            self.made[name] = rule.make(self) if rule else None
+        return self.made[name]
 
-    def get(self, *names: str, part: str | None = None, default: Any = None) -> Any:
-        """The first of these settings that the configuration has, looked for in the configuration of a
-        part ("text", "vision", "audio", "decoder") first when one is named."""
-        for config in self._configs(part):
-            for name in names:
-                found = _read(config, name)
-                if found is not None:
-                    return found
-        return default
+    def beside(self, name: str) -> Any:
+        """Another argument of the call; None where `forward` does not take it."""
+        return self.value(name) if self.has(name) else None
 
-    def _configs(self, part: str | None) -> Iterator[Any]:
-        root = self.model.config
-        if root is None:
-            return
-        if part is not None:
-            for attribute in _PARTS[part]:
-                inner = _read(root, attribute)
-                if inner is not None and not isinstance(inner, (int, str, float, list, tuple)):
-                    yield inner
-        yield root
-        for inner in _children(root):
-            yield inner
-            yield from _children(inner)
+    def dims(self, name: str) -> tuple[str, ...] | None:
+        """The names that the model's code gives to the sizes of an argument."""
+        return unpacked(self.module, name)
+
+    def documented(self, name: str) -> tuple[str, ...] | None:
+        """The sizes of an argument as the docstring of `forward` gives them."""
+        return documented(self.module, name)
+
+    # Sizes
 
     @cached_property
     def sequence(self) -> int:
-        """Tokens of the main sequence: as asked, else 128 or as many as the model has positions for."""
+        """Text tokens: as asked, else 128 or as many as the model has positions for."""
         if self.request.seq_len is not None:
             return self.request.seq_len
-        most = self.get(
+        most = self.settings.number(
             "max_position_embeddings", "n_positions", "max_sequence_length", part="text"
         )
-        return min(SEQUENCE, most) if isinstance(most, int) and most > 0 else SEQUENCE
+        return min(SEQUENCE, most) if most > 0 else SEQUENCE
 
     @cached_property
     def decoder_sequence(self) -> int:
         """Tokens of the decoder's sequence."""
         if self.request.decoder_seq_len is not None:
             return self.request.decoder_seq_len
-        most = self.get("max_target_positions", "max_position_embeddings", part="decoder")
-        return min(self.sequence, most) if isinstance(most, int) and most > 0 else self.sequence
+        most = self.settings.number(
+            "max_target_positions", "max_position_embeddings", part="decoder"
+        )
+        return min(self.sequence, most) if most > 0 else self.sequence
+
+    @cached_property
+    def embedding(self) -> nn.Embedding | None:
+        """The table of token embeddings, where the model says which it is, or else the first."""
+        ask = getattr(self.module, "get_input_embeddings", None)
+        try:
+            found = ask() if ask is not None else None
+        except (NotImplementedError, AttributeError):
+            found = None
+        if isinstance(found, nn.Embedding):
+            return found
+        return next((m for m in self.module.modules() if isinstance(m, nn.Embedding)), None)
 
     @cached_property
     def vocabulary(self) -> int:
-        found = self.get("vocab_size", "n_tokens", part="text")
-        if isinstance(found, int) and found > 0:
-            return found
-        for module in self.module.modules():
-            if isinstance(module, nn.Embedding):
-                return int(module.num_embeddings)
-        return 2
+        """How many token ids there are."""
+        sizes = [self.settings.number("vocab_size", "n_tokens", part="text")]
+        if self.embedding is not None:
+            sizes.append(self.embedding.num_embeddings)
+        return min((s for s in sizes if s > 0), default=2)
 
     @cached_property
-    def image(self) -> tuple[int, int, int]:
-        """Channels, height, width of an image."""
-        channels = self.get("num_channels", "in_channels", "in_chans", part="vision", default=3)
-        if self.request.image_size is not None:
-            return (channels, *self.request.image_size)
-        size = self.model.hints.get("image_size") or self.get(
-            "image_size", "input_size", part="vision", default=IMAGE
-        )
-        return (channels, *pair(size))
+    def hidden(self) -> int:
+        """The width of the token embeddings."""
+        if self.embedding is not None:
+            return int(self.embedding.embedding_dim)
+        return self.settings.number("hidden_size", "d_model", part="text", default=1)
 
-    def floats(self, *shape: int) -> torch.Tensor:
+    @cached_property
+    def channels(self) -> int:
+        """Channels of an image."""
+        names = ("num_channels", "in_channels", "in_chans", "num_image_channels", "image_channels")
+        return self.settings.number(*names, part="vision", default=3)
+
+    @cached_property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of an image: as asked, else the model's own, else its preprocessing's."""
+        if self.request.image_size is not None:
+            return self.request.image_size
+        own = self.settings.own("image_size", "img_size", part="vision")
+        own = (
+            own
+            or self.model.hints.get("image_size")
+            or self.settings.get("image_size", part="backbone")
+        )
+        return pair(own)
+
+    @property
+    def image(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        return (self.channels, *self.image_size)
+
+    # Tensors
+
+    def floats(self, *shape: int) -> Tensor:
         """Random numbers; without memory when they would be too many."""
         if math.prod(shape) * self.dtype.itemsize > _BIG:
             return torch.empty(shape, dtype=self.dtype, device="meta")
         return torch.randn(shape, generator=self.generator).to(self.dtype)
 
-    def ids(self, *shape: int, below: int | None = None) -> torch.Tensor:
-        """Random token ids inside the vocabulary that mean nothing special (no padding, no end)."""
+    def ids(self, *shape: int, below: int | None = None) -> Tensor:
+        """Random ids inside the vocabulary that mean nothing special (no padding, no end)."""
         most = below or self.vocabulary
-        special = {i for i in self._special if 0 <= i < most}
+        special = self._special if below is None else set()
         plain = [i for i in range(min(most, 1000 + len(special))) if i not in special] or [0]
         chosen = torch.randint(len(plain), shape, generator=self.generator)
         return torch.tensor(plain)[chosen]
@@ -164,14 +183,9 @@ class Context:
     @cached_property
     def _special(self) -> set[int]:
         found: set[int] = set()
-        for config in self._configs("text"):
-            for name, value in _items(config):
-                if name.endswith(("_token_id", "_token_index", "_token_ids")):
-                    found.update(
-                        v
-                        for v in (value if isinstance(value, list) else [value])
-                        if isinstance(v, int)
-                    )
+        for _, value in self.settings.endings("_token_id", "_token_index", "_token_ids"):
+            values = value if isinstance(value, list) else [value]
+            found.update(v for v in values if isinstance(v, int))
         return found
 
 
@@ -185,26 +199,13 @@ def named_dtype(name: str) -> torch.dtype:
 
 def pair(size: Any) -> tuple[int, int]:
     """Height and width from the ways configurations write them."""
-    if isinstance(size, Mapping):
-        edge = size.get("shortest_edge") or size.get("longest_edge") or IMAGE
-        return int(size.get("height", edge)), int(size.get("width", edge))
-    if isinstance(size, (list, tuple)):
+    if isinstance(size, Mapping) or hasattr(size, "shortest_edge"):
+        asked = dict(size)
+        edge = asked.get("shortest_edge") or asked.get("longest_edge") or IMAGE
+        height, width = asked.get("height") or edge, asked.get("width") or edge
+        return pair((height, width)) if max(height, width) <= _PLENTY else (2 * IMAGE, 2 * IMAGE)
+    if isinstance(size, (list, tuple)) and size:
         return int(size[-2] if len(size) > 1 else size[0]), int(size[-1])
-    return int(size), int(size)
-
-
-def _read(config: Any, name: str) -> Any:
-    if isinstance(config, Mapping):
-        return config.get(name)
-    return getattr(config, name, None)
-
-
-def _items(config: Any) -> Iterator[tuple[str, Any]]:
-    items = config if isinstance(config, Mapping) else getattr(config, "__dict__", {})
-    yield from ((str(name), value) for name, value in items.items())
-
-
-def _children(config: Any) -> Iterator[Any]:
-    for _, value in _items(config):
-        if hasattr(value, "model_type"):
-            yield value
+    if isinstance(size, int) and size > 0:
+        return size, size
+    return IMAGE, IMAGE

@@ -24,7 +24,7 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
     """
     request = request or InputRequest()
     signature = inspect.signature(model.module.forward)
-    context = Context(model, request, signature, _maker)
+    context = Context(model, request, signature)
     for name, spec in request.overrides.items():
         context.made[name] = _asked(context, name, spec)
     _main_shape(context)
@@ -60,11 +60,6 @@ def _value(context: Context, parameter: inspect.Parameter) -> Any:
     if rule is None or (rule.needed and not context.required(name)):
         return None
     return context.value(name)
-
-
-def _maker(name: str) -> Any:
-    rule = RULES.get(name)
-    return rule.make if rule else None
 
 
 def _main_shape(context: Context) -> None:

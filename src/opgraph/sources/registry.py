@@ -6,14 +6,17 @@ source. Other packages add theirs through the entry point group `opgraph.sources
 
 from __future__ import annotations
 
-import difflib
 from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from opgraph.errors import UnknownModel
 from opgraph.sources.base import BuildOptions, Model, Source
+from opgraph.sources.code import CodeSource
 from opgraph.sources.diffusers import DiffusersSource
+from opgraph.sources.files import FileSource
+from opgraph.sources.nearest import suggestion
+from opgraph.sources.timm import TimmSource
 from opgraph.sources.torchvision import TorchvisionSource
 from opgraph.sources.transformers import HuggingFaceSource, ModelTypeSource
 from opgraph.sources.ultralytics import UltralyticsSource
@@ -26,11 +29,14 @@ GROUP = "opgraph.sources"
 
 def _built_in() -> tuple[Source, ...]:
     return (
+        FileSource(),
         TorchvisionSource(),
         HuggingFaceSource(),
         UltralyticsSource(),
+        TimmSource(),
         DiffusersSource(),
         ModelTypeSource(),
+        CodeSource(),
     )
 
 
@@ -66,15 +72,12 @@ def find(spec: str) -> tuple[Source, str]:
     for source in sources().values():
         if source.claims(spec):
             return source, spec
-    raise UnknownModel(f"no source knows a model {spec}", hint=_suggestion(spec))
+    if _looks_like_a_repository(spec):
+        return sources()["hf"], spec
+    raise UnknownModel(f"no source knows a model {spec}", hint=suggestion(spec))
 
 
-def nearest(name: str, count: int = 3) -> list[str]:
-    """The known names most like this one."""
-    known = {n.lower(): n for source in sources().values() for n in source.names()}
-    return [known[n] for n in difflib.get_close_matches(name.lower(), known, count, 0.6)]
-
-
-def _suggestion(spec: str) -> str:
-    close = nearest(spec.rpartition(":")[2])
-    return "did you mean " + ", ".join(close) + "?" if close else "`opgraph models` lists the names"
+def _looks_like_a_repository(spec: str) -> bool:
+    """`owner/name`, which only a hub can know."""
+    owner, _, name = spec.partition("/")
+    return bool(owner.strip(".") and name) and "/" not in name and ":" not in spec

@@ -3,28 +3,35 @@ of any model type (`hf-type:NAME`). Never any weights."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.errors import SourceError, UnknownModel
-from opgraph.sources import catalogue, installed
+from opgraph.sources import catalogue, hub, installed
 from opgraph.sources.base import BuildOptions, Model
 
 if TYPE_CHECKING:
     from torch import nn
 
 LIBRARY = "transformers"
+CONFIG = "config.json"
 BASE = "base"
 
 
 class HuggingFaceSource:
-    """Published models by their hub names."""
+    """Published models by their hub names: the catalogue first, then a local folder with a
+    `config.json`, the user's hub cache, and the hub itself, which is asked for `config.json` alone."""
 
     name = "hf"
 
     def claims(self, spec: str) -> bool:
-        return catalogue.lookup(spec, LIBRARY) is not None
+        return catalogue.lookup(spec, LIBRARY) is not None or (Path(spec) / CONFIG).is_file()
 
     def names(self) -> Iterable[str]:
         return catalogue.names(LIBRARY)
@@ -32,18 +39,33 @@ class HuggingFaceSource:
     def build(self, spec: str, options: BuildOptions) -> Model:
         installed.require("transformers", "transformers")
         entry = catalogue.lookup(spec, LIBRARY)
-        if entry is None:
-            raise UnknownModel(f"{spec} is not in the catalogue")
-        config = default_config(entry.model_type, **entry.arguments())
+        if entry is not None:
+            return from_config(
+                default_config(entry.model_type, **entry.arguments()),
+                name=entry.name,
+                source=self.name,
+                head=options.head or entry.head,
+                dtype=options.dtype or entry.dtype,
+                untied=entry.untied,
+                notes=(f"configuration from {entry.source}",),
+            )
+        file = hub.configuration_file(spec)
+        config = hub.read_configuration(file, trust=options.trust)
         return from_config(
             config,
-            name=entry.name,
+            name=spec,
             source=self.name,
-            head=options.head or entry.head,
-            dtype=options.dtype or entry.dtype,
-            untied=entry.untied,
-            notes=(f"configuration from {entry.source}",),
+            head=options.head or _published_head(config),
+            dtype=options.dtype,
+            notes=(f"configuration from {file}",),
+            trust=options.trust,
         )
+
+
+def _published_head(config: Any) -> str | None:
+    """The class that the configuration names, as it is written there."""
+    architectures = getattr(config, "architectures", None)
+    return str(architectures[0]) if architectures else None
 
 
 class ModelTypeSource:
@@ -100,6 +122,7 @@ def from_config(
     dtype: str | None,
     untied: tuple[str, ...] = (),
     notes: tuple[str, ...] = (),
+    trust: bool = False,
 ) -> Model:
     """A model with that configuration and head; without a head, the base model, or what the type has.
 
@@ -107,22 +130,41 @@ def from_config(
     """
     from opgraph.sources.building import assemble, dtype_of
 
-    auto = _auto_class(config, head)
+    make = _maker(config, head, trust)
 
     def construct() -> nn.Module:
         # A configuration is written to while a model is built, so each build gets its own.
-        module: nn.Module = auto.from_config(_copy(config), dtype=dtype_of(dtype))
+        module: nn.Module = make(deepcopy(config), dtype=dtype_of(dtype))
         for path in untied:
             _untie(module, path)
         return module
 
-    return assemble(construct, name=name, source=source, config=config, notes=notes)
+    model = assemble(construct, name=name, source=source, config=config, notes=notes)
+    size = _preprocessed_size(config) if _wants_image_size(model) else None
+    return replace(model, hints={"image_size": size}) if size else model
 
 
-def _copy(config: Any) -> Any:
-    from copy import deepcopy
+def _wants_image_size(model: Model) -> bool:
+    """Whether it takes images and its configuration does not say of what size."""
+    if "pixel_values" not in inspect.signature(model.module.forward).parameters:
+        return False
+    parts = (model.config, getattr(model.config, "vision_config", None))
+    return not any(getattr(part, "image_size", None) for part in parts)
 
-    return deepcopy(config)
+
+def _preprocessed_size(config: Any) -> Any:
+    """The size that the model type's own image processor makes by default; None where it has none."""
+    import transformers
+    from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
+
+    names = IMAGE_PROCESSOR_MAPPING_NAMES.get(config.model_type) or {}
+    name = names.get("pil") or names.get("torchvision")
+    try:
+        cls = getattr(transformers, name) if name else None
+        crops = getattr(cls, "do_center_crop", False)
+        return (getattr(cls, "crop_size", None) if crops else None) or getattr(cls, "size", None)
+    except (ImportError, AttributeError):
+        return None
 
 
 def _untie(module: nn.Module, path: str) -> None:
@@ -153,17 +195,24 @@ def _head_name(words: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", words).lower()
 
 
-def _auto_class(config: Any, head: str | None) -> Any:
+def _maker(config: Any, head: str | None, trust: bool) -> Callable[..., Any]:
+    """What builds a configuration with a head: an auto class, or the very class that `head` names."""
+    import transformers
+
     known = heads()
-    kind = type(config)
-    having = [name for name, auto in known.items() if kind in auto._model_mapping]
-    if head is None and having:
-        return known[having[0]]
-    if head in having:
-        return known[head]
+    named = getattr(transformers, head, None) if head is not None and head not in known else None
+    if isinstance(named, type) and hasattr(named, "_from_config"):
+        maker: Callable[..., Any] = named._from_config
+        return maker
+    if trust and getattr(config, "auto_map", None):
+        return partial(known[head or BASE].from_config, trust_remote_code=True)
+    having = [name for name, auto in known.items() if type(config) in auto._model_mapping]
+    if head in having or (head is None and having):
+        return known[head or having[0]].from_config  # type: ignore[no-any-return]
     model_type = config.model_type
     if head is None:
         raise SourceError(f"{model_type} is a configuration that no model takes")
+    have = ", ".join(having)
     if head not in known:
-        raise SourceError(f"{head} is not a head", hint=f"{model_type} has {', '.join(having)}")
-    raise SourceError(f"{model_type} has no head {head}", hint=f"it has {', '.join(having)}")
+        raise SourceError(f"{head} is not a head", hint=f"{model_type} has {have}")
+    raise SourceError(f"{model_type} has no head {head}", hint=f"it has {have}")

@@ -98,6 +98,30 @@ def _register_moved(self: nn.Module, name: str, param: Any) -> None:
     _register(self, name, param)
 
 
+@contextmanager
+def pretended(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
+    """Within, what a module has on the meta device is fake on the CPU, so that parts of it can be run."""
+    saved: list[tuple[dict[str, Any], str, Tensor]] = []
+    memo: dict[int, FakeTensor] = {}
+    for inner in module.modules():
+        for table in (inner._parameters, inner._buffers, inner.__dict__):
+            for name, tensor in list(table.items()):
+                if (
+                    isinstance(tensor, Tensor)
+                    and tensor.is_meta
+                    and not isinstance(tensor, FakeTensor)
+                ):
+                    if id(tensor) not in memo:
+                        memo[id(tensor)] = FakeTensor(mode, tensor.detach(), torch.device("cpu"))
+                    saved.append((table, name, tensor))
+                    table[name] = memo[id(tensor)]
+    try:
+        yield
+    finally:
+        for table, name, tensor in saved:
+            table[name] = tensor
+
+
 def settle(module: nn.Module) -> None:
     """Put all that is fake in a module (parameters, and what was computed from them) on meta."""
     memo: dict[int, tuple[Tensor, Tensor]] = {}

@@ -1,0 +1,60 @@
+"""Rules for sound: waveforms, and spectrograms in the layout that the model wants."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from opgraph.inputs.context import Context
+from opgraph.inputs.reading import first_taking
+from opgraph.inputs.table import rule
+
+SECONDS = 10
+RATE = 16_000
+FRAMES = 1_000
+_MELS = 80
+
+
+@rule("input_values", "audio_values", "waveform", needed=False)
+def waveform(c: Context) -> Tensor | None:
+    """Ten seconds of sound; a spectrogram where the model's configuration counts mel bins and frames."""
+    if c.beside("input_features") is not None:
+        return None
+    bins = c.settings.own("num_mel_bins", part="audio")
+    frames = c.settings.own("max_length", part="audio")
+    if bins is not None and isinstance(frames, int) and frames > bins:
+        return c.floats(c.batch, frames, bins)
+    rate = c.settings.number("sampling_rate", "sample_rate", part="audio", default=RATE)
+    channels = (
+        [c.settings.number("audio_channels", part="audio", default=1)] if _has_channel(c) else []
+    )
+    return c.floats(c.batch, *channels, SECONDS * rate)
+
+
+def _has_channel(c: Context) -> bool:
+    """Whether a waveform has an axis for its channels: as the code or the documentation of forward says."""
+    dims = c.dims("input_values") or c.documented("input_values")
+    return dims is not None and len(dims) == 3
+
+
+@rule("input_features", "audio_input_features", "audio_mel")
+def spectrogram(c: Context) -> Tensor:
+    """Mel bins over time; which of the two comes first follows from the layer that takes them."""
+    bins = c.settings.number(
+        "num_mel_bins", "mel_bins", "num_mels", "n_mels", "feature_size", "input_feat_size", "input_dim",
+        "input_feat_per_channel", "feature_projection_input_dim",
+        part="audio", default=_MELS,
+    )  # fmt: skip
+    positions = c.settings.number("max_source_positions", part="audio")
+    layer = first_taking(c.module, bins)
+    frames = 2 * positions if positions > 0 and isinstance(layer, nn.Conv1d) else FRAMES
+    if isinstance(layer, nn.Conv1d):
+        return c.floats(c.batch, bins, frames)
+    return c.floats(c.batch, frames, bins)
+
+
+@rule("input_features_mask", "feature_attention_mask", "audio_mel_mask", needed=True)
+def frame_mask(c: Context) -> Tensor:
+    name = "audio_mel" if c.has("audio_mel") else "input_features"
+    features = c.value(name)
+    return torch.ones(c.batch, max(features.shape[-2:]), dtype=torch.bool)

@@ -1,0 +1,91 @@
+"""Model files: `.pt` and `.pth` checkpoints that hold a whole module, and `.pt2` exported programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opgraph.document import ModelInfo
+from opgraph.errors import SourceError
+from opgraph.sources.base import BuildOptions, Model
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_CHECKPOINTS = (".pt", ".pth", ".ckpt")
+
+
+class FileSource:
+    """A file that is there."""
+
+    name = "file"
+
+    def claims(self, spec: str) -> bool:
+        path = Path(spec)
+        return path.suffix in (*_CHECKPOINTS, ".pt2") and path.is_file()
+
+    def names(self) -> Iterable[str]:
+        return ()
+
+    def build(self, spec: str, options: BuildOptions) -> Model:
+        path = Path(spec)
+        if not path.is_file():
+            raise SourceError(f"there is no file {spec}")
+        if path.suffix == ".pt2":
+            from opgraph.sources.exported import open_program
+
+            return open_program(path, trust=options.trust)
+        return _checkpoint(path, options)
+
+
+def _checkpoint(path: Path, options: BuildOptions) -> Model:
+    from opgraph.sources.building import dtype_of, undisturbed
+    from opgraph.sources.pickles import open_checkpoint
+
+    with undisturbed():
+        module = _module(open_checkpoint(path, trust=options.trust), path)
+        # Checkpoints are often stored in half precision and run in single.
+        module = module.eval().to(dtype_of(options.dtype or "float32"))
+    cls = type(module)
+    info = ModelInfo(
+        path.name, "file", f"{cls.__module__}.{cls.__qualname__}", (f"from the file {path}",)
+    )
+    return Model(module, info, getattr(module, "config", None), _hints(module))
+
+
+def _module(content: Any, path: Path) -> nn.Module:
+    """The module in a checkpoint: the averaged one where there are two, as Ultralytics itself prefers."""
+    from torch import Tensor, nn
+
+    if isinstance(content, nn.Module):
+        return content
+    if isinstance(content, Mapping):
+        for key in ("ema", "model", "net", "module"):
+            if isinstance(content.get(key), nn.Module):
+                found: nn.Module = content[key]
+                return found
+        weights = content
+        for key in ("state_dict", "model_state_dict", "model", "params"):
+            if isinstance(content.get(key), Mapping):
+                weights = content[key]
+        tensors = [k for k, v in weights.items() if isinstance(v, Tensor)]
+        if tensors:
+            raise SourceError(
+                f"{path} holds a state_dict ({len(tensors)} tensors, {tensors[0]} first), "
+                "which has weights but no model",
+                hint="name the model they belong to: its cost does not depend on the weights",
+            )
+    raise SourceError(f"{path} holds no module, but {type(content).__name__}")
+
+
+def _hints(module: nn.Module) -> dict[str, Any]:
+    """The image size a checkpoint was trained at, where it says so."""
+    arguments: Any = getattr(module, "args", None)
+    known = arguments if isinstance(arguments, Mapping) else getattr(arguments, "__dict__", {})
+    size = known.get("imgsz")
+    if not size:
+        return {}
+    yaml: Any = getattr(module, "yaml", None) or {}
+    height, width = (size, size) if isinstance(size, int) else size
+    return {"input_size": (yaml.get("channels", 3), height, width)}

@@ -1,0 +1,50 @@
+"""timm's registered models, at the input size of their default checkpoint; `NAME.TAG` takes that of
+another checkpoint. No weights are fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from opgraph.errors import UnknownModel
+from opgraph.sources import installed
+from opgraph.sources.base import BuildOptions, Model
+from opgraph.sources.values import parse_arguments
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_REGISTERED = r"@register_model\s+def (\w+)"
+
+
+class TimmSource:
+    """Every name in `timm.list_models()`."""
+
+    name = "timm"
+
+    def claims(self, spec: str) -> bool:
+        return spec.partition(".")[0] in installed.registered("timm", "models", _REGISTERED)
+
+    def names(self) -> Iterable[str]:
+        return installed.registered("timm", "models", _REGISTERED)
+
+    def build(self, spec: str, options: BuildOptions) -> Model:
+        installed.require("timm", "timm")
+        import timm
+
+        from opgraph.sources.building import assemble
+
+        if not timm.is_model(spec):
+            raise UnknownModel(f"the installed timm has no model {spec}")
+        arguments = parse_arguments(options.arguments)
+
+        def construct() -> nn.Module:
+            module: nn.Module = timm.create_model(spec, pretrained=False, **arguments)
+            return module
+
+        model = assemble(construct, name=spec, source=self.name, dtype=options.dtype)
+        size = arguments.get("img_size", model.module.pretrained_cfg["input_size"])
+        if isinstance(size, int):
+            size = (arguments.get("in_chans", 3), size, size)
+        return replace(model, hints={"input_size": tuple(size)})
