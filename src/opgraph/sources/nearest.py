@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-PREFIXED = ("hf-type", "diffusers")
+PREFIXED = ("hf-type",)
 """Sources whose names are only found with their prefix."""
 
 
