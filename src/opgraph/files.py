@@ -37,6 +37,21 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
         raise
 
 
+def ensure_writable(path: str | os.PathLike[str]) -> None:
+    """Find out before the work whether a file could be written, without leaving anything.
+
+    Raises `RenderError` when it could not.
+    """
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise IsADirectoryError(None, "it is a folder")
+        with tempfile.TemporaryFile(dir=target.resolve().parent):
+            pass
+    except (OSError, RuntimeError) as error:
+        raise RenderError(f"cannot write {path}: {_reason(error)}") from error
+
+
 def _mode(target: Path) -> int:
     """The permissions the file had, or those a new file would get."""
     if target.exists():

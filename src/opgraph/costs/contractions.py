@@ -66,7 +66,7 @@ def trilinear(
     return 2 * n * o * i * j + 2 * n * o * j
 
 
-@contraction("matmul", "aten._int_mm", "aten._sparse_mm", "aten._sparse_semi_structured_linear")
+@contraction("matmul", "aten._int_mm", "aten._sparse_semi_structured_linear")
 def int_mm(a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
     """[m, k] @ [k, n]: 2 * m * k * n."""
     return 2 * prod(a) * b[-1]

@@ -113,9 +113,14 @@ def touched_bytes(tensor: Tensor) -> int:
 def sizes_of(tensor: Tensor) -> tuple[int, ...]:
     """The shape as plain numbers; a ragged dimension of a nested tensor is taken as 0."""
     try:
-        return tuple(map(int, tensor.shape))
-    except (RuntimeError, TypeError):
+        sizes = tuple(tensor.shape)
+    except RuntimeError:
         return ()
+    return (
+        sizes
+        if all(type(n) is int for n in sizes)
+        else tuple(n if type(n) is int else 0 for n in sizes)
+    )
 
 
 def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Kernel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -87,9 +88,11 @@ class MemoryLog:
 
     def close(self) -> tuple[Storage, ...]:
         """All storages; from here on nothing is followed any more."""
-        died = list(self.died)
+        end = self._clock()  # a branch that was not kept had kernels that are no more
+        born = [min(b, end) for b in self.born]
+        died = [None if d is None else min(d, end) for d in self.died]
         self._references.clear()
-        return tuple(map(Storage, self.bytes, self.born, died, self.owner))
+        return tuple(map(Storage, self.bytes, born, died, self.owner))
 
 
 def _storage_key(tensor: Tensor) -> int | None:
@@ -127,12 +130,16 @@ class KernelCapture(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if any(map(_is_wrapper, types)):
+            return NotImplemented  # a subclass made of other tensors: those are what is computed on
         kwargs = kwargs or {}
         operator = self._operators.get(func)
         if operator is None:
             operator = self._operators[func] = describe(func)
         if operator.name in _NO_KERNELS:
             return func(*args, **kwargs)
+        if operator.name == "higher_order.cond":
+            return self._dearer_branch(*args)
         if operator.category == "other" and not operator.zero:
             parts = self._decompose(func, args, kwargs)
             if parts is not NotImplemented:
@@ -149,6 +156,17 @@ class KernelCapture(TorchDispatchMode):
             else:
                 out = self._run_on_real(func, args, kwargs, tensors)
         self._note(operator, args, kwargs, out)
+        return out
+
+    def _dearer_branch(self, predicate: Any, true: Any, false: Any, operands: Any) -> Any:
+        """Both branches of `torch.cond` run; the one with more FLOPs is kept, as an upper bound."""
+        start = len(self.kernels)
+        with self:
+            out = true(*operands)
+            middle = len(self.kernels)
+            false(*operands)
+        first, second = self.kernels[start:middle], self.kernels[middle:]
+        self.kernels[start:] = max(first, second, key=lambda ks: sum(k.flops for k in ks))
         return out
 
     def _decompose(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -196,6 +214,12 @@ class KernelCapture(TorchDispatchMode):
                 self.writes += tensors_of([kwargs.get(n) for n in operator.mutated])
         if not self.in_node:
             self._on_orphan(operator, args, kwargs, out)
+
+
+@cache
+def _is_wrapper(cls: type) -> bool:
+    """Whether tensors of a class are made of other tensors (nested, quantized, distributed ones)."""
+    return hasattr(cls, "__tensor_flatten__") and not issubclass(cls, FakeTensor)
 
 
 def _listed(out: Any) -> Any:

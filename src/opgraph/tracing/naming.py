@@ -53,8 +53,8 @@ def canonical(name: str) -> str:
         return _SYNONYMS[name]
     if name.startswith("__") and name.endswith("__") and len(name) > 4:
         name = name[2:-2]
-    elif name.endswith("_") and not name.endswith("__"):
-        name = name[:-1]
+    else:
+        name = name.strip("_") or name
     return _SYNONYMS.get(name, name)
 
 

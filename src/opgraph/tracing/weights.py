@@ -89,22 +89,24 @@ def untouched(root: torch.nn.Module) -> Iterator[None]:
     """Whatever a forward changes in the modules is undone: attributes, parameters, buffers, submodules,
     and the train or eval mode, which is eval within."""
     saved = [
-        (m, m.__dict__.copy(), m._parameters.copy(), m._buffers.copy(), m._modules.copy())
-        for m in root.modules()
+        (table, table.copy())
+        for module in root.modules()
+        for table in (module.__dict__, *_tables(module), module._modules)
+        if isinstance(table, dict)
     ]
     try:
         yield
     finally:
-        for module, attributes, parameters, buffers, modules in saved:
-            inner = module.__dict__
-            for key in inner.keys() - attributes.keys():
-                del inner[key]
-            inner.update(attributes)
-            for table, before in (
-                (module._parameters, parameters), (module._buffers, buffers), (module._modules, modules)
-            ):  # fmt: skip
+        for table, before in saved:
+            if table.keys() != before.keys():
                 table.clear()
-                table.update(before)
+            table.update(before)
+
+
+def _tables(module: torch.nn.Module) -> tuple[dict[str, Any], ...]:
+    """The tables of parameters and of buffers; those of scripted modules cannot be changed."""
+    tables = (module._parameters, module._buffers)
+    return tables if all(isinstance(t, dict) for t in tables) else ()
 
 
 def set_eval(root: torch.nn.Module) -> None:
@@ -122,7 +124,7 @@ def stand_in(root: torch.nn.Module, weights: Weights, mode: FakeTensorMode | Non
     """
     memo: dict[int, Tensor] = {}
     for module in root.modules():
-        for table, is_buffer in ((module._parameters, False), (module._buffers, True)):
+        for table, is_buffer in zip(_tables(module), (False, True), strict=False):
             for key, tensor in table.items():
                 if tensor is None or (mode is None and not is_buffer):
                     continue
