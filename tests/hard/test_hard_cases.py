@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import time
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -65,7 +65,9 @@ class Result:
     name: str = "result"
 
 
-Pair = collections.namedtuple("Pair", ["a", "b"])
+class Pair(NamedTuple):
+    a: torch.Tensor
+    b: None
 
 
 @pytest.mark.parametrize(

@@ -37,10 +37,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from opgraph.files import ensure_writable
     from opgraph.views import render, view_for, write
 
     if args.output is not None:
         view_for(args.output)
+        ensure_writable(args.output)
     profile = profile_from(args)
     options = {
         "depth": args.depth,

@@ -158,7 +158,7 @@ class KernelCapture(TorchDispatchMode):
         self._note(operator, args, kwargs, out)
         return out
 
-    def _dearer_branch(self, predicate: Any, true: Any, false: Any, operands: Any) -> Any:
+    def _dearer_branch(self, _predicate: Any, true: Any, false: Any, operands: Any) -> Any:
         """Both branches of `torch.cond` run; the one with more FLOPs is kept, as an upper bound."""
         start = len(self.kernels)
         with self:
