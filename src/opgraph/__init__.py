@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         UntrustedFile,
     )
     from opgraph.graph import Graph
-    from opgraph.pipeline import compare, profile
+    from opgraph.pipeline import compare, profile, trace
 
 _HOMES = {
     "Graph": "opgraph.graph",
@@ -46,6 +46,7 @@ _HOMES = {
     "compare": "opgraph.pipeline",
     "load": "opgraph.document",
     "profile": "opgraph.pipeline",
+    "trace": "opgraph.pipeline",
 }
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "compare",
     "load",
     "profile",
+    "trace",
 ]
 
 

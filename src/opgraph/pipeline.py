@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.document import Profile, Tracing, load
 from opgraph.errors import InputError, TraceError
+from opgraph.graph import Graph
 from opgraph.inputs.base import Example, InputRequest, TensorSpec
 from opgraph.sources.base import BuildOptions, Model
 from opgraph.version import __version__
@@ -30,6 +31,10 @@ def profile(
     kwargs: Mapping[str, Any] | None = None,
     *,
     tracer: str = "auto",
+    fragment: int | str = "all",
+    fullgraph: bool = False,
+    concrete_args: Mapping[str, Any] | None = None,
+    warm_up: bool = False,
     batch_size: int | None = None,
     seq_len: int | None = None,
     decoder_seq_len: int | None = None,
@@ -47,6 +52,11 @@ def profile(
     parameters may be real, fake or on the meta device. `inputs` (a tensor, or a tuple of positional
     arguments) and `kwargs` are the arguments of one call; without them they are made from the model's
     signature and configuration, at the sizes asked for.
+
+    `tracer` is "auto", "eager", "fx", "dynamo", "export" or "hybrid". Where Dynamo breaks the graph,
+    `fragment` chooses a part of it: a number, "largest", or "all"; with `fullgraph` a break is an error.
+    `concrete_args` are arguments of forward that symbolic tracing takes as they are. `warm_up` runs the
+    model once before tracing it.
 
     A forward that raises still gives a profile of what ran until then: `profile.graph.failed` is the
     node where it stopped. The model is left as it was.
@@ -66,7 +76,25 @@ def profile(
     )
     options = BuildOptions(head=head, dtype=dtype, trust=trust, arguments=dict(model_args or {}))
     built = _resolve(model, options)
-    return profile_model(built, _example(built, inputs, kwargs, request), tracer)
+    example = _example(built, inputs, kwargs, request)
+    asked = {"fullgraph": fullgraph, "concrete_args": concrete_args or {}, "warm_up": warm_up}
+    return profile_model(built, example, tracer, fragment, **asked)
+
+
+def trace(
+    model: str | nn.Module,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Graph:
+    """The operator graph of a model: what `profile` finds, with the same `options`, without the rest.
+
+    Raises what `profile` raises, and `TraceError` when the forward raises on the way, too.
+    """
+    found = profile(model, inputs, kwargs, **options)
+    if found.graph.failed is not None:
+        raise TraceError(f"{found.model.name} cannot be traced: {found.graph.failed.error}")
+    return found.graph
 
 
 def compare(
@@ -95,18 +123,27 @@ def compare(
     return compare_profiles([found(model) for model in (first, *others)], fail_if=fail_if)
 
 
-def profile_model(model: Model, example: Example, tracer: str = "auto") -> Profile:
-    """Trace a model that is built already, with inputs that are made already."""
-    from opgraph.tracing import trace
+def profile_model(
+    model: Model,
+    example: Example,
+    tracer: str = "auto",
+    fragment: int | str = "all",
+    **options: Any,
+) -> Profile:
+    """Trace a model that is built already, with inputs that are made already. `options` are those of
+    `opgraph.tracing.base.TraceOptions`."""
+    from opgraph.analysis.fragments import select_fragment
+    from opgraph.tracing import trace as attempts
+    from opgraph.tracing.base import TraceOptions
 
-    outcomes = trace(model, example, tracer)
+    outcomes = attempts(model, example, tracer, TraceOptions(**options))
     last = outcomes[-1]
     if last.graph is None:
         reasons = "; ".join(f"{a.tracer} on {a.tensors} tensors: {a.error}" for a in
                             (o.attempt for o in outcomes))  # fmt: skip
         raise TraceError(f"{model.info.name} cannot be traced: {reasons}") from last.error
     return Profile(
-        graph=last.graph,
+        graph=select_fragment(last.graph, fragment),
         model=replace(model.info, cls=model.info.cls or type(model.module).__qualname__),
         tracing=Tracing(tuple(o.attempt for o in outcomes)),
         versions=_versions(model),

@@ -113,7 +113,8 @@ def test_what_steers_and_what_comes_from_nowhere_is_told_apart() -> None:
 def test_fullgraph_makes_a_break_an_error() -> None:
     from opgraph.inputs.base import Example
     from opgraph.sources import resolve
-    from opgraph.tracing import TraceOptions, trace
+    from opgraph.tracing import trace
+    from opgraph.tracing.base import TraceOptions
 
     (outcome,) = trace(
         resolve(nn.Sequential(Layer())), Example((torch.zeros(2, 4),)), "dynamo",

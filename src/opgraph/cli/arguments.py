@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import re
+import sys
+from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opgraph.document import Profile, load
@@ -12,7 +16,7 @@ from opgraph.errors import InputError
 if TYPE_CHECKING:
     from opgraph.inputs.base import TensorSpec
 
-TRACERS = ("auto", "eager", "fx", "dynamo", "export")
+TRACERS = ("auto", "eager", "fx", "dynamo", "export", "hybrid")
 
 
 def add_model_arguments(
@@ -65,28 +69,55 @@ def add_model_arguments(
     )
     trace = parser.add_argument_group("tracing")
     trace.add_argument("--tracer", default="auto", metavar="T", help=f"one of {', '.join(TRACERS)}")
+    trace.add_argument(
+        "--fragment",
+        default="all",
+        metavar="K",
+        help="one fragment of a broken graph: its number, or largest",
+    )
+    trace.add_argument("--fullgraph", action="store_true", help="a graph break is an error")
+    trace.add_argument(
+        "--concrete-args",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="an argument of forward that fx takes as it is, as in use_cache=False; may be repeated",
+    )
+    trace.add_argument(
+        "--warm-up", action="store_true", help="run the model once before tracing it"
+    )
 
 
 def profile_from(args: argparse.Namespace) -> Profile:
-    """The profile that the arguments ask for: loaded, or traced now."""
+    """The profile that the arguments ask for: loaded, or traced now. What the model itself prints goes to
+    stderr, so that results stay alone on stdout."""
+    from opgraph.analysis.fragments import select_fragment
     from opgraph.pipeline import is_saved_profile, profile
 
     if is_saved_profile(args.model):
-        return load(args.model)
-    return profile(
-        args.model,
-        tracer=args.tracer,
-        batch_size=args.batch_size,
-        seq_len=args.seq_len,
-        decoder_seq_len=args.decoder_seq_len,
-        image_size=args.image_size,
-        input_shape=args.input_shape,
-        input_overrides=_overrides(args.input),
-        dtype=args.dtype,
-        head=args.head,
-        model_args=dict(_pairs(args.model_arg)),
-        trust=args.trust,
-    )
+        saved = load(args.model)
+        return replace(saved, graph=select_fragment(saved.graph, args.fragment))
+    with redirect_stdout(sys.stderr):
+        return profile(args.model, tracer=args.tracer, fragment=args.fragment, **options_from(args))
+
+
+def options_from(args: argparse.Namespace) -> dict[str, Any]:
+    """The options for `profile` that the arguments ask for, except which tracer and fragment."""
+    return {
+        "fullgraph": args.fullgraph,
+        "concrete_args": {k: _literal(v) for k, v in _pairs(args.concrete_args)},
+        "warm_up": args.warm_up,
+        "batch_size": args.batch_size,
+        "seq_len": args.seq_len,
+        "decoder_seq_len": args.decoder_seq_len,
+        "image_size": args.image_size,
+        "input_shape": args.input_shape,
+        "input_overrides": _overrides(args.input),
+        "dtype": args.dtype,
+        "head": args.head,
+        "model_args": dict(_pairs(args.model_arg)),
+        "trust": args.trust,
+    }
 
 
 def _positive(text: str) -> int:
@@ -119,6 +150,14 @@ def _image_size(text: str) -> tuple[int, int]:
     if len(sizes) > 2:
         raise argparse.ArgumentTypeError(f"{text!r} is not an image size; write 224 or 480x640")
     return sizes[0], sizes[-1]
+
+
+def _literal(text: str) -> Any:
+    """A value as Python writes it; what is none is a text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def _pairs(items: list[str]) -> list[tuple[str, str]]:

@@ -7,20 +7,20 @@ from collections.abc import Callable
 from opgraph.errors import TraceError
 from opgraph.inputs.base import Example
 from opgraph.sources.base import Model
-from opgraph.tracing import dynamo, eager, export, fx
+from opgraph.tracing import dynamo, eager, export, fx, hybrid
 from opgraph.tracing.base import Outcome, TraceOptions
 
 Tracer = Callable[[Model, Example, TraceOptions], list[Outcome]]
 """Takes a model and its example inputs; gives every attempt in order, the last one being what counts."""
 
 
-def _auto(model: Model, example: Example, _options: TraceOptions) -> list[Outcome]:
+def _auto(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
     """`eager` on fake tensors; where the values of the data decide the path, on real tensors."""
-    return eager.trace_either(model, example)
+    return eager.trace_either(model, example, warm_up=options.warm_up)
 
 
-def _eager(model: Model, example: Example, _options: TraceOptions) -> list[Outcome]:
-    return [eager.trace_fake(model, example)]
+def _eager(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
+    return [eager.trace_fake(model, example, warm_up=options.warm_up)]
 
 
 tracers: dict[str, Tracer] = {
@@ -29,6 +29,7 @@ tracers: dict[str, Tracer] = {
     "fx": fx.trace,
     "dynamo": dynamo.trace,
     "export": export.trace,
+    "hybrid": hybrid.trace,
 }
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,10 +30,13 @@ from opgraph.tracing.weights import Weights, set_eval, stand_in, untouched
 @dataclass(frozen=True, slots=True)
 class TraceOptions:
     """What a person may ask of a tracer: `concrete_args` are arguments that symbolic tracing takes as
-    they are instead of following them; `fullgraph` makes a graph break an error."""
+    they are instead of following them; `fullgraph` makes a graph break an error; `warm_up` runs the
+    model once before it is traced, so that what it makes at its first call (anchors, tables of
+    positions) is there already."""
 
     concrete_args: Mapping[str, Any] = field(default_factory=dict)
     fullgraph: bool = False
+    warm_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ def record(
     capture: Capture = forward,
     tracer: str = "eager",
     stance: str = "force_eager",
+    warm_up: bool = False,
 ) -> Outcome:
     """Run a module once under a recorder, on fake tensors or on real ones, and leave it as it was.
 
@@ -99,6 +103,9 @@ def record(
         stand_in(module, weights, mode)
         args, kwargs = arguments(example, mode)
         try:
+            if warm_up:
+                with suppress(Exception):  # what is wrong will show again, with a reason
+                    module(*args, **kwargs)
             run = capture(module, args, kwargs)
         except KeyboardInterrupt:
             raise

@@ -34,7 +34,9 @@ _REASON_SHOWN = 300
 def trace(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
     """The tracer: on fake tensors, and on real ones where values are looked at."""
     how = capture(fullgraph=options.fullgraph)
-    return trace_either(model, example, capture=how, tracer="dynamo", stance="default")
+    return trace_either(
+        model, example, capture=how, tracer="dynamo", stance="default", warm_up=options.warm_up
+    )
 
 
 def capture(*, fullgraph: bool) -> Capture:
@@ -69,11 +71,12 @@ def _entry(module: nn.Module) -> Callable[..., Any]:
 def _clean() -> Iterator[None]:
     """Dynamo with nothing remembered before and nothing left behind, compiling each call for the sizes
     it really has, however often a module is called."""
-    logger = logging.getLogger("torch._dynamo")
-    level = logger.level
+    loggers = [logging.getLogger(name) for name in ("torch", "torch._dynamo")]
+    levels = [logger.level for logger in loggers]
     torch._dynamo.reset()
     try:
-        logger.setLevel(logging.CRITICAL)
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)  # what is worth saying becomes a reason
         with torch._dynamo.config.patch(
             recompile_limit=_NO_LIMIT,
             accumulated_recompile_limit=_NO_LIMIT,
@@ -83,7 +86,8 @@ def _clean() -> Iterator[None]:
         ):
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
         torch._dynamo.reset()
 
 

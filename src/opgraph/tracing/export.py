@@ -20,9 +20,9 @@ from opgraph.tracing.recorder import Recorder
 from opgraph.tracing.replay import Replay
 
 
-def trace(model: Model, example: Example, _options: TraceOptions) -> list[Outcome]:
+def trace(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
     """The tracer. Export never sees values, so there is nothing to be had from real tensors."""
-    return [trace_fake(model, example, capture=capture, tracer="export")]
+    return [trace_fake(model, example, capture=capture, tracer="export", warm_up=options.warm_up)]
 
 
 def capture(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:

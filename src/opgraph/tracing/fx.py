@@ -22,7 +22,8 @@ from opgraph.tracing.replay import Replay
 
 def trace(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
     """The tracer: on fake tensors, and on real ones where values are looked at."""
-    return trace_either(model, example, capture=capture(options.concrete_args), tracer="fx")
+    how = capture(options.concrete_args)
+    return trace_either(model, example, capture=how, tracer="fx", warm_up=options.warm_up)
 
 
 def capture(concrete_args: Mapping[str, Any]) -> Capture:

@@ -37,6 +37,7 @@ _SYNONYMS = {
     "_adaptive_avg_pool2d": "adaptive_avg_pool2d", "max_pool2d_with_indices": "max_pool2d",
     "upsample": "interpolate", "_in_projection_packed": "linear",
     "select": "getitem", "slice": "getitem", "index": "getitem", "index_put": "setitem",
+    "lift_fresh_copy": "tensor", "lift_fresh": "tensor",
     "upsample_nearest1d": "interpolate", "upsample_nearest2d": "interpolate",
     "upsample_nearest3d": "interpolate", "_upsample_nearest_exact2d": "interpolate",
     "upsample_linear1d": "interpolate", "upsample_bilinear2d": "interpolate",

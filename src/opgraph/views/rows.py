@@ -78,12 +78,13 @@ def _rows(module: ModuleCost, depth: int, ridge: float) -> Iterator[Row]:
 
 
 def _operators(module: ModuleCost, ridge: float) -> Iterator[Row]:
-    """What a module computes itself beside its children, by operator; plumbing without cost is left
-    out."""
+    """What a module computes itself beside its children, by operator; what it makes from constants is
+    one row, and plumbing without cost is left out."""
     groups: dict[str, list[Node]] = {}
     for node in module.nodes:
         if node.bytes or node.flops:
-            groups.setdefault(node.op, []).append(node)
+            label = "constants" if node.kind == "constant" else node.op
+            groups.setdefault(label, []).append(node)
     for op, nodes in groups.items():
         cost = cost_of(nodes)
         yield Row(

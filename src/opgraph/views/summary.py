@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from opgraph import units
 from opgraph.analysis import bottlenecks
 from opgraph.document import Profile
+from opgraph.views.seams import seams
 from opgraph.views.terminal import bar, bound, safe
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def _facts(profile: Profile, verbose: bool) -> list[tuple[str, str]]:
                       "(all FLOPs over traffic)"),
         ("Graph", f"{units.plural(t.nodes, 'node')}, {units.plural(t.kernels, 'kernel')}"
          + (f", {units.plural(len(graph.breaks), 'graph break')}" if graph.breaks else "")),
+        *seams(profile, verbose=verbose),
         ("Coverage", _coverage(profile)),
         ("Tracer", _tracer(profile)),
     ]  # fmt: skip

@@ -1,0 +1,67 @@
+"""The ladder: symbolic tracing, Dynamo, a plain run; the first that gets through, and why not before."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+import opgraph
+
+
+def attempts(profile: opgraph.Profile) -> list[tuple[str, str, bool]]:
+    return [(a.tracer, a.tensors, a.error is None) for a in profile.tracing.attempts]
+
+
+def test_symbolic_tracing_wins_where_it_can() -> None:
+    found = opgraph.profile(
+        nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(1, 4), tracer="hybrid"
+    )
+    assert attempts(found) == [("fx", "fake", True)]
+
+
+class Late(nn.Module):
+    """Makes its table at the first call, as detectors make their anchors."""
+
+    table: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.table is None:
+            self.table = torch.full((4,), torch.ones(1).item())
+        if x.shape[0] > 1:
+            x = x.flip(0)
+        return x + self.table
+
+
+def test_a_warm_model_has_no_break_where_a_cold_one_has() -> None:
+    model = Late()
+    x = torch.ones(1, 4)
+    cold = opgraph.profile(model, x, tracer="dynamo")
+    warm = opgraph.profile(model, x, tracer="dynamo", warm_up=True)
+    assert (len(cold.graph.breaks), len(warm.graph.breaks)) == (1, 0)
+    assert model.table is None
+
+
+class Data(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0] if x.sum() > 0 else -x
+
+
+def test_every_failure_is_kept_with_its_reason() -> None:
+    found = opgraph.profile(Data(), torch.ones(4), tracer="hybrid")
+    assert attempts(found)[-1] == ("dynamo", "real", True)
+    assert all(a.error for a in found.tracing.attempts[:-1])
+    assert found.graph.failed is None
+
+
+class Unfollowable(nn.Module):
+    @torch._dynamo.disable
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > len(str(x)):
+            raise ValueError("too many")
+        return x.relu()
+
+
+def test_a_model_that_dynamo_does_not_enter_is_still_recorded() -> None:
+    found = opgraph.profile(Unfollowable(), torch.ones(4), tracer="hybrid")
+    assert [n.op for n in found.nodes if n.kind == "call"] == ["relu"]
+    assert found.tracing.attempts[0].error is not None
