@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -75,10 +76,20 @@ def _main_shape(context: Context) -> None:
         if isinstance(usual, torch.Tensor):
             floating = usual.is_floating_point()
             context.made.clear()
+            context.request = _sized_like(context.request, shape, floating)
             context.made[name] = context.floats(*shape) if floating else context.ids(*shape)
             for other, spec in context.request.overrides.items():
                 context.made[other] = _asked(context, other, spec)
             return
+
+
+def _sized_like(request: InputRequest, shape: tuple[int, ...], floating: bool) -> InputRequest:
+    """The request with the sizes that the main input's shape implies for the other inputs."""
+    if floating and len(shape) >= 4:
+        return replace(request, batch_size=shape[0], image_size=(shape[-2], shape[-1]))
+    if not floating and len(shape) == 2:
+        return replace(request, batch_size=shape[0], seq_len=shape[1])
+    return replace(request, batch_size=shape[0])
 
 
 def _asked(context: Context, name: str, spec: TensorSpec) -> torch.Tensor:
