@@ -56,7 +56,7 @@ class Value:
 
     `alias_of` is the value whose memory this one shares when it is a view or an in-place result;
     `storage` indexes `Graph.storages`. `name` is the path of a parameter or buffer, or the argument's
-    name of an input.
+    name of an input. `strides` (in elements) are only given where the tensor is not contiguous.
     """
 
     id: int
@@ -67,6 +67,7 @@ class Value:
     name: str | None = None
     alias_of: int | None = None
     storage: int | None = None
+    strides: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

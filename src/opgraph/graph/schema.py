@@ -238,6 +238,7 @@ _READ_VALUE = _reader(
         "name": _optional(_string),
         "alias_of": _optional(_integer),
         "storage": _optional(_integer),
+        "strides": _optional(_ids),
     },
 )
 _READ_PARAMETER = _reader(

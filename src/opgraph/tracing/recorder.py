@@ -120,7 +120,17 @@ class Recorder:
         except RuntimeError:
             size = 0
         self.values.append(
-            Value(id_, shape, dtype_name(tensor.dtype), size, kind, name, alias_of, storage)
+            Value(
+                id_,
+                shape,
+                dtype_name(tensor.dtype),
+                size,
+                kind,
+                name,
+                alias_of,
+                storage,
+                _strides(tensor),
+            )
         )
         version = self._versions.get(storage, 0) if storage is not None else 0
         self._bindings[id(tensor)] = (weakref.ref(tensor), id_, storage, version)
@@ -403,6 +413,14 @@ def _set_function_modes(modes: list[TorchFunctionMode]) -> None:
         _pop_mode()
     for mode in modes:
         _push_mode(mode)
+
+
+def _strides(tensor: Tensor) -> tuple[int, ...] | None:
+    """The strides of a tensor that is not contiguous, where it has any."""
+    try:
+        return None if tensor.is_contiguous() else tuple(map(int, tensor.stride()))
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None
 
 
 def _items(out: Any) -> Any:

@@ -1,0 +1,90 @@
+"""Memory over time: which bytes are live after each kernel, the peak, and what is alive at it.
+
+The graph's storages say when each piece of memory was made and freed, as eager PyTorch does it: a tensor
+goes when its last reference goes, a view keeps its base alive, and an in-place result reuses it. Weights
+and buffers of the model are not among them; inputs are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from opgraph.graph import Graph, Node, Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Live bytes at the peak, by the module and operator that made them, and how many pieces."""
+
+    scope: str
+    op: str
+    bytes: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTimeline:
+    """`live` has the bytes after each kernel; `peak` is the largest of them, in `peak_kernel` (0-based),
+    which `peak_node` ran. `alive` is what was live then, the largest first."""
+
+    live: tuple[int, ...]
+    peak: int
+    peak_kernel: int | None
+    peak_node: int | None
+    alive: tuple[Alive, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return {
+            "peak_bytes": self.peak,
+            "peak_kernel": self.peak_kernel,
+            "peak_node": self.peak_node,
+            "alive": [[a.scope, a.op, a.bytes, a.count] for a in self.alive],
+            "live": list(self.live),
+        }
+
+
+def memory(graph: Graph) -> MemoryTimeline:
+    """The memory of the run that the graph was traced from."""
+    kernels = sum(len(n.kernels) for n in graph.nodes)
+    live = live_bytes(graph.storages, kernels)
+    if not live:
+        held = sum(s.bytes for s in graph.storages)
+        return MemoryTimeline((), held, None, None, _alive(graph, graph.storages))
+    peak = max(live)
+    at = live.index(peak)
+    present = [s for s in graph.storages if s.born <= at and (s.died is None or at < s.died)]
+    return MemoryTimeline(tuple(live), peak, at, _node_at(graph, at).id, _alive(graph, present))
+
+
+def live_bytes(storages: Sequence[Storage], kernels: int) -> list[int]:
+    """Bytes live after each kernel: made by it or before, and not yet freed when it is done."""
+    changes = [0] * (kernels + 1)
+    for storage in storages:
+        changes[storage.born] += storage.bytes
+        if storage.died is not None:
+            changes[storage.died] -= storage.bytes
+    return list(accumulate(changes[:kernels]))
+
+
+def _node_at(graph: Graph, kernel: int) -> Node:
+    """The node that ran a kernel, by its position in the run."""
+    for node in graph.nodes:
+        kernel -= len(node.kernels)
+        if kernel < 0:
+            return node
+    raise IndexError("the graph has fewer kernels")
+
+
+def _alive(graph: Graph, storages: Sequence[Storage]) -> tuple[Alive, ...]:
+    groups: dict[tuple[str, str], list[int]] = {}
+    for storage in storages:
+        if storage.bytes:
+            node = None if storage.node is None else graph.node(storage.node)
+            key = ("", "temporary") if node is None else (node.scope, node.op)
+            groups.setdefault(key, []).append(storage.bytes)
+    found = (Alive(*key, sum(sizes), len(sizes)) for key, sizes in groups.items())
+    return tuple(sorted(found, key=lambda a: (-a.bytes, a.scope, a.op)))
