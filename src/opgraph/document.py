@@ -149,17 +149,7 @@ class Profile:
                     _text(model["cls"]),
                     tuple(_text(n) for n in model["notes"]),
                 ),
-                tracing=Tracing(
-                    tuple(
-                        Attempt(
-                            _text(a["tracer"]),
-                            _text(a["tensors"]),
-                            None if a["error"] is None else _text(a["error"]),
-                            float(a["seconds"]),
-                        )
-                        for a in data["tracing"]
-                    )
-                ),
+                tracing=_tracing(data["tracing"]),
                 mode=_text(data["mode"]),
                 convention=_texts(data["convention"]),
                 versions=_texts(data["versions"]),
@@ -209,6 +199,28 @@ def _lines(rows: Iterable[Any]) -> str:
         json.dumps(r, ensure_ascii=False, separators=(",", ":"), allow_nan=False) for r in rows
     ]
     return "[" + ",\n   ".join(lines) + "]"
+
+
+def _tracing(attempts: Any) -> Tracing:
+    if not isinstance(attempts, list) or not attempts:
+        raise Malformed("no tracer was tried")
+    return Tracing(
+        tuple(
+            Attempt(
+                _text(a["tracer"]),
+                _text(a["tensors"]),
+                None if a["error"] is None else _text(a["error"]),
+                _seconds(a["seconds"]),
+            )
+            for a in attempts
+        )
+    )
+
+
+def _seconds(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value < 1e9:
+        raise TypeError(f"{value!r:.40} is not a number of seconds")
+    return float(value)
 
 
 def _text(value: Any) -> str:
