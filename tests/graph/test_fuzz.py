@@ -68,8 +68,7 @@ def damaged(draw) -> Damaged:
 def test_damaged_data(case):
     try:
         profile = Profile.from_dict(case.data)
-    except opgraph.ProfileError as error:
-        assert "\n" not in str(error)
+    except opgraph.ProfileError:
         return
     verify(profile.graph)
     str(profile)
