@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from opgraph.inputs.context import Context
-from opgraph.inputs.reading import first_taking
+from opgraph.inputs.reading import first_layer, first_taking
 from opgraph.inputs.table import rule
 
 SECONDS = 10
@@ -15,7 +15,7 @@ FRAMES = 1_000
 _MELS = 80
 
 
-@rule("input_values", "audio_values", "waveform", needed=False)
+@rule("input_values", "audio_values", "waveform")
 def waveform(c: Context) -> Tensor | None:
     """Ten seconds of sound; a spectrogram where the model's configuration counts mel bins and frames."""
     if c.beside("input_features") is not None:
@@ -32,29 +32,33 @@ def waveform(c: Context) -> Tensor | None:
 
 
 def _has_channel(c: Context) -> bool:
-    """Whether a waveform has an axis for its channels: as the code or the documentation of forward says."""
-    dims = c.dims("input_values") or c.documented("input_values")
-    return dims is not None and len(dims) == 3
+    """Whether a waveform has an axis for its channels: as the model's code or documentation says."""
+    return len(c.dims("input_values")) == 3
 
 
 @rule("input_features", "audio_input_features", "audio_mel")
 def spectrogram(c: Context) -> Tensor:
     """Mel bins over time; which of the two comes first follows from the layer that takes them."""
     bins = c.settings.number(
-        "num_mel_bins", "mel_bins", "num_mels", "n_mels", "feature_size", "input_feat_size", "input_dim",
-        "input_feat_per_channel", "feature_projection_input_dim",
-        part="audio", default=_MELS,
+        "num_mel_bins", "mel_bins", "num_mels", "n_mels", "input_feat_size", "input_feat_per_channel",
+        "feature_projection_input_dim", "feature_size", "input_size", "input_dim",
+        part="audio", default=c.model.hints.get("feature_size", _MELS),
     )  # fmt: skip
+    layer = first_taking(c.module, bins) or first_layer(c.module)
     positions = c.settings.number("max_source_positions", part="audio")
-    layer = first_taking(c.module, bins)
-    frames = 2 * positions if positions > 0 and isinstance(layer, nn.Conv1d) else FRAMES
     if isinstance(layer, nn.Conv1d):
-        return c.floats(c.batch, bins, frames)
-    return c.floats(c.batch, frames, bins)
+        return c.floats(c.batch, bins, 2 * positions if positions > 0 else FRAMES)
+    if isinstance(layer, nn.Linear) and layer.in_features % bins == 0:
+        bins = layer.in_features
+    if c.settings.own("spec_size", part="audio"):
+        return c.floats(c.batch, 1, FRAMES + 1, bins)
+    return c.floats(c.batch, FRAMES, bins)
 
 
-@rule("input_features_mask", "feature_attention_mask", "audio_mel_mask", needed=True)
-def frame_mask(c: Context) -> Tensor:
-    name = "audio_mel" if c.has("audio_mel") else "input_features"
-    features = c.value(name)
-    return torch.ones(c.batch, max(features.shape[-2:]), dtype=torch.bool)
+@rule("input_features_mask", "feature_attention_mask", "audio_mel_mask")
+def frame_mask(c: Context) -> Tensor | None:
+    """All frames are sound."""
+    features = c.value("audio_mel" if c.has("audio_mel") else "input_features")
+    if features is None:
+        return None
+    return torch.ones(c.batch, max(features.shape[-2:]), dtype=torch.int64)

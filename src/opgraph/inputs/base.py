@@ -34,7 +34,11 @@ class InputRequest:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Arguments of one call of the model. Tensors are on the CPU (floating-point ones may be on meta)."""
+    """Arguments of one call of the model. Tensors are on the CPU (floating-point ones may be on meta).
+
+    `notes` say what of the model's inputs was left out, and why.
+    """
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()

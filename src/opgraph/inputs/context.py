@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from opgraph.errors import InputError
 from opgraph.inputs.base import InputRequest
-from opgraph.inputs.reading import documented, unpacked
+from opgraph.inputs.reading import sizes
 from opgraph.inputs.settings import Settings
 from opgraph.inputs.table import RULES
 from opgraph.sources.base import Model
@@ -35,6 +35,7 @@ class Context:
     request: InputRequest
     signature: inspect.Signature
     made: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     @cached_property
     def generator(self) -> torch.Generator:
@@ -83,13 +84,14 @@ class Context:
         """Another argument of the call; None where `forward` does not take it."""
         return self.value(name) if self.has(name) else None
 
-    def dims(self, name: str) -> tuple[str, ...] | None:
-        """The names that the model's code gives to the sizes of an argument."""
-        return unpacked(self.module, name)
+    def dims(self, name: str) -> tuple[str, ...]:
+        """The names of the sizes of an argument, in the model's code or documentation; none if unknown."""
+        return sizes(self.module, name) or ()
 
-    def documented(self, name: str) -> tuple[str, ...] | None:
-        """The sizes of an argument as the docstring of `forward` gives them."""
-        return documented(self.module, name)
+    def leave_out(self, names: Iterable[str], reason: str) -> None:
+        """Do without these arguments, and say why."""
+        self.made.update({name: None for name in names if not self.required(name)})
+        self.notes.append(reason)
 
     # Sizes
 
@@ -152,12 +154,8 @@ class Context:
         if self.request.image_size is not None:
             return self.request.image_size
         own = self.settings.own("image_size", "img_size", part="vision")
-        own = (
-            own
-            or self.model.hints.get("image_size")
-            or self.settings.get("image_size", part="backbone")
-        )
-        return pair(own)
+        own = own or self.settings.own("image_size", part="backbone")
+        return pair(own or self.model.hints.get("image_size") or self.settings.get("image_size"))
 
     @property
     def image(self) -> tuple[int, int, int]:
@@ -200,10 +198,11 @@ def named_dtype(name: str) -> torch.dtype:
 def pair(size: Any) -> tuple[int, int]:
     """Height and width from the ways configurations write them."""
     if isinstance(size, Mapping) or hasattr(size, "shortest_edge"):
-        asked = dict(size)
+        asked = {k: v for k, v in dict(size).items() if isinstance(v, int)}
+        if max(asked.values(), default=IMAGE) > _PLENTY:
+            return 2 * IMAGE, 2 * IMAGE
         edge = asked.get("shortest_edge") or asked.get("longest_edge") or IMAGE
-        height, width = asked.get("height") or edge, asked.get("width") or edge
-        return pair((height, width)) if max(height, width) <= _PLENTY else (2 * IMAGE, 2 * IMAGE)
+        return asked.get("height", edge), asked.get("width", edge)
     if isinstance(size, (list, tuple)) and size:
         return int(size[-2] if len(size) > 1 else size[0]), int(size[-1])
     if isinstance(size, int) and size > 0:

@@ -6,54 +6,53 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from opgraph.inputs import dims, grids
 from opgraph.inputs.context import Context, pair
 from opgraph.inputs.placeholders import encoder_needs
+from opgraph.inputs.reading import first_taking
 from opgraph.inputs.table import rule
 
-FRAMES = 8
 _PAIR = 2
-_FRAME_NAMES = ("num_frames", "frames", "temporal", "n_frames")
 
 
-@rule("pixel_values", "image_pixel_values", "pixel_values_images")
+@rule("pixel_values", "image_pixel_values")
 def pixel_values(c: Context) -> Tensor:
-    """A batch of images; patches in a row where the model takes a grid of them; tiles, frames or several
-    images to a sample where the model's code takes them apart."""
-    dims = c.dims("pixel_values") or ()
-    if takes_grid(c):
-        count = int(math.prod(patches(c))) * c.batch
-        if len(dims) > 4:
-            return c.floats(c.batch, count // c.batch, c.channels, *patch(c))
-        return c.floats(count, c.channels * temporal_patch(c) * math.prod(patch(c)))
-    if c.has("spatial_shapes"):
-        return c.floats(c.batch, math.prod(patches(c)), c.channels * math.prod(patch(c)))
+    """A batch of images; patches in a row where the model takes a grid of them or its first layer is
+    linear; tiles, frames or several images to a sample where the model's code takes them apart."""
+    names = c.dims("pixel_values")
+    width = c.channels * math.prod(grids.patch(c))
+    if grids.takes_grid(c):
+        known = dims.shape(c, "pixel_values")
+        if known is not None and (len(known) == 2 or names[0] == "num_image_tokens"):
+            return c.floats(*known)
+        count = math.prod(grids.patches(c))
+        if len(names) == 5:
+            return c.floats(c.batch, count, c.channels, *grids.patch(c))
+        return c.floats(c.batch * count, width * grids.temporal_patch(c))
+    if c.has("spatial_shapes") or isinstance(first_taking(c.module, width), nn.Linear):
+        return c.floats(c.batch, math.prod(grids.patches(c)), width)
     if c.settings.get("image_grid_pinpoints") is not None:
         return c.floats(c.batch, tiles(c), *c.image)
-    leading = [_count(c, name) for name in dims[1:-3]]
-    return c.floats(c.batch, *leading, *c.image)
+    leading = names[1:] if len(names) == 2 else names[1:-3]
+    return c.floats(
+        c.batch, *(_PAIR if n == "_" else dims.size(c, n) or 1 for n in leading), *c.image
+    )
 
 
-def _count(c: Context, name: str) -> int:
-    """How many of what a model's code calls so are in one sample."""
-    if name in _FRAME_NAMES:
-        return frames(c)
-    if name == "num_tiles":
-        return c.settings.number("max_num_tiles", part="vision", default=1)
-    if name == "_":
-        return _PAIR
-    return 1
+@rule("high_res_pixel_values")
+def large_image(c: Context) -> Tensor | None:
+    """A second, larger picture of the same, for models that look twice."""
+    if c.beside("pixel_values") is None:
+        return None
+    size = c.settings.own("image_size", part="large vision")
+    return c.floats(c.batch, c.channels, *pair(size))
 
 
 @rule("pixel_values_videos", needed=True)
 def video(c: Context) -> Tensor:
-    return c.floats(c.batch, frames(c), *c.image)
-
-
-def frames(c: Context) -> int:
-    """Frames of a clip, as the configuration says."""
-    return c.settings.number("num_frames", "frames_per_clip", part="vision", default=FRAMES)
+    return c.floats(c.batch, grids.frames(c), *c.image)
 
 
 @rule("images")
@@ -78,54 +77,37 @@ def image(c: Context) -> Tensor:
 # Grids of patches
 
 
-def takes_grid(c: Context) -> bool:
-    """Whether images come as one row of patches with a grid that says how they lie."""
-    return c.has("image_grid_thw") or c.has("grid_thw")
-
-
-def patch(c: Context) -> tuple[int, int]:
-    """Height and width of a patch."""
-    return pair(c.settings.get("patch_size", "spatial_patch_size", part="vision", default=16))
-
-
-def temporal_patch(c: Context) -> int:
-    """Frames in a patch."""
-    return c.settings.number("temporal_patch_size", part="vision", default=1)
-
-
-def patches(c: Context) -> tuple[int, int]:
-    """Rows and columns of patches in an image, whole groups of those that the model merges."""
-    merge = c.settings.number(
-        "spatial_merge_size", "merge_size", "downsample_factor", part="vision", default=1
-    )
-    height, width = c.image_size
-    rows, columns = (
-        max(1, n // (p * merge)) * merge for n, p in zip((height, width), patch(c), strict=True)
-    )
-    return rows, columns
-
-
 @rule("image_grid_thw", "grid_thw")
 def grid(c: Context) -> Tensor:
     """Frames, rows and columns of patches of each image."""
-    return torch.tensor([[1, *patches(c)]]).expand(c.batch, -1).clone()
+    return torch.tensor([[1, *grids.patches(c)]]).expand(c.batch, -1).clone()
 
 
 @rule("hidden_states", needed=True)
 def patch_rows(c: Context) -> Tensor | None:
     """Patches in a row for a vision encoder that takes them so; no rule for other hidden states."""
-    return pixel_values(c) if takes_grid(c) else None
+    return pixel_values(c) if grids.takes_grid(c) else None
 
 
-@rule("spatial_shapes")
+@rule("spatial_shapes", "target_sizes")
 def grid_sizes(c: Context) -> Tensor:
     """Rows and columns of patches of each image."""
-    return torch.tensor([patches(c)]).expand(c.batch, -1).clone()
+    return torch.tensor([grids.patches(c)]).expand(c.batch, -1).clone()
 
 
-@rule("pixel_attention_mask", needed=True)
-def patch_mask(c: Context) -> Tensor:
-    return torch.ones(c.batch, math.prod(patches(c)), dtype=torch.int64)
+@rule("merge_sizes", "image_merge_sizes")
+def merge_sizes(c: Context) -> Tensor:
+    """Patches that are merged to one, along each side, for each image."""
+    return torch.full((c.batch,), grids.merge(c))
+
+
+@rule("pixel_attention_mask")
+def patch_mask(c: Context) -> Tensor | None:
+    """Of patches or tiles, for models that cannot do without."""
+    if not (c.required("pixel_attention_mask") or encoder_needs(c, "pixel_attention_mask")):
+        return None
+    images = c.value("pixel_values")
+    return torch.ones(images.shape[:2], dtype=torch.bool)
 
 
 @rule("image_sizes")
@@ -143,3 +125,31 @@ def tiles(c: Context) -> int:
     side = c.settings.number("image_size", part="vision", default=c.image_size[0])
     best = select_best_resolution(c.image_size, c.settings.get("image_grid_pinpoints"))
     return 1 + int((best[0] // side) * (best[1] // side))
+
+
+@rule("aspect_ratio_ids")
+def aspect_ratios(c: Context) -> Tensor:
+    """Which of the known arrangements of tiles each image has: the first."""
+    return torch.ones(c.batch, 1, dtype=torch.int64)
+
+
+@rule("aspect_ratio_mask")
+def tile_mask(c: Context) -> Tensor:
+    """Which tiles are there: all."""
+    tiles_there = dims.size(c, "num_tiles") or 1
+    return torch.ones(c.batch, 1, tiles_there, dtype=torch.int64)
+
+
+@rule("bool_masked_pos", needed=True)
+def masked_patches(c: Context) -> Tensor:
+    return torch.zeros(c.batch, math.prod(grids.patches(c)), dtype=torch.bool)
+
+
+@rule("prompt_pixel_values", needed=True)
+def prompt_image(c: Context) -> Tensor:
+    return c.floats(c.batch, *c.image)
+
+
+@rule("prompt_masks", needed=True)
+def prompt_mask(c: Context) -> Tensor:
+    return c.floats(c.batch, *c.image)

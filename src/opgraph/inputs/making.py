@@ -11,6 +11,8 @@ import torch
 from opgraph.errors import InputError
 from opgraph.inputs.base import Example, InputRequest, TensorSpec
 from opgraph.inputs.context import Context, named_dtype
+from opgraph.inputs.dims import shape
+from opgraph.inputs.placeholders import placeholders
 from opgraph.inputs.rules import RULES
 from opgraph.sources.base import Model
 
@@ -24,11 +26,15 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
     the arguments that no rule makes.
     """
     request = request or InputRequest()
+    if "example" in model.hints and request == InputRequest():
+        args_given, kwargs_given = model.hints["example"]
+        return Example(tuple(args_given), dict(kwargs_given))
     signature = inspect.signature(model.module.forward)
     context = Context(model, request, signature)
     for name, spec in request.overrides.items():
         context.made[name] = _asked(context, name, spec)
     _main_shape(context)
+    placeholders(context)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     missing: list[str] = []
@@ -50,7 +56,7 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
             f"{model.info.name}: no rule makes {', '.join(missing)}",
             hint=f"give it: --input {missing[0]}=1x16:float32, or inputs= and kwargs= in Python",
         )
-    return Example(tuple(args), kwargs)
+    return Example(tuple(args), kwargs, tuple(context.notes))
 
 
 def _value(context: Context, parameter: inspect.Parameter) -> Any:
@@ -58,9 +64,17 @@ def _value(context: Context, parameter: inspect.Parameter) -> Any:
     if name in context.made:
         return context.made[name]
     rule = RULES.get(name)
-    if rule is None or (rule.needed and not context.required(name)):
+    if rule is None:
+        return _from_names(context, name) if context.required(name) else None
+    if rule.needed and not context.required(name):
         return None
     return context.value(name)
+
+
+def _from_names(context: Context, name: str) -> Any:
+    """For a parameter that no rule knows: random numbers, where the model's code says of what shape."""
+    known = shape(context, name)
+    return context.floats(*known) if known else None
 
 
 def _main_shape(context: Context) -> None:

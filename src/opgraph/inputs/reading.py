@@ -5,57 +5,67 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from torch import nn
 
 Dims = tuple[str, ...]
 
 
-def unpacked(module: nn.Module, name: str) -> Dims | None:
-    """The names that the model's code gives to the sizes of an argument, as in
-    `batch, frames, channels, height, width = pixel_values.shape`; outer modules come first."""
-    for inner in _classes(module):
-        found = _unpacked_in(inner, name)
-        if found is not None:
-            return found
+def sizes(module: nn.Module, name: str) -> Dims | None:
+    """The names of the sizes of an argument: as the model's code takes them apart (`batch, channels, height,
+    width = pixel_values.shape`), else as it documents them; outer modules come first."""
+    classes: list[Any] = list(dict.fromkeys(type(m) for m in module.modules()))
+    for cls in classes:
+        if not cls.__module__.startswith("torch."):
+            found = _unpacked(cls, name) or _documented(cls, name)
+            if found is not None:
+                return found
     return None
 
 
-def _classes(module: nn.Module) -> Iterator[type]:
-    yield from dict.fromkeys(type(m) for m in module.modules() if not _is_torch(type(m)))
-
-
-def _is_torch(cls: type) -> bool:
-    return cls.__module__.startswith("torch.")
+@cache
+def _source(cls: type) -> str:
+    try:
+        return inspect.getsource(cls)
+    except (OSError, TypeError):
+        return ""
 
 
 @cache
-def _unpacked_in(cls: type, name: str) -> Dims | None:
-    try:
-        source = inspect.getsource(cls)
-    except (OSError, TypeError):
-        return None
-    source = re.sub(r'"""[\s\S]*?"""', "", source)
-    pattern = rf"^\s*([\w, ]+?) = {re.escape(name)}\.(?:shape|size\(\))\s*$"
-    found = re.search(pattern, source, re.MULTILINE)
-    if found is None or "," not in found.group(1):
-        return None
-    return tuple(part.strip() for part in found.group(1).split(","))
+def _unpacked(cls: type, name: str) -> Dims | None:
+    code = re.sub(r'"""[\s\S]*?"""', "", _source(cls))
+    pattern = rf"^\s*([\w, ]+?) = {re.escape(name)}\.(?:shape|size\(\))(?:\[:2\])?\s*$"
+    found = re.search(pattern, code, re.MULTILINE)
+    names = _split(found.group(1)) if found else ()
+    return names if len(names) > 1 else None
 
 
-def documented(module: nn.Module, name: str) -> Dims | None:
-    """The sizes of an argument as the docstring of `forward` gives them: `name (… of shape `(a, b)`)`."""
-    doc = type(module).forward.__doc__ or ""
-    found = re.search(rf"^\s*{re.escape(name)} \(.*?of shape\s+`?\(([^)]*)\)", doc, re.MULTILINE)
-    return tuple(part.strip() for part in found.group(1).split(",")) if found else None
+@cache
+def _documented(cls: type, name: str) -> Dims | None:
+    """From `name (`torch.Tensor` of shape `(a, b)`)`, in docstrings as the class itself writes them: what
+    a library fills in for all its classes is too general to go by."""
+    pattern = rf"^\s*{re.escape(name)} \([^\n]*?of shape\s*`?\(([^)]*)\)"
+    found = re.search(pattern, _source(cls), re.MULTILINE)
+    return _split(found.group(1)) if found else None
+
+
+def _split(names: str) -> Dims:
+    return tuple(part.strip() for part in names.split(",") if part.strip())
 
 
 def first_layer(module: nn.Module) -> nn.Module | None:
-    """The first leaf with weights, in the order in which the modules were made."""
+    """The first leaf that has weights, packed ones included, in the order the modules were made in."""
     leaves = (m for m in module.modules() if not list(m.children()))
-    return next((m for m in leaves if next(m.parameters(recurse=False), None) is not None), None)
+    return next((m for m in leaves if _has_weights(m)), None)
+
+
+def _has_weights(layer: nn.Module) -> bool:
+    sizes = ("in_features", "in_channels", "num_embeddings")
+    return next(layer.parameters(recurse=False), None) is not None or any(
+        hasattr(layer, n) for n in sizes
+    )
 
 
 def first_taking(module: nn.Module, *sizes: int) -> nn.Module | None:

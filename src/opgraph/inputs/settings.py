@@ -13,6 +13,7 @@ _PARTS = {
               "encoder"),
     "decoder": ("decoder_config", "decoder", "text_config"),
     "backbone": ("backbone_config",),
+    "large vision": ("high_res_vision_config",),
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from opgraph.inputs import dims
 from opgraph.inputs.context import Context
 from opgraph.inputs.placeholders import placeholders
 from opgraph.inputs.table import rule
@@ -12,10 +13,11 @@ from opgraph.inputs.table import rule
 
 @rule("input_ids")
 def token_ids(c: Context) -> Tensor:
-    """Text, with the places for images and sounds in it where the model puts their features there."""
-    dims = c.dims("input_ids")
-    if dims is not None and len(dims) == 3:
-        books = c.settings.number("num_codebooks", "num_channels", default=1)
+    """Text, with the places for images and sounds in it where the model puts their features there; a code
+    from each book at a time for models of coded sound."""
+    books = c.settings.own("num_codebooks")
+    names = c.dims("input_ids")
+    if books and len(names) == 3:
         return c.ids(c.batch, c.sequence, books)
     text = c.ids(c.batch, c.sequence)
     parts = [torch.full((c.batch, count), token) for token, count in placeholders(c)]
@@ -52,10 +54,9 @@ def modalities(c: Context) -> Tensor | None:
 @rule("decoder_input_ids")
 def decoder_token_ids(c: Context) -> Tensor:
     below = c.settings.number("vocab_size", part="decoder") or None
-    dims = c.dims("decoder_input_ids")
-    if dims is not None and len(dims) == 3:
-        books = c.settings.number("num_codebooks", "num_channels", part="decoder", default=1)
-        return c.ids(c.batch, c.decoder_sequence, books, below=below)
+    known = dims.shape(c, "decoder_input_ids")
+    if known is not None:
+        return c.ids(*known, below=below)
     return c.ids(c.batch, c.decoder_sequence, below=below)
 
 
@@ -67,3 +68,36 @@ def positions(c: Context) -> Tensor:
 @rule("inputs_embeds", needed=True)
 def token_embeddings(c: Context) -> Tensor:
     return c.floats(c.batch, c.sequence, c.hidden)
+
+
+@rule("qformer_input_ids", needed=True)
+def query_former_ids(c: Context) -> Tensor:
+    return c.ids(c.batch, c.sequence, below=c.settings.number("vocab_size", part="text"))
+
+
+@rule("query_embeds", needed=True)
+def queries(c: Context) -> Tensor:
+    count = c.settings.number("num_query_tokens", "num_queries", default=32)
+    return c.floats(c.batch, count, c.settings.number("hidden_size", "d_model"))
+
+
+@rule("bbox")
+def boxes(c: Context) -> Tensor | None:
+    """The place of each token on its page, from 0 to 1000; as fractions for models that scale boxes."""
+    ids = c.beside("input_ids")
+    if ids is None:
+        return None
+    box = torch.tensor([100, 100, 200, 120]).expand(*ids.shape, 4).clone()
+    return box / 1000 if c.settings.get("bbox_scale") else box
+
+
+@rule("image_embeds_position_mask")
+def image_places(c: Context) -> Tensor | None:
+    """Where in the text the image's tokens are: behind the first token."""
+    ids = c.beside("input_ids")
+    count = c.settings.number("latent_query_num")
+    if ids is None or not count:
+        return None
+    mask = torch.zeros(ids.shape, dtype=torch.int64)
+    mask[:, 1 : 1 + count] = 1
+    return mask

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,8 @@ class CodeSource:
     name = "code"
 
     def claims(self, spec: str) -> bool:
-        if found := _FILE.fullmatch(spec):
-            return Path(found["place"]).exists()
+        if _FILE.fullmatch(spec):
+            return True
         found = _PACKAGE.fullmatch(spec)
         return found is not None and _importable(found["place"].partition(".")[0])
 
@@ -49,6 +50,8 @@ class CodeSource:
             )
         try:
             place = _load(found["place"])
+        except SourceError:
+            raise
         except Exception as error:
             raise SourceError(
                 f"{found['place']} cannot be imported: {first_line(error)}"
@@ -56,7 +59,8 @@ class CodeSource:
         made = _inside(place, found["name"], found["place"])
         arguments = parse_arguments(options.arguments)
         if isinstance(made, nn.Module):
-            return from_module(made)
+            model = from_module(made)
+            return replace(model, info=replace(model.info, name=spec, source=self.name))
         if not callable(made):
             raise SourceError(f"{spec} is {type(made).__name__}, not a module or what makes one")
 

@@ -15,7 +15,7 @@ from opgraph.document import ModelInfo
 from opgraph.errors import SourceError, UntrustedFile
 from opgraph.sources.base import Model
 from opgraph.sources.building import first_line, undisturbed
-from opgraph.sources.pickles import refuse, unsafe_names
+from opgraph.sources.pickles import TRUST, refuse, unsafe_names
 
 _EXPRESSION = re.compile(r"[\w\s+\-*/%(),.<>=&|~]*")
 _TARGET = re.compile(r"torch\.ops\.\w+\.\w+(\.\w+)?|_?operator\.\w+|math\.\w+|torch\.sym_\w+")
@@ -44,7 +44,7 @@ def open_program(path: Path, *, trust: bool = False) -> Model:
     except Exception as error:
         raise SourceError(f"{path} is not an exported program: {first_line(error)}") from error
     info = ModelInfo(path.name, "file", "torch.export.ExportedProgram", (f"from the file {path}",))
-    hints = {"example": program.example_inputs} if program.example_inputs else {}
+    hints = {"example": program.example_inputs} if program.example_inputs is not None else {}
     return Model(module, info, None, hints)
 
 
@@ -60,7 +60,7 @@ def _vouch(path: Path) -> None:
                 ):
                     raise UntrustedFile(
                         f"{path} carries {name.rpartition('/')[2]}, which is more than a graph and tensors",
-                        hint="if you trust where the file comes from, add --trust",
+                        hint=TRUST,
                     )
                 if name.endswith(".json"):
                     _vouch_for_json(path, json.loads(archive.read(name)))

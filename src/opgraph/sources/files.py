@@ -13,7 +13,7 @@ from opgraph.sources.base import BuildOptions, Model
 if TYPE_CHECKING:
     from torch import nn
 
-_CHECKPOINTS = (".pt", ".pth", ".ckpt")
+FILES = (".pt", ".pth", ".ckpt", ".pt2")
 
 
 class FileSource:
@@ -23,7 +23,7 @@ class FileSource:
 
     def claims(self, spec: str) -> bool:
         path = Path(spec)
-        return path.suffix in (*_CHECKPOINTS, ".pt2") and path.is_file()
+        return path.suffix in FILES and path.is_file()
 
     def names(self) -> Iterable[str]:
         return ()

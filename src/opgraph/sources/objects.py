@@ -35,5 +35,15 @@ def _unwrap(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
         elif isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             notes += (f"out of {type(module).__name__}",)
             module = module.module
+        elif _has_adapters(module):
+            notes += ("with its adapters in place",)
+            module = module.get_base_model()
         else:
             return module, notes
+
+
+def _has_adapters(module: nn.Module) -> bool:
+    """Whether it is peft's wrapper around a model whose layers it has replaced (LoRA and kin). Wrappers
+    that put a prompt before the input do work of their own, and stay."""
+    ours = type(module).__module__.startswith("peft.")
+    return ours and not getattr(module.active_peft_config, "is_prompt_learning", False)

@@ -36,6 +36,7 @@ _RENAMED = {
     "ultralytics.nn.modules.block.Silence": "torch.nn.modules.linear.Identity",
     "ultralytics.nn.tasks.YOLOv10DetectionModel": "ultralytics.nn.tasks.DetectionModel",
 }
+TRUST = "if you trust where the file comes from, add --trust"
 _PATHS = ("PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath", "Path", "PurePath")
 _INERT = ("ultralytics.utils.loss.", "ultralytics.utils.tal.", "ultralytics.utils.IterableSimpleNamespace",
           "torchvision.transforms.")  # fmt: skip
@@ -50,9 +51,12 @@ def open_checkpoint(path: Path, *, trust: bool = False) -> Any:
     try:
         wanted = torch.serialization.get_unsafe_globals_in_checkpoint(str(path))
     except Exception as error:
-        raise SourceError(
-            f"{path} is not a checkpoint that torch can read safely: {_line(error)}"
-        ) from error
+        if "torchscript" in str(error):
+            raise SourceError(
+                f"{path} is a TorchScript archive, which has no modules to look into",
+                hint="torch.export.save the model instead, or profile its code: model.py:build",
+            ) from error
+        raise SourceError(f"{path} is not a checkpoint: {_line(error)}") from error
     bare: dict[type, type] = {}
     allowed = [(_allow(name, path, bare), name) for name in wanted]
     import numpy as np
@@ -78,13 +82,15 @@ def unsafe_names(data: IO[bytes]) -> list[str]:
 def refuse(path: Path, name: str) -> UntrustedFile:
     return UntrustedFile(
         f"{path} is a pickle that wants to run {name}",
-        hint="if you trust where the file comes from, add --trust",
+        hint=TRUST,
     )
 
 
 def _load(path: Path, *, weights_only: bool) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=weights_only)
+    except UntrustedFile as error:
+        raise UntrustedFile(f"{path}: {error}", hint=TRUST) from error
     except Exception as error:
         text = str(error)
         if weights_only and (

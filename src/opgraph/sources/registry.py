@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opgraph.errors import UnknownModel
+from opgraph.errors import SourceError, UnknownModel
 from opgraph.sources.base import BuildOptions, Model, Source
 from opgraph.sources.code import CodeSource
 from opgraph.sources.diffusers import DiffusersSource
-from opgraph.sources.files import FileSource
+from opgraph.sources.files import FILES, FileSource
 from opgraph.sources.nearest import suggestion
 from opgraph.sources.timm import TimmSource
 from opgraph.sources.torchvision import TorchvisionSource
@@ -74,6 +75,8 @@ def find(spec: str) -> tuple[Source, str]:
             return source, spec
     if _looks_like_a_repository(spec):
         return sources()["hf"], spec
+    if Path(spec).suffix in FILES:
+        raise SourceError(f"there is no file {spec}")
     raise UnknownModel(f"no source knows a model {spec}", hint=suggestion(spec))
 
 

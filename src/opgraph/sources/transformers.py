@@ -3,7 +3,6 @@ of any model type (`hf-type:NAME`). Never any weights."""
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable
 from copy import deepcopy
@@ -13,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.errors import SourceError, UnknownModel
-from opgraph.sources import catalogue, hub, installed
+from opgraph.sources import catalogue, hub, installed, preprocessing
 from opgraph.sources.base import BuildOptions, Model
+from opgraph.sources.values import parse_arguments
 
 if TYPE_CHECKING:
     from torch import nn
@@ -84,7 +84,7 @@ class ModelTypeSource:
     def build(self, spec: str, options: BuildOptions) -> Model:
         installed.require("transformers", "transformers")
         return from_config(
-            default_config(spec),
+            default_config(spec, **parse_arguments(options.arguments)),
             name=spec,
             source=self.name,
             head=options.head,
@@ -134,37 +134,15 @@ def from_config(
 
     def construct() -> nn.Module:
         # A configuration is written to while a model is built, so each build gets its own.
-        module: nn.Module = make(deepcopy(config), dtype=dtype_of(dtype))
+        own = deepcopy(config)
+        own.architectures = own.architectures or []
+        module: nn.Module = make(own, dtype=dtype_of(dtype))
         for path in untied:
             _untie(module, path)
         return module
 
     model = assemble(construct, name=name, source=source, config=config, notes=notes)
-    size = _preprocessed_size(config) if _wants_image_size(model) else None
-    return replace(model, hints={"image_size": size}) if size else model
-
-
-def _wants_image_size(model: Model) -> bool:
-    """Whether it takes images and its configuration does not say of what size."""
-    if "pixel_values" not in inspect.signature(model.module.forward).parameters:
-        return False
-    parts = (model.config, getattr(model.config, "vision_config", None))
-    return not any(getattr(part, "image_size", None) for part in parts)
-
-
-def _preprocessed_size(config: Any) -> Any:
-    """The size that the model type's own image processor makes by default; None where it has none."""
-    import transformers
-    from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
-
-    names = IMAGE_PROCESSOR_MAPPING_NAMES.get(config.model_type) or {}
-    name = names.get("pil") or names.get("torchvision")
-    try:
-        cls = getattr(transformers, name) if name else None
-        crops = getattr(cls, "do_center_crop", False)
-        return (getattr(cls, "crop_size", None) if crops else None) or getattr(cls, "size", None)
-    except (ImportError, AttributeError):
-        return None
+    return replace(model, hints=preprocessing.hints(model))
 
 
 def _untie(module: nn.Module, path: str) -> None:
