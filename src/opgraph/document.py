@@ -35,7 +35,8 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try of one tracer: on which tensors ("fake" or "real"), and why it failed if it did."""
+    """One try of one tracer: on which tensors ("fake", "fake weights" or "real"), and why it failed if it
+    did."""
 
     tracer: str
     tensors: str

@@ -144,7 +144,11 @@ def profile_model(
         raise TraceError(f"{model.info.name} cannot be traced: {reasons}") from last.error
     return Profile(
         graph=select_fragment(last.graph, fragment),
-        model=replace(model.info, cls=model.info.cls or type(model.module).__qualname__),
+        model=replace(
+            model.info,
+            cls=model.info.cls or type(model.module).__qualname__,
+            notes=(*model.info.notes, *example.notes),
+        ),
         tracing=Tracing(tuple(o.attempt for o in outcomes)),
         versions=_versions(model),
     )

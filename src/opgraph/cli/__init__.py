@@ -17,6 +17,7 @@ COMMANDS = {
     "compare": "what changed between models or saved profiles, with gates for CI",
     "view": "the interactive page, as one file that needs no network",
     "export": "the graph in a format of another tool",
+    "models": "what can be named, and trying many models at once",
 }
 """Every command is the module `opgraph.cli.<name>` with `prepare_parser(parser)` and `run(args)`."""
 

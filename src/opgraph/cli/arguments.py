@@ -14,7 +14,7 @@ from opgraph.document import Profile, load
 from opgraph.errors import InputError
 
 if TYPE_CHECKING:
-    from opgraph.inputs.base import TensorSpec
+    from opgraph.inputs.base import InputRequest, TensorSpec
 
 TRACERS = ("auto", "eager", "fx", "dynamo", "export", "hybrid")
 
@@ -44,6 +44,30 @@ def add_model_arguments(
     build.add_argument(
         "--trust", action="store_true", help="let a model file or repository run code of its own"
     )
+    add_size_arguments(parser)
+    trace = parser.add_argument_group("tracing")
+    trace.add_argument("--tracer", default="auto", metavar="T", help=f"one of {', '.join(TRACERS)}")
+    trace.add_argument(
+        "--fragment",
+        default="all",
+        metavar="K",
+        help="one fragment of a broken graph: its number, or largest",
+    )
+    trace.add_argument("--fullgraph", action="store_true", help="a graph break is an error")
+    trace.add_argument(
+        "--concrete-args",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="an argument of forward that fx takes as it is, as in use_cache=False; may be repeated",
+    )
+    trace.add_argument(
+        "--warm-up", action="store_true", help="run the model once before tracing it"
+    )
+
+
+def add_size_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sizes of the example inputs."""
     sizes = parser.add_argument_group("inputs")
     sizes.add_argument("--batch-size", type=_positive, metavar="N")
     sizes.add_argument("--seq-len", type=_positive, metavar="N", help="tokens")
@@ -66,25 +90,6 @@ def add_model_arguments(
         action="append",
         default=[],
         help="any single argument, as in --input mask=1x77:int64; may be repeated",
-    )
-    trace = parser.add_argument_group("tracing")
-    trace.add_argument("--tracer", default="auto", metavar="T", help=f"one of {', '.join(TRACERS)}")
-    trace.add_argument(
-        "--fragment",
-        default="all",
-        metavar="K",
-        help="one fragment of a broken graph: its number, or largest",
-    )
-    trace.add_argument("--fullgraph", action="store_true", help="a graph break is an error")
-    trace.add_argument(
-        "--concrete-args",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="an argument of forward that fx takes as it is, as in use_cache=False; may be repeated",
-    )
-    trace.add_argument(
-        "--warm-up", action="store_true", help="run the model once before tracing it"
     )
 
 
@@ -118,6 +123,20 @@ def options_from(args: argparse.Namespace) -> dict[str, Any]:
         "model_args": dict(_pairs(args.model_arg)),
         "trust": args.trust,
     }
+
+
+def request_from(args: argparse.Namespace) -> InputRequest:
+    """The sizes that the arguments of `add_size_arguments` ask for."""
+    from opgraph.inputs.base import InputRequest
+
+    return InputRequest(
+        batch_size=args.batch_size,
+        seq_len=args.seq_len,
+        decoder_seq_len=args.decoder_seq_len,
+        image_size=args.image_size,
+        input_shape=args.input_shape,
+        overrides=_overrides(args.input),
+    )
 
 
 def _positive(text: str) -> int:

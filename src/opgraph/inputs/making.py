@@ -31,9 +31,10 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
         return Example(tuple(args_given), dict(kwargs_given))
     signature = inspect.signature(model.module.forward)
     context = Context(model, request, signature)
+    if request.input_shape is not None:
+        context = _of_shape(context, request.input_shape)
     for name, spec in request.overrides.items():
         context.made[name] = _asked(context, name, spec)
-    _main_shape(context)
     placeholders(context)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -77,24 +78,21 @@ def _from_names(context: Context, name: str) -> Any:
     return context.floats(*known) if known else None
 
 
-def _main_shape(context: Context) -> None:
-    """`input_shape` goes to the first argument that a rule makes a tensor for."""
-    shape = context.request.input_shape
-    if shape is None:
-        return
-    for name, parameter in context.signature.parameters.items():
-        usual = _value(context, parameter) if parameter.kind not in _VARIABLE else None
-        if isinstance(usual, list):
+def _of_shape(usual: Context, shape: tuple[int, ...]) -> Context:
+    """The context in which the first argument that a rule makes a tensor for has this shape, and the
+    others go with it."""
+    for name, parameter in usual.signature.parameters.items():
+        value = _value(usual, parameter) if parameter.kind not in _VARIABLE else None
+        if not isinstance(value, (list, torch.Tensor)):
+            continue
+        floating = isinstance(value, list) or value.is_floating_point()
+        context = Context(usual.model, _sized_like(usual.request, shape, floating), usual.signature)
+        if isinstance(value, list):
             context.made[name] = [context.floats(*shape[1:]) for _ in range(shape[0])]
-            return
-        if isinstance(usual, torch.Tensor):
-            floating = usual.is_floating_point()
-            context.made.clear()
-            context.request = _sized_like(context.request, shape, floating)
+        else:
             context.made[name] = context.floats(*shape) if floating else context.ids(*shape)
-            for other, spec in context.request.overrides.items():
-                context.made[other] = _asked(context, other, spec)
-            return
+        return context
+    return usual
 
 
 def _sized_like(request: InputRequest, shape: tuple[int, ...], floating: bool) -> InputRequest:

@@ -14,8 +14,8 @@ Dims = tuple[str, ...]
 
 
 def sizes(module: nn.Module, name: str) -> Dims | None:
-    """The names of the sizes of an argument: as the model's code takes them apart (`batch, channels, height,
-    width = pixel_values.shape`), else as it documents them; outer modules come first."""
+    """The names of the sizes of an argument: as code takes them apart (`batch, channels, height, width =
+    pixel_values.shape`), else as a docstring gives them; outer modules come first."""
     classes: list[Any] = list(dict.fromkeys(type(m) for m in module.modules()))
     for cls in classes:
         if not cls.__module__.startswith("torch."):

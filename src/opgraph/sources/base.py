@@ -3,7 +3,7 @@ allocating its weights. Each source is one file beside this one and one entry in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -51,8 +51,8 @@ class Source(Protocol):
     def claims(self, spec: str) -> bool:
         """Whether this source has a model of that name. Cheap: torch is not imported for it."""
 
-    def names(self) -> Iterable[str]:
-        """All names that can be given, for listings and for suggesting the nearest."""
+    def names(self) -> Mapping[str, str]:
+        """All names that can be given, each with its family, for listings and suggestions. Cheap, too."""
 
     def build(self, spec: str, options: BuildOptions) -> Model:
         """Build the model. Raises `SourceError` or one of its kinds."""

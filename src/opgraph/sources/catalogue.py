@@ -71,8 +71,6 @@ def lookup(name: str, library: str) -> Entry | None:
     return entry if entry is not None and entry.library == library else None
 
 
-def names(library: str) -> tuple[str, ...]:
-    """All names and aliases for a library."""
-    return tuple(
-        name for e in entries().values() if e.library == library for name in (e.name, *e.aliases)
-    )
+def names(library: str) -> dict[str, str]:
+    """The names for a library, without their aliases, with the family of each."""
+    return {e.name: e.family for e in entries().values() if e.library == library}

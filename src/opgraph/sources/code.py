@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -34,8 +34,8 @@ class CodeSource:
         found = _PACKAGE.fullmatch(spec)
         return found is not None and _importable(found["place"].partition(".")[0])
 
-    def names(self) -> Iterable[str]:
-        return ()
+    def names(self) -> Mapping[str, str]:
+        return {}
 
     def build(self, spec: str, options: BuildOptions) -> Model:
         from torch import nn

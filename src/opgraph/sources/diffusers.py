@@ -3,7 +3,7 @@ configurations (`diffusers:unet/sdxl`). Never any weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ class DiffusersSource:
     def claims(self, spec: str) -> bool:
         return catalogue.lookup(spec, LIBRARY) is not None
 
-    def names(self) -> Iterable[str]:
+    def names(self) -> Mapping[str, str]:
         return catalogue.names(LIBRARY)
 
     def build(self, spec: str, options: BuildOptions) -> Model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,8 @@ class FileSource:
         path = Path(spec)
         return path.suffix in FILES and path.is_file()
 
-    def names(self) -> Iterable[str]:
-        return ()
+    def names(self) -> Mapping[str, str]:
+        return {}
 
     def build(self, spec: str, options: BuildOptions) -> Model:
         path = Path(spec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -29,14 +30,16 @@ def require(package: str, extra: str) -> Path:
 
 
 @cache
-def registered(package: str, subfolder: str, pattern: str) -> frozenset[str]:
-    """The names that `pattern` finds in the package's source files (any of its groups)."""
+def registered(package: str, subfolder: str, pattern: str) -> Mapping[str, str]:
+    """The names that `pattern` finds in the package's source files (any of its groups), each with the
+    stem of its file, under the folder the file is in where that is deeper."""
     root = folder(package)
     if root is None:
-        return frozenset()
+        return {}
     wanted = re.compile(pattern)
-    return frozenset(
-        next(group for group in match.groups() if group)
-        for file in sorted((root / subfolder).rglob("*.py"))
+    top = root / subfolder
+    return {
+        next(group for group in match.groups() if group): str(file.relative_to(top).with_suffix(""))
+        for file in sorted(top.rglob("*.py"))
         for match in wanted.finditer(file.read_text(encoding="utf-8"))
-    )
+    }

@@ -16,8 +16,11 @@ def nearest(name: str, count: int = 3) -> list[str]:
     for source in sources().values():
         bare = source.name not in PREFIXED
         for n in source.names():
-            known.setdefault(n.lower(), n if bare else f"{source.name}:{n}")
-    return [known[n] for n in difflib.get_close_matches(name.lower(), known, count, 0.6)]
+            spec = n if bare else f"{source.name}:{n}"
+            known.setdefault(n.lower(), spec)
+            known.setdefault(n.lower().rpartition("/")[2], spec)
+    close = difflib.get_close_matches(name.lower(), known, 2 * count, 0.6)
+    return list(dict.fromkeys(known[n] for n in close))[:count]
 
 
 def suggestion(name: str) -> str:

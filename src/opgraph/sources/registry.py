@@ -70,14 +70,19 @@ def find(spec: str) -> tuple[Source, str]:
     prefix, _, rest = spec.partition(":")
     if rest and prefix in sources():
         return sources()[prefix], rest
-    for source in sources().values():
-        if source.claims(spec):
-            return source, spec
+    source = claimant(spec)
+    if source is not None:
+        return source, spec
     if _looks_like_a_repository(spec):
         return sources()["hf"], spec
     if Path(spec).suffix in FILES:
         raise SourceError(f"there is no file {spec}")
     raise UnknownModel(f"no source knows a model {spec}", hint=suggestion(spec))
+
+
+def claimant(spec: str) -> Source | None:
+    """The first source that claims a bare name."""
+    return next((source for source in sources().values() if source.claims(spec)), None)
 
 
 def _looks_like_a_repository(spec: str) -> bool:

@@ -3,7 +3,7 @@ another checkpoint. No weights are fetched."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ class TimmSource:
     def claims(self, spec: str) -> bool:
         return spec.partition(".")[0] in installed.registered("timm", "models", _REGISTERED)
 
-    def names(self) -> Iterable[str]:
+    def names(self) -> Mapping[str, str]:
         return installed.registered("timm", "models", _REGISTERED)
 
     def build(self, spec: str, options: BuildOptions) -> Model:

@@ -3,7 +3,7 @@ auxiliary heads and frozen normalizations of the published checkpoint, without f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ class TorchvisionSource:
     def claims(self, spec: str) -> bool:
         return spec in self.names()
 
-    def names(self) -> Iterable[str]:
+    def names(self) -> Mapping[str, str]:
         return installed.registered("torchvision", "models", _REGISTERED)
 
     def build(self, spec: str, options: BuildOptions) -> Model:

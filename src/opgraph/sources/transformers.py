@@ -4,7 +4,7 @@ of any model type (`hf-type:NAME`). Never any weights."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,7 @@ class HuggingFaceSource:
     def claims(self, spec: str) -> bool:
         return catalogue.lookup(spec, LIBRARY) is not None or (Path(spec) / CONFIG).is_file()
 
-    def names(self) -> Iterable[str]:
+    def names(self) -> Mapping[str, str]:
         return catalogue.names(LIBRARY)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
@@ -76,10 +76,10 @@ class ModelTypeSource:
     def claims(self, spec: str) -> bool:  # noqa: ARG002 - types are asked for with the prefix alone
         return False
 
-    def names(self) -> Iterable[str]:
-        return installed.registered(
-            "transformers", "models/auto", r'[({ ]"([\w-]+)"[,:] "\w+Config"'
-        )
+    def names(self) -> Mapping[str, str]:
+        pattern = r'[({ ]"([\w-]+)"[,:] "\w+Config"'
+        found = installed.registered("transformers", "models/auto", pattern)
+        return {name: re.split(r"[-_\d]", name)[0] or name for name in sorted(found)}
 
     def build(self, spec: str, options: BuildOptions) -> Model:
         installed.require("transformers", "transformers")

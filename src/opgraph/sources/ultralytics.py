@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,8 +47,8 @@ class UltralyticsSource:
     def claims(self, spec: str) -> bool:
         return _stem(spec) in _files()
 
-    def names(self) -> Iterable[str]:
-        return _files()
+    def names(self) -> Mapping[str, str]:
+        return {name: file.parent.name for name, (file, _) in _files().items()}
 
     def build(self, spec: str, options: BuildOptions) -> Model:
         installed.require("ultralytics", "yolo")

@@ -74,18 +74,20 @@ def record(
     example: Example,
     *,
     real: bool = False,
+    real_inputs: bool = False,
     capture: Capture = forward,
     tracer: str = "eager",
     stance: str = "force_eager",
     warm_up: bool = False,
 ) -> Outcome:
-    """Run a module once under a recorder, on fake tensors or on real ones, and leave it as it was.
+    """Run a module once under a recorder, on fake tensors or on real ones, and leave it as it was. With
+    `real_inputs` the weights are fake and the inputs are not.
 
     `capture` comes first, and may fail: then there is no graph. The run may raise: then the graph is
     what there was so far, with the failing node marked. `stance` is what `torch.compile` means within.
     """
     start = time.perf_counter()
-    tensors = "real" if real else "fake"
+    tensors = "real" if real else "fake weights" if real_inputs else "fake"
     mode = None if real else FakeTensorMode(allow_non_fake_inputs=True)
     weights = Weights(module)
     with ExitStack() as stack:
@@ -101,7 +103,7 @@ def record(
         stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
         set_eval(module)
         stand_in(module, weights, mode)
-        args, kwargs = arguments(example, mode)
+        args, kwargs = arguments(example, mode, real_inputs)
         try:
             if warm_up:
                 with suppress(Exception):  # what is wrong will show again, with a reason
@@ -124,18 +126,18 @@ def record(
 
 
 def arguments(
-    example: Example, mode: FakeTensorMode | None
+    example: Example, mode: FakeTensorMode | None, real_inputs: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of one call: on fake tensors the floating-point ones become fake, and integers and
-    booleans stay real, since a forward may look at them; for a run on real tensors what is on the meta
-    device is filled with random numbers."""
+    """The arguments of one call: on fake tensors the floating-point ones become fake unless `real_inputs`
+    are asked for, and integers and booleans stay real, since a forward may look at them; for a run on
+    real tensors what is on the meta device is filled with random numbers."""
 
     def stand(item: Any) -> Any:
         if not isinstance(item, Tensor):
             return item
         if mode is None:
             return _filled(item)
-        numbers = item.is_floating_point() or item.is_complex()
+        numbers = not real_inputs and (item.is_floating_point() or item.is_complex())
         if numbers or item.device.type != "cpu" or isinstance(item, FakeTensor):
             return fake(item, mode)
         return item

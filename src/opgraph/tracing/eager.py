@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils._pytree import tree_leaves
 
 from opgraph.errors import TraceError
 from opgraph.inputs.base import Example
@@ -48,11 +49,20 @@ def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
 
 
 def trace_either(model: Model, example: Example, **how: Any) -> list[Outcome]:
-    """One run on fake tensors and, where the values of the data decide the path, one on real tensors."""
-    first = trace_fake(model, example, **how)
-    if not needs_values(first.error):
-        return [first]
-    return [first, trace_real(model, example, **how)]
+    """One run on fake tensors and, where the values of the data decide the path, one in which the inputs
+    have values, and at last one on real tensors altogether."""
+    attempts = [trace_fake(model, example, **how)]
+    if needs_values(attempts[-1].error) and _has_numbers(example):
+        attempts.append(trace_fake(model, example, real_inputs=True, **how))
+    if needs_values(attempts[-1].error):
+        attempts.append(trace_real(model, example, **how))
+    return attempts
+
+
+def _has_numbers(example: Example) -> bool:
+    """Whether there are inputs that a fake run would fake."""
+    leaves = tree_leaves((tuple(example.args), dict(example.kwargs)))
+    return any(isinstance(x, torch.Tensor) and x.is_floating_point() for x in leaves)
 
 
 def needs_values(error: BaseException | None) -> bool:

@@ -1,0 +1,135 @@
+"""`opgraph models`: what can be named, and `--try`, which traces each model in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opgraph.cli.arguments import add_size_arguments, request_from
+from opgraph.cli.output import color, say, show, width
+from opgraph.errors import SourceError, UnknownModel
+from opgraph.sources.listing import is_pattern, listed
+from opgraph.sources.registry import find
+
+if TYPE_CHECKING:
+    from opgraph.trials import Trial
+
+EPILOG = """examples:
+  opgraph models                          families, with a few names of each
+  opgraph models 'llama*'                 the names that fit a pattern
+  opgraph models --source timm
+  opgraph models --try resnet18 yolov8n gpt2
+  opgraph models --try 'timm:vit_*' --jobs 2 --resume vits.jsonl --csv"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "patterns", nargs="*", metavar="NAME|PATTERN", help="a part of a name, or a pattern with *"
+    )
+    parser.add_argument("--source", metavar="S", help="one source: torchvision, hf, timm, …")
+    parser.add_argument("--json", action="store_true", help="JSON on stdout")
+    parser.add_argument("--csv", action="store_true", help="the outcomes of --try as CSV on stdout")
+    parser.add_argument("--examples", action="store_true", help="commands that are ready to run")
+    attempt = parser.add_argument_group("trying")
+    attempt.add_argument("--try", dest="attempt", action="store_true", help="trace each of them")
+    attempt.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at a time")
+    attempt.add_argument(
+        "--timeout", type=float, default=300.0, metavar="S", help="seconds for one (300)"
+    )
+    attempt.add_argument("--memory", type=float, metavar="GiB", help="memory for one")
+    attempt.add_argument(
+        "--resume", type=Path, metavar="FILE", help="keep outcomes in FILE, and go on from there"
+    )
+    add_size_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.examples:
+        show("".join(f"{command}\n" for command in COMMANDS))
+        return 0
+    if args.attempt:
+        return _try(args)
+    found = listed(tuple(args.patterns), args.source)
+    if not found:
+        raise UnknownModel(
+            f"no name fits {' '.join(args.patterns)}", hint="`opgraph models` lists all"
+        )
+    if args.json:
+        rows = [{"name": f.name, "source": f.source, "family": f.family} for f in found]
+        show(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+        return 0
+    from opgraph.views.models import families, names
+
+    chosen = bool(args.patterns or args.source)
+    show(names(found, color(), width()) if chosen else families(found, color(), width()))
+    return 0
+
+
+def _try(args: argparse.Namespace) -> int:
+    """Trace them, with progress on stderr. The status is 1 when one of them failed."""
+    from opgraph.trials import Limits, load_trials, run, save_trial
+    from opgraph.views.models import as_csv, line, trials_table
+
+    specs = _specs(args)
+    done: dict[str, Trial] = load_trials(args.resume) if args.resume else {}
+    waiting = [s for s in specs if s not in done]
+    if len(waiting) < len(specs):
+        say(f"{len(specs) - len(waiting)} of {len(specs)} are in {args.resume} already")
+    memory = int(args.memory * 2**30) if args.memory else None
+    limits = Limits(max(1, args.jobs), args.timeout, memory)
+    for trial in run(waiting, limits, request_from(args), _sources(waiting)):
+        done[trial.name] = trial
+        if args.resume:
+            save_trial(args.resume, trial)
+        say(line(trial, sum(s in done for s in specs), len(specs)))
+    trials = [done[s] for s in specs]
+    if args.json:
+        show(json.dumps([t.to_dict() for t in trials], indent=1, ensure_ascii=False) + "\n")
+    elif args.csv:
+        show(as_csv(trials))
+    else:
+        show(trials_table(trials, color(), width()))
+    return 0 if all(t.ok for t in trials) else 1
+
+
+def _specs(args: argparse.Namespace) -> list[str]:
+    """What to try: plain names as they are, patterns as the names that fit them."""
+    specs: list[str] = []
+    for text in args.patterns:
+        fit = [f.spec for f in listed((text,), args.source)] if is_pattern(text) else [text]
+        if not fit:
+            raise UnknownModel(f"no name fits {text}", hint="`opgraph models` lists all")
+        specs += fit
+    if not args.patterns and args.source:
+        specs = [f.spec for f in listed((), args.source)]
+    if not specs:
+        raise UnknownModel("nothing to try", hint="give names, or a pattern such as 'resnet*'")
+    return list(dict.fromkeys(specs))
+
+
+def _sources(specs: list[str]) -> frozenset[str]:
+    found = set()
+    for spec in specs:
+        with suppress(SourceError):
+            found.add(find(spec)[0].name)
+    return frozenset(found)
+
+
+COMMANDS = (
+    "opgraph profile resnet18",
+    "opgraph profile bert-base-uncased --seq-len 128",
+    "opgraph profile gpt2 --seq-len 128 --show-shapes --depth 3",
+    "opgraph profile meta-llama/Llama-3.1-405B --seq-len 4096",
+    "opgraph profile yolov8n.pt --input-shape 1x3x640x640",
+    "opgraph profile facebook/detr-resnet-50 --image-size 800",
+    "opgraph profile timm:eva02_tiny_patch14_224",
+    "opgraph profile t5-small --seq-len 128 --decoder-seq-len 32",
+    "opgraph profile openai/whisper-base",
+    "opgraph profile hf-type:modernbert --head masked-lm",
+    "opgraph profile diffusers:unet/sdxl --dtype float16",
+    "opgraph profile model.py:build --model-arg width=64 --input x=8x64",
+)

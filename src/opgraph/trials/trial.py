@@ -1,0 +1,72 @@
+"""The outcome of one trial, and the file of them that an interrupted run goes on from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from opgraph.errors import ProfileError
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What became of one model: where it stopped and why if it did, else its figures.
+
+    `stage` is "build", "inputs", "trace" or, when its process died, "process". `coverage` is the share of
+    kernels with a known cost, `memory` the most that the process had resident, in bytes.
+    """
+
+    name: str
+    ok: bool = False
+    stage: str = "build"
+    reason: str | None = None
+    source: str = ""
+    cls: str = ""
+    tracer: str = ""
+    tensors: str = ""
+    nodes: int = 0
+    parameters: int = 0
+    flops: int = 0
+    coverage: float = 1.0
+    seconds: float = 0.0
+    memory: int = 0
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return {**asdict(self), "notes": list(self.notes)}
+
+
+COLUMNS = tuple(field.name for field in fields(Trial))
+
+
+def save_trial(path: Path, trial: Trial) -> None:
+    """Add a trial to a file, one JSON object a line."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(trial.to_dict(), ensure_ascii=False) + "\n")
+
+
+def load_trials(path: Path) -> dict[str, Trial]:
+    """The trials in a file by name, the last one of each; a line that was cut short is ignored.
+
+    Raises `ProfileError` when the file cannot be read, or holds something else.
+    """
+    if not path.exists():
+        return {}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise ProfileError(f"cannot read {path}: {error}") from error
+    found: dict[str, Trial] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            data = json.loads(line)
+            trial = Trial(**{**data, "notes": tuple(data.get("notes", ()))})
+        except (ValueError, TypeError, AttributeError) as error:
+            if number == len(lines):
+                break
+            raise ProfileError(f"{path} is not a file of trials (line {number})") from error
+        found[trial.name] = trial
+    return found

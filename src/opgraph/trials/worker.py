@@ -1,0 +1,117 @@
+"""One trial, in the process that was made for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from opgraph.trials.trial import Trial
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from opgraph.inputs.base import InputRequest
+
+
+def main(connection: Connection, name: str, request: InputRequest, memory: int | None) -> None:
+    """Try a model and send the outcome; what libraries print goes nowhere."""
+    silence()
+    limit_memory(memory)
+    trial = attempt(name, request)
+    connection.send(asdict(trial))
+    connection.close()
+
+
+def attempt(name: str, request: InputRequest) -> Trial:
+    """Build a model, make its inputs, trace it."""
+    start = time.perf_counter()
+    trial = _stages(Trial(name), request)
+    return replace(trial, seconds=round(time.perf_counter() - start, 3), memory=_resident())
+
+
+def _stages(trial: Trial, request: InputRequest) -> Trial:
+    import torch
+
+    from opgraph.inputs import make_inputs
+    from opgraph.pipeline import profile_model
+    from opgraph.sources import resolve
+
+    torch.set_num_threads(1)
+    try:
+        model = resolve(trial.name)
+        trial = replace(trial, stage="inputs", source=model.info.source, cls=model.info.cls)
+        example = make_inputs(model, request)
+        trial = replace(trial, stage="trace")
+        profile = profile_model(model, example)
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong is the outcome
+        return replace(trial, reason=_reason(error))
+    totals = profile.totals
+    failed = profile.graph.failed
+    return replace(
+        trial,
+        ok=failed is None,
+        reason=None if failed is None else failed.error,
+        tracer=profile.tracing.tracer,
+        tensors=profile.tracing.tensors,
+        nodes=len(profile.nodes),
+        parameters=totals.parameters,
+        flops=totals.flops,
+        coverage=totals.coverage,
+        notes=profile.model.notes,
+    )
+
+
+def _reason(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    text = lines[0] if lines else type(error).__name__
+    return " ".join(text.split())[:300]
+
+
+def silence() -> None:
+    """Send everything that this process and its libraries print to nowhere."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+
+
+def limit_memory(memory: int | None) -> None:
+    """Let allocations beyond so many bytes fail in this process, where the system can do that."""
+    if memory is None:
+        return
+    try:
+        import resource
+    except ImportError:
+        return
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+
+
+def _resident() -> int:
+    try:
+        import resource
+    except ImportError:
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def preload(sources: frozenset[str]) -> list[str]:
+    """The modules that the trials of these sources will want, to be imported once for all of them."""
+    libraries: dict[str, tuple[str, ...]] = {
+        "torchvision": ("torchvision.models",),
+        "timm": ("timm",),
+        "hf": ("transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
+        "hf-type": ("transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
+        "ultralytics": ("ultralytics.nn.tasks",),
+        "diffusers": ("diffusers",),
+    }
+    wanted: list[Any] = ["torch", "opgraph.inputs", "opgraph.pipeline", "opgraph.tracing"]
+    for source, modules in libraries.items():
+        if source in sources:
+            wanted += modules
+    return list(dict.fromkeys([*wanted, "opgraph.sources.building", __name__]))
