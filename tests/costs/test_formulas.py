@@ -48,6 +48,11 @@ X = torch.ones(4, 6)
          2 * 16 * 3 * 2 * 9, 0, 4 * (32 + 54), 4 * 48),
         (lambda q: functional.scaled_dot_product_attention(q, q, q), (torch.ones(1, 2, 8, 4),),
          2 * 2 * (2 * 8 * 8 * 4), 0, None, None),
+        (lambda c, a, b: c.addmm_(a, b), (torch.ones(2, 5), torch.ones(2, 3), torch.ones(3, 5)),
+         2 * 2 * 3 * 5, 0, 4 * (10 + 6 + 15), 4 * 10),
+        # Factorizations, as LAPACK counts them.
+        (torch.linalg.cholesky, (torch.eye(6),), 0, 6**3 // 3, None, None),
+        (torch.linalg.inv, (torch.eye(6),), 0, 2 * 6**3, None, None),
         # Element-wise: by element, whatever goes in is read, what comes out is written.
         (torch.add, (X, X), 0, 24, 2 * 96, 96),
         (lambda x: x.add_(1), (X.clone(),), 0, 24, 96, 96),

@@ -38,13 +38,13 @@ def mv(a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
     return 2 * prod(a)
 
 
-@contraction("matmul", "aten.addmv", "aten.addmv_")
+@contraction("matmul", "aten.addmv")
 def addmv(bias: Sizes, a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
     """[m] + [m, k] @ [k]: 2 * m * k."""
     return 2 * prod(a)
 
 
-@contraction("matmul", "aten.addr", "aten.addr_")
+@contraction("matmul", "aten.addr")
 def addr(bias: Sizes, a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
     """[m, n] + [m] x [n]: 2 * m * n."""
     return 2 * a[0] * b[0]

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils import flop_counter
 
 from opgraph.costs import contractions as _contractions  # noqa: F401  (registers)
-from opgraph.costs import elementwise, movement, reductions, vision  # noqa: F401  (register)
+from opgraph.costs import elementwise, linalg, movement, reductions, vision  # noqa: F401  (register)
 from opgraph.costs.movement import Traffic, traffic
 from opgraph.costs.registry import Call, Contraction, Formula, contractions, formulas
 from opgraph.graph import Kernel
@@ -21,10 +21,12 @@ _VIEWS_IN_ALL_BUT_SCHEMA = frozenset(
     "aten.unsafe_chunk aten.lift_fresh aten._conj aten._neg_view aten.view_as_real "
     "aten.view_as_complex aten.detach_ aten.unsqueeze_ aten.squeeze_ aten.transpose_ aten.t_ "
     "aten.as_strided_ aten.swapaxes_ aten.swapdims_ aten.requires_grad_ aten._version "
-    "aten.record_stream aten.is_same_size aten._has_same_storage_numel aten._is_zerotensor "
-    "aten._nested_view_from_buffer aten._nested_view_from_jagged aten._nested_get_offsets "
-    "aten._nested_get_values aten._nested_get_lengths aten._nested_get_jagged_dummy "
-    "aten._nested_get_ragged_idx aten._nested_get_min_seqlen aten._nested_get_max_seqlen".split()
+    "aten.record_stream aten._linalg_check_errors aten._assert_async aten._assert_scalar aten._assert_tensor_metadata "
+    "aten._functional_assert_async aten.is_same_size aten._has_same_storage_numel "
+    "aten._is_zerotensor aten._nested_view_from_buffer aten._nested_view_from_jagged "
+    "aten._nested_get_offsets aten._nested_get_values aten._nested_get_lengths "
+    "aten._nested_get_jagged_dummy aten._nested_get_ragged_idx aten._nested_get_min_seqlen "
+    "aten._nested_get_max_seqlen".split()
 )
 _CONTRACTION_CATEGORIES = (
     ("attention", "attention"),
@@ -48,35 +50,57 @@ class Operator:
 
 
 def describe(func: Any) -> Operator:
-    """Look an `OpOverload` up in the registries."""
+    """Look an `OpOverload` up in the registries. An in-place operator does the work of its functional
+    twin (`addmm_`, `addmm`)."""
     packet = getattr(func, "_overloadpacket", func)
-    schema = getattr(func, "_schema", None)
     name = f"{getattr(func, 'namespace', '')}.{packet.__name__}"
-    mutated = (
-        frozenset(
-            a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
-        )
-        if schema is not None
-        else frozenset()
-    )
-    zero = bool(getattr(func, "is_view", False)) or name in _VIEWS_IN_ALL_BUT_SCHEMA
+    twin = _functional(packet, name)
+    count = flop_counter.flop_registry.get(packet) or flop_counter.flop_registry.get(twin)
     found = formulas.get(name) or formulas.get(name.removesuffix("_"))
-    category, count = "other", flop_counter.flop_registry.get(packet)
+    zero = bool(getattr(func, "is_view", False)) or name in _VIEWS_IN_ALL_BUT_SCHEMA
+    category = "other"
     if count is not None:
         category = next((c for word, c in _CONTRACTION_CATEGORIES if word in name), "matmul")
-    elif name in contractions:
-        category, plain = contractions[name]
+    elif name.removesuffix("_") in contractions:
+        category, plain = contractions[name.removesuffix("_")]
         count = flop_counter.shape_wrapper(plain)
-    if count is None and found is None and torch.Tag.pointwise in getattr(func, "tags", ()):
-        found = elementwise.elementwise(1)
-    if count is None and found is None and torch.Tag.reduction in getattr(func, "tags", ()):
-        found = Formula("reduction", lambda call: call.input_elements)
+    elif found is None:
+        found = _by_tag(func, twin)
     if zero:
         category = "view"
     elif count is None and found is not None:
         category = found.category
-    moves = traffic.get(name)
-    return Operator(func, name, zero, count, category, found, moves, mutated)
+    return Operator(
+        func, name, zero, count, category, found, traffic.get(name), _mutated_names(func)
+    )
+
+
+def _functional(packet: Any, name: str) -> Any:
+    if not name.endswith("_") or name.endswith("__"):
+        return packet
+    namespace = getattr(torch.ops, name.partition(".")[0])
+    return getattr(namespace, packet.__name__[:-1], packet)
+
+
+def _by_tag(func: Any, twin: Any) -> Formula | None:
+    """A formula from what torch itself says of an operator: pointwise, or a reduction."""
+    tags = set(getattr(func, "tags", ()))
+    if hasattr(twin, "overloads"):
+        tags.update(*(getattr(twin, overload).tags for overload in twin.overloads()))
+    if torch.Tag.pointwise in tags:
+        return elementwise.elementwise(1)
+    if torch.Tag.reduction in tags:
+        return Formula("reduction", lambda call: call.input_elements)
+    return None
+
+
+def _mutated_names(func: Any) -> frozenset[str]:
+    schema = getattr(func, "_schema", None)
+    return frozenset(
+        a.name
+        for a in (schema.arguments if schema is not None else ())
+        if a.alias_info is not None and a.alias_info.is_write
+    )
 
 
 def tensors_of(arguments: Any) -> list[Tensor]:

@@ -11,10 +11,11 @@ from opgraph.costs.registry import Call, Formula, formulas
 _FLOPS_PER_ELEMENT = {
     # Two operations: a product and a sum, or a comparison and a choice.
     2: "addcmul addcdiv lerp leaky_relu threshold hardtanh clamp native_dropout remainder fmod hypot "
-    "logaddexp relu6 prelu _prelu_kernel",
+    "logaddexp relu6 prelu _prelu_kernel dequantize rrelu_with_noise lerp_ linalg_cross",
     # exp(-x), + 1, reciprocal; the two clamps, product and sum of the hard variants.
-    3: "sigmoid log_sigmoid_forward softplus elu celu selu hardsigmoid logit",
-    4: "silu hardswish mish glu",
+    3: "smooth_l1_loss huber_loss hann_window hamming_window bartlett_window blackman_window "
+    "sigmoid log_sigmoid_forward softplus elu celu selu hardsigmoid logit",
+    4: "binary_cross_entropy binary_cross_entropy_with_logits silu hardswish mish glu",
     # x * 0.5 * (1 + erf(x / sqrt 2)).
     5: "gelu",
     # Moving data is not arithmetic.
@@ -24,6 +25,8 @@ _FLOPS_PER_ELEMENT = {
     "triu_indices _local_scalar_dense empty_permuted view_as_real_copy view_as_complex_copy "
     "resolve_conj resolve_neg complex polar randperm",
     1: "rand randn randint rand_like randn_like randint_like bernoulli uniform normal exponential "
+    "floor_divide geometric cauchy log_normal poisson binomial random isin normal_functional "
+    "quantize_per_tensor quantize_per_channel _weight_norm trace put "
     "multinomial isfinite isnan isinf bucketize",
 }
 
