@@ -164,6 +164,18 @@ class Profile:
         """Write the profile as JSON; the file appears whole or not at all."""
         write_atomically(path, self.to_json())
 
+    def draw(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write a picture of the graph: .svg, .png, .pdf, .dot or .mmd.
+
+        The options are those of `opgraph.views.picture.Options`: `depth=2`, `module="encoder.layer.0"`,
+        `color_by="op"`, `theme="dark"` …
+
+        Raises `RenderError` for a suffix or an option that does not exist.
+        """
+        from opgraph.views.picture import draw
+
+        draw(self, path, **options)
+
     def view(self, path: str | os.PathLike[str]) -> None:
         """Write the interactive page: one HTML file that needs no network."""
         from opgraph.views import render

@@ -16,6 +16,7 @@ COMMANDS = {
     "explore": "the graph as text: an overview, then nodes by range and filter",
     "compare": "what changed between models or saved profiles, with gates for CI",
     "view": "the interactive page, as one file that needs no network",
+    "draw": "a picture of the graph",
     "export": "the graph in a format of another tool",
     "models": "what can be named, and trying many models at once",
 }

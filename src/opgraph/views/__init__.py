@@ -40,6 +40,11 @@ _BUILT_IN = (
     View("json", (".json",), "opgraph.views.json:to_json"),
     View("html", (".html", ".htm"), "opgraph.views.html:html"),
     View("csv", (".csv",), "opgraph.views.csv:to_csv"),
+    View("svg", (".svg",), "opgraph.views.picture:svg"),
+    View("pdf", (".pdf",), "opgraph.views.picture:pdf"),
+    View("png", (".png",), "opgraph.views.picture:png"),
+    View("dot", (".dot", ".gv"), "opgraph.views.picture:dot"),
+    View("mermaid", (".mmd", ".mermaid"), "opgraph.views.picture:mermaid"),
 )
 
 

@@ -1,0 +1,68 @@
+"""The parts of one level of a layout: cells in ranks, and nets between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+CellKind = Literal["box", "in", "out", "bend"]
+
+
+@dataclass(slots=True, eq=False)
+class Cell:
+    """Something with a place in a rank: a box, a port of the box around it (`in` at its beginning, `out`
+    at its end), or a bend, where a line passes a rank.
+
+    `width` is across the flow, `height` along it. `u` is the centre. `entries` and `exits` say where
+    lines of a net touch the cell, from its centre; those of an open box are given, others are chosen.
+    """
+
+    kind: CellKind
+    number: int
+    width: float = 0.0
+    height: float = 0.0
+    box: str = ""
+    rank: int = 0
+    order: int = 0
+    u: float = 0.0
+    fixed: bool = False
+    entries: dict[int, float] = field(default_factory=dict)
+    exits: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Net:
+    """A tensor on its way from the cell that makes it to all that read it."""
+
+    id: int
+    source: Cell
+    targets: list[Cell] = field(default_factory=list)
+    chain: dict[int, Cell] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Hop:
+    """A net's way from one rank to the next."""
+
+    net: Net
+    upper: Cell
+    lower: Cell
+
+    @property
+    def start(self) -> float:
+        return self.upper.u + self.upper.exits.get(self.net.id, 0.0)
+
+    @property
+    def end(self) -> float:
+        return self.lower.u + self.lower.entries.get(self.net.id, 0.0)
+
+
+@dataclass(slots=True)
+class Level:
+    """The inside of one open box: cells by rank, and the hops across each gap below a rank."""
+
+    cells: list[Cell]
+    nets: list[Net]
+    constraints: list[tuple[Cell, Cell]]
+    ranks: list[list[Cell]] = field(default_factory=list)
+    gaps: list[list[Hop]] = field(default_factory=list)

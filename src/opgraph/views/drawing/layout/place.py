@@ -1,0 +1,171 @@
+"""Coordinates across the flow. Cells joined by main lines become blocks, which are straight; blocks are
+pushed to the left as far as they go, and to the right, and put half way between; then each in turn moves
+to where its other lines pull it, as far as its neighbours leave room. (After Brandes and Köpf, "Fast and
+simple horizontal coordinate assignment", 2001, with ports as Rüegg et al., 2015.)"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from opgraph.views.drawing.layout.cells import Cell, Hop, Level
+from opgraph.views.drawing.layout.ports import choose_ports
+from opgraph.views.drawing.layout.spacing import Spacing
+
+ROUNDS = 8
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Cells above each other that move together, each at its offset from the block's place."""
+
+    cells: list[Cell] = field(default_factory=list)
+    u: float = 0.0
+
+
+def place(level: Level, spacing: Spacing) -> None:
+    """Set `u` of every cell, and where lines enter and leave boxes."""
+    straight = _without_crossings(level, choose_ports(level, spacing))
+    block, offset = _blocks(level, straight)
+    rooms = _rooms(level, block, offset, spacing)
+    blocks = list(dict.fromkeys(block[c] for cells in level.ranks for c in cells))
+    left = _pushed(blocks, rooms)
+    right = _pushed(blocks, {(b, a): room for (a, b), room in rooms.items()})
+    end = max(left.values())
+    for each in blocks:
+        each.u = (left[each] + end - right[each]) / 2
+    _settle(level, blocks, block, offset, rooms)
+    for cells in level.ranks:
+        for cell in cells:
+            cell.u = block[cell].u + offset[cell]
+
+
+def _without_crossings(level: Level, hops: list[Hop]) -> list[Hop]:
+    """The hops that can all be straight: of two that cross, the one of a long line stays, or else the
+    first."""
+    kept: list[Hop] = []
+    by_rank: dict[int, list[Hop]] = {}
+    for hop in hops:
+        by_rank.setdefault(hop.upper.rank, []).append(hop)
+    for number in range(len(level.gaps)):
+        chosen: list[Hop] = []
+        for hop in sorted(by_rank.get(number, ()), key=lambda h: (-_bends(h), h.upper.order)):
+            if all(
+                (o.upper.order - hop.upper.order) * (o.lower.order - hop.lower.order) > 0
+                for o in chosen
+            ):
+                chosen.append(hop)
+        kept += chosen
+    return kept
+
+
+def _bends(hop: Hop) -> int:
+    return (hop.upper.kind == "bend") + (hop.lower.kind == "bend")
+
+
+def _blocks(level: Level, straight: list[Hop]) -> tuple[dict[Cell, Block], dict[Cell, float]]:
+    """The block of each cell, and the cell's offset in it."""
+    above = {hop.lower: hop for hop in straight}
+    block: dict[Cell, Block] = {}
+    offset: dict[Cell, float] = {}
+    for cells in level.ranks:
+        for cell in cells:
+            hop = above.get(cell)
+            if hop is None:
+                block[cell], offset[cell] = Block(), 0.0
+            else:
+                block[cell] = block[hop.upper]
+                leaves = hop.upper.exits.get(hop.net.id, 0.0)
+                enters = cell.entries.get(hop.net.id, 0.0)
+                offset[cell] = offset[hop.upper] + leaves - enters
+            block[cell].cells.append(cell)
+    return block, offset
+
+
+Rooms = dict[tuple[Block, Block], float]
+
+
+def _rooms(
+    level: Level, block: dict[Cell, Block], offset: dict[Cell, float], spacing: Spacing
+) -> Rooms:
+    """How far apart the places of blocks that are neighbours in some rank must be at least."""
+    found: Rooms = {}
+    for cells in level.ranks:
+        for left, right in pairwise(cells):
+            pair = (block[left], block[right])
+            room = _apart(left, right, spacing) + offset[left] - offset[right]
+            found[pair] = max(found.get(pair, room), room)
+    return found
+
+
+def _apart(left: Cell, right: Cell, spacing: Spacing) -> float:
+    bends = (left.kind != "box") + (right.kind != "box")
+    between = (spacing.beside, spacing.lane, 0.0)[bends]
+    return left.width / 2 + right.width / 2 + between
+
+
+def _pushed(blocks: list[Block], rooms: Rooms) -> dict[Block, float]:
+    """The least places of blocks, the first ones at 0 (longest paths)."""
+    after: dict[Block, list[tuple[Block, float]]] = {}
+    waiting = dict.fromkeys(blocks, 0)
+    for (left, right), room in rooms.items():
+        after.setdefault(left, []).append((right, room))
+        waiting[right] += 1
+    place = dict.fromkeys(blocks, 0.0)
+    ready = [b for b in blocks if not waiting[b]]
+    while ready:
+        block = ready.pop()
+        for other, room in after.get(block, ()):
+            place[other] = max(place[other], place[block] + room)
+            waiting[other] -= 1
+            if not waiting[other]:
+                ready.append(other)
+    return place
+
+
+def _settle(
+    level: Level,
+    blocks: list[Block],
+    block: dict[Cell, Block],
+    offset: dict[Cell, float],
+    rooms: Rooms,
+) -> None:
+    """Move each block to the weighted median of its pulls, between its neighbours."""
+    pulls: dict[Block, list[tuple[Block, float, float]]] = {}
+    for hops in level.gaps:
+        for hop in hops:
+            upper, lower = block[hop.upper], block[hop.lower]
+            if upper is lower:
+                continue
+            start = offset[hop.upper] + hop.upper.exits.get(hop.net.id, 0.0)
+            end = offset[hop.lower] + hop.lower.entries.get(hop.net.id, 0.0)
+            weight = (4.0, 1.0, 8.0)[_bends(hop)]
+            pulls.setdefault(lower, []).append((upper, start - end, weight))
+            pulls.setdefault(upper, []).append((lower, end - start, weight))
+    lefts: dict[Block, list[tuple[Block, float]]] = {}
+    rights: dict[Block, list[tuple[Block, float]]] = {}
+    for (left, right), room in rooms.items():
+        lefts.setdefault(right, []).append((left, room))
+        rights.setdefault(left, []).append((right, room))
+    for number in range(ROUNDS):
+        for each in blocks if number % 2 == 0 else reversed(blocks):
+            wanted = sorted((o.u + away, weight) for o, away, weight in pulls.get(each, ()))
+            if not wanted:
+                continue
+            low = max((b.u + room for b, room in lefts.get(each, ())), default=float("-inf"))
+            high = min((b.u - room for b, room in rights.get(each, ())), default=float("inf"))
+            if low <= high:
+                each.u = min(max(_median(wanted), low), high)
+
+
+def _median(pool: list[tuple[float, float]]) -> float:
+    """The weighted median; the middle where two values are as good."""
+    half = sum(w for _, w in pool) / 2
+    passed = 0.0
+    for position, (value, weight) in enumerate(pool):
+        passed += weight
+        if passed > half + 1e-9:
+            return value
+        if passed > half - 1e-9:
+            return (value + pool[min(position + 1, len(pool) - 1)][0]) / 2
+    return pool[-1][0]

@@ -1,0 +1,136 @@
+"""What is drawn: one box for each operator, one edge for each pair that share a tensor, and with repeats
+folded or modules closed still every node in exactly one box and every FLOP in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import opgraph
+from opgraph import Profile
+from opgraph.views.drawing.build import FITTING_BOXES, build
+
+MODELS = ("resnet18", "bert-base-uncased", "gpt2", "yolov8n")
+WHOLE: dict[str, Any] = {"depth": 99, "fold_repeats": False}
+
+
+def operators(profile: Profile) -> set[int]:
+    return {n.id for n in profile.nodes if n.kind not in ("constant", "control")}
+
+
+def pairs(profile: Profile) -> set[tuple[int, int]]:
+    graph, shown = profile.graph, operators(profile)
+    return {
+        (graph.producer[v].id, n.id)
+        for n in graph.nodes
+        for v in n.inputs
+        if n.id in shown and v in graph.producer and graph.producer[v].id in shown
+    }
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_whole_graph_has_a_box_for_each_operator_and_an_edge_for_each_pair(
+    saved: Callable[[str], Profile], name: str
+) -> None:
+    profile = saved(name)
+    drawing = build(profile.graph, **WHOLE)
+    assert {b.id for b in drawing.leaves} == {f"n{n}" for n in operators(profile)}
+    drawn = {(int(e.source[1:]), int(e.target[1:])) for e in drawing.edges}
+    assert drawn == pairs(profile)
+    assert len(drawing.edges) == len(drawn)
+
+
+@pytest.mark.parametrize("options", [WHOLE, {}, {"depth": 1}, {"depth": 2}, {"depth": 99}])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_node_is_in_exactly_one_box_and_every_cost_in_one(
+    saved: Callable[[str], Profile], name: str, options: dict[str, Any]
+) -> None:
+    profile = saved(name)
+    drawing = build(profile.graph, **options)
+    inside = sorted(n for b in drawing.root.walk() for n in b.nodes)
+    assert inside == [n.id for n in profile.nodes]
+    assert sum(b.total.flops for b in drawing.leaves) == profile.totals.flops
+    assert sum(b.all_parameters for b in drawing.leaves) == profile.totals.parameters
+    assert len({b.id for b in drawing.root.walk()}) == len(drawing.boxes) + 1
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_by_default_the_picture_fits(saved: Callable[[str], Profile], name: str) -> None:
+    drawing = build(saved(name).graph)
+    assert len(drawing.leaves) <= FITTING_BOXES
+    if drawing.depth < drawing.deepest:
+        assert len(build(saved(name).graph, depth=drawing.depth + 1).leaves) > FITTING_BOXES
+
+
+def test_repeats_are_one_box_with_the_costs_of_one_and_of_all(
+    saved: Callable[[str], Profile],
+) -> None:
+    layers = next(b for b in build(saved("bert-base-uncased").graph).boxes if b.count > 1)
+    assert (layers.name, layers.cls, layers.count) == ("encoder.layer.[0-11]", "BertLayer", 12)
+    assert layers.parameters * 12 == layers.all_parameters == 85_054_464
+    assert layers.cost.flops * 12 == layers.total.flops
+    assert layers.looped
+
+
+class Loop(nn.Module):
+    """A body of two modules that runs five times, and a weight that two modules share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+        self.step = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+        self.out = nn.Linear(8, 8)
+        self.out.weight = self.body[0].weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(5):
+            x = x + self.step(self.body(x))
+        return self.out(x)
+
+
+def test_a_loop_over_several_modules_is_drawn_once() -> None:
+    drawing = build(opgraph.profile(Loop(), torch.zeros(2, 8)).graph)
+    folded = [b for b in drawing.boxes if b.count > 1]
+    assert [(b.count, [c.name for c in b.children]) for b in folded] == [
+        (5, ["body", "step", "add"])
+    ]
+    assert len(drawing.leaves) == 8  # x, five in the loop, out, output
+
+
+def test_a_module_that_is_called_again_is_another_box_and_edges_never_turn_back() -> None:
+    profile = opgraph.profile(Loop(), torch.zeros(2, 8))
+    drawing = build(profile.graph, depth=1, fold_repeats=False)
+    assert [(b.name, b.turn, b.turns) for b in drawing.leaves if b.name == "step"] == [
+        ("step", turn, 5) for turn in range(1, 6)
+    ]
+    place = {b.id: i for i, b in enumerate(drawing.leaves)}
+    assert all(place[e.source] < place[e.target] for e in drawing.edges)
+
+
+def test_tied_weights_are_counted_once_and_marked() -> None:
+    drawing = build(opgraph.profile(Loop(), torch.zeros(2, 8)).graph, depth=99)
+    out = next(b for b in drawing.leaves if b.name == "out")
+    assert out.tied == ("body.0.weight",)
+    assert out.parameters == 8  # the bias
+
+
+def test_parameters_are_drawn_when_asked_for(saved: Callable[[str], Profile]) -> None:
+    graph = saved("resnet18").graph
+    drawing = build(graph, depth=99, fold_repeats=False, parameters=True)
+    drawn = [b for b in drawing.leaves if b.kind == "parameters"]
+    assert len(drawn) == sum(bool(n.parameters) for n in graph.nodes)
+    assert drawn[0].lines == ("weight 64x3x7x7",)
+
+
+def test_a_part_has_its_neighbours_as_stubs(saved: Callable[[str], Profile]) -> None:
+    graph = saved("bert-base-uncased").graph
+    module = "encoder.layer.3"
+    nodes = tuple(n for n in graph.nodes if n.scope.startswith(f"{module}."))
+    drawing = build(graph, nodes=nodes, module=module)
+    stubs = [b.name for b in drawing.leaves if b.kind == "stub"]
+    assert stubs == ["encoder.layer.2", "encoder.layer.4"]
+    assert {n for b in drawing.root.walk() for n in b.nodes} == {n.id for n in nodes}
