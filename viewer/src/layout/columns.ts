@@ -25,16 +25,16 @@ export function breaks(heights: number[], gap: number, crossing: number[], width
     const tallest = Math.max(...starts.map((s, i) => height(heights, gap, s, ends[i])));
     const wide = starts.reduce((sum, s, i) => sum + width(s, ends[i]) + between, -between);
     const crossed = starts.slice(1).reduce((sum, s) => sum + crossing[s], 0);
-    const now = cost(wide, tallest, aspect, crossed);
+    const now = cost(wide, tallest, aspect, crossed / (columns - 1));
     if (now < least) [least, best] = [now, starts];
   }
   return best;
 }
 
-/** How small the whole would be drawn; each edge that turns into the next column makes it harder to read. */
+/** How small the whole would be drawn; edges that turn into the next column make it harder to read. */
 function cost(wide: number, tall: number, aspect: number, crossed: number): number {
   const scale = Math.min(1, (WINDOW * aspect) / wide, WINDOW / tall);
-  return -Math.log(scale) + 0.11 * crossed;
+  return -Math.log(scale) + 0.2 * crossed;
 }
 
 /** The lowest columns, at most so many, that breaks at allowed rows give. */

@@ -56,15 +56,18 @@ export function layoutContainer(spec: Spec, inner: (id: number) => Layout): Layo
   return { w, h, boxes: placed, edges: spec.edges.map((_, i) => router.points(i)), heads, ins, outs };
 }
 
-/** How many edges go from above each row to that row or below. */
+/**
+ * How many edges go from above each row to that row or below. All that come in from outside count as one,
+ * and so do all that go out, and all that end at one child: they run side by side.
+ */
 function crossings(spec: Spec, ranked: Ranked): number[] {
-  const crossing = new Array<number>(ranked.rows + 1).fill(0);
+  const crossing = Array.from({ length: ranked.rows + 1 }, () => new Set<number>());
   for (const e of spec.edges) {
     const from = e.from < 0 ? 0 : ranked.row[e.from];
     const to = e.to < 0 ? ranked.rows - 1 : ranked.row[e.to];
-    for (let r = from + 1; r <= to; r++) crossing[r]++;
+    for (let r = from + 1; r <= to; r++) crossing[r].add(e.from < 0 ? -1 : e.to < 0 ? -2 : e.to);
   }
-  return crossing;
+  return crossing.map((ends) => ends.size);
 }
 
 /** How far left and right the rows reach, boxes and bends. */
@@ -110,8 +113,8 @@ function place(spec: Spec, ranked: Ranked, heights: number[], starts: number[]):
 
 /** Draws each edge as points; consecutive points on one x or y are joined straight, others by a bend. */
 class Router {
-  /** Edges that turned into the gutter after a column, so far. */
-  private lanes = new Map<number, number>();
+  /** By column, the trunks that turned into the gutter after it. */
+  private lanes = new Map<number, number[]>();
 
   constructor(
     private spec: Spec,
@@ -137,7 +140,7 @@ class Router {
       const ends = r === row1;
       const local = ends ? x1 : next.x + bends[r - row0 - 1] - next.left;
       if (next !== column) {
-        this.turn(points, column, next, ends || !straight ? local : x1);
+        this.turn(points, column, next, ends || !straight ? local : x1, this.ranked.trunk[index]);
         column = next;
       }
       if (ends || straight) continue;
@@ -148,9 +151,11 @@ class Router {
   }
 
   /** Out of the bottom of one column, up the gutter, and in at the top of the next. */
-  private turn(points: number[], from: Column, to: Column, x: number): void {
-    const lane = this.lanes.get(from.start) ?? 0;
-    this.lanes.set(from.start, lane + 1);
+  private turn(points: number[], from: Column, to: Column, x: number, trunk: number): void {
+    const turned = this.lanes.get(from.start) ?? [];
+    this.lanes.set(from.start, turned);
+    if (!turned.includes(trunk)) turned.push(trunk);
+    const lane = turned.indexOf(trunk);
     const gutter = to.x - COLUMN_GAP / 2 + ((lane % 4) - 1) * LANE;
     const low = from.bottom + 10 + (lane % 4) * 5;
     const high = to.top - 10 - (lane % 4) * 4;

@@ -99,7 +99,7 @@ export class Planner {
     const inner = keys.map((child, i) => (view.isOpen(child) ? this.child(child, children[i], i, list, place, fromPort, body, portOf) : null));
     const boxes = keys.map((child, i) => box(view, child, inner[i]));
     // Inside the model only plain chains are broken into columns: a block with branches reads from top to bottom.
-    const crossing = key.parent ? 1 : 3;
+    const crossing = !key.parent || body.kind === "fold" ? 3 : 1;
     const ports = Math.max(0, ...[...outs.values()].map((p) => p + 1));
     const spec = this.known.intern(boxes, list, ins, ports, this.aspect, crossing);
     if (!this.used.has(spec.id)) {

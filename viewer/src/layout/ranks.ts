@@ -4,6 +4,7 @@
 import dagre from "@dagrejs/dagre";
 import type { Spec } from "./spec";
 import { type Link, straighten, type Thing } from "./straighten";
+import { leftOut, trunks } from "./trunks";
 
 export interface Ranked {
   /** By child: its row and the x of its middle. */
@@ -12,16 +13,15 @@ export interface Ranked {
   /** The x of the ways in and out. */
   ins: number[];
   outs: number[];
-  /** By edge, the x in each row between its ends. */
+  /** By edge, the x in each row between its ends, and the edge that it shares them with. */
   bends: number[][];
+  trunk: number[];
   /** Whether the ways in (out) take the row above (below) those of the children. */
   rows: number;
   width: number;
 }
 
 const GAP = 22;
-/** More bends than this cost dagre more time than a person waits; longer edges are then left out of it. */
-const BENDS = 1500;
 
 export function rank(spec: Spec): Ranked {
   return chain(spec) ?? layered(spec);
@@ -43,12 +43,13 @@ function chain(spec: Spec): Ranked | null {
     ins: new Array(spec.ins).fill(width / 2),
     outs: new Array(spec.outs).fill(width / 2),
     bends: spec.edges.map(() => []),
+    trunk: spec.edges.map((_, i) => i),
     rows: n,
     width,
   };
 }
 
-function layered(spec: Spec): Ranked {
+function layered(spec: Spec, skipped = leftOut(spec)): Ranked {
   const graph = new dagre.graphlib.Graph({ multigraph: true });
   const count = spec.boxes.length;
   const sparse = spec.edges.length > 400 || count > 60;
@@ -58,7 +59,6 @@ function layered(spec: Spec): Ranked {
   spec.boxes.forEach((b, i) => graph.setNode(`n${i}`, { width: b.w, height: 10 }));
   for (let k = 0; k < spec.ins; k++) graph.setNode(`i${k}`, { width: 6, height: 10 });
   for (let k = 0; k < spec.outs; k++) graph.setNode(`o${k}`, { width: 6, height: 10 });
-  const skipped = tooLong(spec);
   const ends = (e: { from: number; to: number }): [string, string] => [
     e.from < 0 ? `i${-1 - e.from}` : `n${e.from}`,
     e.to < 0 ? `o${-1 - e.to}` : `n${e.to}`,
@@ -75,25 +75,27 @@ function layered(spec: Spec): Ranked {
   const rows = [...ys].sort((a, b) => a - b);
   const rowOf = new Map(rows.map((y, i) => [y, i]));
   const row = spec.boxes.map((_, i) => rowOf.get(Math.round(at(`n${i}`).y)) ?? 0);
+  const first = (i: number): number => (spec.edges[i].from < 0 ? 0 : row[spec.edges[i].from] + 1);
+  const last = (i: number): number => (spec.edges[i].to < 0 ? rows.length - 1 : row[spec.edges[i].to] - 1);
+  const length = spec.edges.map((_, i) => last(i) - first(i) + 2);
+  // Without an edge, its ends may have come to stand the wrong way round.
+  if (skipped.size && length.some((l) => l < 1)) return layered(spec, new Set());
+  const trunk = trunks(spec, length, skipped);
   const bends = spec.edges.map((e, i) => {
-    if (skipped.has(i)) return [];
-    const points = (graph.edge({ v: ends(e)[0], w: ends(e)[1], name: `e${i}` }) as { points: { x: number; y: number }[] }).points;
-    const first = e.from < 0 ? 0 : row[e.from] + 1;
-    const last = e.to < 0 ? rows.length - 1 : row[e.to] - 1;
-    const xs: number[] = [];
-    for (let r = first; r <= last; r++) xs.push(xAt(points, rows[r]));
-    return xs;
+    if (skipped.has(i) || trunk[i] !== i) return [];
+    const { points } = graph.edge({ v: ends(e)[0], w: ends(e)[1], name: `e${i}` }) as { points: { x: number; y: number }[] };
+    return rows.slice(first(i), last(i) + 1).map((y) => xAt(points, y));
   });
   const xs = spec.boxes.map((_, i) => at(`n${i}`).x);
   const ins = Array.from({ length: spec.ins }, (_, k) => at(`i${k}`).x);
   const outs = Array.from({ length: spec.outs }, (_, k) => at(`o${k}`).x);
-  const ranked = { row, x: xs, ins, outs, bends, rows: rows.length, width: 0 };
-  align(ranked, spec);
+  const ranked = { row, x: xs, ins, outs, bends, trunk, rows: rows.length, width: 0 };
+  align(ranked, spec, length);
   return shifted(ranked, spec);
 }
 
 /** Draw chains straight, in the order that dagre found. */
-function align(ranked: Ranked, spec: Spec): void {
+function align(ranked: Ranked, spec: Spec, length: number[]): void {
   // The ways in are the row above all others, the ways out the one below.
   const rows: Thing[][] = Array.from({ length: ranked.rows + 2 }, () => []);
   const thing = (row: number, x: number, half: number, bend: boolean): Thing => {
@@ -108,27 +110,29 @@ function align(ranked: Ranked, spec: Spec): void {
     (above.below as Link[]).push({ to: below, weight });
     (below.above as Link[]).push({ to: above, weight });
   };
-  const bends = spec.edges.map((e, i) => {
+  const chains = spec.edges.map((e, i) => {
+    const top = e.from < 0 ? 0 : ranked.row[e.from] + 1;
+    return ranked.bends[i].map((x, k) => thing(top + k, x, 8, true));
+  });
+  spec.edges.forEach((e, i) => {
     const from = e.from < 0 ? ins[-1 - e.from] : boxes[e.from];
     const to = e.to < 0 ? outs[-1 - e.to] : boxes[e.to];
-    const first = e.from < 0 ? 0 : ranked.row[e.from] + 1;
-    const chain = ranked.bends[i].map((x, k) => thing(first + k, x, 8, true));
-    const whole = [from, ...chain, to];
-    const skipped = first + chain.length !== (e.to < 0 ? ranked.rows : ranked.row[e.to]);
-    if (skipped && !chain.length) return chain;
-    for (let k = 1; k < whole.length; k++) {
+    const shared = chains[ranked.trunk[i]].slice(0, length[i] - 1);
+    if (shared.length !== length[i] - 1) return;
+    const whole = [from, ...shared, to];
+    // A branch adds only its own end to the trunk.
+    for (let k = ranked.trunk[i] === i ? 1 : whole.length - 1; k < whole.length; k++) {
       const [a, b] = [whole[k - 1], whole[k]];
       join(a, b, a.bend && b.bend ? 8 : a.bend || b.bend ? 1 : 2);
     }
-    return chain;
   });
   for (const row of rows) row.sort((a, b) => a.x - b.x);
-  straighten(rows, bends);
+  straighten(rows, chains);
   close(rows.flat());
   ranked.x = boxes.map((t) => t.x);
   ranked.ins = ins.map((t) => t.x);
   ranked.outs = outs.map((t) => t.x);
-  ranked.bends = bends.map((chain) => chain.map((t) => t.x));
+  ranked.bends = spec.edges.map((_, i) => chains[ranked.trunk[i]].slice(0, length[i] - 1).map((t) => t.x));
 }
 
 /** Ways in belong above everything and ways out below: strong edges from one source and to one sink. */
@@ -151,27 +155,6 @@ function pin(graph: InstanceType<typeof dagre.graphlib.Graph>, spec: Spec): void
       if (!from.has(i)) graph.setEdge(`n${i}`, "sink", { weight: 0, minlen: 2 }, "pin");
     });
   }
-}
-
-/** The edges to leave out, the longest first, where there are more bends than can be searched. */
-function tooLong(spec: Spec): Set<number> {
-  const count = spec.boxes.length;
-  const depth = new Array<number>(count).fill(0);
-  const ordered = [...spec.edges].filter((e) => e.from >= 0 && e.to >= 0).sort((a, b) => a.to - b.to);
-  for (const e of ordered) depth[e.to] = Math.max(depth[e.to], depth[e.from] + 1);
-  const deepest = Math.max(0, ...depth);
-  const length = spec.edges.map(
-    (e) => (e.to < 0 ? deepest + 1 : depth[e.to]) - (e.from < 0 ? -1 : depth[e.from]),
-  );
-  let bends = length.reduce((sum, l) => sum + Math.max(0, l - 1), 0);
-  const skipped = new Set<number>();
-  const byLength = length.map((_, i) => i).sort((a, b) => length[b] - length[a]);
-  for (const i of byLength) {
-    if (bends <= BENDS) break;
-    bends -= length[i] - 1;
-    skipped.add(i);
-  }
-  return skipped;
 }
 
 /** Close what is empty from top to bottom. */

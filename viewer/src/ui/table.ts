@@ -53,9 +53,11 @@ export class Table {
   private sortKey = "";
   private flat = false;
   private inStep = true;
-  /** When this side last moved the other, so that the echo is not taken for a person. */
-  private movedGraph = 0;
-  private movedTable = 0;
+  /** When a person last moved the table, and when the table last moved the graph. */
+  private touched = -Infinity;
+  private movedGraph = -Infinity;
+  /** The rows that are drawn, by position. */
+  private drawn = new Map<number, HTMLElement>();
 
   constructor(private app: App) {
     this.head = h("div", { class: "table-head", role: "row" });
@@ -67,20 +69,32 @@ export class Table {
     const columns = COLUMNS.map((c, i) => (i ? `${c.width}px` : `minmax(${c.width}px, 1fr)`)).join(" ");
     this.body.style.setProperty("--columns", columns);
     const draw = onFrame(() => this.draw());
+    const redraw = onFrame(() => this.redraw());
     this.body.addEventListener("scroll", () => {
       draw();
-      if (performance.now() - this.movedTable > 150) this.followTable();
+      if (performance.now() - this.touched < 600) this.followTable();
     });
+    for (const event of ["wheel", "touchmove", "pointerdown", "pointermove"] as const) {
+      this.body.addEventListener(event, (e) => {
+        if (e.type !== "pointermove" || (e as PointerEvent).buttons) this.touched = performance.now();
+      }, { passive: true });
+    }
     this.body.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(draw).observe(this.body);
     app.on("scene", () => this.rebuild());
     app.on("look", () => this.rebuild());
-    for (const event of ["lit", "hover"] as const) app.on(event, draw);
+    for (const event of ["lit", "hover"] as const) app.on(event, redraw);
     app.on("select", () => {
       this.show(app.selected);
-      draw();
+      redraw();
     });
-    app.on("camera", onFrame(() => this.followGraph()));
+    let pause = 0;
+    app.on("camera", () => {
+      pause ||= window.setTimeout(() => {
+        pause = 0;
+        this.followGraph();
+      }, 120);
+    });
   }
 
   private tools(): HTMLElement {
@@ -118,7 +132,7 @@ export class Table {
     this.place = new Map(this.rows.map((row, i) => [row.item.id, i]));
     this.space.style.setProperty("height", `${this.rows.length * ROW}px`);
     this.drawHead();
-    this.draw();
+    this.redraw();
   }
 
   private sort(rows: Row[]): Row[] {
@@ -145,11 +159,28 @@ export class Table {
     ));
   }
 
+  private redraw(): void {
+    this.drawn.clear();
+    this.space.replaceChildren();
+    this.draw();
+  }
+
+  /** Make the rows that have come into sight, and drop those that have left it. */
   private draw(): void {
     const top = Math.max(0, this.body.scrollTop - ROW);
-    const first = Math.max(0, Math.floor(top / ROW) - 6);
-    const last = Math.min(this.rows.length, first + Math.ceil(this.body.clientHeight / ROW) + 12);
-    fill(this.space, ...this.rows.slice(first, last).map((row, i) => this.row(row, first + i)));
+    const first = Math.max(0, Math.floor(top / ROW) - 8);
+    const last = Math.min(this.rows.length, first + Math.ceil(this.body.clientHeight / ROW) + 16);
+    for (const [at, row] of this.drawn) {
+      if (at >= first && at < last) continue;
+      row.remove();
+      this.drawn.delete(at);
+    }
+    for (let at = first; at < last; at++) {
+      if (this.drawn.has(at)) continue;
+      const row = this.row(this.rows[at], at);
+      this.drawn.set(at, row);
+      this.space.append(row);
+    }
   }
 
   private row({ item, box, depth }: Row, at: number): HTMLElement {
@@ -204,14 +235,14 @@ export class Table {
     const y = at * ROW;
     const room = clientHeight - ROW;
     if (!middle && y >= scrollTop && y + ROW <= scrollTop + room) return;
-    this.movedTable = performance.now();
+    this.touched = -Infinity;
     this.body.scrollTop = y - room / 2;
   }
 
   /** The graph was moved: show the row of what is in its middle. */
   private followGraph(): void {
     const { app } = this;
-    if (!this.inStep || this.flat || this.sortKey || app.following || performance.now() - this.movedGraph < 150) return;
+    if (!this.inStep || this.flat || this.sortKey || app.following || performance.now() - Math.max(this.movedGraph, this.touched) < 400) return;
     const { camera, size, scene } = app;
     if (!scene) return;
     const x = camera.x + size.width / 2 / camera.zoom;
