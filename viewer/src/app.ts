@@ -2,13 +2,15 @@
 // charts) call these methods and listen to the events; they do not know one another.
 
 import { Costs } from "./data/costs";
+import { Difference } from "./data/difference";
+import type { AgainstJson } from "./data/document";
 import type { Model } from "./data/graph";
 import { buildTree, type Item, type Tree } from "./data/items";
 import { type Filter, NO_FILTER, passing } from "./data/filters";
 import { Memory } from "./data/memory";
 import { find } from "./data/search";
 import { type Camera, fitted, type Rect } from "./draw/camera";
-import { type ColourMode, Colours } from "./draw/colours";
+import { COLOUR_MODES, type ColourMode, Colours } from "./draw/colours";
 import type { Marks } from "./draw/painter";
 import type { Device } from "./data/devices";
 import { DARK, LIGHT, type Theme } from "./draw/theme";
@@ -46,6 +48,9 @@ export class App {
   dock: Dock = "";
   device: Device | null = null;
   readonly memory: Memory;
+  readonly difference: Difference | null;
+  /** The way of colouring that is chosen at first. */
+  readonly firstMode: ColourMode;
   /** What is open without anyone having opened anything. */
   readonly openAtFirst: string;
   /** The camera follows the whole picture until a person moves it. */
@@ -60,13 +65,19 @@ export class App {
   constructor(
     readonly model: Model,
     readonly devices: Device[] = [],
+    against: AgainstJson | null = null,
   ) {
-    this.tree = buildTree(model.graph);
     this.costs = new Costs(model.graph);
+    const difference = against ? new Difference(model.graph, this.costs, against) : null;
+    this.tree = buildTree(model.graph, (node) => difference?.change(node) ?? "");
     this.view = new View(model.graph, this.tree);
     this.view.hide(plumbing(model.graph));
     this.colours = new Colours(model.graph, this.costs, "bottleneck", LIGHT, 10);
     this.memory = new Memory(model.graph);
+    this.difference = difference;
+    this.colours.difference = difference;
+    if (difference) this.colours.mode = "difference";
+    this.firstMode = this.colours.mode;
     this.openDefault();
     this.openAtFirst = pack(this.view.open);
   }
@@ -266,6 +277,11 @@ export class App {
   setTheme(choice: ThemeChoice): void {
     this.themeChoice = choice;
     this.recolour();
+  }
+
+  /** The ways of colouring that this page has something for. */
+  modes(): [ColourMode, string][] {
+    return COLOUR_MODES.filter(([mode]) => (mode !== "difference" || this.difference) && (mode !== "fusion" || this.colours.fusion) && (mode !== "time" || this.devices.length));
   }
 
   setMode(mode: ColourMode): void {

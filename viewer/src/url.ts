@@ -3,8 +3,6 @@
 
 import type { App } from "./app";
 import { NO_FILTER, type Filter } from "./data/filters";
-import type { ColourMode } from "./draw/colours";
-import { COLOUR_MODES } from "./draw/colours";
 
 /** Sorted numbers as base-36 steps; a run of equal steps is written once. */
 export function pack(ids: Iterable<number>): string {
@@ -45,7 +43,7 @@ export function write(app: App): string {
   const shown = [...view.shown].filter(([, k]) => k).map(([id, k]) => `${id}.${k}`);
   if (shown.length) state.set("shown", shown.join("_"));
   if (app.selected && app.selected.kind !== "root") state.set("item", String(app.selected.id));
-  if (app.colours.mode !== "bottleneck") state.set("colour", app.colours.mode);
+  if (app.colours.mode !== app.firstMode) state.set("colour", app.colours.mode);
   if (app.device) state.set("device", app.device.id);
   if (!app.plumbingHidden) state.set("reshapes", "1");
   if (app.themeChoice !== "auto") state.set("theme", app.themeChoice);
@@ -72,8 +70,7 @@ export async function read(app: App, text: string): Promise<void> {
     const [id, k] = pair.split(".").map(Number);
     if (tree.items[id]?.kind === "fold" && k < tree.items[id].children.length) view.shown.set(id, k);
   }
-  const mode = COLOUR_MODES.find(([m]) => m === state.get("colour"))?.[0] as ColourMode | undefined;
-  app.colours.mode = mode ?? "bottleneck";
+  app.colours.mode = app.modes().find(([mode]) => mode === state.get("colour"))?.[0] ?? app.firstMode;
   const theme = state.get("theme");
   app.themeChoice = theme === "light" || theme === "dark" ? theme : "auto";
   app.setDevice(state.get("device") ?? "");

@@ -88,9 +88,11 @@ class Change:
                 yield from child.walk(depth)
 
 
-def align(before: Graph, after: Graph) -> Change:
-    """Lay the module tree of one graph over that of another; the roots belong together."""
-    return _folded(_Aligner(before, after).change())
+def align(before: Graph, after: Graph, *, fold: bool = True) -> Change:
+    """Lay the module tree of one graph over that of another; the roots belong together. Equal neighbours
+    are folded into one change with a count, unless `fold` is false."""
+    change = _Aligner(before, after).change()
+    return _folded(change) if fold else change
 
 
 class _Aligner:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import ast
+import copy
 import re
+import shlex
 import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.document import Profile, load
-from opgraph.errors import InputError
+from opgraph.errors import InputError, OpgraphError, RenderError
 
 if TYPE_CHECKING:
     from opgraph.inputs.base import InputRequest, TensorSpec
@@ -137,6 +140,34 @@ def request_from(args: argparse.Namespace) -> InputRequest:
         input_shape=args.input_shape,
         overrides=_overrides(args.input),
     )
+
+
+def profile_of(spec: str, args: argparse.Namespace) -> Profile:
+    """The profile of a model that is named with options of its own ('gpt2 --dtype bfloat16'), on top of
+    those that are for all."""
+    parser = _SpecParser(prog=spec, add_help=False)
+    add_model_arguments(parser)
+    given = copy.deepcopy(args)
+    try:
+        return profile_from(parser.parse_args(_words(spec), namespace=given))
+    except OpgraphError as error:
+        error.args = (f"{spec}: {error}" if spec not in str(error) else str(error),)
+        raise
+
+
+def _words(spec: str) -> list[str]:
+    """A path with spaces that exists is one word; else as a shell splits it."""
+    try:
+        return [spec] if Path(spec).exists() else shlex.split(spec)
+    except (OSError, ValueError):
+        return [spec]
+
+
+class _SpecParser(argparse.ArgumentParser):
+    """A parser of a model with its options, whose complaints name that model."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise RenderError(f"{self.prog}: {message}")
 
 
 def _positive(text: str) -> int:

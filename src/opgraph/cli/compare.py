@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import copy
 import json
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opgraph.cli.arguments import add_model_arguments, profile_from
+from opgraph.cli.arguments import add_model_arguments, profile_of
 from opgraph.cli.output import color, say, show, status_of, width
 from opgraph.document import Profile
-from opgraph.errors import OpgraphError, RenderError
+from opgraph.errors import RenderError
 from opgraph.files import write_atomically
 
 if TYPE_CHECKING:
@@ -63,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         parse_gate(gate)  # a gate that cannot be read should not wait for the tracing
     if len(args.models) < 2:
         raise RenderError("there is nothing to compare with", hint="opgraph compare A B")
-    profiles = [_profile(spec, args) for spec in args.models]
+    profiles = [profile_of(spec, args) for spec in args.models]
     comparison = compare_profiles(profiles, _labels(args.models, profiles), args.fail_if)
     text = _drawn(comparison, args, form)
     if args.output is not None:
@@ -86,33 +84,6 @@ def _form(args: argparse.Namespace) -> str | None:
                               hint=f"one of {', '.join(SUFFIXES)}")  # fmt: skip
         return suffix
     return ".json" if args.json else ".md" if args.markdown else None
-
-
-def _profile(spec: str, args: argparse.Namespace) -> Profile:
-    """The profile of a model with options of its own, on top of those that are for all."""
-    parser = _SpecParser(prog=spec, add_help=False)
-    add_model_arguments(parser)
-    given = copy.deepcopy(args)
-    try:
-        return profile_from(parser.parse_args(_words(spec), namespace=given))
-    except OpgraphError as error:
-        error.args = (f"{spec}: {error}" if spec not in str(error) else str(error),)
-        raise
-
-
-def _words(spec: str) -> list[str]:
-    """A path with spaces that exists is one word; else as a shell splits it."""
-    try:
-        return [spec] if Path(spec).exists() else shlex.split(spec)
-    except (OSError, ValueError):
-        return [spec]
-
-
-class _SpecParser(argparse.ArgumentParser):
-    """A parser of a model with its options, whose complaints name that model."""
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        raise RenderError(f"{self.prog}: {message}")
 
 
 def _labels(specs: list[str], profiles: list[Profile]) -> list[str] | None:

@@ -7,7 +7,7 @@ import re
 import webbrowser
 from pathlib import Path
 
-from opgraph.cli.arguments import add_model_arguments, profile_from
+from opgraph.cli.arguments import add_model_arguments, profile_from, profile_of
 from opgraph.cli.output import say, status_of
 from opgraph.files import write_atomically
 from opgraph.views import render
@@ -15,7 +15,9 @@ from opgraph.views import render
 EXAMPLES = """examples:
   opgraph view resnet18 --open
   opgraph view meta-llama/Llama-3.1-405B -o llama.html
-  opgraph view bert.json -o bert.html"""
+  opgraph view bert.json -o bert.html
+  opgraph view resnet34 --against resnet18
+  opgraph view gpt2 --against 'gpt2 --dtype bfloat16'"""
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -25,13 +27,20 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     view.add_argument(
         "-o", "--output", metavar="FILE", help="the page; named after the model if not given"
     )
+    view.add_argument(
+        "--against",
+        metavar="MODEL",
+        help="another model or saved profile: show what differs from it; options of its own go with "
+        "it in quotes",
+    )
     view.add_argument("--open", action="store_true", help="show it in the browser")
 
 
 def run(args: argparse.Namespace) -> int:
     profile = profile_from(args)
     path = Path(args.output or f"{_file_name(profile.model.name)}.html")
-    write_atomically(path, render("html", profile))
+    against = None if args.against is None else profile_of(args.against, args)
+    write_atomically(path, render("html", profile, against=against))
     say(f"wrote {path}")
     if args.open:
         webbrowser.open(path.resolve().as_uri())

@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from opgraph.document import Profile
+from opgraph.views.page import page_data
 
 _SHELL = """<!doctype html>
 <html lang="en">
@@ -40,8 +41,9 @@ _ESCAPES: dict[str, str | int | None] = {
 }
 
 
-def html(profile: Profile) -> str:
-    """The page for a profile, as text."""
+def html(profile: Profile, *, against: Profile | None = None, device: str | None = None) -> str:
+    """The page for a profile, as text. With `against`, what differs from that profile is shown;
+    `device` is the machine that is predicted for at first."""
     script = bundle() + "opgraph.page();"
     policy = "; ".join(
         (
@@ -58,14 +60,9 @@ def html(profile: Profile) -> str:
         policy=policy,
         title=_markup(profile.model.name),
         style=_STYLE,
-        data=embed(page_data(profile)),
+        data=embed(page_data(profile, against=against, device=device)),
         script=script,
     )
-
-
-def page_data(profile: Profile) -> dict[str, Any]:
-    """What the page shows, JSON-ready."""
-    return {"profile": profile.to_dict()}
 
 
 def embed(data: Any) -> str:

@@ -113,8 +113,18 @@ export interface DeviceJson {
   figures: Record<string, number>;
 }
 
+/** Another profile: by node the id of its counterpart there (0: none), and what is gone with its module. */
+export interface AgainstJson {
+  profile: ProfileJson;
+  before: number[];
+  removed: [number, string][];
+}
+
 export interface PageJson {
   profile: ProfileJson;
+  against?: AgainstJson;
+  /** The id of the device that is chosen at first. */
+  device?: string;
   devices?: DeviceJson[];
 }
 

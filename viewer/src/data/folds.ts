@@ -9,23 +9,23 @@ import { adopt, type Item, makeItem } from "./items";
 
 const LONGEST_PATTERN = 8;
 
-export function fold(graph: Graph, root: Item): void {
-  hash(graph, root);
+export function fold(graph: Graph, root: Item, mark: (node: number) => string): void {
+  hash(graph, root, mark);
   foldChildren(graph, root);
 }
 
 /** The hash of a leaf is its operator and kernels; of a branch, its children and the edges between its nodes. */
-function hash(graph: Graph, item: Item): void {
+function hash(graph: Graph, item: Item, mark: (node: number) => string): void {
   const h = new Hash();
   if (item.node >= 0) {
     const node = graph.nodes[item.node];
-    h.text(node.op).text(item.cls).text(node.arguments).text(node.error);
+    h.text(node.op).text(item.cls).text(node.arguments).text(node.error).text(mark(item.node));
     for (const k of node.kernels) h.number(k);
     for (const v of node.outputs) h.text(graph.values[v].dtype).text(graph.values[v].shape.join());
   } else {
     h.text(item.cls).text(item.kind);
     for (const child of item.children) {
-      hash(graph, child);
+      hash(graph, child, mark);
       h.hash(child.hash);
     }
     for (let i = item.first; i <= item.last; i++) {

@@ -45,13 +45,14 @@ export function makeItem(kind: ItemKind, first: number, last: number, label: str
   };
 }
 
-export function buildTree(graph: Graph): Tree {
+/** The tree of a graph. Only items whose nodes have the same marks are folded. */
+export function buildTree(graph: Graph, mark: (node: number) => string = () => ""): Tree {
   const cuts = new Cuts();
   let root = grow(graph, cuts);
   for (let pass = 0; pass < 8 && cuts.find(graph, root); pass++) root = grow(graph, cuts);
   numberCalls(root);
   simplify(root);
-  fold(graph, root);
+  fold(graph, root, mark);
   cutLong(root);
   return index(graph, root);
 }

@@ -2,12 +2,13 @@
 // written on it. A colour never stands alone: the figure or the mark beside it says the same.
 
 import { bottleneck, type Costs, type Measure } from "../data/costs";
+import type { Change, Difference } from "../data/difference";
 import type { Graph } from "../data/graph";
 import type { Item } from "../data/items";
 import * as format from "../format";
 import { mix, ramp, type Theme } from "./theme";
 
-export type ColourMode = "bottleneck" | "operator" | "flops" | "bytes" | "memory" | "time" | "dtype" | "fusion";
+export type ColourMode = "bottleneck" | "operator" | "flops" | "bytes" | "memory" | "time" | "dtype" | "fusion" | "difference";
 
 export const COLOUR_MODES: [ColourMode, string][] = [
   ["bottleneck", "Bottleneck"],
@@ -18,6 +19,7 @@ export const COLOUR_MODES: [ColourMode, string][] = [
   ["memory", "Memory made"],
   ["dtype", "dtype"],
   ["fusion", "Fusion"],
+  ["difference", "Difference"],
 ];
 
 export interface Category {
@@ -37,6 +39,14 @@ export const BOUND: Category[] = [
 ];
 export const NOTHING = category("no work", "#b4b8c0", "#5a6270", "·");
 export const UNKNOWN = category("unknown cost", "#cc79a7", "#e79fc6", "?");
+
+const CHANGES: Record<Change, Category> = {
+  dearer: category("dearer", "#d55e00", "#ff9d4d", "▲"),
+  cheaper: category("cheaper", "#0072b2", "#5cb6f2", "▼"),
+  added: category("added", "#009e73", "#35c79a", "+"),
+  changed: category("changed", "#8e44ad", "#c792ea", "≠"),
+  same: category("same", "#b4b8c0", "#5a6270", "="),
+};
 
 /** Kinds of work, as kernels name them, in the order of the legend. */
 const WORK: Category[] = [
@@ -80,6 +90,8 @@ export interface Part {
 }
 
 export class Colours {
+  /** What differs from another profile, if there is one. */
+  difference: Difference | null = null;
   private categories = new Map<string, Category>();
   private most = new Map<Measure, number>();
   /** Forget what depends on the mode, the device or the theme. */
@@ -119,6 +131,7 @@ export class Colours {
       const bound = bottleneck(this.costs.intensity(item), this.ridge);
       return BOUND.find((b) => b.name === bound) ?? NOTHING;
     }
+    if (this.mode === "difference" && this.difference) return CHANGES[this.difference.itemChange(item)];
     if (item.node >= 0) return this.nodeKind(item.node);
     const [first] = this.shares(item);
     return first ? first[0] : NOTHING;
@@ -136,6 +149,7 @@ export class Colours {
   nodeKind(node: number): Category {
     const { graph } = this;
     if (this.mode === "bottleneck") return this.bound(node);
+    if (this.mode === "difference") return CHANGES[this.difference?.change(node) ?? "same"];
     if (this.mode === "dtype") {
       const value = graph.nodes[node].outputs[0] ?? graph.nodes[node].inputs[0];
       return value === undefined ? NOTHING : this.named(graph.values[value].dtype);
@@ -201,7 +215,7 @@ export class Colours {
       found.set(kind.name, entry);
     });
     const whole = this.costs.total("time") || 1;
-    const order = (e: { kind: Category; time: number }): number => (e.kind === NOTHING ? -1 : e.time);
+    const order = (e: { kind: Category; time: number }): number => (e.kind === NOTHING || e.kind === CHANGES.same ? -1 : e.time);
     return [...found.values()]
       .sort((a, b) => order(b) - order(a))
       .slice(0, 14)
@@ -242,6 +256,11 @@ export class Colours {
     return this.flags("unknown", item, (i) => this.costs.node("unknown", i) > 0);
   }
 
+  /** How many nodes of the other profile are gone from an item. */
+  removed(item: Item): number {
+    return this.mode === "difference" ? this.difference?.removed(item).length ?? 0 : 0;
+  }
+
   /** Seams between fragments: nodes that begin another fragment than the node before. */
   breaks(item: Item): number {
     const { nodes } = this.graph;
@@ -249,6 +268,10 @@ export class Colours {
   }
 
   private figure(item: Item): string {
+    if (this.mode === "difference" && this.difference) {
+      const by = this.costs.item("flops", item) - this.difference.was("flops", item);
+      return by ? `${by > 0 ? "+" : "−"}${format.flops(Math.abs(by))}` : "";
+    }
     const time = this.costs.item("time", item);
     if (time > 0) return format.seconds(time);
     const flops = this.costs.item("flops", item);

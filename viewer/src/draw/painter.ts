@@ -223,6 +223,8 @@ export class Painter {
     if (this.colours.errors(item)) flag("error", this.theme.error);
     const unknown = this.colours.unknown(item);
     if (unknown) flag(`${unknown} unknown`, this.theme.dark ? "#e79fc6" : "#a8447b");
+    const removed = this.colours.removed(item);
+    if (removed) flag(`${removed} removed`, this.theme.dark ? "#ff9d4d" : "#b34700");
     const breaks = this.colours.breaks(item);
     if (breaks) flag(breaks === 1 ? "graph break" : `${breaks} graph breaks`, this.theme.hit);
   }

@@ -1,7 +1,7 @@
 // What is known about the chosen item: all of it, with the figures that views in the terminal give, too.
 
 import type { App } from "../app";
-import { bottleneck } from "../data/costs";
+import { bottleneck, type Measure } from "../data/costs";
 import type { Kernel, Parameter, Value } from "../data/graph";
 import type { Item } from "../data/items";
 import * as format from "../format";
@@ -86,12 +86,20 @@ function costs(app: App, item: Item): HTMLElement {
   const intensity = c.intensity(item);
   const unknown = c.item("unknown", item);
   const time = c.item("time", item);
+  const before = (measure: Measure, write: (value: number) => string): string | null => {
+    const was = app.difference?.was(measure, item);
+    if (was === undefined) return null;
+    const by = c.item(measure, item) - was;
+    return by ? `${write(was)}, now ${by > 0 ? "+" : "−"}${write(Math.abs(by))}` : "the same";
+  };
   const share = (value: number, of: number): string => (of > 0 && value > 0 ? ` · ${format.percent(value / of)}` : "");
   return rows("Cost", [
     ["FLOPs", flops || other ? format.flops(flops) + share(flops, c.total("flops")) : "none"],
+    ["before", before("flops", format.flops)],
     ["MACs", flops ? format.macs(flops / 2) : null],
     ["other FLOPs", other ? format.flops(other) : null],
     ["bytes moved", format.size(c.item("bytes", item)) + share(c.item("bytes", item), c.total("bytes"))],
+    ["before", before("bytes", format.size)],
     ["memory made", c.item("memory", item) ? format.size(c.item("memory", item)) : null],
     ["intensity", `${format.intensity(intensity)} FLOPs/byte`],
     ["bottleneck", bottleneck(intensity, colours.ridge) ?? "none: nothing is moved"],

@@ -1,7 +1,7 @@
 // The page: the bar above, the table, the graph with its corners, and the panel.
 
 import type { App } from "../app";
-import { COLOUR_MODES, type ColourMode } from "../draw/colours";
+import type { ColourMode } from "../draw/colours";
 import { zoomed } from "../draw/camera";
 import * as format from "../format";
 import { dock } from "./dock";
@@ -120,7 +120,7 @@ function chips(app: App): HTMLElement {
 
 function modeChoice(app: App): HTMLElement {
   const select = h("select", { "aria-label": "Colour by", onchange: () => app.setMode(select.value as ColourMode) });
-  for (const [mode, name] of COLOUR_MODES) select.append(h("option", { value: mode }, name));
+  for (const [mode, name] of app.modes()) select.append(h("option", { value: mode }, name));
   const sync = (): void => void (select.value = app.colours.mode);
   app.on("look", sync);
   sync();

@@ -1,6 +1,9 @@
 // The panel when nothing is chosen: the model, its totals, how it was traced, and what is not known.
 
 import type { App } from "../app";
+import type { Measure } from "../data/costs";
+import type { Difference } from "../data/difference";
+import type { Graph } from "../data/graph";
 import * as format from "../format";
 import { h } from "./dom";
 import { figure, link, list, rows, section } from "./panel";
@@ -33,6 +36,7 @@ export function summary(app: App): HTMLElement[] {
       ["cost coverage", unknown ? h("span", { class: "warn" }, `${format.percent(1 - unknown / kernels)}: ${format.plural(unknown, "kernel")} unknown`) : "100 %"],
       ["mode", model.mode],
     ]),
+    app.difference ? differences(app, app.difference) : null,
     unknown ? unknowns(app) : null,
     graph.breaks.length ? breaks(app) : null,
     hotspots(app),
@@ -44,6 +48,30 @@ export function summary(app: App): HTMLElement[] {
     model.notes.length ? section("Notes", ...model.notes.map((n) => h("p", { class: "text" }, n))) : null,
   ];
   return parts.filter((p) => p !== null);
+}
+
+/** What differs from the other profile, in figures, and what is gone. */
+function differences(app: App, difference: Difference): HTMLElement {
+  const { root } = app.tree;
+  const line = (measure: Measure, write: (value: number) => string): string => {
+    const [was, is] = [difference.costs.total(measure), app.costs.item(measure, root)];
+    return was === is ? `${write(is)}, the same` : `${write(was)} → ${write(is)}${was ? ` (${is > was ? "+" : "−"}${format.percent(Math.abs(is / was - 1))})` : ""}`;
+  };
+  const counted = (graph: Graph): number => graph.parameters.reduce((sum, p) => sum + (p.kind === "parameter" ? p.numel : 0), 0);
+  const [was, is] = [counted(difference.model.graph), counted(app.model.graph)];
+  const gone = difference.removed(root);
+  const figures = rows(`Against ${difference.model.name}`, [
+    ["parameters", was === is ? `${format.count(is)}, the same` : `${format.count(was)} → ${format.count(is)}`],
+    ["FLOPs", line("flops", format.flops)],
+    ["bytes moved", line("bytes", format.size)],
+    ["nodes", `${format.integer(difference.model.graph.nodes.length)} → ${format.integer(app.model.graph.nodes.length)}`],
+    ["removed", gone.length ? format.plural(gone.length, "node") : null],
+  ]);
+  const list = gone.slice(0, 60).map(({ node, path }) =>
+    h("li", { class: "parameter" }, h("span", { class: "value" }, `− ${difference.model.graph.nodes[node].name}`), h("span", { class: "note" }, path ? `from ${path}` : "from the model")),
+  );
+  if (list.length) figures.append(h("ul", { class: "links" }, ...list));
+  return figures;
 }
 
 function hotspots(app: App): HTMLElement {

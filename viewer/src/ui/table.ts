@@ -64,10 +64,6 @@ export class Table {
     this.space = h("div", { class: "table-space", role: "rowgroup" });
     this.body = h("div", { class: "table-body", role: "treegrid", tabindex: "0", "aria-label": "Modules and nodes" }, this.head, this.space);
     this.element = h("section", { class: "table" }, this.tools(), this.body);
-    const width = COLUMNS.reduce((sum, c) => sum + c.width, 0);
-    for (const part of [this.head, this.space]) part.style.setProperty("min-width", `${width}px`);
-    const columns = COLUMNS.map((c, i) => (i ? `${c.width}px` : `minmax(${c.width}px, 1fr)`)).join(" ");
-    this.body.style.setProperty("--columns", columns);
     const draw = onFrame(() => this.draw());
     const redraw = onFrame(() => this.redraw());
     this.body.addEventListener("scroll", () => {
@@ -145,8 +141,17 @@ export class Table {
     });
   }
 
+  /** Time is a column where a device is chosen. */
+  private get columns(): Column[] {
+    return this.app.costs.total("time") > 0 ? COLUMNS : COLUMNS.filter((c) => c.key !== "time");
+  }
+
   private drawHead(): void {
-    fill(this.head, ...COLUMNS.map((c) =>
+    const { columns } = this;
+    const width = columns.reduce((sum, c) => sum + c.width, 0);
+    for (const part of [this.head, this.space]) part.style.setProperty("min-width", `${width}px`);
+    this.body.style.setProperty("--columns", columns.map((c, i) => (i ? `${c.width}px` : `minmax(${c.width}px, 1fr)`)).join(" "));
+    fill(this.head, ...columns.map((c) =>
       h("button", {
         type: "button", class: c.key === "name" ? "cell" : "cell number", role: "columnheader",
         "aria-sort": this.sortKey === c.key ? (typeof c.value === "string" ? "ascending" : "descending") : "none",
@@ -209,7 +214,7 @@ export class Table {
           app.emit("hover");
         },
       },
-      ...COLUMNS.map((c, i) => {
+      ...this.columns.map((c, i) => {
         if (i) return h("span", { class: "cell number", role: "gridcell" }, c.text(app, item));
         return h(
           "span",
@@ -303,8 +308,8 @@ export class Table {
     const quote = (cell: string): string => (/[",\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
     // A cell that begins like a formula would be run by a spreadsheet.
     const safe = (cell: string): string => quote(/^[=+\-@\t]/.test(cell) ? `'${cell}` : cell);
-    const head = COLUMNS.map((c) => c.key).join(",");
-    const lines = this.rows.map(({ item }) => COLUMNS.map((c) => {
+    const head = this.columns.map((c) => c.key).join(",");
+    const lines = this.rows.map(({ item }) => this.columns.map((c) => {
       const value = c.value(this.app, item);
       return typeof value === "number" ? String(value) : safe(value);
     }).join(","));

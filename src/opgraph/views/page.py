@@ -1,0 +1,41 @@
+"""What the interactive page reads, as JSON-ready data: the profile, and beside it what only Python works
+out. The page in a file and the widget in a notebook are given the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opgraph.analysis.pairing import pair_nodes
+from opgraph.document import Profile
+from opgraph.hardware import Device, devices
+
+
+def page_data(
+    profile: Profile, *, against: Profile | None = None, device: str | None = None
+) -> dict[str, Any]:
+    """Everything the page shows.
+
+    `against` is another profile, whose nodes are paired with those of `profile`. `device` is the id of
+    the device that is chosen at first.
+    """
+    data: dict[str, Any] = {"profile": profile.to_dict(), "devices": [_device(d) for d in devices()]}
+    if device is not None:
+        data["device"] = device
+    if against is not None:
+        pairing = pair_nodes(against.graph, profile.graph)
+        data["against"] = {
+            "profile": against.to_dict(),
+            "before": list(pairing.before),
+            "removed": [list(r) for r in pairing.removed],
+        }
+    return data
+
+
+def _device(device: Device) -> dict[str, Any]:
+    return {
+        "id": device.id,
+        "name": device.name,
+        "vendor": device.vendor,
+        "kind": device.kind,
+        "figures": {key: figure.value for key, figure in device.figures.items()},
+    }
