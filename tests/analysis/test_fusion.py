@@ -104,6 +104,23 @@ def test_what_goes_together(module, inputs, expected):
     assert parts_of(module, *inputs) == expected
 
 
+class FarView(nn.Module):
+    """A view stands too far behind what made its data to be held together with it."""
+
+    def forward(self, x):
+        early = torch.cumsum(x, -1)
+        for _ in range(450):
+            x = torch.cumsum(x, -1)
+        return early.unsqueeze(0) + x
+
+
+def test_a_view_that_nothing_takes_in_stands_alone():
+    graph = opgraph.profile(FarView(), inputs=(tokens(4, 8),)).graph
+    parts = partition(graph)
+    assert sorted(i for p in parts for i in p.nodes) == [n.id for n in graph.nodes]
+    assert all(p.nodes for p in parts)
+
+
 def test_traffic_by_hand():
     """2x16 floats: 128 bytes in, 128 out, the weight's 64 bytes once; the mean is never written."""
     graph = opgraph.profile(RootMeanSquare(), (tokens(2, 16),)).graph

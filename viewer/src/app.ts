@@ -3,9 +3,10 @@
 
 import { Costs } from "./data/costs";
 import { Difference } from "./data/difference";
-import type { AgainstJson } from "./data/document";
+import type { PageJson } from "./data/document";
 import type { Model } from "./data/graph";
 import { buildTree, type Item, type Tree } from "./data/items";
+import { Fusion } from "./data/fusion";
 import { type Filter, NO_FILTER, passing } from "./data/filters";
 import { Memory } from "./data/memory";
 import { find } from "./data/search";
@@ -65,10 +66,10 @@ export class App {
   constructor(
     readonly model: Model,
     readonly devices: Device[] = [],
-    against: AgainstJson | null = null,
+    more: Pick<PageJson, "against" | "partition" | "device"> = {},
   ) {
     this.costs = new Costs(model.graph);
-    const difference = against ? new Difference(model.graph, this.costs, against) : null;
+    const difference = more.against ? new Difference(model.graph, this.costs, more.against) : null;
     this.tree = buildTree(model.graph, (node) => difference?.change(node) ?? "");
     this.view = new View(model.graph, this.tree);
     this.view.hide(plumbing(model.graph));
@@ -78,6 +79,7 @@ export class App {
     this.colours.difference = difference;
     if (difference) this.colours.mode = "difference";
     this.firstMode = this.colours.mode;
+    if (more.partition) this.colours.fusion = new Fusion(model.graph, more.partition);
     this.openDefault();
     this.openAtFirst = pack(this.view.open);
   }

@@ -75,13 +75,13 @@ class Grouping:
             if rule.private:
                 members = self._epilogue(rule, members)
             else:
-                while self._spread(rule, members):
+                while self._spread(rule, members, seed):
                     pass
         if rule.needs is not None and not any(self._roles[i - 1] == rule.needs for i in members):
             return None
         return self._with_views(members)
 
-    def _spread(self, rule: Rule, members: set[int]) -> bool:
+    def _spread(self, rule: Rule, members: set[int], seed: Node) -> bool:
         """Take in all neighbours that the rule allows; whether there were any."""
         before = len(members)
         for step, roles in ((self._sources, rule.before), (self._users, rule.after)):
@@ -94,7 +94,7 @@ class Grouping:
                     if passes and self._free(node, members) and self._convex(members | {node.id}):
                         members.add(node.id)
                         pending.append(node.id)
-        self._drop_loose_views(members)
+        self._drop_loose_views(members, seed)
         return len(members) > before
 
     def _ends(
@@ -185,9 +185,9 @@ class Grouping:
                     pending.append(view.id)
         return members
 
-    def _drop_loose_views(self, members: set[int]) -> None:
+    def _drop_loose_views(self, members: set[int], seed: Node) -> None:
         """Views that lead to the subgraph belong to what made their data, which is not in it."""
-        for i in sorted(members):
+        for i in sorted(members - {seed.id}):
             node = self._graph.node(i)
             if self._role(node) == "view" and not any(s.id in members for s in self._sources(node)):
                 members.discard(i)

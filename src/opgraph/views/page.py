@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from opgraph.analysis.fusion import partition
 from opgraph.analysis.pairing import pair_nodes
 from opgraph.document import Profile
+from opgraph.graph import Graph
 from opgraph.hardware import Device, devices
 
 
@@ -18,7 +20,11 @@ def page_data(
     `against` is another profile, whose nodes are paired with those of `profile`. `device` is the id of
     the device that is chosen at first.
     """
-    data: dict[str, Any] = {"profile": profile.to_dict(), "devices": [_device(d) for d in devices()]}
+    data: dict[str, Any] = {
+        "profile": profile.to_dict(),
+        "devices": [_device(d) for d in devices()],
+        "partition": _partition(profile.graph),
+    }
     if device is not None:
         data["device"] = device
     if against is not None:
@@ -29,6 +35,20 @@ def page_data(
             "removed": [list(r) for r in pairing.removed],
         }
     return data
+
+
+def _partition(graph: Graph) -> dict[str, Any]:
+    """The fused subgraphs: rules with their reasons, and for each subgraph its rule, the bytes that it
+    reads and writes as one kernel, and the ids of its nodes."""
+    parts = partition(graph)
+    rules = list(dict.fromkeys((p.rule, p.reason) for p in parts))
+    place = {rule: i for i, rule in enumerate(rules)}
+    return {
+        "rules": [list(rule) for rule in rules],
+        "subgraphs": [
+            [place[p.rule, p.reason], p.fused_read, p.fused_written, list(p.nodes)] for p in parts
+        ],
+    }
 
 
 def _device(device: Device) -> dict[str, Any]:

@@ -120,9 +120,16 @@ export interface AgainstJson {
   removed: [number, string][];
 }
 
+/** Rules with their reasons; subgraphs by rule, bytes read and written as one kernel, and node ids. */
+export interface PartitionJson {
+  rules: [string, string][];
+  subgraphs: [number, number, number, number[]][];
+}
+
 export interface PageJson {
   profile: ProfileJson;
   against?: AgainstJson;
+  partition?: PartitionJson;
   /** The id of the device that is chosen at first. */
   device?: string;
   devices?: DeviceJson[];

@@ -2,6 +2,7 @@
 // written on it. A colour never stands alone: the figure or the mark beside it says the same.
 
 import { bottleneck, type Costs, type Measure } from "../data/costs";
+import type { Fusion } from "../data/fusion";
 import type { Change, Difference } from "../data/difference";
 import type { Graph } from "../data/graph";
 import type { Item } from "../data/items";
@@ -100,8 +101,7 @@ export class Colours {
     this.most.clear();
   }
 
-  /** Subgraph of each node, or -1. */
-  fusion: Int32Array | null = null;
+  fusion: Fusion | null = null;
 
   constructor(
     private graph: Graph,
@@ -155,8 +155,9 @@ export class Colours {
       return value === undefined ? NOTHING : this.named(graph.values[value].dtype);
     }
     if (this.mode === "fusion") {
-      const group = this.fusion?.[node] ?? -1;
-      return group < 0 ? NOTHING : { ...this.numbered(group), name: `subgraph ${group + 1}`, mark: String(group + 1) };
+      const part = this.fusion?.at(node);
+      if (!part || part.rule === "view" || part.rule === "boundary") return NOTHING;
+      return { ...this.numbered(part.index), name: `subgraph ${part.index + 1}`, mark: String(part.index + 1) };
     }
     let dearest = "";
     let most = -1;
@@ -308,8 +309,8 @@ export class Colours {
   }
 
   private numbered(at: number): Category {
-    const list = WORK.slice(0, 10);
-    return list[at % list.length];
+    // Neighbours are told apart; a colour comes back after seven subgraphs.
+    return WORK[at % 7];
   }
 }
 

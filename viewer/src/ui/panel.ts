@@ -54,6 +54,7 @@ function details(app: App, item: Item): HTMLElement[] {
       ]),
       values(app, "Inputs", node.inputs.map((v) => app.model.graph.values[v]).filter((v) => v.kind !== "parameter" && v.kind !== "buffer"), true),
       values(app, "Outputs", node.outputs.map((v) => app.model.graph.values[v]), false),
+      fused(app, item.node),
       neighbours(app, "Made by", app.model.graph.sources[item.node]),
       neighbours(app, "Read by", app.model.graph.users(item.node)),
     );
@@ -106,6 +107,22 @@ function costs(app: App, item: Item): HTMLElement {
     ["predicted time", time ? format.seconds(time) + share(time, c.total("time")) : null],
     ["unknown costs", unknown ? h("span", { class: "warn" }, format.plural(unknown, "kernel")) : null],
   ]);
+}
+
+/** The fused subgraph of a node, and why its nodes go together. */
+function fused(app: App, node: number): HTMLElement | null {
+  const part = app.colours.fusion?.at(node);
+  if (!part) return null;
+  const { nodes } = app.model.graph;
+  const alone = part.nodes.length < 2;
+  const moved = part.nodes.reduce((sum, n) => sum + app.costs.node("bytes", n), 0);
+  return section(
+    `Fused subgraph ${part.index + 1}`,
+    h("p", { class: "text" }, part.reason),
+    moved && !alone ? h("p", { class: "note" }, `moves ${format.size(part.read + part.written)} as one kernel, ${format.size(moved)} one by one`) : null,
+    alone ? null : h("div", { class: "choices" }, h("button", { type: "button", onclick: () => app.light("subgraph", part.nodes) }, "Light them")),
+    alone ? null : list(part.nodes.map((n) => link(app, app.tree.leaf[n], nodes[n].name, nodes[n].op))),
+  );
 }
 
 function members(app: App, item: Item): HTMLElement | null {
