@@ -20,9 +20,9 @@ def test_every_node_is_paired_added_or_removed(resnet18: Profile) -> None:
     larger = opgraph.profile("resnet34")
     for before, after in ((resnet18.graph, larger.graph), (larger.graph, resnet18.graph)):
         pairing = pair_nodes(before, after)
-        paired = [id for id in pairing.before if id]
-        gone = [id for id, _ in pairing.removed]
+        paired = [number for number in pairing.before if number]
+        gone = [number for number, _ in pairing.removed]
         assert sorted(paired + gone) == [n.id for n in before.nodes]
         assert all(path in after.scope for _, path in pairing.removed)
-        for node, id in zip(after.nodes, pairing.before, strict=True):
-            assert id == 0 or before.node(id).op == node.op
+        for node, number in zip(after.nodes, pairing.before, strict=True):
+            assert number == 0 or before.node(number).op == node.op
