@@ -216,14 +216,27 @@ def test_an_error_that_the_model_catches_is_not_a_failure():
     assert [n.op for n in profile.nodes] == ["input", "ones", "sum", "output"]
 
 
-def test_a_path_that_the_data_decides_is_traced_on_real_tensors():
-    class Branch(nn.Module):
-        def forward(self, x):
-            return x.relu() if x.sum() > 0 else x.tanh()
+class Branch(nn.Module):
+    """Goes one way or the other by the values of its input, or of what a weight makes of it."""
 
-    profile = opgraph.profile(Branch(), inputs=torch.ones(3))
-    assert [a.tensors for a in profile.tracing.attempts] == ["fake", "real"]
-    assert [n.op for n in profile.nodes] == ["input", "sum", "gt", "item", "relu", "output"]
+    def __init__(self, *, weighted: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.weighted = weighted
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        seen = self.linear(x) if self.weighted else x
+        return seen.relu() if seen.square().sum() > 0 else seen.tanh()
+
+
+@pytest.mark.parametrize(
+    ("weighted", "attempts"),
+    [(False, ["fake", "fake weights"]), (True, ["fake", "fake weights", "real"])],
+)
+def test_a_path_that_the_data_decides_is_traced_on_real_tensors(weighted, attempts):
+    profile = opgraph.profile(Branch(weighted=weighted), inputs=torch.ones(2, 3))
+    assert [a.tensors for a in profile.tracing.attempts] == attempts
+    assert [n.op for n in profile.nodes][-5:] == ["sum", "gt", "item", "relu", "output"]
 
 
 def test_lazy_modules_stay_lazy():

@@ -48,7 +48,7 @@ class Data(nn.Module):
 
 def test_every_failure_is_kept_with_its_reason() -> None:
     found = opgraph.profile(Data(), torch.ones(4), tracer="hybrid")
-    assert attempts(found)[-1] == ("dynamo", "real", True)
+    assert attempts(found)[-1] == ("dynamo", "fake weights", True)
     assert all(a.error for a in found.tracing.attempts[:-1])
     assert found.graph.failed is None
 

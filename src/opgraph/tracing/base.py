@@ -23,7 +23,8 @@ from opgraph.graph import Graph
 from opgraph.inputs.base import Example
 from opgraph.tracing.builder import build
 from opgraph.tracing.kernels import fake
-from opgraph.tracing.recorder import Recorder, first_line, tensors_in
+from opgraph.tracing.recorder import Recorder, first_line
+from opgraph.tracing.values import tensors_in
 from opgraph.tracing.weights import Weights, set_eval, stand_in, untouched
 
 

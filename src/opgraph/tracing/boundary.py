@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from opgraph.tracing.recorder import tensors_in
+from opgraph.tracing.values import tensors_in
 
 
 def plain_arguments(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from opgraph.graph import Graph, Node, Scope, verify
-from opgraph.tracing.recorder import Record, Recorder
+from opgraph.tracing.recorder import Recorder
+from opgraph.tracing.values import Record
 
 
 def build(
@@ -44,7 +45,7 @@ def build(
     return verify(
         Graph(
             nodes=nodes,
-            values=tuple(recorder.values),
+            values=tuple(recorder.table.values),
             scopes=_scopes(root, recorder),
             parameters=tuple(recorder.weights.parameters),
             storages=numbered,
@@ -56,7 +57,7 @@ def build(
 
 
 def _parameters(record: Record, recorder: Recorder) -> tuple[str, ...]:
-    values = (recorder.values[v] for v in record.inputs)
+    values = (recorder.table.values[v] for v in record.inputs)
     return tuple(v.name for v in values if v.kind in ("parameter", "buffer") and v.name is not None)
 
 

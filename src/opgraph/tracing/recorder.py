@@ -7,10 +7,8 @@ kernels); global module hooks keep the stack of module paths (its scope). `build
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,35 +20,15 @@ from torch.overrides import (
     _push_mode,
 )
 
-from opgraph.costs.count import Operator, dtype_name, sizes_of, tensors_of
-from opgraph.graph import GraphBreak, Value
-from opgraph.graph.ir import NodeKind, ValueKind
+from opgraph.costs.count import Operator, tensors_of
+from opgraph.graph import GraphBreak
 from opgraph.tracing.kernels import KernelCapture
 from opgraph.tracing.naming import canonical, spelled, target
 from opgraph.tracing.places import Place, here, raised_at
-from opgraph.tracing.scopes import Call, ModuleCalls
+from opgraph.tracing.scopes import ModuleCalls
 from opgraph.tracing.spelling import cut, short
+from opgraph.tracing.values import Record, ValueTable, tensors_in
 from opgraph.tracing.weights import Weights
-
-
-@dataclass(slots=True)
-class Record:
-    """A node in the making."""
-
-    kind: NodeKind
-    op: str
-    target: str
-    call: Call
-    arguments: str = ""
-    inputs: list[int] = field(default_factory=list)
-    outputs: list[int] = field(default_factory=list)
-    first: int = 0
-    last: int = 0
-    place: Place = (None, None)
-    fragment: int = 0
-    error: str | None = None
-    exception: BaseException | None = None
-    name: str | None = None
 
 
 class Recorder:
@@ -59,16 +37,13 @@ class Recorder:
     def __init__(self, root: torch.nn.Module, weights: Weights, fake_mode: Any = None) -> None:
         self.capture = KernelCapture(fake_mode, self._orphan)
         self.records: list[Record] = []
-        self.values: list[Value] = []
-        self.modules = ModuleCalls(root, lambda: len(self.records), self.known)
+        self.table = ValueTable(weights, self.capture)
+        self.modules = ModuleCalls(root, lambda: len(self.records), self.table.known)
         self.weights = weights
         self.fragment = 0
         self.breaks: list[GraphBreak] = []
         self.place: Place | None = None
         self._functions = _Functions(self)
-        self._bindings: dict[int, tuple[Any, int, int | None, int]] = {}
-        self._versions: dict[int, int] = {}
-        self._writers: dict[int, int] = {}
         for tensor in weights.names.values():
             self.capture.memory.ignore(tensor[0])
 
@@ -103,82 +78,12 @@ class Recorder:
             self.modules.listen()
             _set_function_modes(modes)
 
-    # Values.
-
-    def value(
-        self, tensor: Tensor, kind: ValueKind = "activation", name: str | None = None,
-        alias_of: int | None = None, storage: int | None = None,
-    ) -> int:  # fmt: skip
-        """A new value for a tensor, from now on what the tensor is known as."""
-        id_ = len(self.values)
-        shape = sizes_of(tensor)
-        size = 1
-        for n in shape:
-            size *= n
-        try:
-            size *= tensor.dtype.itemsize
-        except RuntimeError:
-            size = 0
-        self.values.append(
-            Value(
-                id_,
-                shape,
-                dtype_name(tensor.dtype),
-                size,
-                kind,
-                name,
-                alias_of,
-                storage,
-                _strides(tensor),
-            )
-        )
-        version = self._versions.get(storage, 0) if storage is not None else 0
-        self._bindings[id(tensor)] = (weakref.ref(tensor), id_, storage, version)
-        return id_
-
-    def bound(self, tensor: Tensor) -> int | None:
-        """The value a tensor is known as, if it is."""
-        entry = self._bindings.get(id(tensor))
-        return entry[1] if entry is not None and entry[0]() is tensor else None
-
-    def read(self, tensor: Tensor, into: list[int]) -> None:
-        """Note that a tensor is read: its value, and the last write into its memory since then."""
-        entry = self._bindings.get(id(tensor))
-        if entry is None or entry[0]() is not tensor:
-            into.append(self._found(tensor))
-            return
-        into.append(entry[1])
-        storage = entry[2]
-        if storage is not None and self._versions.get(storage, 0) > entry[3]:
-            into.append(self._writers[storage])
-
-    def _found(self, tensor: Tensor) -> int:
-        """A tensor that no node made: a weight, a view of something known, or a constant."""
-        weight = self.weights.name_of(tensor)
-        if weight is not None:
-            return self.value(tensor, weight.kind, weight.name)
-        storage = self.capture.memory.find(tensor)
-        if storage is not None:
-            return self.value(tensor, storage=storage)
-        return self.value(
-            tensor, "constant", storage=self.capture.memory.see(tensor, len(self.capture.kernels))
-        )
-
-    def alive(self) -> set[int]:
-        """The values whose tensors still exist."""
-        return {entry[1] for entry in self._bindings.values() if entry[0]() is not None}
-
-    def known(self, things: Any) -> tuple[int, ...]:
-        """The values that the tensors in a structure are known as."""
-        found = (self.bound(t) for t in tensors_in(things))
-        return tuple(dict.fromkeys(v for v in found if v is not None))
-
     # Nodes.
 
     def source(self, tensor: Tensor, name: str) -> int:
         """A node for an input of the model."""
-        value = self.value(tensor, "input", name, storage=self.capture.memory.see(tensor, 0))
-        self._own(value, len(self.records))
+        value = self.table.add(tensor, "input", name, storage=self.capture.memory.see(tensor, 0))
+        self.table.own(value, len(self.records))
         self.records.append(
             Record("input", "input", name, self.modules.current, outputs=[value], name=name)
         )
@@ -189,7 +94,7 @@ class Recorder:
         last = len(self.capture.kernels)
         record = Record("output", "output", "output", self.modules.current, first=last, last=last)
         for tensor in tensors_in(result):
-            self.read(tensor, record.inputs)
+            self.table.read(tensor, record.inputs)
         record.inputs = list(dict.fromkeys(record.inputs))
         self.records.append(record)
         return tuple(record.inputs)
@@ -207,13 +112,13 @@ class Recorder:
         index = len(self.records)
         self.records.append(record)
         record.call.nodes += 1
-        if all(self.values[v].kind == "constant" for v in record.inputs):
+        if all(self.table.values[v].kind == "constant" for v in record.inputs):
             record.kind = "constant"
-        written = self._written()
+        written = self.table.written()
         for tensor in results:
-            self._produce(tensor, record, index)
+            self.table.produce(tensor, record, index)
         for storage, tensor in written.items():
-            self._wrote(storage, tensor, record)
+            self.table.wrote(storage, tensor, record)
 
     def _record(self, func: Any, args: Any, kwargs: Any, first: int) -> Record:
         name = spelled(func)
@@ -233,7 +138,7 @@ class Recorder:
 
     def _argument(self, item: Any, prefix: str, record: Record, shown: list[str]) -> None:
         if isinstance(item, Tensor):
-            self.read(item, record.inputs)
+            self.table.read(item, record.inputs)
         elif isinstance(item, (list, tuple)) and any(
             isinstance(t, (Tensor, list, tuple)) for t in item
         ):
@@ -244,59 +149,6 @@ class Recorder:
                 self._argument(part, f"{key}=", record, shown)
         else:
             shown.append(prefix + short(item))
-
-    def _produce(self, tensor: Tensor, record: Record, index: int) -> None:
-        """A result: new memory, a view of what was known, or the very tensor that went in."""
-        capture = self.capture
-        before = self.bound(tensor)
-        storage = capture.memory.find(tensor)
-        if storage is None:
-            storage = capture.memory.see(tensor, max(record.first, record.last - 1))
-        alias = before
-        if alias is None and storage is not None:
-            alias = next(
-                (v for v in reversed(record.inputs) if self.values[v].storage == storage), None
-            )
-        elif alias is None:
-            alias = self._weight_alias(tensor, record)
-        kind: ValueKind = "constant" if record.kind == "constant" else "activation"
-        record.outputs.append(self.value(tensor, kind, alias_of=alias, storage=storage))
-        self._own(record.outputs[-1], index)
-
-    def _weight_alias(self, tensor: Tensor, record: Record) -> int | None:
-        """The weight whose memory a result shares (`weight.t()`)."""
-        for v in reversed(record.inputs):
-            name = self.values[v].name
-            if name is not None and self.values[v].kind in ("parameter", "buffer"):
-                weight = self.weights.tensor(name)
-                if weight is not None and _same_storage(weight, tensor):
-                    return v
-        return None
-
-    def _own(self, value: int, index: int) -> None:
-        storage = self.values[value].storage
-        if storage is not None and self.capture.memory.owner[storage] is None:
-            self.capture.memory.owner[storage] = index
-
-    def _written(self) -> dict[int, Tensor]:
-        """The storages that the kernels since the last node wrote in place; a new version of each."""
-        found: dict[int, Tensor] = {}
-        for tensor in self.capture.writes:
-            storage = self.capture.memory.find(tensor)
-            if storage is not None and storage not in found:
-                found[storage] = tensor
-                self._versions[storage] = self._versions.get(storage, 0) + 1
-        self.capture.writes.clear()
-        return found
-
-    def _wrote(self, storage: int, tensor: Tensor, record: Record) -> None:
-        """Whoever reads this memory from now on depends on this node."""
-        writer = next((v for v in record.outputs if self.values[v].storage == storage), None)
-        if writer is None:
-            before = next((v for v in record.inputs if self.values[v].storage == storage), None)
-            writer = self.value(tensor, alias_of=before, storage=storage)
-            record.outputs.append(writer)
-        self._writers[storage] = writer
 
     def _orphan(self, operator: Operator, args: Any, kwargs: Any, out: Any) -> None:
         """A kernel that no torch function led to: compiled code, custom functions, scripts."""
@@ -376,31 +228,6 @@ _LOOKS = frozenset({"grad", "requires_grad", "requires_grad_", "is_leaf", "grad_
                     "__set__", "shape", "__setattr__"})  # fmt: skip
 
 
-def tensors_in(thing: Any, depth: int = 6) -> list[Tensor]:
-    """All tensors of a result, once each, through containers, dataclasses and cache objects."""
-    found: dict[int, Tensor] = {}
-    _walk(thing, depth, found)
-    return list(found.values())
-
-
-def _walk(item: Any, depth: int, found: dict[int, Tensor]) -> None:
-    # Not a function inside of `tensors_in`: one that calls itself is a cycle, which would keep the
-    # tensors alive, and with them their storages, until the garbage is collected.
-    if isinstance(item, Tensor):
-        found.setdefault(id(item), item)
-    elif depth == 0 or item is None or isinstance(item, (str, bytes, int, float, type)):
-        return
-    elif isinstance(item, dict):
-        for part in item.values():
-            _walk(part, depth - 1, found)
-    elif isinstance(item, (list, tuple, set, frozenset)):
-        for part in item:
-            _walk(part, depth - 1, found)
-    elif not isinstance(item, torch.nn.Module) and hasattr(item, "__dict__"):
-        for part in list(vars(item).values()):
-            _walk(part, depth - 1, found)
-
-
 def first_line(error: BaseException) -> str:
     """An error in one line: its class and the first line of what it says."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -415,22 +242,7 @@ def _set_function_modes(modes: list[TorchFunctionMode]) -> None:
         _push_mode(mode)
 
 
-def _strides(tensor: Tensor) -> tuple[int, ...] | None:
-    """The strides of a tensor that is not contiguous, where it has any."""
-    try:
-        return None if tensor.is_contiguous() else tuple(map(int, tensor.stride()))
-    except (RuntimeError, TypeError, NotImplementedError):
-        return None
-
-
 def _items(out: Any) -> Any:
     if isinstance(out, (list, tuple)):
         return out
     return out.values() if isinstance(out, dict) else ()
-
-
-def _same_storage(a: Tensor, b: Tensor) -> bool:
-    try:
-        return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return False

@@ -13,9 +13,10 @@ from torch import Tensor, fx
 
 from opgraph.tracing.naming import canonical, spelled, target
 from opgraph.tracing.places import from_trace
-from opgraph.tracing.recorder import Record, Recorder
+from opgraph.tracing.recorder import Recorder
 from opgraph.tracing.scopes import Call
 from opgraph.tracing.spelling import cut, short
+from opgraph.tracing.values import Record
 
 ModuleOf = Callable[[str, str], torch.nn.Module | None]
 """From an entry of `nn_module_stack`, its key and its name, to the module; None where it is none of the
@@ -60,8 +61,8 @@ class Replay(fx.Interpreter):
         modules.enter(self.module)
         result = self.replay(values)
         call = modules.leave()
-        modules.inputs[call.path] = self._recorder.known(list(values.values()))
-        modules.outputs[call.path] = self._recorder.known(result)
+        modules.inputs[call.path] = self._recorder.table.known(list(values.values()))
+        modules.outputs[call.path] = self._recorder.table.known(result)
         return result
 
     def run_node(self, n: fx.Node) -> Any:
@@ -106,7 +107,7 @@ class Replay(fx.Interpreter):
             op = working[0].op
         made = [v for r in parts for v in r.outputs]
         read = dict.fromkeys(v for r in parts for v in r.inputs)
-        alive = recorder.alive()
+        alive = recorder.table.alive()
         call = recorder.modules.current
         if leaf:
             call = Call(recorder.modules.last, nodes=1)
@@ -135,10 +136,10 @@ class Replay(fx.Interpreter):
         read = dict.fromkeys(v for r in parts for v in r.inputs)
         modules.inputs[call.path] = tuple(
             v for v in read
-            if v not in made and recorder.values[v].kind in ("input", "activation")
+            if v not in made and recorder.table.values[v].kind in ("input", "activation")
         )  # fmt: skip
         modules.outputs[call.path] = tuple(
-            v for v in recorder.known(list(self.env.values())) if v in made
+            v for v in recorder.table.known(list(self.env.values())) if v in made
         )
 
     def _called(self, n: fx.Node) -> tuple[str, str]:
