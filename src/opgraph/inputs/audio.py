@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from opgraph.inputs.context import Context
-from opgraph.inputs.reading import first_layer, first_taking
+from opgraph.inputs.reading import first_layer, first_taking, swaps
 from opgraph.inputs.table import rule
 
 SECONDS = 10
@@ -18,7 +18,7 @@ _MELS = 80
 @rule("input_values", "audio_values", "waveform")
 def waveform(c: Context) -> Tensor | None:
     """Ten seconds of sound; a spectrogram where the model's configuration counts mel bins and frames."""
-    if c.beside("input_features") is not None:
+    if c.beside("input_features") is not None and not c.required("input_values"):
         return None
     bins = c.settings.own("num_mel_bins", part="audio")
     frames = c.settings.own("max_length", part="audio")
@@ -38,15 +38,19 @@ def _has_channel(c: Context) -> bool:
 
 @rule("input_features", "audio_input_features", "audio_mel")
 def spectrogram(c: Context) -> Tensor:
-    """Mel bins over time; which of the two comes first follows from the layer that takes them."""
+    """Mel bins over time; which of the two comes first follows from how the model's code takes the argument
+    apart, or else from the layer that takes it."""
     bins = c.settings.number(
-        "num_mel_bins", "mel_bins", "num_mels", "n_mels", "input_feat_size", "input_feat_per_channel",
-        "feature_projection_input_dim", "feature_size", "input_size", "input_dim",
-        part="audio", default=c.model.hints.get("feature_size", _MELS),
+        "num_mel_bins", "mel_bins", "num_mels", "n_mels", "num_mel_channels", "input_feat_size",
+        "input_feat_per_channel", "feature_projection_input_dim", part="audio",
     )  # fmt: skip
+    bins = bins or c.model.hints.get("feature_size", 0)
+    bins = bins or c.settings.number(
+        "feature_size", "input_size", "input_dim", part="audio", default=_MELS
+    )
     layer = first_taking(c.module, bins) or first_layer(c.module)
     positions = c.settings.number("max_source_positions", part="audio")
-    if isinstance(layer, nn.Conv1d):
+    if isinstance(layer, nn.Conv1d) and not _time_first(c):
         return c.floats(c.batch, bins, 2 * positions if positions > 0 else FRAMES)
     if isinstance(layer, nn.Linear) and layer.in_features % bins == 0:
         bins = layer.in_features
@@ -55,10 +59,25 @@ def spectrogram(c: Context) -> Tensor:
     return c.floats(c.batch, FRAMES, bins)
 
 
-@rule("input_features_mask", "feature_attention_mask", "audio_mel_mask")
+def _time_first(c: Context) -> bool:
+    """Whether the model's code takes spectrograms as (batch, time, bins)."""
+    names = c.dims("input_features")
+    timely = ("length", "frames", "time", "seq")
+    return (len(names) == 3 and any(t in names[1] for t in timely)) or swaps(
+        c.module, "input_features"
+    )
+
+
+@rule("input_features_mask", "feature_attention_mask")
 def frame_mask(c: Context) -> Tensor | None:
     """All frames are sound."""
-    features = c.value("audio_mel" if c.has("audio_mel") else "input_features")
+    features = c.value("input_features")
     if features is None:
         return None
     return torch.ones(c.batch, max(features.shape[-2:]), dtype=torch.int64)
+
+
+@rule("audio_mel_mask")
+def silence_mask(c: Context) -> Tensor:
+    """No frame is padding."""
+    return torch.zeros(c.value("audio_mel").shape[:2], dtype=torch.bool)

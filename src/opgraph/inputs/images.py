@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from opgraph.inputs import dims, grids
 from opgraph.inputs.context import Context, pair
 from opgraph.inputs.placeholders import encoder_needs
-from opgraph.inputs.reading import first_taking
+from opgraph.inputs.reading import is_made_of_patches
 from opgraph.inputs.table import rule
 
 _PAIR = 2
@@ -31,7 +31,7 @@ def pixel_values(c: Context) -> Tensor:
         if len(names) == 5:
             return c.floats(c.batch, count, c.channels, *grids.patch(c))
         return c.floats(c.batch * count, width * grids.temporal_patch(c))
-    if c.has("spatial_shapes") or isinstance(first_taking(c.module, width), nn.Linear):
+    if c.has("spatial_shapes") or is_made_of_patches(c.module, c.channels, width):
         return c.floats(c.batch, math.prod(grids.patches(c)), width)
     if c.settings.get("image_grid_pinpoints") is not None:
         return c.floats(c.batch, tiles(c), *c.image)
@@ -50,8 +50,11 @@ def large_image(c: Context) -> Tensor | None:
     return c.floats(c.batch, c.channels, *pair(size))
 
 
-@rule("pixel_values_videos", needed=True)
-def video(c: Context) -> Tensor:
+@rule("pixel_values_videos")
+def video(c: Context) -> Tensor | None:
+    """Frames over time, for models that take nothing else to look at."""
+    if c.has("pixel_values") and not c.required("pixel_values_videos"):
+        return None
     return c.floats(c.batch, grids.frames(c), *c.image)
 
 
@@ -108,6 +111,25 @@ def patch_mask(c: Context) -> Tensor | None:
         return None
     images = c.value("pixel_values")
     return torch.ones(images.shape[:2], dtype=torch.bool)
+
+
+@rule("pixel_position_ids", "image_position_ids")
+def patch_places(c: Context) -> Tensor | None:
+    """Column and row of each patch."""
+    if c.beside("pixel_values") is None:
+        return None
+    rows, columns = grids.patches(c)
+    places = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).flip(-1)
+    return places.expand(c.batch, -1, -1).clone()
+
+
+@rule("image_attention_mask")
+def seen_images(c: Context) -> Tensor | None:
+    """Which images each token may look at: the one there is."""
+    ids = c.beside("input_ids")
+    if ids is None or c.beside("pixel_values") is None:
+        return None
+    return torch.ones(*ids.shape, 1, dtype=torch.int64)
 
 
 @rule("image_sizes")

@@ -17,6 +17,9 @@ def main_tensor(c: Context) -> Tensor:
     """The input that the source knows the size of, or that the model's first layer with weights takes."""
     if "input_size" in c.model.hints:
         return image(c)
+    width = c.settings.own("d_model")
+    if width is not None and c.has("inputs"):
+        return c.floats(c.batch, c.sequence, width)
     return _for_layer(c, first_layer(c.module))
 
 

@@ -55,6 +55,17 @@ def _split(names: str) -> Dims:
     return tuple(part.strip() for part in names.split(",") if part.strip())
 
 
+def swaps(module: nn.Module, name: str) -> bool:
+    """Whether the model's code swaps the last two axes of an argument before anything else."""
+    pattern = rf"= {re.escape(name)}\.(transpose\((1, 2|2, 1)\)|permute\(0, 2, 1\))"
+    classes: list[Any] = list(dict.fromkeys(type(m) for m in module.modules()))
+    return any(
+        re.search(pattern, _source(cls))
+        for cls in classes
+        if not cls.__module__.startswith("torch.")
+    )
+
+
 def first_layer(module: nn.Module) -> nn.Module | None:
     """The first leaf that has weights, packed ones included, in the order the modules were made in."""
     leaves = (m for m in module.modules() if not list(m.children()))
@@ -66,6 +77,15 @@ def _has_weights(layer: nn.Module) -> bool:
     return next(layer.parameters(recurse=False), None) is not None or any(
         hasattr(layer, n) for n in sizes
     )
+
+
+def is_made_of_patches(module: nn.Module, channels: int, width: int) -> bool:
+    """Whether images go into a linear layer of that width, and into no convolution."""
+    taken = [
+        type(layer) for layer in module.modules() if getattr(layer, "in_channels", 0) == channels
+    ]
+    linear = first_taking(module, width)
+    return not taken and isinstance(linear, nn.Linear)
 
 
 def first_taking(module: nn.Module, *sizes: int) -> nn.Module | None:

@@ -75,6 +75,11 @@ def query_former_ids(c: Context) -> Tensor:
     return c.ids(c.batch, c.sequence, below=c.settings.number("vocab_size", part="text"))
 
 
+@rule("task_inputs", needed=True)
+def task_ids(c: Context) -> Tensor:
+    return c.ids(c.batch, c.settings.number("task_seq_len", default=c.sequence))
+
+
 @rule("query_embeds", needed=True)
 def queries(c: Context) -> Tensor:
     count = c.settings.number("num_query_tokens", "num_queries", default=32)
