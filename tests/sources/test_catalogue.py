@@ -48,3 +48,10 @@ def test_a_parameter_that_the_checkpoint_holds_apart_is_not_tied() -> None:
 def test_a_value_that_toml_cannot_say_is_unset() -> None:
     assert resolve("hf:mistralai/Mistral-7B-v0.3").config.sliding_window is None
     assert resolve("hf:mistralai/Mistral-7B-v0.1").config.sliding_window == 4096
+
+
+def test_building_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    resolve("diffusers:vae/sd-1.5")
+    resolve("hf:google/siglip-base-patch16-224")
+
+    assert capfd.readouterr() == ("", "")

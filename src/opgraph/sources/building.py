@@ -3,6 +3,7 @@ always with the caller's random state, warnings and default dtype left alone."""
 
 from __future__ import annotations
 
+import logging
 import random
 import sys
 import warnings
@@ -100,6 +101,8 @@ def undisturbed(seed: int = 0) -> Iterator[None]:
     numpy = sys.modules.get("numpy")
     numbers = numpy.random.get_state() if numpy else None
     default = torch.get_default_dtype()
+    disabled = logging.root.manager.disable
+    logging.disable(max(disabled, logging.WARNING))
     try:
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -110,6 +113,7 @@ def undisturbed(seed: int = 0) -> Iterator[None]:
         if numpy:
             numpy.random.set_state(numbers)
         torch.set_default_dtype(default)
+        logging.disable(disabled)
 
 
 def first_line(error: BaseException) -> str:

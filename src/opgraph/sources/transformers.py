@@ -97,7 +97,7 @@ def default_config(model_type: str, **changes: Any) -> Any:
     """The model type's configuration, with some values changed. Raises `SourceError`."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    from opgraph.sources.building import first_line
+    from opgraph.sources.building import first_line, undisturbed
 
     try:
         cls = CONFIG_MAPPING[model_type]
@@ -107,7 +107,8 @@ def default_config(model_type: str, **changes: Any) -> Any:
             hint="pip install -U transformers may bring it",
         ) from None
     try:
-        return cls(**changes)
+        with undisturbed():
+            return cls(**changes)
     except Exception as error:
         reason = first_line(error)
         raise SourceError(f"the configuration of {model_type} cannot be made: {reason}") from error
