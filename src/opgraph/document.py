@@ -182,6 +182,20 @@ class Profile:
 
         write_atomically(path, render("html", self))
 
+    def widget(self, **options: Any) -> Any:
+        """The interactive page as a notebook's widget; `selected` is what is chosen in it.
+
+        Raises `MissingDependency` without anywidget.
+        """
+        from opgraph.views.notebook import widget
+
+        return widget(self, **options)
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        from opgraph.views.notebook import mimebundle
+
+        return mimebundle(self, **options)
+
     def __str__(self) -> str:
         from opgraph.views import render
 

@@ -13,7 +13,7 @@ import { find } from "./data/search";
 import { type Camera, fitted, type Rect } from "./draw/camera";
 import { COLOUR_MODES, type ColourMode, Colours } from "./draw/colours";
 import type { Marks } from "./draw/painter";
-import type { Device } from "./data/devices";
+import { type Device, mainDtype } from "./data/devices";
 import { DARK, LIGHT, type Theme } from "./draw/theme";
 import { LayoutClient } from "./layout/client";
 import { type Box, type Scene, SceneMaker } from "./layout/scene";
@@ -22,6 +22,9 @@ import { openReadable, plumbing, setDeep, View } from "./layout/view";
 
 export type AppEvent = "scene" | "select" | "look" | "lit" | "camera" | "hover" | "search" | "dock";
 export type Dock = "" | "memory" | "roofline";
+
+/** FLOPs per byte, where no device is chosen; as in `opgraph.analysis.bottleneck`. */
+const GENERIC_RIDGE = 10;
 
 export type ThemeChoice = "auto" | "light" | "dark";
 
@@ -48,6 +51,7 @@ export class App {
   moment: number | null = null;
   dock: Dock = "";
   device: Device | null = null;
+  readonly firstDevice: string;
   readonly memory: Memory;
   readonly difference: Difference | null;
   /** The way of colouring that is chosen at first. */
@@ -73,13 +77,15 @@ export class App {
     this.tree = buildTree(model.graph, (node) => difference?.change(node) ?? "");
     this.view = new View(model.graph, this.tree);
     this.view.hide(plumbing(model.graph));
-    this.colours = new Colours(model.graph, this.costs, "bottleneck", LIGHT, 10);
+    this.colours = new Colours(model.graph, this.costs, "bottleneck", LIGHT, GENERIC_RIDGE);
     this.memory = new Memory(model.graph);
     this.difference = difference;
     this.colours.difference = difference;
     if (difference) this.colours.mode = "difference";
     this.firstMode = this.colours.mode;
     if (more.partition) this.colours.fusion = new Fusion(model.graph, more.partition);
+    this.firstDevice = this.devices.some((d) => d.id === more.device) ? (more.device as string) : "";
+    this.setDevice(this.firstDevice);
     this.openDefault();
     this.openAtFirst = pack(this.view.open);
   }
@@ -191,6 +197,7 @@ export class App {
     const scene = await this.maker.make(this.view, Math.round(Math.min(2.2, Math.max(0.6, aspect)) * 5) / 5);
     const before = this.scene;
     this.scene = scene;
+    this.colours.setDrawn(scene.boxes.filter((b) => !b.layout).map((b) => b.item));
     if (this.following || !before) this.camera = this.fittedAll(scene);
     else if (anchor) {
       const now = scene.find(anchor.item);
@@ -359,7 +366,13 @@ export class App {
 
   /** Predict for a device, or with an unknown id for none. */
   setDevice(id: string): void {
-    this.device = this.devices.find((d) => d.id === id) ?? null;
+    const { device, model } = this;
+    const next = this.devices.find((d) => d.id === id) ?? null;
+    if (next === device) return;
+    this.device = next;
+    const kernels = model.graph.kernels.map((k) => next?.kernel(k) ?? 0);
+    this.costs.setTime((n) => model.graph.nodes[n].kernels.reduce((sum, k) => sum + kernels[k], 0));
+    this.colours.ridge = next ? next.ridgePoint(mainDtype(model.graph)) : GENERIC_RIDGE;
     this.recolour();
   }
 

@@ -45,7 +45,8 @@ export function percent(share: number): string {
 export function seconds(value: number): string {
   if (value >= 0.9995) return `${value.toFixed(2)} s`;
   if (value >= 0.0009995) return `${(value * 1e3).toFixed(1)} ms`;
-  return `${(value * 1e6).toFixed(0)} µs`;
+  if (value >= 9.95e-6 || value === 0) return `${(value * 1e6).toFixed(0)} µs`;
+  return value >= 0.95e-7 ? `${(value * 1e6).toFixed(1)} µs` : `${(value * 1e9).toFixed(0)} ns`;
 }
 
 export function intensity(value: number | null): string {

@@ -1,52 +1,11 @@
-// The way into the bundle: `opgraph.page` for a file, `opgraph.mount` for anything else.
+// The way into the bundle: `opgraph.page` for a file, `opgraph.render` for a notebook.
 
-import { App } from "./app";
 import type { PageJson } from "./data/document";
-import { readDevices } from "./data/devices";
-import { readModel } from "./data/graph";
-import { forgetMeasures } from "./draw/pen";
-import { loadFont } from "./font";
-import style from "./ui/style.css?inline";
-import { shell } from "./ui/shell";
-import { bind, read } from "./url";
+import { mount } from "./mount";
+import { bind } from "./url";
 
-export interface Mounted {
-  app: App;
-  close: () => void;
-}
-
-/** Build the page inside an element. Styles stay inside, and those of the surroundings outside. */
-export function mount(host: HTMLElement, data: PageJson, state = ""): Mounted {
-  const app = new App(readModel(data.profile), readDevices(data.devices), data);
-  const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
-  const sheet = new CSSStyleSheet();
-  sheet.replaceSync(style);
-  root.adoptedStyleSheets = [sheet];
-  const page = shell(app);
-  root.replaceChildren(page.element);
-  page.stage.measure();
-  app.recolour();
-  app.emit("select");
-  void (state.length > 1 ? read(app, state) : app.update()).then(() => {
-    // The first picture is drawn in the next frame; who waits for it can see it here.
-    requestAnimationFrame(() => requestAnimationFrame(() => (host.dataset.ready = "")));
-  });
-  void loadFont().then(() => {
-    forgetMeasures();
-    app.emit("look");
-  });
-  const scheme = globalThis.matchMedia?.("(prefers-color-scheme: dark)");
-  const change = (): void => app.recolour();
-  scheme?.addEventListener("change", change);
-  return {
-    app,
-    close: () => {
-      scheme?.removeEventListener("change", change);
-      app.close();
-      root.replaceChildren();
-    },
-  };
-}
+export { mount } from "./mount";
+export { render } from "./widget";
 
 /** Start the file page: the data is in the script element of that id. */
 export function page(): void {

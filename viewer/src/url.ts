@@ -44,7 +44,7 @@ export function write(app: App): string {
   if (shown.length) state.set("shown", shown.join("_"));
   if (app.selected && app.selected.kind !== "root") state.set("item", String(app.selected.id));
   if (app.colours.mode !== app.firstMode) state.set("colour", app.colours.mode);
-  if (app.device) state.set("device", app.device.id);
+  if ((app.device?.id ?? "") !== app.firstDevice) state.set("device", app.device?.id ?? "none");
   if (!app.plumbingHidden) state.set("reshapes", "1");
   if (app.themeChoice !== "auto") state.set("theme", app.themeChoice);
   if (app.query) state.set("find", app.query);
@@ -73,7 +73,7 @@ export async function read(app: App, text: string): Promise<void> {
   app.colours.mode = app.modes().find(([mode]) => mode === state.get("colour"))?.[0] ?? app.firstMode;
   const theme = state.get("theme");
   app.themeChoice = theme === "light" || theme === "dark" ? theme : "auto";
-  app.setDevice(state.get("device") ?? "");
+  app.setDevice(state.get("device") ?? app.firstDevice);
   app.dock = state.get("dock") === "memory" || state.get("dock") === "roofline" ? (state.get("dock") as "memory" | "roofline") : "";
   app.emit("dock");
   const hidden = state.get("reshapes") !== "1";

@@ -133,6 +133,8 @@ export interface PageJson {
   /** The id of the device that is chosen at first. */
   device?: string;
   devices?: DeviceJson[];
+  /** The shares of its peaks that a device reaches. */
+  efficiency?: { compute: number; memory: number };
 }
 
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;

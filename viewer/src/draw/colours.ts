@@ -236,6 +236,14 @@ export class Colours {
     return { low: show(measure, 0), high: show(measure, this.dearest(measure)) };
   }
 
+  private drawn: Item[] = [];
+
+  /** What is drawn as one box: the measure of dear and cheap. */
+  setDrawn(items: Item[]): void {
+    this.drawn = items;
+    this.most.clear();
+  }
+
   private flagged = new Map<string, Int32Array>();
 
   /** How many nodes beneath an item have a flag. */
@@ -280,18 +288,17 @@ export class Colours {
     return flops ? format.flops(flops) : bytes ? format.size(bytes) : "";
   }
 
-  /** From nothing (0) to the dearest node, or for modules the whole model (1), by its square root. */
+  /** From nothing (0) to the dearest thing that is drawn closed (1), by its square root. */
   private strength(measure: Measure, item: Item): number {
-    const value = this.costs.item(measure, item);
-    const most = item.node >= 0 ? this.dearest(measure) : this.costs.total(measure);
-    return most > 0 ? Math.sqrt(value / most) : 0;
+    const most = this.dearest(measure);
+    return most > 0 ? Math.sqrt(Math.min(1, this.costs.item(measure, item) / most)) : 0;
   }
 
   private dearest(measure: Measure): number {
     let most = this.most.get(measure);
     if (most === undefined) {
       most = 0;
-      for (let i = 0; i < this.graph.nodes.length; i++) most = Math.max(most, this.costs.node(measure, i));
+      for (const item of this.drawn) most = Math.max(most, this.costs.item(measure, item));
       this.most.set(measure, most);
     }
     return most;

@@ -2,6 +2,7 @@
 
 import type { App, Dock } from "../app";
 import { fill, h } from "./dom";
+import { Roofline } from "./roofline";
 import { alive, Timeline } from "./timeline";
 
 export function dock(app: App, legend: HTMLElement): HTMLElement {
@@ -13,7 +14,7 @@ export function dock(app: App, legend: HTMLElement): HTMLElement {
   const made = new Map<Dock, HTMLElement>();
   const make = (key: Dock): HTMLElement => {
     if (key === "memory") return h("div", { class: "chart" }, new Timeline(app).element, alive(app));
-    return h("div", { class: "chart" });
+    return h("div", { class: "chart" }, new Roofline(app).element);
   };
   const paint = (): void => {
     tabs.forEach(([key], i) => buttons[i].setAttribute("aria-expanded", String(app.dock === key)));

@@ -103,7 +103,7 @@ function costs(app: App, item: Item): HTMLElement {
     ["before", before("bytes", format.size)],
     ["memory made", c.item("memory", item) ? format.size(c.item("memory", item)) : null],
     ["intensity", `${format.intensity(intensity)} FLOPs/byte`],
-    ["bottleneck", bottleneck(intensity, colours.ridge) ?? "none: nothing is moved"],
+    ["bottleneck", bottleneck(intensity, colours.ridge)?.concat(` (ridge point ${app.ridgeText})`) ?? "none: nothing is moved"],
     ["predicted time", time ? format.seconds(time) + share(time, c.total("time")) : null],
     ["unknown costs", unknown ? h("span", { class: "warn" }, format.plural(unknown, "kernel")) : null],
   ]);

@@ -30,7 +30,7 @@ export function summary(app: App): HTMLElement[] {
       ["other FLOPs", format.flops(costs.total("otherFlops"))],
       ["bytes moved", format.size(costs.total("bytes"))],
       ["intensity", `${format.intensity(costs.total("bytes") ? work / costs.total("bytes") : null)} FLOPs/byte`],
-      ["predicted time", time ? format.seconds(time) : null],
+      ["predicted time", time && app.device ? `${format.seconds(time)} on ${app.device.name}` : null],
       ["nodes", format.integer(graph.nodes.length)],
       ["kernels", format.integer(kernels)],
       ["cost coverage", unknown ? h("span", { class: "warn" }, `${format.percent(1 - unknown / kernels)}: ${format.plural(unknown, "kernel")} unknown`) : "100 %"],

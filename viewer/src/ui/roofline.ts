@@ -1,0 +1,170 @@
+// The roofline: every fused subgraph by its arithmetic intensity and the FLOP/s it is predicted to reach,
+// under the roof of the chosen device. Without a device, under that of the generic ridge point.
+
+import type { App } from "../app";
+import { mainDtype, type Work } from "../data/devices";
+import type { Subgraph } from "../data/fusion";
+import type { Theme } from "../draw/theme";
+import * as format from "../format";
+import { type Frame, Plot } from "./plot";
+
+interface Dot {
+  part: Subgraph;
+  work: number;
+  intensity: number;
+  speed: number;
+  seconds: number;
+}
+
+interface Roof {
+  peak: number;
+  bandwidth: number;
+  label: string;
+}
+
+export class Roofline extends Plot {
+  private dots: Dot[] = [];
+  private asked = "";
+
+  constructor(app: App) {
+    super(app, "Roofline of the fused subgraphs", ["look", "select", "lit"]);
+  }
+
+  private roof(): Roof {
+    const { device } = this.app;
+    const dtype = mainDtype(this.app.model.graph);
+    if (device) return { peak: device.matrixPeak(dtype), bandwidth: device.bandwidth, label: `${device.name}, ${dtype}` };
+    return { peak: this.app.colours.ridge, bandwidth: 1, label: "no device: relative to the bandwidth" };
+  }
+
+  private read(roof: Roof): void {
+    const key = this.app.device?.id ?? "none";
+    if (this.asked === key) return;
+    this.asked = key;
+    const { graph } = this.app.model;
+    this.dots = [];
+    for (const part of this.app.colours.fusion?.subgraphs ?? []) {
+      const bytes = part.read + part.written;
+      const sum: Work = { flops: 0, otherFlops: 0, bytes, dtype: "float32" };
+      let most = -1;
+      for (const n of part.nodes) {
+        for (const k of graph.nodes[n].kernels) {
+          const kernel = graph.kernels[k];
+          sum.flops += kernel.flops;
+          sum.otherFlops += kernel.otherFlops;
+          if (kernel.flops + kernel.otherFlops > most) [most, sum.dtype] = [kernel.flops + kernel.otherFlops, kernel.dtype];
+        }
+      }
+      const work = sum.flops + sum.otherFlops;
+      if (!work || !bytes) continue;
+      const seconds = this.app.device ? this.app.device.seconds(sum) : Math.max(work / roof.peak, bytes / roof.bandwidth);
+      this.dots.push({ part, work, intensity: work / bytes, speed: work / seconds, seconds });
+    }
+    this.dots.sort((a, b) => b.seconds - a.seconds);
+  }
+
+  private scales(frame: Frame, roof: Roof): { x: (v: number) => number; y: (v: number) => number; low: number; high: number; floor: number; top: number } {
+    const ridge = roof.peak / roof.bandwidth;
+    const all = this.dots.map((d) => d.intensity);
+    const low = 10 ** Math.floor(Math.log10(Math.min(0.1, ...all)));
+    const high = 10 ** Math.ceil(Math.log10(Math.max(ridge * 4, ...all)));
+    const top = roof.peak * 2;
+    const floor = Math.min(roof.bandwidth * low, ...this.dots.map((d) => d.speed));
+    const lx = Math.log10(high / low);
+    const ly = Math.log10(top / floor);
+    return {
+      x: (v) => frame.left + (Math.log10(v / low) / lx) * frame.width,
+      y: (v) => frame.top + frame.height - (Math.log10(v / floor) / ly) * frame.height,
+      low, high, floor, top,
+    };
+  }
+
+  protected paint(frame: Frame, theme: Theme): void {
+    const roof = this.roof();
+    this.read(roof);
+    if (!this.dots.length) {
+      this.text("This page has no fused subgraphs to draw.", frame.left + 8, frame.top + 20, theme.muted);
+      return;
+    }
+    const { x, y, low, high, floor, top } = this.scales(frame, roof);
+    const bottom = frame.top + frame.height;
+    for (let v = low; v <= high * 1.001; v *= 10) {
+      this.line(x(v), frame.top, x(v), bottom, theme.border, 0.6);
+      this.text(v < 1 ? String(Number(v.toPrecision(2))) : format.integer(v), x(v), bottom + 15, theme.faint, "center");
+    }
+    const decades = Math.log10(top / floor);
+    const step = decades * 30 > frame.height ? 1000 : decades * 15 > frame.height ? 100 : 10;
+    for (let v = 10 ** Math.ceil(Math.log10(floor)); v <= top; v *= step) {
+      this.line(frame.left, y(v), frame.left + frame.width, y(v), theme.border, 0.6);
+      this.text(this.app.device ? format.count(v, "FLOP/s") : Number(v.toPrecision(2)).toString(), frame.left - 8, y(v) + 4, theme.faint, "right");
+    }
+    const ridge = roof.peak / roof.bandwidth;
+    this.line(x(low), y(roof.bandwidth * low), x(ridge), y(roof.peak), theme.text, 1.6);
+    this.line(x(ridge), y(roof.peak), x(high), y(roof.peak), theme.text, 1.6);
+    this.line(x(ridge), y(roof.peak), x(ridge), bottom, theme.muted, 1, [3, 4]);
+    this.text(`ridge point ${ridge.toFixed(1)}`, x(ridge) + 5, bottom - 6, theme.muted);
+    this.text("FLOPs per byte", frame.left + frame.width, bottom + 28, theme.faint, "right");
+    this.text(roof.label, frame.left, bottom + 28, theme.faint);
+    this.points(x, y, theme);
+  }
+
+  private points(x: (v: number) => number, y: (v: number) => number, theme: Theme): void {
+    const { ctx, app } = this;
+    const longest = this.dots[0].seconds;
+    const chosen = app.selected ? new Set(app.selected.kind === "root" ? [] : this.chosen()) : new Set<number>();
+    for (const dot of this.dots) {
+      const kind = app.colours.kind(app.tree.leaf[this.lead(dot.part)]);
+      const faded = app.lit && !dot.part.nodes.some((n) => app.lit?.[n]);
+      ctx.globalAlpha = faded ? 0.12 : 0.6;
+      ctx.fillStyle = theme.dark ? kind.dark : kind.light;
+      ctx.beginPath();
+      ctx.arc(x(dot.intensity), y(dot.speed), this.radius(dot, longest), 0, 7);
+      ctx.fill();
+      if (chosen.has(dot.part.index)) {
+        ctx.globalAlpha = 1;
+        ctx.strokeStyle = theme.accent;
+        ctx.lineWidth = 2;
+        ctx.stroke();
+      }
+    }
+    ctx.globalAlpha = 1;
+    const near = this.pointer && this.near(this.pointer);
+    if (!near || !this.pointer) return;
+    const node = app.model.graph.nodes[this.lead(near.part)];
+    this.note([node.name, `${format.intensity(near.intensity)} FLOPs/byte · ${format.flops(near.work)}`, app.device ? `${format.count(near.speed, "FLOP/s")} · ${format.seconds(near.seconds)}` : near.part.rule], this.pointer.x, this.pointer.y);
+  }
+
+  private chosen(): number[] {
+    const { selected, colours } = this.app;
+    const found: number[] = [];
+    if (selected && colours.fusion) for (let n = selected.first; n <= selected.last; n++) found.push(colours.fusion.of[n]);
+    return found;
+  }
+
+  private radius(dot: Dot, longest: number): number {
+    return 2.5 + 7 * Math.sqrt(dot.seconds / longest);
+  }
+
+  /** The node that a subgraph is named after: the one that does most. */
+  private lead(part: Subgraph): number {
+    const { costs } = this.app;
+    const work = (n: number): number => costs.node("flops", n) * 1e3 + costs.node("otherFlops", n);
+    return part.nodes.reduce((a, b) => (work(b) > work(a) ? b : a));
+  }
+
+  /** The dot under a point; the smallest where they cover one another. */
+  private near(at: { x: number; y: number }): Dot | null {
+    const { x, y } = this.scales(this.frame(), this.roof());
+    const longest = this.dots[0]?.seconds ?? 1;
+    const hit = this.dots.filter((d) => Math.hypot(x(d.intensity) - at.x, y(d.speed) - at.y) <= this.radius(d, longest) + 3);
+    return hit[hit.length - 1] ?? null;
+  }
+
+  protected click(at: { x: number; y: number }): void {
+    const { app } = this;
+    const dot = this.near(at);
+    if (!dot) return app.light("", null);
+    app.light("subgraph", dot.part.nodes);
+    void app.select(app.tree.leaf[this.lead(dot.part)], true);
+  }
+}

@@ -1,0 +1,72 @@
+// The page in a notebook, by the protocol of anywidget: the data comes from Python, and what is chosen goes back.
+
+import type { PageJson } from "./data/document";
+import type { Item } from "./data/items";
+import type { App } from "./app";
+import { mount } from "./mount";
+
+interface Chosen {
+  kind: string;
+  name: string;
+  path: string;
+  class: string;
+  /** Ids of nodes, 1-based: the first and the last beneath it. */
+  nodes: [number, number];
+}
+
+interface WidgetModel {
+  get(name: "data"): string;
+  get(name: "height"): number;
+  get(name: "selected"): Partial<Chosen> | null;
+  set(name: string, value: unknown): void;
+  save_changes(): void;
+  on(event: string, run: () => void): void;
+  off(event: string, run: () => void): void;
+}
+
+export function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
+  const host = document.createElement("div");
+  const size = (): void => {
+    host.style.cssText = `display:block;height:${model.get("height")}px;border:1px solid #8886;border-radius:8px;overflow:hidden`;
+  };
+  size();
+  el.append(host);
+  const { app, close } = mount(host, JSON.parse(model.get("data")) as PageJson);
+  app.on("select", () => {
+    const next = describe(app, app.selected);
+    if (JSON.stringify(next) === JSON.stringify(model.get("selected"))) return;
+    model.set("selected", next);
+    model.save_changes();
+  });
+  const choose = (): void => {
+    const wanted = model.get("selected");
+    const item = wanted ? found(app, wanted) : null;
+    if (item !== app.selected) void app.select(item, true);
+  };
+  model.on("change:selected", choose);
+  model.on("change:height", size);
+  return () => {
+    model.off("change:selected", choose);
+    model.off("change:height", size);
+    close();
+    host.remove();
+  };
+}
+
+function describe(app: App, item: Item | null): Chosen | null {
+  if (!item || item.kind === "root") return null;
+  const node = item.node >= 0 ? app.model.graph.nodes[item.node] : null;
+  return { kind: item.kind, name: node ? node.name : item.label, path: item.path, class: item.cls, nodes: [item.first + 1, item.last + 1] };
+}
+
+/** What Python asks for: by its nodes, or by the path of a module or the name of a node alone. */
+function found(app: App, wanted: Partial<Chosen>): Item | null {
+  const { items } = app.tree;
+  const exact = items.find((i) => i.first + 1 === wanted.nodes?.[0] && i.last + 1 === wanted.nodes[1] && i.kind === wanted.kind);
+  return (
+    exact ??
+    items.find((i) => wanted.path !== undefined && wanted.path !== "" && i.path === wanted.path) ??
+    items.find((i) => i.node >= 0 && app.model.graph.nodes[i.node].name === wanted.name) ??
+    null
+  );
+}
