@@ -176,6 +176,18 @@ class Profile:
 
         draw(self, path, **options)
 
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with one row a node."""
+        from opgraph.views.frames import to_pandas
+
+        return to_pandas(self)
+
+    def to_networkx(self) -> Any:
+        """A `networkx.MultiDiGraph` of the nodes, with an edge for each tensor read."""
+        from opgraph.views.frames import to_networkx
+
+        return to_networkx(self)
+
     def view(self, path: str | os.PathLike[str]) -> None:
         """Write the interactive page: one HTML file that needs no network."""
         from opgraph.views import render

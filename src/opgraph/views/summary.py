@@ -22,16 +22,17 @@ def summary(profile: Profile, *, verbose: bool = False) -> Table:
     result = Table.grid(padding=(0, 2))
     result.add_column(style="bold", no_wrap=True)
     result.add_column(overflow="fold")
-    for label, text in _facts(profile, verbose):
+    for label, text in facts(profile, verbose=verbose):
         result.add_row(label, safe(text, 400))
     return result
 
 
-def _facts(profile: Profile, verbose: bool) -> list[tuple[str, str]]:
+def facts(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
+    """What the summary says, as labels and texts; a text without a label goes on with the one before."""
     t = profile.totals
     graph = profile.graph
     model = profile.model
-    facts = [
+    found = [
         ("Model", f"{model.name}  ({model.cls.rpartition('.')[2] or 'module'}, from {model.source})"),
         *(("", note) for note in model.notes),
         ("Inputs", ", ".join(
@@ -56,7 +57,7 @@ def _facts(profile: Profile, verbose: bool) -> list[tuple[str, str]]:
         ("Tracer", _tracer(profile)),
     ]  # fmt: skip
     if verbose or len(profile.tracing.attempts) > 1:
-        facts += [
+        found += [
             (
                 "",
                 f"{a.tracer} on {a.tensors} tensors: {a.error or 'done'} ({units.seconds(a.seconds)})",
@@ -64,13 +65,13 @@ def _facts(profile: Profile, verbose: bool) -> list[tuple[str, str]]:
             for a in profile.tracing.attempts
         ]
     if verbose:
-        facts.append(("Versions", ", ".join(f"{k} {v}" for k, v in profile.versions.items())))
+        found.append(("Versions", ", ".join(f"{k} {v}" for k, v in profile.versions.items())))
     failed = graph.failed
     if failed is not None:
         where = f" at {failed.file}:{failed.line}" if failed.file else ""
-        facts.append(("Failed", f"node {failed.id} ({failed.name}){where}: {failed.error}"))
-        facts.append(("", "the figures are those of the part that ran"))
-    return facts
+        found.append(("Failed", f"node {failed.id} ({failed.name}){where}: {failed.error}"))
+        found.append(("", "the figures are those of the part that ran"))
+    return found
 
 
 def _coverage(profile: Profile) -> str:
