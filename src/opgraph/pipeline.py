@@ -4,6 +4,7 @@ command line and the Python interface both come through here."""
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +21,7 @@ from opgraph.version import __version__
 if TYPE_CHECKING:
     from torch import nn
 
+    from opgraph.analysis.agreement import Agreement
     from opgraph.analysis.compare import Comparison
 
 _LIBRARIES = ("torchvision", "transformers", "timm", "ultralytics", "diffusers")
@@ -63,6 +65,32 @@ def profile(
 
     Raises `SourceError`, `InputError` or `TraceError`.
     """
+    built, example = prepare(
+        model, inputs, kwargs, batch_size=batch_size, seq_len=seq_len,
+        decoder_seq_len=decoder_seq_len, image_size=image_size, input_shape=input_shape,
+        input_overrides=input_overrides, dtype=dtype, head=head, model_args=model_args, trust=trust,
+    )  # fmt: skip
+    asked = {"fullgraph": fullgraph, "concrete_args": concrete_args or {}, "warm_up": warm_up}
+    return profile_model(built, example, tracer, fragment, **asked)
+
+
+def prepare(
+    model: str | nn.Module,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    batch_size: int | None = None,
+    seq_len: int | None = None,
+    decoder_seq_len: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    input_shape: Sequence[int] | None = None,
+    input_overrides: Mapping[str, TensorSpec] | None = None,
+    dtype: str | None = None,
+    head: str | None = None,
+    model_args: Mapping[str, str] | None = None,
+    trust: bool = False,
+) -> tuple[Model, Example]:
+    """Build a model, and make the arguments of one call of it (see `profile`)."""
     if isinstance(image_size, int):
         image_size = (image_size, image_size)
     request = InputRequest(
@@ -76,9 +104,7 @@ def profile(
     )
     options = BuildOptions(head=head, dtype=dtype, trust=trust, arguments=dict(model_args or {}))
     built = _resolve(model, options)
-    example = _example(built, inputs, kwargs, request)
-    asked = {"fullgraph": fullgraph, "concrete_args": concrete_args or {}, "warm_up": warm_up}
-    return profile_model(built, example, tracer, fragment, **asked)
+    return built, _example(built, inputs, kwargs, request)
 
 
 def trace(
@@ -121,6 +147,56 @@ def compare(
         return profile(model, **options)
 
     return compare_profiles([found(model) for model in (first, *others)], fail_if=fail_if)
+
+
+def check(
+    model: str | nn.Module,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    tracers: Sequence[str] = ("auto", "fx", "dynamo", "export"),
+    peers: bool = True,
+    fullgraph: bool = False,
+    concrete_args: Mapping[str, Any] | None = None,
+    warm_up: bool = False,
+    **options: Any,
+) -> Agreement:
+    """Trace a model with every tracer and compare what they found; with `peers`, beside the figures of
+    the other counters that are installed. `options` are those of `profile` for models and inputs.
+
+    Raises `SourceError` or `InputError`. A tracer that cannot is part of the result.
+    """
+    from opgraph.analysis.agreement import Agreement, Trial
+
+    built, example = prepare(model, inputs, kwargs, **options)
+    asked: dict[str, Any] = {
+        "fullgraph": fullgraph, "concrete_args": concrete_args or {}, "warm_up": warm_up,
+    }  # fmt: skip
+    trials: list[Trial] = []
+    for tracer in tracers:
+        start = time.perf_counter()
+        try:
+            found = profile_model(built, example, tracer, **asked)
+        except TraceError as error:
+            spent = time.perf_counter() - start
+            trials.append(
+                Trial(tracer, None, str(error).partition("traced: ")[2] or str(error), spent)
+            )
+            continue
+        failed = found.graph.failed
+        trials.append(
+            Trial(
+                found.tracing.tracer,
+                found,
+                None if failed is None else failed.error,
+                found.tracing.seconds,
+            )
+        )
+    if not peers:
+        return Agreement(built.info.name, tuple(trials))
+    from opgraph.peers import readings
+
+    return Agreement(built.info.name, tuple(trials), readings(built, example))
 
 
 def profile_model(

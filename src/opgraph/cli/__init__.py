@@ -17,6 +17,7 @@ COMMANDS = {
     "compare": "what changed between models or saved profiles, with gates for CI",
     "view": "the interactive page, as one file that needs no network",
     "draw": "a picture of the graph",
+    "check": "every tracer side by side, and other counters beside them",
     "export": "the graph in a format of another tool",
     "models": "what can be named, and trying many models at once",
 }

@@ -1,0 +1,188 @@
+"""Why the figure of another counter differs from ours: which part of the work it leaves out, adds, or
+counts otherwise, found from the graph by arithmetic. An explanation is given only where the amounts fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+from typing import Literal
+
+from opgraph.analysis.totals import totals
+from opgraph.graph import Graph, Node
+
+_TOLERANCE = 5e-4
+"""The share of the total within which amounts are the same: tools round, and count biases or not."""
+
+_GROUPS = 10
+
+_EVERYBODY_COUNTS = ("Linear", "Conv1d", "Conv2d", "Conv3d")
+"""Modules that every counter knows: that one of them is skipped is never the reason, even if it fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What another counter says of a model: its figure and what it calls it, its count of parameters, the
+    operators that it says itself it cannot count, how long it took, or why it failed."""
+
+    tool: str
+    version: str
+    unit: Literal["MACs", "FLOPs"]
+    value: int | None = None
+    parameters: int | None = None
+    uncounted: tuple[str, ...] = ()
+    seconds: float = 0.0
+    error: str | None = None
+
+    @property
+    def flops(self) -> int | None:
+        """The figure in FLOPs, a MAC being two."""
+        if self.value is None:
+            return None
+        return self.value * 2 if self.unit == "MACs" else self.value
+
+
+def reasons(reading: Reading, graph: Graph) -> tuple[str, ...]:
+    """Why a reading is not our figure, a clause each; none where they are the same."""
+    if reading.error is not None or reading.flops is None:
+        return ()
+    truth = totals(graph)
+    found: list[str] = []
+    if reading.unit == "MACs":
+        found.append("counts a MAC as one")
+    found += _work(reading, graph, truth.flops, truth.other_flops)
+    if reading.uncounted:
+        found.append(f"says itself that it does not count {', '.join(reading.uncounted)}")
+    if reading.parameters is not None:
+        found += _parameters(reading.parameters - truth.parameters, graph)
+    return tuple(found)
+
+
+def _work(reading: Reading, graph: Graph, flops: int, other: int) -> list[str]:
+    gap = flops - (reading.flops or 0)
+    if not flops or abs(gap) <= _TOLERANCE * flops:
+        return []
+    if gap < 0 and -gap <= 8 * other:
+        return [f"adds {_percent(-gap, flops)} for work other than contractions"]
+    parts = _parts(graph)
+    for size in range(1, min(3, len(parts)) + 1):
+        fits = [
+            (abs(gap - sum(p.flops for p in chosen)), chosen)
+            for chosen in combinations(parts, size)
+            if _fits(gap - sum(p.flops for p in chosen), flops, other)
+        ]
+        if fits:
+            rest, chosen = min(fits, key=lambda fit: fit[0])
+            clauses = [f"{p.label} ({_percent(abs(p.flops), flops)})" for p in chosen]
+            if rest > _TOLERANCE * flops:
+                clauses.append(f"adds {_percent(rest, flops)} for work other than contractions")
+            return clauses
+    return [f"{_percent(abs(gap), flops)} {'less' if gap > 0 else 'more'}, not explained"]
+
+
+def _fits(rest: int, flops: int, other: int) -> bool:
+    """Whether what is left is nothing, or no more than a tool adds for element-wise work."""
+    return abs(rest) <= _TOLERANCE * flops or -8 * other <= rest <= 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    label: str
+    flops: int
+
+
+def _parts(graph: Graph) -> list[_Part]:
+    """Parts of the work that a counter may leave out, the largest first."""
+    amounts: dict[str, int] = {}
+    leaves = {n.scope for n in graph.nodes} - {n.scope.rpartition(".")[0] for n in graph.nodes}
+    once = repeated = 0
+    for node in graph.nodes:
+        for kernel in node.kernels:
+            if kernel.flops:
+                label = _label(node, kernel.category, graph, leaves)
+                amounts[label] = amounts.get(label, 0) + kernel.flops
+        once += _beyond_one_row(node, graph)
+    for scope in graph.scopes:
+        if scope.calls > 1 and scope.path in leaves:
+            own = sum(n.flops for n in graph.nodes if n.scope == scope.path)
+            repeated += own * (scope.calls - 1) // scope.calls
+    if once:
+        amounts["counts a Linear once a sample, whatever the sequence"] = once
+    if repeated:
+        amounts["counts a module once that runs several times"] = repeated
+    for label in _EVERYBODY_COUNTS:
+        amounts.pop(f"skips {label}", None)
+    found = [_Part(label, flops) for label, flops in (*amounts.items(), *_mistaken(graph).items())]
+    return sorted(found, key=lambda p: abs(p.flops), reverse=True)[:_GROUPS]
+
+
+def _mistaken(graph: Graph) -> dict[str, int]:
+    """What comes on top (as a negative amount) for a counter that goes by the names of classes, and takes
+    a linear layer called "Conv1D" for a convolution: its weights times all but one size of its output."""
+    numel = {p.name: p.numel for p in graph.parameters}
+    amounts: dict[str, int] = {}
+    for node in graph.nodes:
+        cls = graph.scope[node.scope].cls
+        if node.flops and "Conv" in cls and not node.op.startswith("conv"):
+            shape = [n for n in graph.value[node.outputs[0]].shape if isinstance(n, int)]
+            counted = 2 * sum(numel[p] for p in node.parameters) * prod(shape[:1] + shape[2:])
+            label = f"takes {cls} for a convolution"
+            amounts[label] = amounts.get(label, 0) + node.flops - counted
+    return amounts
+
+
+def _label(node: Node, category: str, graph: Graph, leaves: set[str]) -> str:
+    if category == "attention":
+        return "skips attention"
+    if node.scope in leaves and node.parameters:
+        return f"skips {graph.scope[node.scope].cls}"
+    return f"skips {node.op} called as a function"
+
+
+def _beyond_one_row(node: Node, graph: Graph) -> int:
+    """The FLOPs of a linear layer beyond those of one row a sample."""
+    if node.op != "linear" or not node.outputs:
+        return 0
+    shape = graph.value[node.outputs[0]].shape
+    rows = 1
+    for size in shape[1:-1]:
+        rows *= size if isinstance(size, int) else 1
+    return node.flops - node.flops // rows if rows > 1 else 0
+
+
+def _parameters(gap: int, graph: Graph) -> list[str]:
+    if not gap:
+        return []
+    learned = [p for p in graph.parameters if p.kind == "parameter"]
+    tied = [p for p in learned if p.tied]
+    shared = sum(p.numel for p in tied)
+    frozen = sum(p.numel for p in learned if not p.trainable)
+    owners = {graph.scope[p.scope].path for p in learned}
+    children = {path.rpartition(".")[0] for path in graph.scope if path}
+    loose = sum(p.numel for p in learned if p.scope in owners & children)
+    uncalled = sum(p.numel for p in learned if not graph.scope[p.scope].calls)
+    used = {name for n in graph.nodes for name in n.parameters}
+    several = sum(
+        p.numel * (graph.scope[p.scope].calls - 1) for p in learned
+        if p.name in used and graph.scope[p.scope].calls > 1
+    )  # fmt: skip
+    for amount, reason in (
+        *(
+            (shared * n, "counts tied weights more than once")
+            for n in range(1, 1 + max((len(p.tied) for p in tied), default=0))
+        ),
+        (several, "counts a shared layer at every call"),
+        (-frozen, "leaves out parameters that are not trained"),
+        (-loose, "leaves out parameters of modules that have children"),
+        (-uncalled, "leaves out parameters of modules that are not called"),
+        (-loose - uncalled, "leaves out parameters outside of the leaf modules that are called"),
+    ):
+        if amount and amount == gap:
+            return [reason]
+    return [f"{abs(gap):,} parameters {'more' if gap > 0 else 'fewer'}, not explained"]
+
+
+def _percent(part: int, whole: int) -> str:
+    share = 100 * part / whole
+    return f"{share:,.1f} %" if abs(share) >= 1 else f"{share:.2g} %"

@@ -1,0 +1,48 @@
+"""`opgraph check MODEL`: every tracer side by side, and every disagreement between them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import redirect_stdout
+
+from opgraph.cli.arguments import add_model_arguments, options_from
+from opgraph.cli.output import color, show, width
+from opgraph.errors import InputError
+
+EXAMPLES = """examples:
+  opgraph check resnet18
+  opgraph check bert-base-uncased --seq-len 128 -v
+  opgraph check yolov8n.pt --warm-up --no-counters"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    add_model_arguments(parser)
+    view = parser.add_argument_group("check")
+    view.add_argument(
+        "--no-counters",
+        action="store_true",
+        help="leave out fvcore, torchinfo, ptflops, thop and calflops, which need real weights",
+    )
+    view.add_argument("-v", "--verbose", action="store_true", help="every disagreement and break")
+    view.add_argument("--json", action="store_true", help="everything as JSON on stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    from opgraph.pipeline import check, is_saved_profile
+    from opgraph.views.check import check_text
+
+    if is_saved_profile(args.model):
+        raise InputError(
+            "a saved profile has been traced already",
+            hint="check the model itself, or compare profiles",
+        )
+    with redirect_stdout(sys.stderr):
+        found = check(args.model, peers=not args.no_counters, **options_from(args))
+    if args.json:
+        show(json.dumps(found.to_dict(), ensure_ascii=False, indent=1, allow_nan=False) + "\n")
+    else:
+        show(check_text(found, color=color(), width=width(), verbose=args.verbose))
+    return 0 if found.agree else 1

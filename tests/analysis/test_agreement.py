@@ -1,0 +1,117 @@
+"""Tracers side by side: what agrees is silent, what differs is named by operator and module."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import opgraph
+from opgraph.analysis.agreement import Agreement, disagreements
+from opgraph.analysis.differences import Reading, reasons
+from opgraph.cli import main
+from opgraph.pipeline import check
+
+
+class Choosy(nn.Module):
+    """Runs other code while it is compiled, as the masks of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x.exp() if torch.compiler.is_compiling() else x
+
+
+@pytest.fixture(scope="module")
+def choosy() -> Agreement:
+    return check(Choosy(), torch.ones(2, 8), peers=False)
+
+
+def test_what_really_differs_is_named(choosy: Agreement) -> None:
+    assert [t.tracer for t in choosy.trials] == ["eager", "fx", "dynamo", "export"]
+    assert choosy.agree
+    found = {t.tracer: choosy.disagreements(t) for t in choosy.trials}
+    assert found["eager"] == found["fx"] == ()
+    (other,) = found["dynamo"]
+    assert (other.scope, other.op, other.places, other.spelling) == ("", "exp", 1, False)
+    assert (other.nodes, other.other_flops) == ((0, 1), (0, 16))
+    assert other.bytes == (0, 128)
+
+
+def test_a_graph_agrees_with_itself(bert: opgraph.Profile) -> None:
+    assert disagreements(bert.graph, bert.graph) == ()
+
+
+def test_the_same_cost_in_other_operators_is_spelling() -> None:
+    attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    x = torch.ones(1, 4, 8)
+    one = opgraph.profile(attention, (x, x, x)).graph
+    two = opgraph.profile(attention, (x, x, x), tracer="export").graph
+    found = disagreements(one, two)
+    assert found
+    assert all(d.spelling for d in found)
+
+
+def test_a_tracer_that_cannot_says_why() -> None:
+    class Branch(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x if x.sum() > 0 else -x
+
+    found = check(Branch(), torch.ones(2), tracers=("auto", "fx"), peers=False)
+    assert found.trials[0].error is None
+    assert found.trials[1].profile is None
+    assert "control flow" in (found.trials[1].error or "")
+
+
+def reading(value: int, unit: str = "FLOPs", parameters: int | None = None) -> Reading:
+    return Reading("a counter", "1", unit, value=value, parameters=parameters)  # type: ignore[arg-type]
+
+
+def test_a_figure_is_explained_where_the_amounts_fit(bert: opgraph.Profile) -> None:
+    flops = bert.totals.flops
+    attention = sum(k.flops for n in bert.nodes for k in n.kernels if k.category == "attention")
+    assert reasons(reading(flops), bert.graph) == ()
+    assert reasons(reading(flops // 2, "MACs"), bert.graph) == ("counts a MAC as one",)
+    assert reasons(reading(flops - attention), bert.graph) == ("skips attention (2.7 %)",)
+    assert reasons(reading(flops // 3), bert.graph) == ("66.7 % less, not explained",)
+
+
+def test_a_count_of_parameters_is_explained() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    model[1].bias.requires_grad_(False)
+    graph = opgraph.profile(model, torch.ones(1, 4)).graph
+    flops = 2 * 2 * 16
+    assert reasons(reading(flops, parameters=24), graph) == ()
+    assert reasons(reading(flops, parameters=40), graph) == ("counts tied weights more than once",)
+    assert reasons(reading(flops, parameters=20), graph) == (
+        "leaves out parameters that are not trained",
+    )
+
+
+def test_the_command_shows_all_tracers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "resnet18", "--no-counters", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["agree"] is True
+    assert [t["totals"]["nodes"] for t in found["tracers"]] == [71, 71, 71, 71]
+    assert {t["totals"]["flops"] for t in found["tracers"]} == {3628146688}
+    assert all(t["disagreements"] == [] for t in found["tracers"])
+
+
+@pytest.mark.parametrize("tool", ["fvcore", "torchinfo", "ptflops", "thop", "calflops"])
+def test_other_counters_leave_the_model_alone(tool: str) -> None:
+    pytest.importorskip(tool)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 8))
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    found = check(model, torch.ones(1, 3, 8, 8), tracers=("auto",))
+    (mine,) = (r for r in found.readings if r.tool == tool)
+    assert mine.error is None
+    assert mine.flops == pytest.approx(found.trials[0].profile.totals.flops, rel=0.1)  # type: ignore[union-attr]
+    assert model.state_dict().keys() == before.keys()
+    assert all(not m._forward_hooks and not m._forward_pre_hooks for m in model.modules())
