@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from opgraph.inputs.context import Context
-from opgraph.inputs.reading import first_layer, first_taking, swaps
+from opgraph.inputs.reading import applied_to, first_layer, first_taking, swaps
 from opgraph.inputs.table import rule
 
-SECONDS = 10
+SECONDS = 9.6
+"""A length that the strides of codecs divide, at the usual rates."""
 RATE = 16_000
 FRAMES = 1_000
 _MELS = 80
@@ -17,7 +18,7 @@ _MELS = 80
 
 @rule("input_values", "audio_values", "waveform")
 def waveform(c: Context) -> Tensor | None:
-    """Ten seconds of sound; a spectrogram where the model's configuration counts mel bins and frames."""
+    """Some seconds of sound; a spectrogram where the model's configuration counts mel bins and frames."""
     if c.beside("input_features") is not None and not c.required("input_values"):
         return None
     bins = c.settings.own("num_mel_bins", part="audio")
@@ -28,7 +29,7 @@ def waveform(c: Context) -> Tensor | None:
     channels = (
         [c.settings.number("audio_channels", part="audio", default=1)] if _has_channel(c) else []
     )
-    return c.floats(c.batch, *channels, SECONDS * rate)
+    return c.floats(c.batch, *channels, int(SECONDS * rate))
 
 
 def _has_channel(c: Context) -> bool:
@@ -50,10 +51,13 @@ def spectrogram(c: Context) -> Tensor:
     )
     layer = first_taking(c.module, bins) or first_layer(c.module)
     positions = c.settings.number("max_source_positions", part="audio")
-    if isinstance(layer, nn.Conv1d) and not _time_first(c):
+    names = c.dims("input_features")
+    bins_first = len(names) == 3 and ("mel" in names[1] or "bins" in names[1])
+    if bins_first or (isinstance(layer, nn.Conv1d) and not _time_first(c)):
         return c.floats(c.batch, bins, 2 * positions if positions > 0 else FRAMES)
-    if isinstance(layer, nn.Linear) and layer.in_features % bins == 0:
-        bins = layer.in_features
+    taken = applied_to(c.module, "input_features")
+    if isinstance(taken, nn.Linear):
+        bins = taken.in_features
     if c.settings.own("spec_size", part="audio"):
         return c.floats(c.batch, 1, FRAMES + 1, bins)
     return c.floats(c.batch, FRAMES, bins)
@@ -74,7 +78,8 @@ def frame_mask(c: Context) -> Tensor | None:
     features = c.value("input_features")
     if features is None:
         return None
-    return torch.ones(c.batch, max(features.shape[-2:]), dtype=torch.int64)
+    count = next((n for n in features.shape[1:] if n in (FRAMES, FRAMES + 1)), features.shape[-1])
+    return torch.ones(c.batch, count, dtype=torch.int64)
 
 
 @rule("audio_mel_mask")

@@ -155,7 +155,8 @@ class Context:
             return self.request.image_size
         own = self.settings.own("image_size", "img_size", part="vision")
         own = own or self.settings.own("image_size", part="backbone")
-        return pair(own or self.model.hints.get("image_size") or self.settings.get("image_size"))
+        own = own or self.model.hints.get("image_size") or self.settings.get("image_size")
+        return pair(own or next((s for s in map(_size_of, self.module.modules()) if s), None))
 
     @property
     def image(self) -> tuple[int, int, int]:
@@ -185,6 +186,12 @@ class Context:
             values = value if isinstance(value, list) else [value]
             found.update(v for v in values if isinstance(v, int))
         return found
+
+
+def _size_of(module: nn.Module) -> Any:
+    """The image size that a module (timm's embeddings of patches) says it is made for."""
+    found = getattr(module, "img_size", None)
+    return found if isinstance(found, tuple) else None
 
 
 def named_dtype(name: str) -> torch.dtype:

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from opgraph.inputs import dims, grids
 from opgraph.inputs.context import Context, pair
 from opgraph.inputs.placeholders import encoder_needs
-from opgraph.inputs.reading import is_made_of_patches
+from opgraph.inputs.reading import applied_to
 from opgraph.inputs.table import rule
 
 _PAIR = 2
@@ -23,16 +23,25 @@ def pixel_values(c: Context) -> Tensor:
     linear; tiles, frames or several images to a sample where the model's code takes them apart."""
     names = c.dims("pixel_values")
     width = c.channels * math.prod(grids.patch(c))
+    layer = applied_to(c.module, "pixel_values")
+    if c.has("target_sizes"):
+        high, wide = grids.patch(c)
+        return c.floats(1, c.channels, high, wide * c.batch * math.prod(grids.patches(c)))
     if grids.takes_grid(c):
         known = dims.shape(c, "pixel_values")
         if known is not None and (len(known) == 2 or names[0] == "num_image_tokens"):
             return c.floats(*known)
         count = math.prod(grids.patches(c))
+        if isinstance(layer, nn.Linear):
+            return c.floats(c.batch * count, layer.in_features)
+        if isinstance(layer, nn.Conv2d):
+            return c.floats(c.batch * count, c.channels, *grids.patch(c))
         if len(names) == 5:
             return c.floats(c.batch, count, c.channels, *grids.patch(c))
         return c.floats(c.batch * count, width * grids.temporal_patch(c))
-    if c.has("spatial_shapes") or is_made_of_patches(c.module, c.channels, width):
-        return c.floats(c.batch, math.prod(grids.patches(c)), width)
+    if c.has("spatial_shapes") or isinstance(layer, nn.Linear):
+        count = math.prod(grids.patches(c))
+        return c.floats(c.batch, count, getattr(layer, "in_features", width))
     if c.settings.get("image_grid_pinpoints") is not None:
         return c.floats(c.batch, tiles(c), *c.image)
     leading = names[1:] if len(names) == 2 else names[1:-3]

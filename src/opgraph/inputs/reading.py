@@ -79,13 +79,18 @@ def _has_weights(layer: nn.Module) -> bool:
     )
 
 
-def is_made_of_patches(module: nn.Module, channels: int, width: int) -> bool:
-    """Whether images go into a linear layer of that width, and into no convolution."""
-    taken = [
-        type(layer) for layer in module.modules() if getattr(layer, "in_channels", 0) == channels
-    ]
-    linear = first_taking(module, width)
-    return not taken and isinstance(linear, nn.Linear)
+def applied_to(module: nn.Module, name: str) -> nn.Module | None:
+    """The linear layer or convolution that the model's code calls on an argument as it comes
+    (`self.projection(pixel_values)`)."""
+    for inner in module.modules():
+        cls: Any = type(inner)
+        if cls.__module__.startswith("torch."):
+            continue
+        for found in re.finditer(rf"self\.(\w+)\(\s*{re.escape(name)}\b", _source(cls)):
+            layer = getattr(inner, found.group(1), None)
+            if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+                return layer
+    return None
 
 
 def first_taking(module: nn.Module, *sizes: int) -> nn.Module | None:
