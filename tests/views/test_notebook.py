@@ -127,6 +127,8 @@ def test_a_click_in_jupyterlab_is_seen_in_python(lab: tuple[str, Path], chromium
     page = chromium.new_page(viewport={"width": 1600, "height": 1000})
     page.goto(address.format("page.ipynb"))
     page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=90_000)
+    # A cell that is run before the kernel is there is lost.
+    page.wait_for_selector("text=/ipykernel.*Idle/", timeout=90_000)
     page.click(".jp-Notebook .jp-CodeCell >> nth=0 >> .jp-Editor")
     page.keyboard.press("Shift+Enter")
     page.wait_for_selector(".row .label", timeout=90_000)

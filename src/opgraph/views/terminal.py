@@ -73,6 +73,7 @@ def console(width: int, color: bool) -> Console:
     from rich.console import Console
 
     return Console(
+        force_jupyter=False,
         file=io.StringIO(),
         width=width,
         force_terminal=color,
