@@ -21,6 +21,8 @@ def waveform(c: Context) -> Tensor | None:
     """Some seconds of sound; a spectrogram where the model's configuration counts mel bins and frames."""
     if c.beside("input_features") is not None and not c.required("input_values"):
         return None
+    if c.has("input_values_cutoffs"):
+        return None  # sound in the middle of coded text, which needs more than itself
     bins = c.settings.own("num_mel_bins", part="audio")
     frames = c.settings.own("max_length", part="audio")
     if bins is not None and isinstance(frames, int) and frames > bins:

@@ -1,0 +1,120 @@
+"""Inputs come from the signature and the configuration; what is asked for overrides them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from opgraph.errors import InputError
+from opgraph.inputs import InputRequest, TensorSpec, make_inputs
+from opgraph.sources import BuildOptions, resolve
+
+
+def shapes(spec: str, request: InputRequest | None = None, **options: Any) -> dict[str, Any]:
+    model = resolve(spec, BuildOptions(**options))
+    example = make_inputs(model, request)
+    names = inspect.signature(model.module.forward).parameters
+    values = {**dict(zip(names, example.args, strict=False)), **example.kwargs}
+    return {k: tuple(v.shape) for k, v in values.items() if isinstance(v, torch.Tensor)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("resnet18", {"x": (1, 3, 224, 224)}),
+        ("r3d_18", {"x": (1, 3, 16, 112, 112)}),
+        ("raft_small", {"image1": (1, 3, 512, 512), "image2": (1, 3, 512, 512)}),
+        ("gpt2", {"input_ids": (1, 128), "attention_mask": (1, 128)}),
+        ("t5-small", {"input_ids": (1, 128), "attention_mask": (1, 128), "decoder_input_ids": (1, 128)}),
+        ("openai/whisper-tiny", {"input_features": (1, 80, 3000), "decoder_input_ids": (1, 128)}),
+        ("facebook/wav2vec2-base", {"input_values": (1, 153_600)}),
+        ("facebook/detr-resnet-50", {"pixel_values": (1, 3, 800, 800)}),
+        ("yolov8n", {"x": (1, 3, 640, 640)}),
+    ],
+)  # fmt: skip
+def test_every_kind_of_model_gets_what_it_takes(spec: str, expected: dict[str, Any]) -> None:
+    assert shapes(spec) == expected
+
+
+def test_token_types_only_where_the_model_tells_them_apart() -> None:
+    assert "token_type_ids" in shapes("bert-base-uncased")
+    assert "token_type_ids" not in shapes("gpt2")
+
+
+def test_images_have_their_places_in_the_text() -> None:
+    model = resolve("llava-hf/llava-1.5-7b-hf")
+    example = make_inputs(model, InputRequest(seq_len=16))
+    ids = example.kwargs["input_ids"]
+    assert int((ids == model.config.image_token_id).sum()) == 576
+    assert ids.shape == (1, 16 + 576)
+
+
+def test_patches_in_a_row_come_with_their_grid() -> None:
+    found = shapes("Qwen/Qwen2-VL-2B-Instruct", InputRequest(image_size=(224, 448), seq_len=8))
+    assert found["pixel_values"] == (16 * 32, 3 * 2 * 14 * 14)
+    assert found["image_grid_thw"] == (1, 3)
+    assert found["input_ids"] == found["mm_token_type_ids"] == (1, 8 + 8 * 16)
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (InputRequest(batch_size=2, seq_len=7), (2, 7)),
+        (InputRequest(input_shape=(3, 9)), (3, 9)),
+    ],
+)
+def test_sizes_that_are_asked_for_hold_for_all_inputs(
+    request_: InputRequest, expected: tuple[int, int]
+) -> None:
+    assert set(shapes("bert-base-uncased", request_).values()) == {expected}
+
+
+def test_a_single_argument_can_be_given() -> None:
+    mask = {"attention_mask": TensorSpec((1, 77), "int64")}
+    assert shapes("gpt2", InputRequest(overrides=mask))["attention_mask"] == (1, 77)
+
+
+def test_an_argument_the_model_does_not_take_is_refused() -> None:
+    with pytest.raises(InputError, match="takes no argument mask"):
+        shapes("resnet18", InputRequest(overrides={"mask": TensorSpec((1,))}))
+
+
+def test_ids_are_inside_the_vocabulary_and_mean_nothing_special() -> None:
+    model = resolve("bert-base-uncased")
+    ids = make_inputs(model).kwargs["input_ids"]
+    assert int(ids.min()) >= 0
+    assert int(ids.max()) < model.config.vocab_size
+    assert model.config.pad_token_id not in ids
+
+
+def test_half_precision_is_for_numbers_alone() -> None:
+    example = make_inputs(resolve("resnet18", BuildOptions(dtype="bfloat16")))
+    assert example.args[0].dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.Linear(5, 2), (1, 5)),
+        (nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()), (1, 4, 224, 224)),
+        (nn.LSTM(6, 8, batch_first=True), (1, 128, 6)),
+        (nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 2)), (1, 128)),
+        (nn.TransformerEncoderLayer(16, 2), (128, 1, 16)),
+    ],
+)
+def test_a_bare_module_gets_what_its_first_layer_takes(module: nn.Module, shape: Any) -> None:
+    assert tuple(make_inputs(resolve(module)).args[0].shape) == shape
+
+
+def test_arguments_that_cannot_be_made_are_named() -> None:
+    class Odd(nn.Module):
+        def forward(self, left: Any, right: Any) -> Any:
+            return left + right
+
+    with pytest.raises(InputError, match="left, right") as caught:
+        make_inputs(resolve(Odd()))
+    assert "--input left=" in (caught.value.hint or "")

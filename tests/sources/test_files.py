@@ -1,0 +1,137 @@
+"""Files are opened without trusting them: a pickle gets only the classes that checkpoints need."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+from opgraph.errors import SourceError, UntrustedFile
+from opgraph.inputs import make_inputs
+from opgraph.sources import BuildOptions, resolve
+
+
+class Mine(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.linear(x)
+
+
+class Calls:
+    """A pickle that calls a function when it is opened."""
+
+    def __init__(self, function: Any, *args: Any) -> None:
+        self.call = (function, args)
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+def saved(folder: Path, content: Any) -> str:
+    path = folder / "model.pt"
+    torch.save(content, path)
+    return str(path)
+
+
+def test_a_whole_module_is_taken(tmp_path: Path) -> None:
+    model = resolve(saved(tmp_path, torchvision.models.resnet18()))
+    assert type(model.module) is torchvision.models.resnet.ResNet
+    assert model.info.source == "file"
+
+
+def test_an_ultralytics_checkpoint_is_taken_at_its_own_size(tmp_path: Path) -> None:
+    from ultralytics.nn.tasks import DetectionModel
+
+    detector = DetectionModel("yolov8n.yaml", verbose=False)
+    detector.args = {"imgsz": 320}
+    model = resolve(saved(tmp_path, {"model": detector.half(), "ema": None, "epoch": -1}))
+    assert type(model.module) is DetectionModel
+    assert sum(p.numel() for p in model.module.parameters()) == 3_157_200
+    assert make_inputs(model).args[0].shape == (1, 3, 320, 320)
+    assert make_inputs(model).args[0].dtype is torch.float32
+
+
+def test_code_in_a_pickle_does_not_run(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    with pytest.raises(UntrustedFile, match=r"(posix|nt)\.system"):
+        resolve(saved(tmp_path, {"model": Calls(os.system, f"touch {mark}")}))
+    assert not mark.exists()
+
+
+def test_constructors_that_evaluate_text_cannot_be_called(tmp_path: Path) -> None:
+    from ultralytics.nn.tasks import DetectionModel
+
+    mark = tmp_path / "ran"
+    yaml = {
+        "activation": f"__import__('os').system('touch {mark}')",
+        "nc": 80, "backbone": [[-1, 1, "Conv", [16, 3, 2]]], "head": [],
+    }  # fmt: skip
+    with pytest.raises(UntrustedFile, match="constructor of DetectionModel"):
+        resolve(saved(tmp_path, Calls(DetectionModel, yaml)))
+    assert not mark.exists()
+
+
+def test_unknown_classes_need_trust(tmp_path: Path) -> None:
+    path = saved(tmp_path, Mine())
+    with pytest.raises(UntrustedFile, match="Mine") as caught:
+        resolve(path)
+    assert "--trust" in (caught.value.hint or "")
+    assert type(resolve(path, BuildOptions(trust=True)).module) is Mine
+
+
+@pytest.mark.parametrize("wrap", [lambda w: w, lambda w: {"state_dict": w, "epoch": 3}])
+def test_a_state_dict_is_recognized(tmp_path: Path, wrap: Any) -> None:
+    with pytest.raises(SourceError, match="state_dict"):
+        resolve(saved(tmp_path, wrap(Mine().state_dict())))
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
+def test_a_file_that_is_something_else(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("no model")
+    with pytest.raises(SourceError):
+        resolve(str(tmp_path / name))
+
+
+def test_an_exported_program_brings_its_inputs(tmp_path: Path) -> None:
+    program = torch.export.export(Mine().eval(), (torch.randn(2, 3),))
+    torch.export.save(program, tmp_path / "mine.pt2")
+    model = resolve(str(tmp_path / "mine.pt2"))
+    assert make_inputs(model).args[0].shape == (2, 3)
+
+
+CODE = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.linear = torch.nn.Linear(width, width)
+    def forward(self, x):
+        return self.linear(x)
+def build(**arguments):
+    return Net(**arguments)
+number = 3
+"""
+
+
+@pytest.mark.parametrize(("name", "width"), [("build", 16), ("Net", 16)])
+def test_code_of_the_users_own(tmp_path: Path, name: str, width: int) -> None:
+    (tmp_path / "net.py").write_text(CODE)
+    options = BuildOptions(arguments={"width": str(width)})
+    model = resolve(f"{tmp_path / 'net.py'}:{name}", options)
+    assert make_inputs(model).args[0].shape == (1, width)
+    assert next(model.module.parameters()).is_meta
+
+
+@pytest.mark.parametrize(("name", "message"), [("bild", "has no bild"), ("number", "not a module")])
+def test_code_that_is_no_model(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "net.py").write_text(CODE)
+    with pytest.raises(SourceError, match=message):
+        resolve(f"{tmp_path / 'net.py'}:{name}")

@@ -1,0 +1,52 @@
+"""Building without memory: what is shared stays shared, and what was patched is put back."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from torch import nn
+
+from opgraph.sources.weightless import weightless
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        shared = nn.Parameter(torch.ones(3))
+        self.left, self.right = shared, shared
+        self.register_buffer("positions", torch.arange(4))
+
+
+def test_parameters_have_no_memory_and_buffers_have() -> None:
+    with weightless():
+        module = Tied()
+    assert all(p.is_meta for p in module.parameters())
+    assert module.positions.tolist() == [0, 1, 2, 3]
+
+
+def test_what_is_shared_stays_shared() -> None:
+    with weightless():
+        module = Tied()
+    assert module.second.weight is module.first.weight
+    assert module.left is module.right
+
+
+def test_what_is_too_big_is_never_made() -> None:
+    with weightless():
+        layer = nn.Linear(2**20, 2**20)
+    assert layer.weight.is_meta
+    assert layer.weight.numel() == 2**40
+
+
+def test_other_threads_and_the_time_after_are_not_touched() -> None:
+    made: list[nn.Module] = []
+    with weightless():
+        thread = threading.Thread(target=lambda: made.append(nn.Linear(2, 2)))
+        thread.start()
+        thread.join()
+    made.append(nn.Linear(2, 2))
+    assert not any(p.is_meta for module in made for p in module.parameters())
