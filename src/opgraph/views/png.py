@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from opgraph.errors import MissingDependency, RenderError
-from opgraph.views.drawing.fonts import files
-from opgraph.views.drawing.scene import Scene
+from opgraph.views.drawing.fonts import files, font
+from opgraph.views.drawing.scene import Scene, Text
 from opgraph.views.svg import to_svg
 
 LONGEST_SIDE = 32_767
@@ -33,4 +33,9 @@ def to_png(scene: Scene, theme: str, dpi: float) -> bytes:
     except ImportError:
         raise MissingDependency("resvg-py", "draw") from None
     svg = to_svg(scene, "light" if theme == "auto" else theme, fonts=False)
-    return bytes(resvg_py.svg_to_bytes(svg_string=svg, font_files=files(), zoom=zoom))
+    # Looking through the fonts of the system takes longer than drawing a small picture.
+    known = font().glyphs.keys() & font(bold=True).glyphs.keys()
+    ours = all(ord(c) in known for s in scene.flat() if isinstance(s, Text) for c in s.text)
+    return bytes(
+        resvg_py.svg_to_bytes(svg_string=svg, font_files=files(), zoom=zoom, skip_system_fonts=ours)
+    )

@@ -77,8 +77,10 @@ def call_tree(graph: Graph, nodes: tuple[Node, ...] | None = None, root: str = "
         del stack[depth - base + 1 :]
         for end in range(depth + 1, len(parts) + 1):
             path = ".".join(parts[:end])
-            turns[path] = turns.get(path, 0) + 1
-            opened = _Open(path, graph.scope[path].cls, turns[path])
+            scope = graph.scope[path]
+            # A list of modules is never called itself: coming back to it is no second call.
+            turns[path] = turns.get(path, 0) + 1 if scope.calls else 1
+            opened = _Open(path, scope.cls, turns[path])
             stack[-1].items.append(opened)
             stack.append(opened)
         stack[-1].items.append(node)
@@ -121,6 +123,8 @@ def _closed(call: _Open, turns: dict[str, int], level: int) -> Call:
             path=only.path if only.cls else call.path,
             scope=only.scope,
             cls=only.cls or call.cls,
+            turn=only.turn if only.cls else made.turn,
+            turns=only.turns if only.cls else made.turns,
             node=only.node,
             body=(),
             hidden=(*hidden, *only.hidden),

@@ -61,6 +61,7 @@ class _Painter:
         self.lines = [tuple((x + dx, y + dy) for x, y in line) for line in geometry.lines]
         self.bands = [self.rects[b.id] for b in drawing.boxes if b.open]
         self.labelled: set[int] = set()
+        self.taken: list[Area] = []
 
     def shapes(self) -> list[Shape]:
         """Modules from the outside in, then lines, then title bands and boxes."""
@@ -127,27 +128,32 @@ class _Painter:
         half = font().width(text, LABEL) / 2 + 8
         upright = not self.across
         along = [p for p in pairwise(line) if (abs(p[0][0] - p[1][0]) < 1) is upright]
-        for (x, y), (end_x, end_y) in sorted(along, key=_length, reverse=True)[:3]:
-            middle = ((x + end_x) / 2, (y + end_y) / 2)
-            if abs(end_x - x) + abs(end_y - y) < max(2 * half + 40, 120):
+        for start, end in sorted(along, key=_length, reverse=True)[:3]:
+            if _length((start, end)) < max(2 * half + 40, 120):
                 break
-            if self._covered(*middle, 4.0 if upright else half, half if upright else 4.0):
-                continue
-            self.labelled.add(edge.net)
-            off = 2.5 + self._thickness(edge) / 2
-            at = (middle[0] - off * upright, middle[1] - off * (not upright))
-            return Text(*at, text, LABEL, "muted", anchor="middle", turned=upright)
+            for part in (0.5, 0.38, 0.62, 0.26, 0.74):
+                x, y = (a + (b - a) * part for a, b in zip(start, end, strict=True))
+                wide, high = (6.0, half) if upright else (half, 6.0)
+                room = Area(x - wide - 3, y - high, 2 * wide, 2 * high)
+                if self._free(room):
+                    self.labelled.add(edge.net)
+                    self.taken.append(room)
+                    off = 2.5 + self._thickness(edge) / 2
+                    at = (x - off, y) if upright else (x, y - off)
+                    return Text(*at, text, LABEL, "muted", anchor="middle", turned=upright)
         return None
 
-    def _covered(self, x: float, y: float, half_width: float, half_height: float) -> bool:
-        """Whether a title band hides what is there."""
-        return any(
-            r.x < x + half_width
-            and x - half_width < r.x + r.width
-            and r.y < y + half_height
-            and y - half_height < r.y + cards.BAND
-            for r in self.bands
-        )
+    def _free(self, room: Area) -> bool:
+        """Whether neither a title band nor another label is there."""
+        bands = (Area(r.x, r.y, r.width, cards.BAND) for r in self.bands)
+        return not any(_meet(room, other) for other in (*bands, *self.taken))
+
+
+def _meet(a: Area, b: Area) -> bool:
+    return (
+        a.x < b.x + b.width and b.x < a.x + a.width
+        and a.y < b.y + b.height and b.y < a.y + a.height
+    )  # fmt: skip
 
 
 def _seam_line(seam: Area, around: Area) -> Shape:

@@ -25,12 +25,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """What breaking into columns needs to know of ranks: where each begins and ends along the flow, its
-    extent across, and the runs across the gap below it; and where columns begin."""
+    """What breaking into columns needs to know of ranks: where each begins and ends along the flow, how
+    wide it is, and the runs across the gap below it; and where columns begin."""
 
     tops: list[float]
     bottoms: list[float]
-    extents: list[tuple[float, float]]
+    widths: list[float]
     runs: list[dict[int, Run]]
     top: float
 
@@ -38,38 +38,39 @@ class Ranks:
     def length(self) -> float:
         return self.bottoms[-1] - self.tops[0]
 
-    def width(self, first: int = 0, last: int | None = None) -> float:
-        """The width of the ranks from `first` to `last`, inclusive."""
-        chosen = self.extents[first : None if last is None else last + 1]
-        return max(e[1] for e in chosen) - min(e[0] for e in chosen)
 
-
-def columns(ranks: Ranks, spacing: Spacing, *, whole_end: bool) -> list[Column]:
-    """The columns of a level, one if it is not too long. With `whole_end` the last two ranks stay
-    together: ports must lie right behind what they belong to."""
-    whole = Column(0, len(ranks.tops) - 1, -min(e[0] for e in ranks.extents))
-    best, found = _badness(ranks, [whole], spacing), [whole]
-    if ranks.length < spacing.longest or ranks.length < spacing.slimmest * ranks.width():
+def choose_cuts(ranks: Ranks, spacing: Spacing, *, whole_end: bool) -> list[int]:
+    """The ranks after which a column ends; none where the level is not too long. With `whole_end` the
+    last two ranks stay together: ports must lie right behind what they belong to."""
+    best, found = _badness(ranks, [], spacing), list[int]()
+    if ranks.length < spacing.longest or ranks.length < spacing.slimmest * max(ranks.widths):
         return found
     for count in range(2, MOST_COLUMNS + 1):
         cuts = _cuts(ranks, count, whole_end)
         if len(cuts) + 1 < count:
             break
-        tried = _put(ranks, cuts, spacing)
-        badness = _badness(ranks, tried, spacing)
+        badness = _badness(ranks, cuts, spacing)
         if badness < best:
-            best, found = badness, tried
+            best, found = badness, cuts
     return found
 
 
-def _badness(ranks: Ranks, tried: list[Column], spacing: Spacing) -> float:
-    """How far from the wanted proportions columns are, how much of them is empty, and how many lines
-    must run on."""
-    right = tried[-1].across + max(e[1] for e in ranks.extents[tried[-1].first :])
-    lengths = [ranks.bottoms[c.last] - ranks.tops[c.first] for c in tried]
-    empty = 1.0 - sum(lengths) / len(lengths) / max(lengths)
-    crossing = sum(len(ranks.runs[c.last]) - 1 for c in tried[:-1])
-    return abs(log(max(lengths) / right / spacing.wanted)) + 1.5 * empty + 0.05 * crossing
+def _badness(ranks: Ranks, cuts: list[int], spacing: Spacing) -> float:
+    """How much room columns take, how far from the wanted proportions they are, and how many lines must
+    run on."""
+    spans = _spans(cuts, len(ranks.tops))
+    length = max(ranks.bottoms[last] - ranks.tops[first] for first, last in spans)
+    width = sum(max(ranks.widths[first : last + 1]) for first, last in spans)
+    width += sum(spacing.gutter + len(ranks.runs[c]) * spacing.track for c in cuts)
+    length, width = max(length, 1.0), max(width, 1.0)
+    crossing = sum(len(ranks.runs[c]) - 1 for c in cuts)
+    return log(length * width) + 0.5 * abs(log(length / width / spacing.wanted)) + 0.03 * crossing
+
+
+def _spans(cuts: list[int], count: int) -> list[tuple[int, int]]:
+    """The first and last rank of each column."""
+    edges = [0, *(c + 1 for c in cuts), count]
+    return [(first, end - 1) for first, end in pairwise(edges)]
 
 
 def _cuts(ranks: Ranks, count: int, whole_end: bool) -> list[int]:
@@ -107,19 +108,23 @@ def _filled(ranks: Ranks, length: float, whole_end: bool) -> list[int] | None:
     return cuts
 
 
-def _put(ranks: Ranks, cuts: list[int], spacing: Spacing) -> list[Column]:
-    """Columns between cuts: each beside the one before, with room for the lines that run on."""
+def columns(
+    ranks: Ranks, cuts: list[int], extents: list[tuple[float, float]], spacing: Spacing
+) -> list[Column]:
+    """The columns between cuts: each beside the one before, with room for the lines that run on.
+    `extents` are where ranks begin and end across the flow."""
     found: list[Column] = []
     at = 0.0
-    for first, end in pairwise([0, *(c + 1 for c in cuts), len(ranks.tops)]):
-        low = min(e[0] for e in ranks.extents[first:end])
+    for first, last in _spans(cuts, len(ranks.tops)):
+        low = min(e[0] for e in extents[first : last + 1])
+        high = max(e[1] for e in extents[first : last + 1])
         along = 0.0
         if found:
             lines = len(ranks.runs[first - 1])
             at += spacing.gutter + lines * spacing.track
             along = ranks.top + lines * spacing.track + spacing.arrive - ranks.tops[first]
-        found.append(Column(first, end - 1, at - low, along))
-        at += ranks.width(first, end - 1)
+        found.append(Column(first, last, at - low, along))
+        at += high - low
     return found
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opgraph.views.drawing.layout.cells import Cell, Level
-from opgraph.views.drawing.layout.columns import Ranks, columns, detour
+from opgraph.views.drawing.layout.columns import Ranks, choose_cuts, columns, detour
+from opgraph.views.drawing.layout.place import packed_width
 from opgraph.views.drawing.layout.spacing import Spacing
 from opgraph.views.drawing.layout.tracks import Run, tracks
 
@@ -49,15 +50,23 @@ class Frame:
             return max(room, self.spacing.gap) + self.title - self.spacing.leave
         return max(room, self.spacing.gap)
 
-    def laid(self) -> Laid:
-        """The places and lines, without padding at the sides."""
+    @property
+    def ranks(self) -> Ranks:
+        widths = [packed_width(cells, self.spacing) for cells in self.level.ranks]
+        top = max(self.title, self.spacing.padding)
+        return Ranks(self.tops, self.bottoms, widths, self.runs, top)
+
+    def cuts(self) -> list[int]:
+        """The ranks after which it would be better to begin a new column."""
+        return choose_cuts(self.ranks, self.spacing, whole_end=self.ends)
+
+    def laid(self, cuts: list[int]) -> Laid:
+        """The places and lines, without padding at the sides, in columns that end at these ranks."""
         extents = [
             (min(c.u - c.width / 2 for c in cells), max(c.u + c.width / 2 for c in cells))
             for cells in self.level.ranks
         ]
-        top = max(self.title, self.spacing.padding)
-        ranks = Ranks(self.tops, self.bottoms, extents, self.runs, top)
-        self.columns = columns(ranks, self.spacing, whole_end=self.ends)
+        self.columns = columns(self.ranks, cuts, extents, self.spacing)
         self.column = [c for c in self.columns for _ in range(c.first, c.last + 1)]
         width = max(extents[r][1] + c.across for r, c in enumerate(self.column))
         length = self._length()

@@ -41,7 +41,13 @@ def _lay(level: Level, spacing: Spacing) -> Laid:
     rank(level, spacing.lane)
     order(level)
     place(level, spacing)
-    return Frame(level, spacing).laid()
+    frame = Frame(level, spacing)
+    cuts = frame.cuts()
+    if cuts:
+        # Columns are placed again, each by itself: a wide one would spread the others.
+        place(level, spacing, frozenset(cuts))
+        frame = Frame(level, spacing)
+    return frame.laid(cuts)
 
 
 def _merge(merged: Laid, laid: Laid, across: float, along: float, length: float) -> None:

@@ -23,9 +23,11 @@ class Block:
     u: float = 0.0
 
 
-def place(level: Level, spacing: Spacing) -> None:
-    """Set `u` of every cell, and where lines enter and leave boxes."""
-    straight = _without_crossings(level, choose_ports(level, spacing))
+def place(level: Level, spacing: Spacing, cuts: frozenset[int] = frozenset()) -> None:
+    """Set `u` of every cell, and where lines enter and leave boxes; what lies on different sides of a
+    rank in `cuts` does not pull at each other."""
+    chosen = [h for h in choose_ports(level, spacing) if h.upper.rank not in cuts]
+    straight = _without_crossings(level, chosen)
     block, offset = _blocks(level, straight)
     rooms = _rooms(level, block, offset, spacing)
     blocks = list(dict.fromkeys(block[c] for cells in level.ranks for c in cells))
@@ -34,7 +36,8 @@ def place(level: Level, spacing: Spacing) -> None:
     end = max(left.values())
     for each in blocks:
         each.u = (left[each] + end - right[each]) / 2
-    _settle(level, blocks, block, offset, rooms)
+    gaps = [hops for rank, hops in enumerate(level.gaps) if rank not in cuts]
+    _settle(gaps, blocks, block, offset, rooms)
     for cells in level.ranks:
         for cell in cells:
             cell.u = block[cell].u + offset[cell]
@@ -98,6 +101,12 @@ def _rooms(
     return found
 
 
+def packed_width(cells: list[Cell], spacing: Spacing) -> float:
+    """The width of cells that stand as close to each other as they may."""
+    inside = sum(_apart(left, right, spacing) for left, right in pairwise(cells))
+    return inside + (cells[0].width + cells[-1].width) / 2
+
+
 def _apart(left: Cell, right: Cell, spacing: Spacing) -> float:
     bends = (left.kind != "box") + (right.kind != "box")
     between = (spacing.beside, spacing.lane, 0.0)[bends]
@@ -124,7 +133,7 @@ def _pushed(blocks: list[Block], rooms: Rooms) -> dict[Block, float]:
 
 
 def _settle(
-    level: Level,
+    gaps: list[list[Hop]],
     blocks: list[Block],
     block: dict[Cell, Block],
     offset: dict[Cell, float],
@@ -132,7 +141,7 @@ def _settle(
 ) -> None:
     """Move each block to the weighted median of its pulls, between its neighbours."""
     pulls: dict[Block, list[tuple[Block, float, float]]] = {}
-    for hops in level.gaps:
+    for hops in gaps:
         for hop in hops:
             upper, lower = block[hop.upper], block[hop.lower]
             if upper is lower:
