@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from opgraph.graph import Graph
     from opgraph.pipeline import compare, profile, trace
+    from opgraph.sweeping import sweep
 
 _HOMES = {
     "Graph": "opgraph.graph",
@@ -46,6 +47,7 @@ _HOMES = {
     "compare": "opgraph.pipeline",
     "load": "opgraph.document",
     "profile": "opgraph.pipeline",
+    "sweep": "opgraph.sweeping",
     "trace": "opgraph.pipeline",
 }
 
@@ -65,6 +67,7 @@ __all__ = [
     "compare",
     "load",
     "profile",
+    "sweep",
     "trace",
 ]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ from opgraph.graph.schema import Malformed, decode, encode
 
 if TYPE_CHECKING:
     from opgraph.analysis import ModuleCost, OperatorCost, Totals
+    from opgraph.formulas import Formulas
 
 FORMAT = "opgraph-profile"
 SCHEMA_VERSION = 1
@@ -68,7 +68,8 @@ class Profile:
     """A traced model: its graph, the model's name and source, the attempts, versions, and conventions.
 
     `mode` is "infer", "train", "prefill" or "decode". `convention` records how things were counted
-    where published figures differ (`{"attention": "full"}`).
+    where published figures differ (`{"attention": "full"}`). `formulas`, where they were looked for, give
+    the costs at other sizes of the inputs.
     """
 
     graph: Graph
@@ -77,6 +78,7 @@ class Profile:
     mode: str = "infer"
     convention: dict[str, str] = field(default_factory=lambda: {"attention": "full"})
     versions: dict[str, str] = field(default_factory=dict)
+    formulas: Formulas | None = None
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -112,16 +114,17 @@ class Profile:
             "versions": self.versions,
             "tracing": [asdict(a) for a in self.tracing.attempts],
             "totals": self.totals.to_dict(),
+            **({} if self.formulas is None else {"formulas": self.formulas.to_dict()}),
             "graph": encode(self.graph),
         }
 
     def to_json(self) -> str:
         """The profile as JSON text: the same profile gives the same bytes."""
         data = self.to_dict()
-        graph = data.pop("graph")
+        long = {key: data.pop(key) for key in ("formulas", "graph") if key in data}
         head = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False)
-        sections = ",\n".join(f'  "{key}": {_lines(rows)}' for key, rows in graph.items())
-        return f'{head[:-2]},\n "graph": {{\n{sections}\n }}\n}}\n'
+        parts = "".join(f',\n "{key}": {_sections(part)}' for key, part in long.items())
+        return f"{head[:-2]}{parts}\n}}\n"
 
     @classmethod
     def from_dict(cls, data: Any) -> Profile:
@@ -154,6 +157,7 @@ class Profile:
                 mode=_text(data["mode"]),
                 convention=_texts(data["convention"]),
                 versions=_texts(data["versions"]),
+                formulas=_formulas(data.get("formulas")),
             )
         except (Malformed, InvariantError) as error:
             raise ProfileError(f"this profile is broken: {error}") from error
@@ -232,12 +236,29 @@ def load(path: str | os.PathLike[str]) -> Profile:
         raise ProfileError(f"{path}: {error}", hint=error.hint) from error
 
 
-def _lines(rows: Iterable[Any]) -> str:
-    """A list with one record a line, so that files can be read and compared by line."""
-    lines = [
-        json.dumps(r, ensure_ascii=False, separators=(",", ":"), allow_nan=False) for r in rows
-    ]
-    return "[" + ",\n   ".join(lines) + "]"
+def _formulas(data: Any) -> Formulas | None:
+    if data is None:
+        return None
+    from opgraph.formulas import Formulas
+
+    return Formulas.from_dict(data)
+
+
+def _sections(part: dict[str, Any]) -> str:
+    """An object of lists and objects, with one of their records a line, so that files can be read and
+    compared by line."""
+    sections = ",\n".join(f'  "{key}": {_lines(rows)}' for key, rows in part.items())
+    return f"{{\n{sections}\n }}"
+
+
+def _lines(rows: list[Any] | dict[str, Any]) -> str:
+    if isinstance(rows, dict):
+        return "{" + ",\n   ".join(f"{_compact(k)}:{_compact(v)}" for k, v in rows.items()) + "}"
+    return "[" + ",\n   ".join(map(_compact, rows)) + "]"
+
+
+def _compact(record: Any) -> str:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _tracing(attempts: Any) -> Tracing:

@@ -28,7 +28,7 @@ _LIBRARIES = ("torchvision", "transformers", "timm", "ultralytics", "diffusers")
 
 
 def profile(
-    model: str | nn.Module,
+    model: str | nn.Module | Model,
     inputs: Any = None,
     kwargs: Mapping[str, Any] | None = None,
     *,
@@ -51,9 +51,9 @@ def profile(
     """Trace a model once and cost every operator.
 
     `model` is a name (`"resnet18"`, `"bert-base-uncased"`, `"yolov8n.pt"`) or any `nn.Module`, whose
-    parameters may be real, fake or on the meta device. `inputs` (a tensor, or a tuple of positional
-    arguments) and `kwargs` are the arguments of one call; without them they are made from the model's
-    signature and configuration, at the sizes asked for.
+    parameters may be real, fake or on the meta device; a `Model` is one that is resolved already.
+    `inputs` (a tensor, or a tuple of positional arguments) and `kwargs` are the arguments of one call;
+    without them they are made from the model's signature and configuration, at the sizes asked for.
 
     `tracer` is "auto", "eager", "fx", "dynamo", "export" or "hybrid". Where Dynamo breaks the graph,
     `fragment` chooses a part of it: a number, "largest", or "all"; with `fullgraph` a break is an error.
@@ -230,10 +230,24 @@ def profile_model(
     )
 
 
-def _resolve(model: str | nn.Module, options: BuildOptions) -> Model:
+def resolved(
+    model: str | nn.Module,
+    *,
+    dtype: str | None = None,
+    head: str | None = None,
+    model_args: Mapping[str, str] | None = None,
+    trust: bool = False,
+    **_others: Any,
+) -> Model:
+    """A model built as `profile` builds it with the same options, to be profiled more than once."""
+    options = BuildOptions(head=head, dtype=dtype, trust=trust, arguments=dict(model_args or {}))
+    return _resolve(model, options)
+
+
+def _resolve(model: str | nn.Module | Model, options: BuildOptions) -> Model:
     from opgraph.sources import resolve
 
-    return resolve(model, options)
+    return model if isinstance(model, Model) else resolve(model, options)
 
 
 def _example(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from opgraph import units
+from opgraph.analysis.memory import memory
 from opgraph.document import Profile
 
 FORMATS: dict[str, Callable[[float], str]] = {
@@ -19,6 +20,12 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "seconds": units.seconds,
 }
 """How a quantity of each kind is written for a person."""
+
+
+def peak_memory(profile: Profile) -> int:
+    """Weights, buffers, and the most bytes of activations and inputs live at a time."""
+    totals = profile.totals
+    return totals.weight_bytes + totals.buffer_bytes + memory(profile.graph).peak
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,7 @@ QUANTITIES = (
     Quantity("macs", "MACs", "macs", lambda p: p.totals.macs),
     Quantity("other_flops", "Other FLOPs", "flops", lambda p: p.totals.other_flops),
     Quantity("bytes", "Traffic", "bytes", lambda p: p.totals.bytes),
+    Quantity("peak_memory", "Peak memory", "bytes", peak_memory),
     Quantity("intensity", "FLOPs/byte", "intensity", lambda p: p.totals.arithmetic_intensity),
     Quantity("nodes", "Nodes", "integer", lambda p: p.totals.nodes),
     Quantity("kernels", "Kernels", "integer", lambda p: p.totals.kernels),

@@ -8,10 +8,11 @@ import copy
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from opgraph.document import Profile, load
 from opgraph.errors import InputError, OpgraphError, RenderError
@@ -19,14 +20,21 @@ from opgraph.errors import InputError, OpgraphError, RenderError
 if TYPE_CHECKING:
     from opgraph.inputs.base import InputRequest, TensorSpec
 
+T = TypeVar("T")
+
 TRACERS = ("auto", "eager", "fx", "dynamo", "export", "hybrid")
 
 
 def add_model_arguments(
-    parser: argparse.ArgumentParser, *, positional: bool = True, optional: bool = False
+    parser: argparse.ArgumentParser,
+    *,
+    positional: bool = True,
+    optional: bool = False,
+    several: bool = False,
 ) -> None:
     """The model (which may be `optional`), how to build it, its inputs, and the tracer; without
-    `positional`, the options alone."""
+    `positional`, the options alone. With `several`, sizes and dtypes are lists, separated by commas."""
+    kind = _listed if several else _single
     if positional:
         parser.add_argument(
             "model",
@@ -36,7 +44,7 @@ def add_model_arguments(
         )
     build = parser.add_argument_group("model")
     build.add_argument("--head", help="head of a transformers model: base, causal-lm, masked-lm, …")
-    build.add_argument("--dtype", help="float32, bfloat16 or float16")
+    build.add_argument("--dtype", type=kind(str), help="float32, bfloat16 or float16")
     build.add_argument(
         "--model-arg",
         metavar="K=V",
@@ -47,7 +55,7 @@ def add_model_arguments(
     build.add_argument(
         "--trust", action="store_true", help="let a model file or repository run code of its own"
     )
-    add_size_arguments(parser)
+    add_size_arguments(parser, several=several)
     trace = parser.add_argument_group("tracing")
     trace.add_argument("--tracer", default="auto", metavar="T", help=f"one of {', '.join(TRACERS)}")
     trace.add_argument(
@@ -69,18 +77,22 @@ def add_model_arguments(
     )
 
 
-def add_size_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sizes of the example inputs."""
+def add_size_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    """The sizes of the example inputs; with `several`, lists of them."""
+    kind = _listed if several else _single
     sizes = parser.add_argument_group("inputs")
-    sizes.add_argument("--batch-size", type=_positive, metavar="N")
-    sizes.add_argument("--seq-len", type=_positive, metavar="N", help="tokens")
+    more = ",N,…" if several else ""
+    sizes.add_argument("--batch-size", type=kind(_positive), metavar=f"N{more}")
+    sizes.add_argument("--seq-len", type=kind(_positive), metavar=f"N{more}", help="tokens")
     sizes.add_argument(
         "--decoder-seq-len",
-        type=_positive,
-        metavar="N",
+        type=kind(_positive),
+        metavar=f"N{more}",
         help="tokens of the decoder of an encoder-decoder",
     )
-    sizes.add_argument("--image-size", type=_image_size, metavar="N or HxW")
+    sizes.add_argument(
+        "--image-size", type=kind(_image_size), metavar=f"N{more}" if several else "N or HxW"
+    )
     sizes.add_argument(
         "--input-shape",
         type=_shape,
@@ -168,6 +180,20 @@ class _SpecParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> None:  # type: ignore[override]
         raise RenderError(f"{self.prog}: {message}")
+
+
+def _single(kind: Callable[[str], T]) -> Callable[[str], Any]:
+    return kind
+
+
+def _listed(kind: Callable[[str], T]) -> Callable[[str], Any]:
+    """A type of argument: values of one type, separated by commas."""
+
+    def parse(text: str) -> list[T]:
+        return [kind(part.strip()) for part in text.split(",")]
+
+    parse.__name__ = f"list of {kind.__name__.strip('_')}"
+    return parse
 
 
 def _positive(text: str) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from opgraph.document import Profile
 
@@ -34,3 +36,23 @@ def say(text: str) -> None:
 def status_of(profile: Profile) -> int:
     """The exit status: 1 when the forward failed and the graph is partial."""
     return 0 if profile.graph.failed is None else 1
+
+
+@contextmanager
+def progress(quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """A line on stderr that says what is being done and goes when it is done; nothing where stderr is
+    not a terminal, or with `quiet`."""
+    if quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda _: None
+        return
+    columns = shutil.get_terminal_size((80, 24)).columns
+
+    def tell(text: str) -> None:
+        sys.stderr.write("\r\x1b[2K" + text[: columns - 1])
+        sys.stderr.flush()
+
+    try:
+        yield tell
+    finally:
+        sys.stderr.write("\r\x1b[2K")
+        sys.stderr.flush()

@@ -33,6 +33,16 @@ class InputRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenSize:
+    """A size that inputs follow: the option that asks for it ("batch_size", "seq_len", "image_size"), its
+    value, and the largest that the model's configuration allows (None: no limit is stated)."""
+
+    option: str
+    value: int
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Example:
     """Arguments of one call of the model. Tensors are on the CPU (floating-point ones may be on meta).
 

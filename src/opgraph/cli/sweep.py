@@ -1,0 +1,106 @@
+"""`opgraph sweep MODEL`: the costs over batch sizes, lengths and image sizes, and their formulas."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opgraph.cli.arguments import add_model_arguments, options_from
+from opgraph.cli.output import color, progress, say, show, width
+from opgraph.errors import RenderError
+from opgraph.files import write_atomically
+
+if TYPE_CHECKING:
+    from opgraph.analysis.sweep import Sweep
+
+EXAMPLES = """examples:
+  opgraph sweep bert-base-uncased --batch-size 1,4,16,64 --seq-len 128,512
+  opgraph sweep resnet50 --image-size 224,384 --dtype float32,bfloat16
+  opgraph sweep bert-base-uncased --symbolic
+  opgraph sweep gpt2 --symbolic --batch-size 1 -o gpt2.json"""
+
+SUFFIXES = (".txt", ".csv", ".json", ".parquet", ".svg", ".png", ".html")
+AXES = ("batch_size", "seq_len", "decoder_seq_len", "image_size", "dtype")
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    add_model_arguments(parser, several=True)
+    view = parser.add_argument_group("sweep")
+    view.add_argument(
+        "--symbolic",
+        action="store_true",
+        help="exact formulas in batch B and tokens S (or image side N); a single size given is kept",
+    )
+    view.add_argument("--json", action="store_true", help="as JSON on stdout")
+    view.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+    view.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help=", ".join(SUFFIXES) + "; with --symbolic, .json is the profile with its formulas",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from opgraph.sweeping import sweep
+
+    suffix = _suffix(args)
+    options = options_from(args)
+    if options["image_size"]:
+        options["image_size"] = [h if h == w else (h, w) for h, w in options["image_size"]]
+    if not args.symbolic and not any(options[axis] for axis in AXES):
+        raise RenderError("a sweep over what?", hint="--batch-size 1,4,16, or --symbolic")
+    with progress(args.quiet) as tell, redirect_stdout(sys.stderr):
+        found = sweep(
+            args.model, symbolic=args.symbolic, progress=tell, tracer=args.tracer, **options
+        )
+    if args.output is not None and suffix is not None:
+        write_atomically(args.output, _file(found, suffix))
+        say(f"wrote {args.output}")
+    elif args.json:
+        show(_json(found.to_dict()))
+    else:
+        show(_text(found))
+    return 1 if any(p.error for p in found.points) else 0
+
+
+def _suffix(args: argparse.Namespace) -> str | None:
+    if args.output is None:
+        return None
+    suffix = Path(args.output).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise RenderError(f"sweep does not write {suffix or 'files without a suffix'}",
+                          hint=f"one of {', '.join(SUFFIXES)}")  # fmt: skip
+    return suffix
+
+
+def _text(found: Sweep) -> str:
+    from opgraph.views.sweep import sweep_text
+
+    return sweep_text(found, color=color(), width=width())
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+
+def _file(found: Sweep, suffix: str) -> str | bytes:
+    from opgraph.views.csv import csv_text
+    from opgraph.views.sweep import sweep_text
+
+    if suffix == ".json":
+        return found.profile.to_json() if found.profile else _json(found.to_dict())
+    if suffix == ".txt":
+        return sweep_text(found, width=width())
+    if suffix == ".csv":
+        return csv_text(found.records())
+    from opgraph.views.sweep_plot import sweep_html, sweep_image, sweep_parquet
+
+    if suffix == ".parquet":
+        return sweep_parquet(found)
+    return sweep_html(found) if suffix == ".html" else sweep_image(found, suffix[1:])

@@ -1,0 +1,224 @@
+"""Tracing one model at many sizes: the points of a sweep, and the samples that formulas are made from.
+The model is built once for each dtype; what is done with the figures stands in analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from opgraph.analysis.bottleneck import GENERIC_RIDGE
+from opgraph.analysis.modules import module_tree
+from opgraph.analysis.quantities import peak_memory
+from opgraph.analysis.sweep import Size, Sweep, SweepPoint, point_of
+from opgraph.analysis.symbolic import Key, Sample, solve
+from opgraph.document import Profile
+from opgraph.errors import InputError, OpgraphError
+from opgraph.formulas import Formula, Formulas, Point, Variable
+from opgraph.pipeline import is_saved_profile, profile, resolved
+from opgraph.sources.base import Model
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from opgraph.inputs.base import OpenSize
+
+Progress = Callable[[str], None]
+
+LETTERS = {
+    "batch_size": ("B", "batch"),
+    "seq_len": ("S", "tokens"),
+    "image_size": ("N", "image side"),
+}
+"""The letters that formulas use, and what they mean."""
+
+QUANTITIES = ("flops", "other_flops", "bytes")
+"""What there is a formula for in every module; the peak of memory is one of the whole."""
+
+PEAK = "peak_memory"
+
+
+def sweep(
+    model: str | nn.Module,
+    *,
+    batch_size: int | Sequence[int] | None = None,
+    seq_len: int | Sequence[int] | None = None,
+    decoder_seq_len: int | Sequence[int] | None = None,
+    image_size: int | Sequence[int] | None = None,
+    dtype: str | Sequence[str] | None = None,
+    symbolic: bool = False,
+    ridge: float = GENERIC_RIDGE,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Sweep:
+    """Profile a model at every combination of the sizes given.
+
+    With `symbolic`, formulas of its costs are found as well (`Sweep.formulas`), in all sizes that its
+    inputs follow and that no single value was given for. `options` are those of `profile`. A point at
+    which the model does not run says why; only a model that cannot be built raises.
+
+    >>> s = opgraph.sweep("bert-base-uncased", seq_len=[128, 512], symbolic=True)
+    >>> s.formulas.at(B=1, S=300)["flops"]
+    54279340032
+    """
+    given: dict[str, Any] = {
+        "batch_size": batch_size, "seq_len": seq_len, "decoder_seq_len": decoder_seq_len,
+        "image_size": image_size,
+    }  # fmt: skip
+    axes = {option: _listed(values) for option, values in given.items() if values is not None}
+    dtypes = _listed(dtype)
+    if dtypes:
+        axes["dtype"] = dtypes
+    if isinstance(model, str) and is_saved_profile(model):
+        raise InputError(
+            "a sweep traces the model, and a saved profile has none", hint="name the model"
+        )
+    tell = progress or (lambda _: None)
+    points: list[SweepPoint] = []
+    built: dict[str | None, Model] = {}
+    for chosen in dtypes or (None,):
+        built[chosen] = resolved(model, dtype=chosen, **options)
+        for sizes in product(*(v for option, v in axes.items() if option != "dtype")):
+            at = dict(zip(axes, sizes, strict=False))
+            tell(", ".join(f"{option.replace('_', ' ')} {size}" for option, size in at.items()))
+            shown = {**at, **({} if chosen is None else {"dtype": chosen})}
+            points.append(_point(built[chosen], at, shown, ridge, {**options, "dtype": chosen}))
+    first = next(iter(built.values()))
+    base = None
+    if symbolic:
+        pinned = {option: v[0] for option, v in axes.items() if len(v) == 1 and option != "dtype"}
+        base = with_formulas(first, pinned, tell, {**options, "dtype": next(iter(built))})
+    name = first.info.name
+    return Sweep(name, axes, tuple(points) if axes else (), ridge, base)
+
+
+def _listed(values: Any) -> tuple[Any, ...]:
+    """Values without repetition, in their order."""
+    if values is None:
+        return ()
+    return tuple(dict.fromkeys([values] if isinstance(values, (int, str)) else values))
+
+
+def _point(
+    model: Model,
+    at: Mapping[str, Any],
+    shown: Mapping[str, Size],
+    ridge: float,
+    options: Mapping[str, Any],
+) -> SweepPoint:
+    try:
+        return point_of(profile(model, **at, **options), shown, ridge)
+    except OpgraphError as error:
+        return SweepPoint(shown, {}, error=str(error))
+
+
+def with_formulas(
+    model: Model, pinned: Mapping[str, Any], tell: Progress, options: Mapping[str, Any]
+) -> Profile:
+    """The profile of a model (at its usual sizes, but for those that are pinned) with its formulas.
+
+    Raises `InputError` when its inputs follow no size that is left open.
+    """
+    from opgraph.inputs.base import InputRequest
+    from opgraph.inputs.sizes import open_sizes
+
+    base = profile(model, **pinned, **options)
+    sizes = [s for s in open_sizes(model, InputRequest()) if s.option not in pinned]
+    tracer = _Samples(model, pinned, options, tell)
+    notes = []
+    variables: list[OpenSize] = []
+    for size in sizes:
+        if tracer.varies(size):
+            variables.append(size)
+        else:
+            letter, meaning = LETTERS[size.option]
+            notes.append(f"the model runs at {meaning} {letter} = {size.value} only")
+    if not variables:
+        raise InputError(f"{model.info.name} has no size that can be left open: {'; '.join(notes)}")
+    return replace(base, formulas=_formulas(tracer, variables, notes))
+
+
+def _formulas(tracer: _Samples, sizes: Sequence[OpenSize], notes: Iterable[str]) -> Formulas:
+    names = [LETTERS[s.option][0] for s in sizes]
+    tracer.options = [s.option for s in sizes]
+    start = tuple(_start(s) for s in sizes)
+    found: dict[Key, Formula] = {}
+    checked: list[Point] = []
+    said = list(notes)
+    for quantity in (*QUANTITIES, PEAK):
+        solution = solve(tracer.of(quantity), start, names, [s.most for s in sizes])
+        found |= solution.formulas
+        checked += solution.checked
+        said += [f"{quantity}: {note}" for note in solution.notes]
+    empty = Formula(())
+    paths = dict.fromkeys(path for path, _ in found)
+    return Formulas(
+        variables=tuple(
+            Variable(LETTERS[s.option][0], s.option, LETTERS[s.option][1], s.value) for s in sizes
+        ),
+        totals={q: found.get(("", q), empty) for q in (*QUANTITIES, PEAK)},
+        modules={path: {q: found.get((path, q), empty) for q in QUANTITIES} for path in paths},
+        checked=tuple(dict.fromkeys(checked)),
+        notes=tuple(said),
+    )
+
+
+def _start(size: OpenSize) -> int:
+    """Where the search starts: not at one, which is often special, nor at the end of what is allowed."""
+    start = max(2, size.value)
+    return start if size.most is None or start + 16 <= size.most else max(2, size.most // 2)
+
+
+class _Samples:
+    """Costs at points, traced once each."""
+
+    def __init__(
+        self, model: Model, pinned: Mapping[str, Any], options: Mapping[str, Any], tell: Progress
+    ) -> None:
+        self._model = model
+        self._pinned = pinned
+        self._profile_options = options
+        self._tell = tell
+        self._known: dict[tuple[tuple[str, int], ...], dict[str, dict[Key, int]] | None] = {}
+        self.options: list[str] = []
+
+    def varies(self, size: OpenSize) -> bool:
+        """Whether the model runs at another value of a size."""
+        others = (size.value + 32, 2 * size.value, size.value // 2)
+        return any(
+            value > 0 and (size.most is None or value <= size.most)
+            and self._at({size.option: value}) is not None
+            for value in others
+        )  # fmt: skip
+
+    def of(self, quantity: str) -> Callable[[Point], Sample | None]:
+        """The samples of one quantity, as a function of a point."""
+
+        def evaluate(point: Point) -> Sample | None:
+            found = self._at(dict(zip(self.options, point, strict=True)))
+            return None if found is None else found[quantity]
+
+        return evaluate
+
+    def _at(self, sizes: Mapping[str, int]) -> dict[str, dict[Key, int]] | None:
+        key = tuple(sizes.items())
+        if key not in self._known:
+            where = ", ".join(f"{LETTERS[option][0]} = {size}" for option, size in key)
+            self._tell(f"formulas: {len(self._known) + 1} traces, at {where}")
+            try:
+                traced = profile(self._model, **self._pinned, **sizes, **self._profile_options)  # type: ignore[arg-type]
+                self._known[key] = None if traced.graph.failed else _sample(traced)
+            except OpgraphError:
+                self._known[key] = None
+        return self._known[key]
+
+
+def _sample(profile: Profile) -> dict[str, dict[Key, int]]:
+    sample: dict[str, dict[Key, int]] = {q: {} for q in QUANTITIES}
+    for module in module_tree(profile.graph).walk():
+        sample["flops"][module.path, "flops"] = module.cost.flops
+        sample["other_flops"][module.path, "other_flops"] = module.cost.other_flops
+        sample["bytes"][module.path, "bytes"] = module.cost.bytes
+    sample[PEAK] = {("", PEAK): peak_memory(profile)}
+    return sample

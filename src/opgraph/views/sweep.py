@@ -1,0 +1,173 @@
+"""A sweep as text: a table of points, where the bottleneck moves, and the formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from opgraph import units
+from opgraph.analysis.modules import ModuleCost, fold, module_tree
+from opgraph.analysis.quantities import QUANTITIES, Quantity
+from opgraph.analysis.sweep import Size, Sweep, SweepPoint
+from opgraph.document import Profile
+from opgraph.formulas import Formula, Formulas
+from opgraph.views.terminal import bound, draw, fit, safe
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+SHOWN = ("flops", "bytes", "peak_memory", "intensity")
+LABELS = {
+    "flops": "FLOPs",
+    "other_flops": "Other FLOPs",
+    "bytes": "Traffic",
+    "peak_memory": "Peak memory",
+}
+TOP_MODULES = 12
+
+_HEADS = {
+    "intensity": "AI", "peak_memory": "peak", "bytes": "traffic",
+    "batch_size": "batch", "seq_len": "tokens", "decoder_seq_len": "decoder", "image_size": "image",
+}  # fmt: skip
+
+
+def sweep_text(sweep: Sweep, *, color: bool = False, width: int = 120) -> str:
+    """The sweep as text; `width` is in characters."""
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(safe(sweep.model), style="bold"), ""]
+    if sweep.points:
+        parts += [_points(sweep), "", *_crossings(sweep)]
+    if sweep.profile is not None and sweep.profile.formulas is not None:
+        parts += [""] if sweep.points else []
+        parts += _formulas(sweep.profile, sweep.profile.formulas)
+    return draw(parts, width, color)
+
+
+def spelled(size: Size) -> str:
+    """A size as a person writes it: 224, 480x640, bfloat16."""
+    return units.shape(tuple(size)) if isinstance(size, tuple) else str(size)
+
+
+def _points(sweep: Sweep) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
+                  header_style="bold")  # fmt: skip
+    for option in sweep.axes:
+        table.add_column(_HEADS.get(option, option), justify="right", no_wrap=True)
+    shown = [q for q in QUANTITIES if q.name in SHOWN]
+    for q in shown:
+        table.add_column(_HEADS.get(q.name, q.label), justify="right", no_wrap=True)
+    table.add_column("compute", justify="right", no_wrap=True)
+    table.add_column("bound", no_wrap=True)
+    for p in sweep.points:
+        sizes = [spelled(p.sizes[option]) for option in sweep.axes]
+        if p.error is not None:
+            table.add_row(*sizes, Text("failed", style="red"))
+            continue
+        share = "—" if p.compute_share is None else units.percent(p.compute_share)
+        values = [_figure(q, p.values.get(q.name)) for q in shown]
+        table.add_row(*sizes, *values, share, bound(p.bottleneck))
+    return table
+
+
+def _figure(q: Quantity, value: float | None) -> str:
+    """A figure under its head: FLOPs without their unit, which the head says."""
+    return units.count(value) if q.kind == "flops" and value is not None else q.format(value)
+
+
+def _crossings(sweep: Sweep) -> Iterator[Text]:
+    """Where the bottleneck moves, a sentence each."""
+    from rich.text import Text
+
+    said = [_crossing(*crossing) for crossing in sweep.crossings]
+    yield Text(
+        "compute: the share of a roofline's time, at a ridge of "
+        f"{sweep.ridge:g} FLOPs/byte, that goes to compute-bound nodes",
+        style="dim",
+    )
+    yield from (Text(safe(text, 300)) for text in said)
+    for p in sweep.points:
+        if p.error is not None:
+            at = ", ".join(f"{o.replace('_', ' ')} {spelled(s)}" for o, s in p.sizes.items())
+            yield Text(f"At {at}: {safe(p.error, 200)}", style="red")
+
+
+def _crossing(option: str, before: SweepPoint, after: SweepPoint) -> str:
+    others = [f"{o.replace('_', ' ')} {spelled(s)}" for o, s in before.sizes.items() if o != option]
+    where = f" (at {', '.join(others)})" if others else ""
+    return (
+        f"The bottleneck moves from {before.bottleneck} to {after.bottleneck} between "
+        f"{option.replace('_', ' ')} {spelled(before.sizes[option])} and "
+        f"{spelled(after.sizes[option])}{where}."
+    )
+
+
+def _formulas(profile: Profile, formulas: Formulas) -> Iterator[Text]:
+    """The formulas of the whole and of the dearest modules, and how they were checked."""
+    from rich.text import Text
+
+    meanings = ", ".join(f"{v.name} = {v.meaning}" for v in formulas.variables)
+    yield Text(f"Formulas  ({meanings})", style="bold")
+    for name, formula in formulas.totals.items():
+        yield from _formula(LABELS.get(name, name), formula, formulas.names)
+    modules = list(_by_module(profile, formulas))
+    if modules:
+        yield Text("")
+        yield Text("FLOPs by module", style="bold")
+        label = min(52, max(len(path) for path, _ in modules) + 2)
+        for path, formula in modules:
+            yield from _formula(path, formula, formulas.names, label)
+    yield Text("")
+    at = ", ".join("(" + ", ".join(map(str, point)) + ")" for point in formulas.checked)
+    yield Text(
+        f"Exact, and checked against tracing at {units.plural(len(formulas.checked), 'point')} that "
+        f"the formulas were not made from: ({', '.join(formulas.names)}) = {at}",
+        style="dim",
+    )
+    yield from (Text(f"Note: {safe(note, 300)}", style="yellow") for note in formulas.notes)
+
+
+def _by_module(profile: Profile, formulas: Formulas) -> Iterator[tuple[str, Formula]]:
+    """The modules that do something, level by level as far as they fit; of repeated ones the first."""
+    levels: list[tuple[str, str, int]] = []
+    listed: list[tuple[str, str, int]] = []
+
+    def gather(module: ModuleCost, path: str, times: int) -> None:
+        for child in module.children:
+            name, _, rest = child.name.partition("[")
+            first = f"{path}.{name}{rest.partition('-')[0]}".strip(".")
+            count = times * child.count
+            if child.flops:
+                levels.append((child.path, first, count))
+            gather(child, first, count)
+
+    gather(fold(module_tree(profile.graph)), "", 1)
+    for depth in range(1, 12):
+        deeper = [e for e in levels if e[1].count(".") < depth]
+        if len(deeper) > TOP_MODULES:
+            break
+        listed = deeper
+    for path, first, count in listed:
+        label = f"{path} (each of {count})" if count > 1 else path
+        yield label, formulas.modules[first]["flops"]
+
+
+def _formula(label: str, formula: Formula, names: Sequence[str], room: int = 14) -> Iterator[Text]:
+    from rich.text import Text
+
+    if not formula.pieces:
+        yield Text("  " + fit(label, room) + "no formula was found", style="yellow")
+    for number, piece in enumerate(formula.pieces):
+        line = Text("  " + fit(label if number == 0 else "", room), no_wrap=False)
+        line.append(piece.polynomial.text(names), style="cyan")
+        spans = (span.text(name) for span, name in zip(piece.where, names, strict=True))
+        where = ", ".join(text for text in spans if text)
+        if where:
+            line.append(f"    for {where}", style="dim")
+        yield line

@@ -1,0 +1,52 @@
+"""`opgraph sweep` as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import opgraph
+from opgraph.cli import main
+
+
+def test_points_and_formulas_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "resnet18.json"
+    asked = ["sweep", "resnet18", "--batch-size", "1,4", "--image-size", "64", "--symbolic"]
+    assert main([*asked, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [p["batch_size"] for p in data["points"]] == [1, 4]
+    assert data["formulas"]["variables"][0]["name"] == "B"
+    assert main([*asked, "-o", str(file)]) == 0
+    formulas = opgraph.load(file).formulas
+    assert formulas is not None
+    assert formulas.at(B=4)["flops"] == data["points"][1]["flops"]
+
+
+def test_a_failing_point_is_status_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "bert-base-uncased", "--seq-len", "16,600"]) == 1
+    assert "At seq len 600" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["resnet18"], "a sweep over what?"),
+        (["resnet18", "--batch-size", "1,0"], "0 is not at least 1"),
+        (["resnet18", "--batch-size", "1", "-o", "x.pdf"], "sweep does not write .pdf"),
+        (["saved.json", "--batch-size", "1"], "a saved profile has none"),
+        (["resnet999", "--batch-size", "1"], "no source knows"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_status_two(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], why: str
+) -> None:
+    try:
+        status = main(["sweep", *arguments])
+    except SystemExit as left:
+        status = int(str(left.code))
+    captured = capsys.readouterr()
+    assert status == 2
+    assert captured.out == ""
+    assert why in captured.err

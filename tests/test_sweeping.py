@@ -1,0 +1,87 @@
+"""Sweeps and formulas of real models, against tracing at points that nothing was made from."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import opgraph
+from opgraph import InputError, Profile
+from opgraph.analysis.modules import module_tree
+from opgraph.analysis.quantities import peak_memory
+from opgraph.formulas import Formulas
+
+
+def agree(formulas: Formulas, traced: Profile, **sizes: int) -> None:
+    """The formulas give what tracing gives, of the whole and of every module, to the digit."""
+    point = formulas.point(**sizes)
+    assert point not in formulas.checked
+    totals = formulas.at(**sizes)
+    assert totals["flops"] == traced.totals.flops
+    assert totals["other_flops"] == traced.totals.other_flops
+    assert totals["bytes"] == traced.totals.bytes
+    assert totals["peak_memory"] == peak_memory(traced)
+    for module in module_tree(traced.graph).walk():
+        own = formulas.modules[module.path]
+        assert own["flops"](point) == module.flops
+        assert own["bytes"](point) == module.bytes
+
+
+def test_bert_base_is_what_the_books_say() -> None:
+    formulas = opgraph.sweep("bert-base-uncased", symbolic=True).formulas
+    assert formulas is not None
+    for s in (1, 7, 128, 333, 512):
+        expected = 12 * (24 * 768**2 * s + 4 * 768 * s**2) + 2 * 768**2
+        assert formulas.at(B=1, S=s)["flops"] == expected
+    (piece,) = formulas.totals["flops"].pieces
+    assert piece.polynomial.text(formulas.names) == ("B·(36,864·S² + 169,869,312·S + 1,179,648)")
+    agree(formulas, opgraph.profile("bert-base-uncased", batch_size=3, seq_len=77), B=3, S=77)
+
+
+@pytest.mark.parametrize(
+    ("model", "kept", "unused"),
+    [
+        ("resnet18", {"image_size": 224}, {"batch_size": 9}),
+        ("yolov8n.pt", {"image_size": 640}, {"batch_size": 9}),
+        ("gpt2", {"batch_size": 1}, {"seq_len": 77}),
+        ("t5-small", {"batch_size": 1}, {"seq_len": 77}),
+        ("meta-llama/Llama-3.1-8B", {"batch_size": 1}, {"seq_len": 77}),
+    ],
+)
+def test_formulas_hold_at_a_size_that_nothing_was_made_from(
+    model: str, kept: dict[str, int], unused: dict[str, int]
+) -> None:
+    formulas = opgraph.sweep(model, symbolic=True, **kept).formulas  # type: ignore[arg-type]
+    assert formulas is not None
+    assert len(formulas.checked) >= 2
+    traced = opgraph.profile(model, **kept, **unused)  # type: ignore[arg-type]
+    letter = {"batch_size": "B", "seq_len": "S"}
+    agree(formulas, traced, **{letter[option]: size for option, size in unused.items()})
+
+
+def test_formulas_travel_with_the_profile() -> None:
+    profile = opgraph.sweep("resnet18", symbolic=True, image_size=64).profile
+    assert profile is not None
+    assert profile.formulas is not None
+    assert Profile.from_dict(json.loads(profile.to_json())) == profile
+    assert "formulas" not in opgraph.profile("resnet18", image_size=64).to_dict()
+
+
+def test_the_bottleneck_moves_to_compute_with_the_image() -> None:
+    found = opgraph.sweep("resnet18", image_size=[64, 224], batch_size=[1, 4])
+    assert found.points[0].sizes == {"batch_size": 1, "image_size": 64}
+    assert [p.bottleneck for p in found.points][:2] == ["memory-bound", "compute-bound"]
+    assert {option for option, _, _ in found.crossings} == {"batch_size", "image_size"}
+    assert found.points[0].values["flops"] * 4 == found.points[2].values["flops"]  # type: ignore[operator]
+
+
+def test_a_point_at_which_the_model_does_not_run_says_why() -> None:
+    found = opgraph.sweep("bert-base-uncased", seq_len=[64, 600])
+    assert found.points[0].error is None
+    assert "512" in (found.points[1].error or "")
+
+
+def test_a_saved_profile_cannot_be_swept() -> None:
+    with pytest.raises(InputError, match="traces the model"):
+        opgraph.sweep("saved.json", batch_size=[1, 2])

@@ -1,0 +1,59 @@
+"""Sweeps as a person sees them, and as files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from opgraph import Profile
+from opgraph.analysis.sweep import Sweep, SweepPoint, point_of
+from opgraph.views.csv import csv_text
+from opgraph.views.sweep import sweep_text
+from opgraph.views.sweep_plot import sweep_html, sweep_image, sweep_parquet
+
+Saved = Callable[[str], Profile]
+Golden = Callable[[str, str], None]
+
+
+@pytest.fixture
+def lengths(saved: Saved) -> Sweep:
+    """BERT at two lengths, and one that is too long for it."""
+    points = (
+        point_of(saved("bert-base-uncased"), {"seq_len": 128}),
+        point_of(saved("bert-base-uncased-512"), {"seq_len": 512}),
+        SweepPoint({"seq_len": 600}, {}, error="node 9 (add): RuntimeError: 600 is too long"),
+    )
+    return Sweep("bert-base-uncased", {"seq_len": (128, 512, 600)}, points)
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_points_look_like_their_golden(lengths: Sweep, golden: Golden, width: int) -> None:
+    golden(sweep_text(replace(lengths, ridge=60.0), width=width), f"sweep-points-{width}.txt")
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_formulas_look_like_their_golden(saved: Saved, golden: Golden, width: int) -> None:
+    symbolic = Sweep("resnet18", {}, (), profile=saved("resnet18-formulas"))
+    golden(sweep_text(symbolic, width=width), f"sweep-formulas-{width}.txt")
+
+
+def test_files_hold_every_point(lengths: Sweep) -> None:
+    rows = list(csv.DictReader(io.StringIO(csv_text(lengths.records()))))
+    assert [r["seq_len"] for r in rows] == ["128", "512", "600"]
+    assert rows[0]["flops"] == "22348431360"
+    assert rows[2]["flops"] == ""
+    table = pytest.importorskip("pyarrow.parquet").read_table(io.BytesIO(sweep_parquet(lengths)))
+    assert table.column("flops").to_pylist()[0] == 22348431360
+
+
+def test_pictures_and_pages(lengths: Sweep) -> None:
+    pytest.importorskip("matplotlib")
+    assert sweep_image(lengths, "png").startswith(b"\x89PNG")
+    assert b"<svg" in sweep_image(lengths, "svg")
+    page = sweep_html(replace(lengths, model="<script>alert(1)</script>"))
+    assert "<script" not in page
+    assert "<svg" in page
