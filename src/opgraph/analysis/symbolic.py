@@ -27,7 +27,7 @@ MOST_DEGREE = 3
 STEPS = (1, 32, 64, 224, 128, 14, 256, 512)
 """Steps that are tried until costs are a polynomial on multiples of one, which is then made smaller."""
 
-FAR = (2, 8, 32)
+FAR = (2, 16)
 """Multiples of the first size at which a formula must still hold."""
 
 PIECES = 4
