@@ -101,8 +101,11 @@ class _Run:
         if whole:
             for value in floats:
                 self._convert(node, value, value.shape, self.dtype(value), self.lower, kernels)
-            operands = _Operands(floats, [self.lower] * len(floats))
-            current = self.lower if floats else None
+            inside = "float32" if _in_full_precision(node, floats) else self.lower
+            for value in floats:
+                self._convert(node, value, value.shape, self.lower, inside, kernels)
+            operands = _Operands(floats, [inside] * len(floats))
+            current = inside if floats else None
         for kernel in node.kernels:
             if kernel.cost == "zero" or not _floating(kernel.dtype):
                 self._place(kernel, kernels)
@@ -110,6 +113,8 @@ class _Run:
                 continue
             policy = "widest" if whole else self.override(node, kernel) or policy_of(kernel)
             current = self._run(node, kernel, policy, operands, current, kernels)
+        if whole and floats:
+            current = self.lower
         for v in node.outputs:
             value = self.graph.value[v]
             if current is not None and _floating(value.dtype):
@@ -243,6 +248,13 @@ class _Operands:
                             self.used.append(entry)
                         return entry
         return None, otherwise
+
+
+def _in_full_precision(node: Node, operands: list[Value]) -> bool:
+    """Attention that is not fused (which takes four dimensions) computes in float32 inside, unless
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp says otherwise."""
+    attention = node.op == "scaled_dot_product_attention"
+    return attention and bool(operands) and len(operands[0].shape) != 4
 
 
 def _elements(shape: Shape) -> int:

@@ -21,6 +21,7 @@ COMMANDS = {
     "check": "every tracer side by side, and other counters beside them",
     "export": "the graph in a format of another tool",
     "models": "what can be named, and trying many models at once",
+    "hardware": "the devices known, and measuring the machine at hand",
 }
 """Every command is the module `opgraph.cli.<name>` with `prepare_parser(parser)` and `run(args)`."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from opgraph.cli.arguments import add_model_arguments, profile_from
 from opgraph.cli.output import color, say, show, status_of, width
@@ -11,12 +12,29 @@ EXAMPLES = """examples:
   opgraph profile resnet18
   opgraph profile bert-base-uncased --seq-len 128 --depth 4
   opgraph profile yolov8n.pt --input-shape 1x3x640x640 -o yolov8n.json
-  opgraph profile yolov8n.json --sort flops --top 10"""
+  opgraph profile yolov8n.json --sort flops --top 10
+  opgraph profile resnet50 --batch-size 64 --hardware rtx-4090 --autocast float16
+  opgraph profile gpt2 --memory --partition fuse"""
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model_arguments(parser)
+    cost = parser.add_argument_group("what it costs")
+    cost.add_argument(
+        "--hardware",
+        metavar="DEVICE",
+        help="the time it takes there, and whether it fits (opgraph hardware lists them)",
+    )
+    cost.add_argument(
+        "--autocast",
+        choices=("float16", "bfloat16"),
+        help="as mixed precision would run it, on paper",
+    )
+    cost.add_argument("--memory", action="store_true", help="live memory over the run")
+    cost.add_argument(
+        "--partition", choices=("none", "fuse"), help="what would be fused, and what that saves"
+    )
     view = parser.add_argument_group("view")
     view.add_argument("--depth", type=int, metavar="N", help="levels of modules below the root")
     view.add_argument(
@@ -37,13 +55,23 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from opgraph.analysis.precision import autocast
     from opgraph.files import ensure_writable
+    from opgraph.hardware import device
     from opgraph.views import render, view_for, write
 
     if args.output is not None:
         view_for(args.output)
         ensure_writable(args.output)
+    if args.hardware is not None:
+        device(args.hardware)
     profile = profile_from(args)
+    if args.autocast is not None:
+        profile = replace(
+            profile,
+            graph=autocast(profile.graph, args.autocast),
+            convention={**profile.convention, "autocast": args.autocast},
+        )
     options = {
         "depth": args.depth,
         "sort": args.sort,
@@ -51,6 +79,9 @@ def run(args: argparse.Namespace) -> int:
         "show_shapes": args.show_shapes,
         "fold": not args.no_fold,
         "verbose": args.verbose,
+        "hardware": args.hardware,
+        "memory": args.memory,
+        "partition": args.partition,
     }
     if args.output is not None:
         write(profile, args.output, **(options if view_for(args.output).name == "table" else {}))

@@ -31,12 +31,17 @@ def table(
     fold: bool = True,
     ridge: float = GENERIC_RIDGE,
     verbose: bool = False,
+    hardware: str | None = None,
+    memory: bool = False,
+    partition: str | None = None,
 ) -> str:
-    """The profile as text in three sections.
+    """The profile as text in three sections, and more where they are asked for.
 
     `depth` is how many levels below the root are shown (chosen to fit about forty rows by default);
     `sort` orders rows by "flops", "macs", "bytes", "parameters", "intensity" or "name" instead of by
     execution, and `top` keeps that many. `fold` draws equal neighbours once. `width` is in characters.
+    `hardware` names a device to predict the time on, `memory` draws the live memory over the run, and
+    `partition` ("fuse" or "none") says what the subgraphs are.
     """
     if sort is not None and sort not in SORT_KEYS:
         raise RenderError(f"cannot sort by {sort!r}", hint=f"one of {', '.join(SORT_KEYS)}")
@@ -62,6 +67,10 @@ def table(
         "",
         bottleneck_analysis(profile, ridge),
     ]
+    if hardware is not None or memory or partition is not None:
+        from opgraph.views.costing import sections
+
+        parts += sections(profile.graph, hardware, partition, memory=memory, width=width)
     return draw(parts, width, color)
 
 

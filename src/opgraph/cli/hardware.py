@@ -1,0 +1,112 @@
+"""`opgraph hardware [DEVICE]`: the devices known, one of them with the source of every figure, or a file
+for the machine at hand."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from opgraph.cli.output import color, say, show, width
+from opgraph.errors import OpgraphError
+
+if TYPE_CHECKING:
+    from opgraph.hardware import Device
+
+EXAMPLES = """examples:
+  opgraph hardware
+  opgraph hardware h100-sxm
+  opgraph hardware --calibrate -o this.toml
+  opgraph profile resnet50 --hardware this.toml"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("device", nargs="?", metavar="DEVICE", help="a name, or a file (.toml)")
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="measure this machine: products and copies of several sizes and dtypes",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to write the measurements")
+
+
+def run(args: argparse.Namespace) -> int:
+    from opgraph.hardware import device, devices
+
+    if args.calibrate:
+        return _calibrate(args.output)
+    if args.output is not None:
+        raise OpgraphError("-o goes with --calibrate")
+    show(_one(device(args.device)) if args.device else _list(devices()))
+    return 0
+
+
+def _calibrate(output: str | None) -> int:
+    from opgraph.files import ensure_writable, write_atomically
+    from opgraph.hardware.calibrate import calibrate
+
+    if output is not None:
+        ensure_writable(output)
+    text = calibrate(say)
+    if output is None:
+        show(text)
+    else:
+        write_atomically(output, text)
+        say(f"wrote {output}")
+    return 0
+
+
+def _list(known: tuple[Device, ...]) -> str:
+    from rich.table import Table
+
+    from opgraph import units
+    from opgraph.views.terminal import draw
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("Device", no_wrap=True, min_width=max(len(d.id) for d in known))
+    table.add_column("Name", no_wrap=True, overflow="ellipsis")
+    for header in ("float16", "float32", "Bandwidth", "Memory", "Ridge"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for d in known:
+        table.add_row(
+            d.id,
+            d.name,
+            units.count(d.matrix_peak("float16"), "FLOP/s"),
+            units.count(d.matrix_peak("float32"), "FLOP/s"),
+            units.count(d.bandwidth, "B/s"),
+            units.size(d.capacity),
+            f"{d.ridge_point('float16'):.0f}",
+        )
+    return draw(
+        [table, "", "FLOP/s are dense peaks of contractions; ridge: FLOPs/byte at float16."],
+        max(width(), 110),
+        color(),
+    )
+
+
+def _one(device: Device) -> str:
+    from rich.table import Table
+
+    from opgraph import units
+    from opgraph.views.terminal import draw, safe
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("Figure", no_wrap=True)
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("Source", overflow="fold")
+    for key, figure in device.figures.items():
+        section, _, name = key.partition(".")
+        if section in ("matrix", "vector"):
+            text = units.count(figure.value, "FLOP/s")
+        elif name == "bandwidth":
+            text = units.count(figure.value, "B/s")
+        elif section == "memory":
+            text = units.size(figure.value)
+        else:
+            text = (
+                units.integer(int(figure.value)) if name == "units" else units.seconds(figure.value)
+            )
+        table.add_row(key, text, safe(figure.source, 400))
+    head = f"{safe(device.name)}  ({safe(device.architecture)}, {safe(device.vendor)})"
+    also = ", ".join(safe(a) for a in device.aliases)
+    return draw([head, *([f"also: {also}"] if also else []), "", table], width(), color())

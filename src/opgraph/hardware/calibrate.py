@@ -1,0 +1,119 @@
+"""Measuring the machine at hand: matrix products and copies of several sizes and dtypes, as a device
+file. Runs on CUDA where there is a GPU, else on the CPU."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+
+import torch
+
+_PRODUCTS = {"cpu": (256, 512, 1024, 2048), "cuda": (1024, 2048, 4096, 8192)}
+_COPIES = {"cpu": (2**22, 2**24, 2**26, 2**27), "cuda": (2**24, 2**26, 2**28, 2**29)}
+_DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "float16", "bfloat16")}
+_SECONDS = 0.15
+"""How long each measurement is repeated; the best counts, since other work can only slow one down."""
+
+
+def calibrate(say: Callable[[str], object]) -> str:
+    """Measure, and return the device file. `say` is told what is being measured."""
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    peaks = {}
+    for dtype in _DTYPES[kind]:
+        found = {n: _product(kind, dtype, n) for n in _PRODUCTS[kind]}
+        size, peaks[dtype] = max(found.items(), key=lambda i: i[1])
+        say(f"{dtype} product of {size} x {size}: {peaks[dtype] / 1e9:.0f} GFLOP/s")
+    copies = {size: _copy(kind, size) for size in _COPIES[kind]}
+    bandwidth = copies[max(copies)]
+    say(f"copy of {max(copies) >> 20} MiB: {bandwidth / 1e9:.1f} GB/s")
+    overhead = _overhead(kind)
+    say(f"an operator with nothing to do: {overhead * 1e6:.1f} µs")
+    return _file(kind, peaks, bandwidth, overhead)
+
+
+def _product(kind: str, dtype: str, n: int) -> float:
+    a, b = (torch.randn(n, n, device=kind).to(getattr(torch, dtype)) for _ in range(2))
+    out = torch.empty_like(a)
+    return 2 * n**3 / _best(kind, lambda: torch.mm(a, b, out=out))
+
+
+def _copy(kind: str, size: int) -> float:
+    """Bytes read and written a second."""
+    source = torch.ones(size // 4, device=kind)
+    target = torch.empty_like(source)
+    return 2 * size / _best(kind, lambda: target.copy_(source))
+
+
+def _overhead(kind: str) -> float:
+    """Seconds an operator of one element takes, many in a row."""
+    x = torch.ones(1, device=kind)
+
+    def many() -> None:
+        for _ in range(1000):
+            x.add_(1)
+
+    return _best(kind, many) / 1000
+
+
+def _best(kind: str, run: Callable[[], object]) -> float:
+    """The shortest of several runs, in seconds."""
+
+    def once() -> float:
+        start = time.perf_counter()
+        run()
+        if kind == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    once()
+    best, end = once(), time.perf_counter() + _SECONDS
+    while time.perf_counter() < end:
+        best = min(best, once())
+    return best
+
+
+def _file(kind: str, peaks: dict[str, float], bandwidth: float, overhead: float) -> str:
+    if kind == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        name, units = properties.name, properties.multi_processor_count
+        capacity, section = properties.total_memory, "matrix"
+    else:
+        name, units = platform.processor() or platform.machine() or "CPU", torch.get_num_threads()
+        capacity, section = _memory(), "vector"
+    lines = [
+        f'name = "{_quoted(name)} (measured)"',
+        'vendor = "this machine"',
+        f'kind = "{"gpu" if kind == "cuda" else "cpu"}"',
+        f'architecture = "{_quoted(platform.machine() or "unknown")}"',
+        "",
+        "[sources]",
+        f'measured = "opgraph hardware --calibrate, torch {torch.__version__}, the best of its runs"',
+        "",
+    ]
+    if section == "matrix":
+        lines += ["[matrix]", *(f'{d} = [{v:.4g}, "measured"]' for d, v in peaks.items()), "",
+                  "[vector]", f'float32 = [{peaks["float32"]:.4g}, "measured"]', ""]  # fmt: skip
+    else:
+        lines += ["[vector]", *(f'{d} = [{v:.4g}, "measured"]' for d, v in peaks.items()), ""]
+    lines += [
+        "[memory]",
+        f'bandwidth = [{bandwidth:.4g}, "measured"]',
+        f'capacity = [{capacity}, "measured"]',
+        "",
+        "[execution]",
+        f'units = [{units}, "measured"]',
+        f'launch_overhead = [{overhead:.3g}, "measured"]',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _memory() -> int:
+    """The machine's memory in bytes."""
+    import os
+
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "/").replace('"', "'")

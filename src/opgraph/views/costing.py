@@ -1,0 +1,158 @@
+"""Sections below the table for what is asked beside it: the time on a device, memory over time, and the
+partition into fused subgraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from opgraph import units
+from opgraph.analysis.capacity import fit
+from opgraph.analysis.fusion import Subgraph, partition, savings, singletons
+from opgraph.analysis.memory import memory as memory_of
+from opgraph.analysis.prediction import Prediction, predict
+from opgraph.analysis.roofline import roofline, shares
+from opgraph.graph import Graph
+from opgraph.hardware import Device, device
+from opgraph.views.terminal import bar, bound, safe
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+    from rich.table import Table
+
+_STEPS = "▁▂▃▄▅▆▇█"
+
+
+def time_on(graph: Graph, target: Device, parts: Sequence[Subgraph], top: int = 8) -> Group:
+    """Predicted latency and throughput, the dearest operators, the roofline's bottlenecks, and whether
+    it fits."""
+    from rich.console import Group
+
+    found = predict(graph, target)
+    need = fit(graph, target)
+    room = (
+        f"fits: {units.size(need.needed)} of {units.size(need.capacity)}"
+        if need.fits
+        else f"does not fit: {units.size(need.needed)} needed, {units.size(need.capacity)} there"
+        + (f"; {units.plural(need.devices, 'device')} hold it" if need.devices > 1 else "")
+    )
+    lines = [
+        f"Latency      {units.seconds(found.seconds)} predicted for a batch of {found.batch}",
+        f"Throughput   {units.count(found.throughput)} a second",
+        f"Bound        {units.percent(found.share('compute'))} of the time by arithmetic, "
+        f"{units.percent(found.share('memory'))} by memory, "
+        f"{units.percent(found.share('overhead'))} by launches",
+        f"Memory       {room} (weights {units.size(need.weights)}, peak {units.size(need.peak)})",
+    ]
+    return Group(
+        _title(f"On {target.name}"), *lines, "", _dearest(graph, found, top), "",
+        _title("Roofline of the subgraphs, at their least time"), _bottlenecks(graph, target, parts),
+    )  # fmt: skip
+
+
+def _dearest(graph: Graph, found: Prediction, top: int) -> Table:
+    by_op: dict[str, list[float]] = {}
+    for node, seconds in found.by_node.items():
+        by_op.setdefault(graph.node(node).op, []).append(seconds)
+    total = found.seconds or 1.0
+    result = _table("operator", "nodes", "time", "share", "")
+    for op, times in sorted(by_op.items(), key=lambda i: -sum(i[1]))[:top]:
+        share = sum(times) / total
+        result.add_row(safe(op), f"{len(times):,}", units.seconds(sum(times)),
+                       units.percent(share), bar(share))  # fmt: skip
+    return result
+
+
+def _bottlenecks(graph: Graph, target: Device, parts: Sequence[Subgraph]) -> Table:
+    result = _table("", "subgraphs", "time", "share", "")
+    for s in shares(roofline(graph, parts, target)):
+        result.add_row(bound(s.bottleneck), f"{s.count:,}", units.seconds(s.seconds),
+                       units.percent(s.share), bar(s.share))  # fmt: skip
+    return result
+
+
+def memory_over_time(graph: Graph, width: int, top: int = 8) -> Group:
+    """Live memory as a line over the run, and what is alive at the peak."""
+    from rich.console import Group
+
+    found = memory_of(graph)
+    at = "" if found.peak_node is None else f" at node {found.peak_node} "
+    name = "" if found.peak_node is None else f"({safe(graph.node(found.peak_node).name)})"
+    result = _table("alive at the peak", "operator", "tensors", "bytes", "share", "")
+    for a in found.alive[:top]:
+        share = a.bytes / found.peak if found.peak else 0.0
+        result.add_row(safe(a.scope) or "(root)", safe(a.op), f"{a.count:,}", units.size(a.bytes),
+                       units.percent(share), bar(share))  # fmt: skip
+    rest = len(found.alive) - top
+    parts: list[RenderableType] = [
+        _title("Memory over time, without weights"),
+        sparkline(found.live, min(72, width - 2)),
+        f"peak {units.size(found.peak)}{at}{name}",
+        "",
+        result,
+    ]
+    return Group(*parts, *([f"… and {units.plural(rest, 'more row')}"] if rest > 0 else []))
+
+
+def sparkline(values: Sequence[int], width: int) -> str:
+    """A line of blocks: the largest value of each stretch, against the largest of all."""
+    highest = max(values, default=0)
+    if not highest:
+        return ""
+    columns = min(width, len(values))
+    edges = [round(i * len(values) / columns) for i in range(columns + 1)]
+    tops = (max(values[a:b]) for a, b in pairwise(edges))
+    return "".join(_STEPS[round(t / highest * (len(_STEPS) - 1))] for t in tops)
+
+
+def fused(parts: Sequence[Subgraph]) -> Group:
+    """What fusion saves, by rule."""
+    from rich.console import Group
+
+    result = _table("rule", "subgraphs", "nodes", "kernels", "fused", "bytes", "fused")
+    rows = savings(tuple(parts))
+    for s in rows:
+        result.add_row(s.rule, f"{s.subgraphs:,}", f"{s.nodes:,}", f"{s.kernels:,}",
+                       f"{s.fused_kernels:,}", units.size(s.bytes), units.size(s.fused_bytes))  # fmt: skip
+    before, after = sum(s.bytes for s in rows), sum(s.fused_bytes for s in rows)
+    spared = units.percent(1 - after / before) if before else "nothing"
+    nodes = sum(s.nodes for s in rows)
+    head = f"{units.plural(nodes, 'node')} in {units.plural(len(parts), 'subgraph')}"
+    return Group(_title(f"Fused subgraphs: {head}, {spared} of the traffic saved"), result)
+
+
+def sections(
+    graph: Graph, hardware: str | None, how: str | None, *, memory: bool, width: int
+) -> list[RenderableType]:
+    """The sections that were asked for, each after an empty line."""
+    parts = parts_of(graph, how or "fuse")
+    found: list[RenderableType] = []
+    if hardware is not None:
+        found += ["", time_on(graph, device(hardware), parts)]
+    if memory:
+        found += ["", memory_over_time(graph, width)]
+    if how is not None:
+        found += ["", fused(parts)]
+    return found
+
+
+def parts_of(graph: Graph, how: str) -> tuple[Subgraph, ...]:
+    """The subgraphs of a graph by the name of the partition: "none" or "fuse"."""
+    return singletons(graph) if how == "none" else partition(graph)
+
+
+def _title(text: str) -> RenderableType:
+    from rich.text import Text
+
+    return Text(text, style="bold")
+
+
+def _table(*headers: str) -> Table:
+    from rich.table import Table
+
+    result = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for position, header in enumerate(headers):
+        words = position == 0 or header in ("", "operator")
+        result.add_column(header, justify="left" if words else "right", no_wrap=bool(position))
+    return result
