@@ -1,21 +1,35 @@
-"""The page in a real browser, as a person uses it."""
+"""The page in a real browser, as a person uses it. The pictures it keeps are there to be looked at."""
 
 from __future__ import annotations
 
+import csv
+import io
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 
+import opgraph
 from opgraph import Profile
+from opgraph.analysis.memory import memory
+from opgraph.hardware import device
+from opgraph.views.page import EFFICIENCY
 
 Browse = Callable[..., Any]
+Saved = Callable[[str], Profile]
 MODELS = ("resnet18", "bert-base-uncased", "yolov8n", "gpt2")
+
+
+@pytest.fixture(scope="session")
+def detr() -> Profile:
+    return opgraph.profile("detr-resnet-50")
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_opens(saved: Callable[[str], Profile], browse: Browse, name: str, scheme: str) -> None:
+def test_it_opens(saved: Saved, browse: Browse, name: str, scheme: str) -> None:
     page = browse(saved(name), name, color_scheme=scheme)
     assert page.page.title() == saved(name).model.name
     assert page.run("return app.scene.boxes.length") > 4
@@ -23,9 +37,15 @@ def test_it_opens(saved: Callable[[str], Profile], browse: Browse, name: str, sc
     page.keep(scheme)
 
 
-def test_a_click_opens_and_a_second_opens_all_beneath(
-    saved: Callable[[str], Profile], browse: Browse
-) -> None:
+def test_detr_opens(detr: Profile, browse: Browse) -> None:
+    page = browse(detr, "detr-resnet-50")
+    page.keep("light")
+    page.run("await app.openAll(true)")
+    page.keep("open")
+    assert page.run("return app.scene.boxes.length") > 100
+
+
+def test_a_click_opens_and_a_second_opens_all_beneath(saved: Saved, browse: Browse) -> None:
     page = browse(saved("resnet18"), "resnet18")
     page.run("await app.openAll(false); app.fit();")
     x, y = where(page, "layer2")
@@ -43,8 +63,306 @@ def test_a_click_opens_and_a_second_opens_all_beneath(
     assert {"layer2.0.conv1", "layer2.0.downsample.0", "layer2.1.bn2"} <= set(paths(page))
 
 
+def test_everything_can_be_done_from_the_keyboard(saved: Saved, browse: Browse) -> None:
+    page = browse(saved("resnet18"), "resnet18")
+    page.page.locator("canvas.graph").focus()
+    press = page.page.keyboard.press
+    press("c")
+    page.settle()
+    assert "layer1.0" not in paths(page)
+    press("ArrowDown")
+    assert page.run("return app.selected.label") == "x"
+    for _ in range(5):
+        press("ArrowDown")
+    assert page.run("return app.selected.path") == "layer1"
+    press("Enter")
+    page.settle()
+    press("ArrowRight")
+    assert page.run("return app.selected.kind") == "fold"
+    press("ArrowLeft")
+    assert page.run("return app.selected.path") == "layer1"
+    zoom = page.run("return app.camera.zoom")
+    press("+")
+    page.page.wait_for_timeout(400)
+    assert page.run("return app.camera.zoom") > zoom
+    press("f")
+    assert page.run("return app.following")
+    press("h")
+    assert page.run("return app.lit.reduce((a, b) => a + b)") == 10
+    press("Escape")
+    assert page.run("return app.lit") is None
+
+
+def test_a_fold_shows_any_of_its_members(saved: Saved, browse: Browse) -> None:
+    page = browse(saved("bert-base-uncased"), "bert-base-uncased")
+    page.run("await app.select(app.scene.boxes.find(b => b.item.kind === 'fold').item)")
+    page.page.get_by_role("button", name="Next").click()
+    page.settle()
+    assert "encoder.layer.1.attention" in paths(page)
+    page.page.get_by_role("button", name="Show all 12").click()
+    page.settle()
+    assert {f"encoder.layer.{i}" for i in range(12)} <= set(paths(page))
+    page.run("app.fit()")
+    page.keep("unfolded")
+
+
+def test_search_lights_and_steps(saved: Saved, browse: Browse) -> None:
+    page = browse(saved("gpt2"), "gpt2")
+    page.page.locator("canvas.graph").focus()
+    page.page.keyboard.press("/")
+    page.page.keyboard.type("op:layer_norm")
+    page.page.wait_for_timeout(300)
+    found = [n for n in saved("gpt2").nodes if n.op == "layer_norm"]
+    assert page.page.locator(".hits").inner_text() == str(len(found))
+    assert lit(page) == [n.id for n in found]
+    page.page.keyboard.press("Enter")
+    page.page.keyboard.press("Enter")
+    page.page.wait_for_timeout(400)
+    assert page.run("return app.selected.node + 1") == found[1].id
+    assert page.page.locator(".hits").inner_text() == f"2 of {len(found)}"
+    page.keep("search")
+
+
+def test_the_filter_lights_what_passes(saved: Saved, browse: Browse) -> None:
+    profile = saved("resnet18")
+    page = browse(profile, "resnet18")
+    page.page.get_by_role("button", name="Filter", exact=True).click()
+    page.page.locator(".option", has_text="max_pool2d").click()
+    assert lit(page) == [n.id for n in profile.nodes if n.op == "max_pool2d"]
+    page.page.get_by_role("button", name="Clear the filter").click()
+    assert lit(page) == []
+    page.page.get_by_label("Least share").fill("63")
+    page.page.get_by_label("Least share").dispatch_event("change")
+    floor = 10 ** (-4 + 0.63 * 4) * profile.totals.flops
+    assert lit(page) == [n.id for n in profile.nodes if n.flops >= floor]
+    page.keep("filter")
+
+
+def test_graph_and_table_are_in_step(saved: Saved, browse: Browse) -> None:
+    page = browse(saved("resnet18"), "resnet18")
+    page.run("await app.openAll(false)")
+    page.page.locator(".row", has_text="layer4").first.click()
+    page.settle()
+    assert page.run("return app.selected.path") == "layer4"
+    x, y = where(page, "layer4", header=True)
+    assert 0 < x < 1440
+    assert 0 < y < 900
+    page.run("await app.openAll(true, true)")
+    page.page.mouse.click(*where(page, "layer2.0.conv2"))
+    page.settle()
+    chosen = page.page.locator(".row.chosen")
+    assert chosen.inner_text().startswith("conv2")
+    assert chosen.is_visible()
+    # Scrolling the table moves the graph; moving the graph scrolls the table.
+    page.page.mouse.move(200, 500)
+    before = page.run("return app.camera")
+    page.page.mouse.wheel(0, 900)
+    page.page.wait_for_timeout(300)
+    assert page.run("return app.camera") != before
+    top = page.run(
+        "return document.querySelector('#opgraph').shadowRoot.querySelector('.table-body').scrollTop"
+    )
+    page.page.wait_for_timeout(700)
+    page.run("app.setCamera({x: 0, y: 0, zoom: 1})")
+    page.page.wait_for_timeout(400)
+    assert (
+        page.run(
+            "return document.querySelector('#opgraph').shadowRoot.querySelector('.table-body').scrollTop"
+        )
+        < top
+    )
+
+
+def test_the_table_sorts_and_is_copied(saved: Saved, browse: Browse) -> None:
+    profile = saved("resnet18")
+    page = browse(profile, "resnet18")
+    page.page.get_by_role("button", name="All nodes").click()
+    page.page.locator(".table-head .cell", has_text="FLOPs").click()
+    page.page.get_by_role("button", name="Copy as CSV").click()
+    page.page.wait_for_timeout(200)
+    text = page.run("return navigator.clipboard.readText()")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    flops = [int(r["flops"]) for r in rows]
+    assert flops == sorted((n.flops for n in profile.nodes), reverse=True)
+    assert len(rows) == len(profile.nodes)
+
+
+def test_colours_follow_the_choice(saved: Saved, browse: Browse) -> None:
+    page = browse(saved("gpt2"), "gpt2")
+    seen = set()
+    choice = page.page.get_by_label("Colour by")
+    for mode in page.run("return app.modes().map(m => m[0])"):
+        choice.select_option(mode)
+        page.settle()
+        if mode == "time":
+            page.page.get_by_label("Device").select_option("h100-sxm")
+        legend = page.page.locator(".legend").inner_text()
+        assert legend
+        seen.add(
+            page.run(
+                "return document.querySelector('#opgraph').shadowRoot"
+                ".querySelector('canvas.graph').toDataURL()"
+            )
+        )
+        page.keep(f"by-{mode}")
+    assert len(seen) == 8
+
+
+@pytest.mark.parametrize("name", ["h100-sxm", "rtx-4090", "a10"])
+def test_the_device_is_chosen_in_the_page(saved: Saved, browse: Browse, name: str) -> None:
+    profile = saved("resnet18")
+    page = browse(profile, "resnet18")
+    page.page.get_by_label("Device").select_option(name)
+    machine = device(name)
+    seconds = sum(
+        max(
+            (k.flops / machine.matrix_peak(k.dtype) + k.other_flops / machine.vector_peak(k.dtype))
+            / EFFICIENCY["compute"],
+            k.bytes / (machine.bandwidth * EFFICIENCY["memory"]),
+        )
+        for n in profile.nodes
+        for k in n.kernels
+    )
+    assert page.run("return app.costs.total('time')") == pytest.approx(seconds, rel=1e-9)
+    assert page.run("return app.colours.ridge") == pytest.approx(machine.ridge_point("float32"))
+    assert machine.name in page.page.locator(".panel").inner_text()
+
+
+def test_the_peak_lights_what_is_alive_then(saved: Saved, browse: Browse) -> None:
+    profile = saved("resnet18")
+    page = browse(profile, "resnet18")
+    page.page.get_by_role("button", name="Memory", exact=True).click()
+    page.page.get_by_role("button", name="Go to the peak").click()
+    expected = memory(profile.graph)
+    assert page.run("return [app.memory.peak, app.memory.peakAt]") == [
+        expected.peak,
+        expected.peak_kernel,
+    ]
+    assert page.run("return Array.from(app.memory.live)") == list(expected.live)
+    at = expected.peak_kernel
+    assert at is not None
+    alive = {
+        s.node
+        for s in profile.graph.storages
+        if s.bytes and s.node and s.born <= at and (s.died is None or at < s.died)
+    }
+    assert lit(page) == sorted(alive)
+    page.keep("peak")
+    box = page.page.locator("canvas.plot").bounding_box()
+    page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.page.wait_for_timeout(100)
+    assert "live" in page.page.locator(".tip").inner_text()
+
+
+def test_a_click_in_the_roofline_chooses_a_subgraph(saved: Saved, browse: Browse) -> None:
+    page = browse(saved("resnet18"), "resnet18", "#device=a10")
+    page.page.get_by_role("button", name="Roofline").click()
+    page.page.wait_for_timeout(300)
+    # A dot is where the chart has a colour.
+    x, y = page.run(
+        """const c = document.querySelector('#opgraph').shadowRoot.querySelector('canvas.plot');
+        const p = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+        const coloured = i => p[i + 3] > 100 &&
+          Math.max(p[i], p[i + 1], p[i + 2]) - Math.min(p[i], p[i + 1], p[i + 2]) > 90;
+        const at = p.findIndex((_, i) => i % 4 === 0 && coloured(i)) / 4, r = c.getBoundingClientRect();
+        return [r.left + at % c.width, r.top + Math.floor(at / c.width) + 2];"""
+    )
+    page.page.mouse.click(x, y)
+    page.settle()
+    assert page.run("return app.selected.node") >= 0
+    assert "Fused subgraph" in page.page.locator(".panel").inner_text()
+    page.keep("roofline")
+
+
+def test_the_address_holds_the_view(saved: Saved, browse: Browse) -> None:
+    profile = saved("bert-base-uncased")
+    page = browse(profile, "bert-base-uncased")
+    page.run(
+        """await app.select(app.tree.items.find(i => i.path === 'encoder.layer.3.output.dense'), true);
+        app.setMode('operator'); app.setDevice('a10'); app.setTheme('dark'); app.search('dense');
+        app.setDock('memory'); app.setCamera({x: 10, y: 20, zoom: 0.5});"""
+    )
+    page.page.wait_for_timeout(600)
+    state = """return [app.selected.path, app.colours.mode, app.device.id, app.dark, app.query, app.dock,
+        app.camera, [...app.view.open].sort(), [...app.view.shown], app.scene.boxes.length]"""
+    fragment = page.run("return location.hash")
+    again = browse(profile, "again", fragment)
+    again.page.wait_for_timeout(300)
+    assert again.run(state) == page.run(state)
+    # Going back to a bare address is going back to the beginning.
+    again.run("location.hash = ''")
+    again.page.wait_for_timeout(500)
+    assert again.run("return [app.selected, app.colours.mode, app.device]") == [
+        None,
+        "bottleneck",
+        None,
+    ]
+
+
+def test_a_fragment_that_makes_no_sense_does_no_harm(saved: Saved, browse: Browse) -> None:
+    page = browse(
+        saved("resnet18"), "resnet18",
+        "#open=zzzz*zzzzzz&item=99999&at=a~b~c&device=x&colour=y&least=flops~-1&moment=1e9&shown=1.9_x",
+    )  # fmt: skip
+    assert page.run("return app.scene.boxes.length") > 0
+
+
+def test_pictures_are_exported(saved: Saved, browse: Browse, tmp_path: Any) -> None:
+    page = browse(saved("resnet18"), "resnet18")
+    signatures = {"SVG": b"<svg", "PNG": b"\x89PNG"}
+    for form, what in product(signatures, ("what is seen", "the whole graph")):
+        signature = signatures[form]
+        page.page.get_by_role("button", name="Export").click()
+        with page.page.expect_download() as download:
+            page.page.get_by_role("menuitem", name=f"{form} {what}").click()
+        path = tmp_path / download.value.suggested_filename
+        download.value.save_as(path)
+        content = path.read_bytes()
+        assert content.startswith(signature)
+        if signature == b"<svg":
+            root = ET.fromstring(content.decode())
+            texts = {t.text for t in root.iter("{http://www.w3.org/2000/svg}text")}
+            assert {"layer2", "conv1"} <= texts
+        else:
+            assert len(content) > 20_000
+
+
+def test_a_difference_is_shown(saved: Saved, browse: Browse, resnet18: Profile) -> None:
+    from opgraph.views import render
+
+    larger = opgraph.profile("resnet34")
+    page = browse(str(render("html", larger, against=resnet18)), "difference")
+    changes = page.run("return app.model.graph.nodes.map((n, i) => app.difference.change(i))")
+    assert changes.count("added") == len(larger.nodes) - len(resnet18.nodes)
+    assert set(changes) == {"added", "same"}
+    assert "Against resnet18" in page.page.locator(".panel").inner_text()
+    page.keep("light")
+    page = browse(str(render("html", resnet18, against=larger)), "removed")
+    assert "− layer3.2.conv1" in page.page.locator(".panel").inner_text()
+
+
+def test_a_phone_shows_the_graph_first(saved: Saved, browse: Browse) -> None:
+    page = browse(saved("bert-base-uncased"), "phone", size=(390, 780))
+    page.page.wait_for_timeout(300)
+    assert not page.page.locator(".panel").is_visible()
+    assert page.page.locator("canvas.graph").bounding_box()["height"] > 400
+    page.keep("graph")
+    page.page.get_by_role("button", name="Details").click()
+    assert page.page.locator(".panel").is_visible()
+    page.keep("panel")
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def lit(page: Any) -> list[int]:
+    """The ids of the nodes that are lit."""
+    found: list[int] = page.run(
+        "return app.lit ? [...app.lit].flatMap((on, i) => on ? [i + 1] : []) : []"
+    )
+    return found
+
+
 def paths(page: Any) -> list[str]:
-    found: list[str] = page.run("return app.scene.boxes.map(b => b.item.path)")
+    found: list[str] = page.run("return app.scene.boxes.map(b => b.shown.path)")
     return found
 
 

@@ -29,7 +29,7 @@ export function filterSheet(app: App): HTMLElement {
         "fieldset", null, h("legend", null, name),
         h("div", { class: "options" }, ...all.slice(0, 80).map(([value, count]) =>
           h("label", { class: chosen.has(value) ? "option on" : "option" },
-            h("input", { type: "checkbox", checked: chosen.has(value), onchange: () => {
+            h("input", { type: "checkbox", data: { key: `${facet}:${value}` }, checked: chosen.has(value), onchange: () => {
               if (chosen.has(value)) chosen.delete(value);
               else chosen.add(value);
               app.setFilter({ ...filter, facets: { ...filter.facets, [facet]: [...chosen] } });
@@ -38,12 +38,12 @@ export function filterSheet(app: App): HTMLElement {
         )),
       );
     });
-    const measure = h("select", { "aria-label": "Cost", onchange: () => app.setFilter({ ...app.filter, measure: measure.value as Measure }) });
+    const measure = h("select", { "aria-label": "Cost", data: { key: "cost" }, onchange: () => app.setFilter({ ...app.filter, measure: measure.value as Measure }) });
     for (const [value, name] of MEASURES) {
       if (value !== "time" || app.costs.total("time")) measure.append(h("option", { value, selected: filter.measure === value }, name));
     }
     const position = filter.least > 0 ? Math.round(((Math.log10(filter.least) + 4) / 4) * 100) : 0;
-    const slider = h("input", { type: "range", min: "0", max: "100", value: String(position), "aria-label": "Least share", onchange: () => app.setFilter({ ...app.filter, least: shareAt(Number(slider.value)) }) });
+    const slider = h("input", { type: "range", min: "0", max: "100", value: String(position), "aria-label": "Least share", data: { key: "least" }, onchange: () => app.setFilter({ ...app.filter, least: shareAt(Number(slider.value)) }) });
     const label = h("span", { class: "note" });
     const say = (): void => {
       const share = shareAt(Number(slider.value));
@@ -53,8 +53,16 @@ export function filterSheet(app: App): HTMLElement {
     say();
     const dear = h("fieldset", null, h("legend", null, "Cost"), h("div", { class: "cost-row" }, measure, slider, label));
     const clear = h("button", { type: "button", class: "plain", onclick: () => app.setFilter(null) }, "Clear the filter");
+    // What has the focus is made anew, and keeps it.
+    const root = element.getRootNode() as Document | ShadowRoot;
+    const focused = (root.activeElement as HTMLElement | null)?.dataset.key;
+    const { scrollTop } = element;
     fill(element, ...groups, dear, h("div", { class: "sheet-foot" }, clear));
+    element.scrollTop = scrollTop;
+    const again = [...element.querySelectorAll<HTMLElement>("[data-key]")].find((e) => focused && e.dataset.key === focused);
+    again?.focus({ preventScroll: true });
   };
+  paint();
   app.on("lit", paint);
   app.on("look", paint);
   return element;
