@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.document import Profile, Tracing, load
 from opgraph.errors import InputError, TraceError
-from opgraph.graph import Graph
+from opgraph.graph import Graph, Node
 from opgraph.inputs.base import Example, InputRequest, TensorSpec
 from opgraph.sources.base import BuildOptions, Model
 from opgraph.version import __version__
@@ -71,7 +71,29 @@ def profile(
         input_overrides=input_overrides, dtype=dtype, head=head, model_args=model_args, trust=trust,
     )  # fmt: skip
     asked = {"fullgraph": fullgraph, "concrete_args": concrete_args or {}, "warm_up": warm_up}
-    return profile_model(built, example, tracer, fragment, **asked)
+    found = profile_model(built, example, tracer, fragment, **asked)
+    sizes = (batch_size, seq_len, decoder_seq_len, image_size, input_shape, input_overrides)
+    if found.graph.failed is not None and inputs is None and kwargs is None and any(sizes):
+        _blame_the_sizes(built, found.graph.failed)
+    return found
+
+
+def _blame_the_sizes(model: Model, failed: Node) -> None:
+    """Raise `InputError` when a forward that raised at the sizes asked for does not at the model's own:
+    then it is the sizes that are impossible, and not the model that is broken."""
+    try:
+        usual = profile_model(model, _example(model, None, None, InputRequest()))
+    except (InputError, TraceError):
+        return
+    if usual.graph.failed is None:
+        fitting = ", ".join(
+            f"{v.name} {'x'.join(map(str, v.shape))}"
+            for v in (usual.graph.value[i] for i in usual.graph.inputs)
+        )
+        raise InputError(
+            f"the sizes asked for do not fit {model.info.name}: {failed.name}: {failed.error}",
+            hint=f"it takes {fitting}",
+        )
 
 
 def prepare(

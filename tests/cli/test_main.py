@@ -70,6 +70,12 @@ def test_help_does_not_import_torch(args):
         (["profile", "bert-base-uncasd"], "bert-base-uncasd", "bert-base-uncased"),
         (["profile", "resnet18", "--input-shape", "1x3xbanana"], "not a shape", ""),
         (["profile", "resnet18", "--input-shape", "0x3x4x4"], "not a shape", ""),
+        (
+            ["profile", "resnet18", "--input-shape", "1x4x64x64"],
+            "do not fit resnet18",
+            "1x3x224x224",
+        ),
+        (["profile", "bert-base-uncased", "--seq-len", "9999"], "do not fit", "1x128"),
         (["profile", "resnet18", "--batch-size", "0"], "at least 1", ""),
         (["profile", "resnet18", "--tracer", "magic"], "magic", "eager"),
         (["profile", "resnet18", "-o", "/nowhere/x.json"], "/nowhere/x.json", ""),
@@ -93,13 +99,28 @@ def test_bad_input_is_one_clear_line(args, message, hint, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+BROKEN = """
+from torch import nn
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(5, 4)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+"""
+
+
 def test_a_forward_that_fails_is_status_1(tmp_path):
-    done = opgraph(
-        "profile", "resnet18", "--input-shape", "1x4x64x64", "-o", "x.json", cwd=tmp_path
-    )
-    assert done.returncode == 1
-    data = json.loads((tmp_path / "x.json").read_text())
-    assert "error" in data["graph"]["nodes"][-1]
+    (tmp_path / "broken.py").write_text(BROKEN)
+    asked = ("profile", "broken.py:Broken", "--input-shape", "2x4", "-o", "x.json")
+    done = opgraph(*asked, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "error: the forward failed in second at broken.py:10: RuntimeError" in done.stderr
+    nodes = json.loads((tmp_path / "x.json").read_text())["graph"]["nodes"]
+    assert [n["name"] for n in nodes] == ["x", "first", "second"]
+    assert "error" in nodes[-1]
 
 
 def test_a_missing_package_names_the_extra():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from opgraph.document import Profile
+from opgraph.views.terminal import safe
 
 
 def width() -> int:
@@ -35,7 +36,13 @@ def say(text: str) -> None:
 
 def status_of(profile: Profile) -> int:
     """The exit status: 1 when the forward failed and the graph is partial."""
-    return 0 if profile.graph.failed is None else 1
+    failed = profile.graph.failed
+    if failed is None:
+        return 0
+    where = f" at {failed.file}:{failed.line}" if failed.file else ""
+    say(safe(f"error: the forward failed in {failed.name}{where}: {failed.error}", 500))
+    say("hint: the graph holds what ran until then")
+    return 1
 
 
 @contextmanager
