@@ -36,7 +36,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--parameters", action="store_true", help="parameters as boxes of their own")
     how = parser.add_argument_group("how it looks")
     how.add_argument("--color-by", default="bottleneck", metavar="WHAT",
-                     help="bottleneck (default), op, flops, bytes, memory or dtype")  # fmt: skip
+                     help="bottleneck (default), op, flops, bytes, memory, dtype or fusion")  # fmt: skip
     how.add_argument("--direction", choices=DIRECTIONS, default="down")
     how.add_argument("--theme", choices=THEMES, default="auto",
                      help="auto follows the reader's setting, where the format can")  # fmt: skip

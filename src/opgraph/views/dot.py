@@ -141,7 +141,9 @@ class _Dot:
 
     def _tooltip(self, box: Box) -> str:
         coloring = self.picture.coloring
-        return wording.tooltip(box, coloring.measure, coloring.shares.get(box.id, 0.0))
+        return wording.tooltip(
+            box, coloring.measure, coloring.shares.get(box.id, 0.0), coloring.notes.get(box.id, "")
+        )
 
     def _edge(self, edge: Edge) -> str:
         width = 1.0 + 2.6 * (edge.bytes / self.heaviest) ** 0.4 if self.heaviest else 1.0

@@ -39,12 +39,11 @@ def _lines(picture: Picture) -> Iterator[str]:
         yield from _box(child, picture, 1)
     for edge in drawing.edges:
         yield _edge(edge)
-    for mark in coloring.legend:
-        chosen = ",".join(b.id for b in drawing.leaves if coloring.marks.get(b.id) == mark)
-        colour = LIGHT[mark.tone]
-        yield f"  classDef {mark.tone} stroke:{colour},stroke-width:2px"
-        if chosen:
-            yield f"  class {chosen} {mark.tone}"
+    marks = {b.id: coloring.marks[b.id] for b in drawing.leaves if b.id in coloring.marks}
+    for tone in sorted({m.tone for m in marks.values()}):
+        chosen = ",".join(box for box, mark in marks.items() if mark.tone == tone)
+        yield f"  classDef {tone} stroke:{LIGHT[tone]},stroke-width:2px"
+        yield f"  class {chosen} {tone}"
     failed = ",".join(b.id for b in drawing.leaves if b.error)
     if failed:
         yield f"  classDef failed fill:{LIGHT['error-card']},stroke:{LIGHT['error']},stroke-width:3px"

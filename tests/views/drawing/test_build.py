@@ -134,3 +134,48 @@ def test_a_part_has_its_neighbours_as_stubs(saved: Callable[[str], Profile]) -> 
     stubs = [b.name for b in drawing.leaves if b.kind == "stub"]
     assert stubs == ["encoder.layer.2", "encoder.layer.4"]
     assert {n for b in drawing.root.walk() for n in b.nodes} == {n.id for n in nodes}
+
+
+class Branching(nn.Module):
+    """A branch on the value of a tensor: a graph break."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        if y.sum() > 0:
+            y = y * 2
+        return x + y
+
+
+def test_graph_breaks_are_seams_between_what_is_before_and_behind() -> None:
+    profile = opgraph.profile(
+        nn.Sequential(Branching(), Branching()), torch.ones(2, 8), tracer="dynamo"
+    )
+    drawing = build(profile.graph, depth=99, fold_repeats=False)
+    seams = [b for b in drawing.leaves if b.kind == "seam"]
+    assert len(seams) >= 2
+    assert [b.breaks for b in seams] == [(b,) for b in profile.graph.breaks]
+    assert "tensor" in seams[0].lines[0]
+    order = [b.id for b in drawing.leaves]
+    last = max(n.id for n in profile.nodes if n.fragment == 1)
+    assert order.index(f"n{last}") < order.index(seams[0].id) < order.index(f"n{last + 1}")
+
+
+def test_a_failed_node_says_why() -> None:
+    class Bad(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.ReLU(), nn.Linear(3, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x)  # type: ignore[no-any-return]
+
+    drawing = build(opgraph.profile(Bad(), torch.ones(2, 8)).graph, depth=99)
+    failed = next(b for b in drawing.leaves if b.error)
+    assert failed.name == "1"
+    assert "RuntimeError" in (failed.error or "")
+    closed = build(opgraph.profile(Bad(), torch.ones(2, 8)).graph, depth=1)
+    assert next(b for b in closed.leaves if b.name == "body").error == failed.error

@@ -27,7 +27,8 @@ class Boxes:
         for node in graph.nodes:
             for name in node.parameters:
                 self._first_user.setdefault(name, node.id)
-        self._breaks = {b.fragment: b for b in graph.breaks}
+        ends = {n.fragment: n.id for n in graph.nodes}
+        self._breaks = [(ends[b.fragment], b) for b in graph.breaks if b.fragment in ends]
 
     def make(self, call: Call, times: int = 1) -> Box:
         """The box of a call with all that is drawn inside it."""
@@ -63,9 +64,8 @@ class Boxes:
         if call.node is not None:
             box = self._with_node(box, call.node)
         if plan.closed(call):
-            return replace(
-                box, nodes=tuple(sorted(n.id for n in nodes)), breaks=self._inside(nodes)
-            )
+            inside = self._breaks_between(box.first, box.last) if call.node is None else ()
+            return replace(box, nodes=tuple(sorted(n.id for n in nodes)), breaks=inside)
         inner = {n.id for c in call.body for n in plan.nodes[id(c)]}
         own = tuple(sorted(n.id for n in nodes if n.id not in inner))
         return replace(box, nodes=own, children=tuple(self._children(call, times)))
@@ -75,12 +75,14 @@ class Boxes:
         before: Call | None = None
         for child in call.body:
             if before is not None:
-                found += self._seams(_last(before), _first(child))
+                found += self._seams(_last(before).id, _first(child).id)
             box = self.make(child, times)
             if self._draw_parameters and child.node is not None and child.node.parameters:
                 found.append(self._parameter_box(child.node, box))
             found.append(box)
             before = child
+        for again in call.members[:1]:
+            found += self._seams(_last(call.body[-1]).id, _first(again).id)
         return found
 
     def _with_node(self, box: Box, node: Node) -> Box:
@@ -117,17 +119,15 @@ class Boxes:
         value = self._graph.value[outputs[0]]
         return value.shape, value.dtype
 
-    def _seams(self, before: Node, after: Node) -> list[Box]:
-        """The graph breaks between two nodes that follow each other."""
-        return [
-            Box(f"s{f}", "seam", "graph break", lines=_reason(self._breaks[f]), breaks=(self._breaks[f],))
-            for f in range(before.fragment, after.fragment)
-            if f in self._breaks
-        ]  # fmt: skip
+    def _breaks_between(self, first: int, last: int) -> tuple[GraphBreak, ...]:
+        """The graph breaks behind one of the nodes from `first` on and before the node `last`."""
+        return tuple(b for end, b in self._breaks if first <= end < last)
 
-    def _inside(self, nodes: list[Node]) -> tuple[GraphBreak, ...]:
-        fragments = sorted({n.fragment for n in nodes})
-        return tuple(self._breaks[f] for f in fragments[:-1] if f in self._breaks)
+    def _seams(self, first: int, last: int) -> list[Box]:
+        return [
+            Box(f"s{b.fragment}", "seam", "graph break", lines=_reason(b), breaks=(b,))
+            for b in self._breaks_between(first, last)
+        ]
 
     def _parameter_box(self, node: Node, user: Box) -> Box:
         parameters = [self._parameters[name] for name in dict.fromkeys(node.parameters)]

@@ -33,6 +33,11 @@ class Look:
     def share(self, box: Box) -> float:
         return self.coloring.shares.get(box.id, 0.0)
 
+    def tooltip(self, box: Box) -> str:
+        coloring = self.coloring
+        note = coloring.notes.get(box.id, "")
+        return wording.tooltip(box, coloring.measure, self.share(box), note)
+
     def size(self, box: Box) -> tuple[float, float]:
         """The width and height of a box that is not open; the least ones of an open box."""
         if box.open:
@@ -46,7 +51,7 @@ class Look:
         height = CARD if full(box) else COMPACT
         usual = self.width if full(box) else self.small
         if box.error:
-            usual, height = WIDEST, height + 13.0
+            usual, height = WIDEST, height + 26.0
         return max(usual, min(_wanted(box, self.coloring), WIDEST)), height
 
 
@@ -109,13 +114,23 @@ def _card(box: Box, area: Area, look: Look) -> list[Shape]:
         shapes.append(_fitted(left, y + 46, value, BODY, room, "soft"))
         shapes += _bar(left, y + 50.5, right - left, share, tone)
     if box.error:
-        text = f"✗ {wording.plain(box.error, 200)}"
-        shapes.append(_fitted(left, y + height - 6, text, SMALL, right - left, "error", bold=True))
+        for row, line in enumerate(_error_lines(box, right - left)):
+            at = y + height - 18 + 12 * row
+            shapes.append(Text(left, at, line, SMALL, "error", bold=True))
     if box.breaks:
         text = units.plural(len(box.breaks), "graph break")
-        shapes.append(Text(x + width / 2, y + height + 12, f"⚡ {text}", SMALL, "seam", bold=True,
+        shapes.append(Text(x + width / 2, y + height + 12, text, SMALL, "seam", bold=True,
                            anchor="middle", halo="paper"))  # fmt: skip
     return shapes
+
+
+def _error_lines(box: Box, room: float) -> list[str]:
+    """The error in at most two lines."""
+    words = f"✗ {wording.plain(box.error or '', 200)}".split(" ")
+    first = ""
+    while words and font(bold=True).width(f"{first} {words[0]}", SMALL) <= room:
+        first = f"{first} {words.pop(0)}".strip()
+    return [first, font(bold=True).elided(" ".join(words), SMALL, room)] if words else [first]
 
 
 def _named(box: Box, x: float, y: float, room: float) -> list[Shape]:
@@ -203,7 +218,7 @@ def _parameters(box: Box, area: Area) -> list[Shape]:
 def _seam(box: Box, area: Area) -> list[Shape]:
     lines = [wording.plain(line, 70) for line in box.lines[:2]]
     shapes: list[Shape] = [
-        Text(area.x, area.y + 11, "⚡ graph break", TITLE, "seam", bold=True, halo="level1")
+        Text(area.x, area.y + 11, "graph break", TITLE, "seam", bold=True, halo="level1")
     ]
     for number, line in enumerate(lines, start=1):
         shapes.append(Text(area.x, area.y + 11 + 12 * number, line, SMALL, "seam", halo="level1"))

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from opgraph import units
 from opgraph.analysis import classify
+from opgraph.analysis.fusion import partition
 from opgraph.document import Profile
 from opgraph.errors import RenderError
 from opgraph.graph import Node
@@ -28,7 +29,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Coloring:
-    """The marks of boxes by id, the legend, and for each box its share of the whole (in `measure`)."""
+    """The marks of boxes by id, the legend, and for each box its share of the whole (in `measure`). Some
+    have `values` to show, and `notes` to say of boxes."""
 
     title: str
     marks: dict[str, Mark]
@@ -36,6 +38,7 @@ class Coloring:
     measure: str
     shares: dict[str, float]
     values: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
 
 
 Measure = Callable[[Box], float]
@@ -45,7 +48,10 @@ def coloring(profile: Profile, drawing: Drawing, by: str, ridge: float) -> Color
     """The marks and shares of a drawing. Raises `RenderError` for a way of colouring that is unknown."""
     if by not in COLORINGS:
         raise RenderError(f"cannot colour by {by!r}", hint=f"one of {', '.join(COLORINGS)}")
-    return COLORINGS[by](profile, drawing, ridge)
+    found = COLORINGS[by](profile, drawing, ridge)
+    if any(b.kind == "stub" for b in drawing.leaves):
+        found = replace(found, measure=f"{found.measure} of this part")
+    return found
 
 
 def _by_bottleneck(profile: Profile, drawing: Drawing, ridge: float) -> Coloring:  # noqa: ARG001
@@ -154,6 +160,47 @@ def _by_memory(profile: Profile, drawing: Drawing, ridge: float) -> Coloring:  #
     return _scaled(drawing, "activation memory made", lambda b: sums.get(b.id, 0), units.size)
 
 
+def _by_fusion(profile: Profile, drawing: Drawing, ridge: float) -> Coloring:  # noqa: ARG001
+    """The fused subgraphs: the colour and the letter say by which rule, the number which one."""
+    marks: dict[str, Mark] = {}
+    notes: dict[str, str] = {}
+    part_of = {n: part for part in partition(profile.graph) for n in part.nodes}
+    for box in drawing.boxes:
+        parts = list(dict.fromkeys(part_of[n.id] for n in drawing.nodes_of(box)))
+        if not parts:
+            continue
+        dearest = max(parts, key=lambda p: (p.cost.flops, p.cost.bytes, -p.id))
+        rule = _RULES.get(dearest.rule, _RULES["single"])
+        if box.operators == 1 and box.times == 1:
+            marks[box.id] = Mark(rule.tone, f"{rule.sign}{dearest.id}", rule.meaning)
+        else:
+            marks[box.id] = rule
+        notes[box.id] = (
+            f"fused subgraph {dearest.id}: {dearest.reason}"
+            if len(parts) == 1
+            else f"in {len(parts)} fused subgraphs"
+        )
+    seen = {marks[b.id].meaning for b in drawing.leaves if b.id in marks}
+    legend = tuple(m for m in _RULES.values() if m.meaning in seen)
+    measure, value = _flops(drawing)
+    title = "fused subgraphs by rule, with their numbers"
+    return Coloring(title, marks, legend, measure, _shares(drawing, value), notes=notes)
+
+
+_RULES = {
+    "attention": Mark("c4", "A", "attention"),
+    "contraction": Mark("c1", "C", "contraction with epilogue"),
+    "normalization": Mark("c3", "N", "normalization"),
+    "softmax": Mark("c8", "S", "softmax"),
+    "reduction": Mark("c6", "R", "reduction with prologue"),
+    "elementwise": Mark("c5", "E", "element-wise chain"),
+    "movement": Mark("c2", "M", "gathering, joining, copying"),
+    "view": Mark("c7", "V", "view: no work"),
+    "boundary": Mark("c7", "B", "input, output, constant"),
+    "single": Mark("c7", "O", "by itself"),
+}
+
+
 COLORINGS: dict[str, Callable[[Profile, Drawing, float], Coloring]] = {
     "bottleneck": _by_bottleneck,
     "op": _by_op,
@@ -161,6 +208,7 @@ COLORINGS: dict[str, Callable[[Profile, Drawing, float], Coloring]] = {
     "bytes": _by_bytes,
     "memory": _by_memory,
     "dtype": _by_dtype,
+    "fusion": _by_fusion,
 }
 
 

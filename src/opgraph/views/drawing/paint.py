@@ -90,7 +90,7 @@ class _Painter:
                 fronts.append(self._group(child, "box", cards.leaf(child, area, self.look)))
 
     def _group(self, box: Box, role: str, shapes: list[Shape]) -> Group:
-        tooltip = wording.tooltip(box, self.look.coloring.measure, self.look.share(box))
+        tooltip = self.look.tooltip(box)
         if role == "band":
             return Group(tuple(shapes), role, "", (), tooltip)
         link = wording.source_link(box, self.source_url)

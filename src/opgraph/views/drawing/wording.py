@@ -75,7 +75,7 @@ def numbers(box: Box) -> str:
     return f"#{box.first}" if box.first == box.last else f"#{box.first}–{box.last}"
 
 
-def tooltip(box: Box, measure: str, share: float) -> str:
+def tooltip(box: Box, measure: str, share: float, note: str = "") -> str:
     """All that is known of a box, a line each."""
     total = box.total
     lines = [
@@ -106,7 +106,7 @@ def tooltip(box: Box, measure: str, share: float) -> str:
         lines.append(units.plural(box.operators, "operator"))
     if box.file:
         lines.append(f"{plain(box.file, LONG)}:{box.line}")
-    lines += [plain(line, LONG) for line in box.lines]
+    lines += [plain(line, LONG) for line in (note, *box.lines)]
     if box.error:
         lines.append(plain(box.error, LONG))
     if box.doc:

@@ -13,7 +13,8 @@ class Cell:
     """Something with a place in a rank: a box, a port of the box around it (`in` at its beginning, `out`
     at its end), or a bend, where a line passes a rank.
 
-    `width` is across the flow, `height` along it. `u` is the centre. `entries` and `exits` say where
+    `width` is across the flow, `height` along it. `u` is the centre. A box at the `side` is never what
+    lines are straightened for. `entries` and `exits` say where
     lines of a net touch the cell, from its centre; those of an open box are given, others are chosen.
     """
 
@@ -26,6 +27,7 @@ class Cell:
     order: int = 0
     u: float = 0.0
     fixed: bool = False
+    side: bool = False
     entries: dict[int, float] = field(default_factory=dict)
     exits: dict[int, float] = field(default_factory=dict)
 

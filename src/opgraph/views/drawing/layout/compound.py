@@ -101,7 +101,9 @@ class _Compound:
         inside = self.inside[box.id] = _Inside()
         for number, child in enumerate(box.children):
             self.parent[child.id] = box.id
-            inside.cells[child.id] = Cell("box", number, box=child.id)
+            inside.cells[child.id] = Cell(
+                "box", number, box=child.id, side=child.kind == "parameters"
+            )
             if child.children:
                 self._enter(child)
 

@@ -48,6 +48,9 @@ def _leave(cell: Cell, hops: list[Hop], spacing: Spacing) -> Hop:
 def _main(others: list[Cell]) -> int:
     """Which of several lines is the main one: of lines to boxes, or else to ports, the middle one; a
     bend only where it is itself in the middle, between boxes."""
+    if any(c.side for c in others) and not all(c.side for c in others):
+        ahead = [i for i, c in enumerate(others) if not c.side]
+        return ahead[_main([others[i] for i in ahead])]
     for kinds in (("box",), ("in", "out")):
         found = [i for i, c in enumerate(others) if c.kind in kinds]
         middle = len(others) // 2
