@@ -14,8 +14,8 @@ import pytest
 import opgraph
 from opgraph import Profile
 from opgraph.analysis.memory import memory
+from opgraph.analysis.prediction import predict
 from opgraph.hardware import device
-from opgraph.views.page import EFFICIENCY
 
 Browse = Callable[..., Any]
 Saved = Callable[[str], Profile]
@@ -208,22 +208,19 @@ def test_colours_follow_the_choice(saved: Saved, browse: Browse) -> None:
     assert len(seen) == 8
 
 
-@pytest.mark.parametrize("name", ["h100-sxm", "rtx-4090", "a10"])
-def test_the_device_is_chosen_in_the_page(saved: Saved, browse: Browse, name: str) -> None:
-    profile = saved("resnet18")
-    page = browse(profile, "resnet18")
+@pytest.mark.parametrize("name", ["h100-sxm", "rtx-4090", "epyc-9654"])
+@pytest.mark.parametrize("model", ["gpt2", "yolov8n"])
+def test_the_device_is_chosen_in_the_page(
+    saved: Saved, browse: Browse, model: str, name: str
+) -> None:
+    profile = saved(model)
+    page = browse(profile, model)
     page.page.get_by_label("Device").select_option(name)
     machine = device(name)
-    seconds = sum(
-        max(
-            (k.flops / machine.matrix_peak(k.dtype) + k.other_flops / machine.vector_peak(k.dtype))
-            / EFFICIENCY["compute"],
-            k.bytes / (machine.bandwidth * EFFICIENCY["memory"]),
-        )
-        for n in profile.nodes
-        for k in n.kernels
-    )
-    assert page.run("return app.costs.total('time')") == pytest.approx(seconds, rel=1e-9)
+    expected = predict(profile.graph, machine)
+    assert page.run("return app.costs.total('time')") == pytest.approx(expected.seconds, rel=1e-9)
+    times = page.run("return app.model.graph.nodes.map((_, n) => app.costs.node('time', n))")
+    assert times == pytest.approx([expected.by_node.get(n.id, 0) for n in profile.nodes], abs=1e-12)
     assert page.run("return app.colours.ridge") == pytest.approx(machine.ridge_point("float32"))
     assert machine.name in page.page.locator(".panel").inner_text()
 

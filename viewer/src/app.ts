@@ -3,7 +3,7 @@
 
 import { Costs } from "./data/costs";
 import { Difference } from "./data/difference";
-import type { PageJson } from "./data/document";
+import type { PageJson, WorkJson } from "./data/document";
 import type { Model } from "./data/graph";
 import { buildTree, type Item, type Tree } from "./data/items";
 import { Fusion } from "./data/fusion";
@@ -61,6 +61,7 @@ export class App {
   /** The camera follows the whole picture until a person moves it. */
   following = true;
 
+  private work: WorkJson | null;
   private client = new LayoutClient();
   private maker = new SceneMaker(this.client);
   private listeners = new Map<AppEvent, Set<() => void>>();
@@ -70,9 +71,10 @@ export class App {
   constructor(
     readonly model: Model,
     readonly devices: Device[] = [],
-    more: Pick<PageJson, "against" | "partition" | "device"> = {},
+    more: Pick<PageJson, "against" | "partition" | "device" | "work"> = {},
   ) {
     this.costs = new Costs(model.graph);
+    this.work = more.work ?? null;
     const difference = more.against ? new Difference(model.graph, this.costs, more.against) : null;
     this.tree = buildTree(model.graph, (node) => difference?.change(node) ?? "");
     this.view = new View(model.graph, this.tree);
@@ -370,8 +372,8 @@ export class App {
     const next = this.devices.find((d) => d.id === id) ?? null;
     if (next === device) return;
     this.device = next;
-    const kernels = model.graph.kernels.map((k) => next?.kernel(k) ?? 0);
-    this.costs.setTime((n) => model.graph.nodes[n].kernels.reduce((sum, k) => sum + kernels[k], 0));
+    const seconds = next && this.work ? next.predict(this.work, model.graph.nodes.length) : null;
+    this.costs.setTime((n) => seconds?.[n] ?? 0);
     this.colours.ridge = next ? next.ridgePoint(mainDtype(model.graph)) : GENERIC_RIDGE;
     this.recolour();
   }

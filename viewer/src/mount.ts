@@ -17,7 +17,7 @@ export interface Mounted {
 
 /** Build the page inside an element. Styles stay inside, and those of the surroundings outside. */
 export function mount(host: HTMLElement, data: PageJson, state = ""): Mounted {
-  const app = new App(readModel(data.profile), readDevices(data.devices, data.efficiency), data);
+  const app = new App(readModel(data.profile), readDevices(data.devices, data.work), data);
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
   const sheet = new CSSStyleSheet();
   sheet.replaceSync(style);

@@ -26,6 +26,9 @@ THREAD = 25e6
 """Bytes a second that one thread moves where an operator has one thread for each position of the result
 and walks through all batches and channels with it (PyTorch's linear interpolation of contiguous data)."""
 
+CACHE = 0.7
+"""The share of a cache that still holds what was touched so long ago."""
+
 _TILES = {"matmul": (128, 128, 32), "recurrent": (128, 128, 32), "convolution": (1, 64, 8),
           "grouped_convolution": (1, 8, 8)}  # fmt: skip
 """Multiples of m, n and k that a kernel works on: those of half-precision matrix units."""
@@ -69,6 +72,17 @@ FITTED = Efficiencies(
     cached=1.0,
 )
 """Fitted by benchmarks/predict.py; the generic ones for all devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """FLOPs, the class of work whose share of the peak they reach, and whose peak that is: of the matrix
+    or the vector units, in a dtype."""
+
+    flops: float
+    kind: str
+    unit: Literal["matrix", "vector"]
+    dtype: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,38 +166,42 @@ def predict(graph: Graph, device: Device, efficiencies: Efficiencies = FITTED) -
 
 def demand(work: Work, device: Device) -> Demand:
     """What one kernel asks of a device."""
-    if work.flops:
-        flops, kind, peak = _contraction(work, device)
-    else:
-        flops, kind, peak = float(work.other_flops), "other", device.vector_peak("float32")
-    traffic_class = _traffic_class(work)
-    serial = 0.0
-    if work.category == "interpolation" and work.layout == "contiguous" and "linear" in work.kernel:
-        serial = work.bytes / (max(1, work.positions) * THREAD) if device.kind == "gpu" else 0.0
+    sums = arithmetic(work)
+    peak = device.matrix_peak if sums.unit == "matrix" else device.vector_peak
     return Demand(
-        compute=flops / peak,
-        compute_class=kind,
+        compute=sums.flops / peak(sums.dtype),
+        compute_class=sums.kind,
         traffic=work.bytes / device.bandwidth,
-        near=work.near(device.cache * 0.7) / device.bandwidth,
-        traffic_class=traffic_class,
-        serial=serial,
+        near=work.near(device.cache * CACHE) / device.bandwidth,
+        traffic_class=traffic_class(work),
+        serial=serial(work) if device.kind == "gpu" else 0.0,
     )
 
 
-def _contraction(work: Work, device: Device) -> tuple[float, str, float]:
-    """FLOPs with the padding of tiles, the class of efficiency, and the peak they run at."""
+def arithmetic(work: Work) -> Arithmetic:
+    """The arithmetic of a kernel, with the padding of tiles."""
+    if not work.flops:
+        return Arithmetic(float(work.other_flops), "other", "vector", "float32")
     if work.category == "depthwise_convolution":
         window = work.contraction.window if work.contraction else 1
         large = window > LARGE_WINDOW and work.layout != "channels-last"
         kind = "large_window" if large else "depthwise_convolution"
-        return float(work.flops), kind, device.vector_peak(work.dtype)
+        return Arithmetic(float(work.flops), kind, "vector", work.dtype)
     tiles = _TILES.get(work.category)
     padded = work.flops * (work.contraction.padding(*tiles) if work.contraction and tiles else 1.0)
     kind = "matmul" if work.category == "recurrent" else work.category
-    return padded, kind, device.matrix_peak(work.dtype)
+    return Arithmetic(padded, kind, "matrix", work.dtype)
 
 
-def _traffic_class(work: Work) -> str:
+def serial(work: Work) -> float:
+    """The least seconds on a GPU where an operator has too few threads, else 0."""
+    if work.category == "interpolation" and work.layout == "contiguous" and "linear" in work.kernel:
+        return work.bytes / (max(1, work.positions) * THREAD)
+    return 0.0
+
+
+def traffic_class(work: Work) -> str:
+    """The class of work whose share of the bandwidth a kernel reaches."""
     if work.category in ("convolution", "grouped_convolution"):
         return "convolution"
     if work.kernel in _NORMALIZATIONS:

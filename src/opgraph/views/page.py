@@ -7,14 +7,11 @@ from typing import Any
 
 from opgraph.analysis.fusion import partition
 from opgraph.analysis.pairing import pair_nodes
+from opgraph.analysis.prediction import CACHE, FITTED, arithmetic, serial, traffic_class
+from opgraph.analysis.workload import workload
 from opgraph.document import Profile
 from opgraph.graph import Graph
 from opgraph.hardware import Device, devices
-
-EFFICIENCY = {"compute": 0.6, "memory": 0.85}
-"""The shares of peak FLOP/s and of bandwidth that machines reach. Summed over kernels, the longer of
-arithmetic and traffic at these shares ranks 106 timm models on an RTX 4090 as their measured throughput
-does (Spearman 0.988, median error 7.3 %)."""
 
 
 def page_data(
@@ -28,7 +25,7 @@ def page_data(
     data: dict[str, Any] = {
         "profile": profile.to_dict(),
         "devices": [_device(d) for d in devices()],
-        "efficiency": EFFICIENCY,
+        "work": _work(profile.graph),
         "partition": _partition(profile.graph),
     }
     if device is not None:
@@ -54,6 +51,28 @@ def _partition(graph: Graph) -> dict[str, Any]:
         "subgraphs": [
             [place[p.rule, p.reason], p.fused_read, p.fused_written, list(p.nodes)] for p in parts
         ],
+    }
+
+
+def _work(graph: Graph) -> dict[str, Any]:
+    """What the page needs to predict times for any device: the efficiencies, the kinds of work, each
+    once, and by node which of them it runs."""
+    kinds: dict[tuple[Any, ...], int] = {}
+    by_node: list[list[int]] = [[] for _ in graph.nodes]
+    for work in workload(graph):
+        sums = arithmetic(work)
+        # Where the cache spares nothing, it does not matter what it holds.
+        reads = tuple(r for r in work.reads if r[1] is not None) if FITTED.cached != 1 else ()
+        kind = (sums.flops, sums.kind, sums.unit, sums.dtype, work.bytes, traffic_class(work),
+                serial(work), reads)  # fmt: skip
+        by_node[work.node - 1].append(kinds.setdefault(kind, len(kinds)))
+    return {
+        "compute": dict(FITTED.compute),
+        "traffic": dict(FITTED.traffic),
+        "cached": FITTED.cached,
+        "cache": CACHE,
+        "kinds": [list(kind) for kind in kinds],
+        "nodes": by_node,
     }
 
 

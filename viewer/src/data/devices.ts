@@ -1,33 +1,22 @@
 // Devices: what a machine can do at most, and from that what a piece of work takes on it. The rules for
-// dtypes are those of `opgraph.hardware`; the efficiencies come with the data.
+// dtypes are those of `opgraph.hardware`, and the formula is that of `opgraph.analysis.prediction`.
 
-import { clean, type DeviceJson } from "./document";
-import type { Graph, Kernel } from "./graph";
-
-/** The shares of its peaks that a machine reaches. */
-export interface Efficiency {
-  compute: number;
-  memory: number;
-}
-
-export interface Work {
-  flops: number;
-  otherFlops: number;
-  bytes: number;
-  dtype: string;
-}
+import { clean, type DeviceJson, type KindJson, type WorkJson } from "./document";
+import type { Graph } from "./graph";
 
 export class Device {
   readonly id: string;
   readonly name: string;
   readonly vendor: string;
+  private kind: string;
   private figures: Record<string, number>;
 
-  constructor(json: DeviceJson, private efficiency: Efficiency) {
+  constructor(json: DeviceJson) {
     this.id = clean(json.id);
     this.name = clean(json.name);
     this.vendor = clean(json.vendor);
-    this.figures = json.figures;
+    this.kind = json.kind;
+    this.figures = json.figures ?? {};
   }
 
   /** Bytes/s. */
@@ -49,19 +38,27 @@ export class Device {
     return this.matrixPeak(dtype) / this.bandwidth;
   }
 
-  /** Seconds: as long as the arithmetic or the memory takes, whichever is longer. */
-  seconds({ flops, otherFlops, bytes, dtype }: Work): number {
-    const arithmetic = flops / this.matrixPeak(dtype) + otherFlops / this.vectorPeak(dtype);
-    return Math.max(arithmetic / this.efficiency.compute, bytes / (this.bandwidth * this.efficiency.memory));
+  /** Seconds of one kernel: the longer of its arithmetic and its traffic, and what a launch takes. */
+  seconds([flops, kind, unit, dtype, bytes, traffic, serial, reads]: KindJson, work: WorkJson): number {
+    const peak = unit === "matrix" ? this.matrixPeak(dtype) : this.vectorPeak(dtype);
+    const compute = flops / peak / (work.compute[kind] ?? 1);
+    const reach = (this.figures["memory.cache"] || 0) * work.cache;
+    const near = reads.reduce((sum, [size, distance]) => sum + (distance <= reach ? size : 0), 0);
+    const paid = (bytes - near * (1 - work.cached)) / this.bandwidth / (work.traffic[traffic] ?? 1);
+    const least = this.kind === "gpu" ? serial : 0;
+    return Math.max(compute, paid, least) + (this.figures["execution.launch_overhead"] || 0);
   }
 
-  kernel(kernel: Kernel): number {
-    return this.seconds({ flops: kernel.flops, otherFlops: kernel.otherFlops, bytes: kernel.read + kernel.written, dtype: kernel.dtype });
+  /** Seconds of every node. */
+  predict(work: WorkJson, nodes: number): Float64Array {
+    const kinds = work.kinds.map((kind) => this.seconds(kind, work));
+    return Float64Array.from({ length: nodes }, (_, n) => (work.nodes[n] ?? []).reduce((sum, k) => sum + (kinds[k] ?? 0), 0));
   }
 }
 
-export function readDevices(json: DeviceJson[] | undefined, efficiency: Efficiency | undefined): Device[] {
-  return efficiency ? (json ?? []).map((d) => new Device(d, efficiency)) : [];
+/** The devices; none where the page cannot predict for them. */
+export function readDevices(json: DeviceJson[] | undefined, work: WorkJson | undefined): Device[] {
+  return work ? (json ?? []).map((d) => new Device(d)) : [];
 }
 
 /** The name under which device files list a dtype: float8_e4m3fn is float8, uint8 is int8. */

@@ -113,6 +113,19 @@ export interface DeviceJson {
   figures: Record<string, number>;
 }
 
+/** FLOPs, their class, units and dtype; bytes, their class; least seconds on a GPU; reads that a cache may hold. */
+export type KindJson = [number, string, "matrix" | "vector", string, number, string, number, [number, number][]];
+
+/** How `opgraph.analysis.prediction` predicts: shares of peak and bandwidth by class, and the work of each node. */
+export interface WorkJson {
+  compute: Record<string, number>;
+  traffic: Record<string, number>;
+  cached: number;
+  cache: number;
+  kinds: KindJson[];
+  nodes: number[][];
+}
+
 /** Another profile: by node the id of its counterpart there (0: none), and what is gone with its module. */
 export interface AgainstJson {
   profile: ProfileJson;
@@ -133,8 +146,7 @@ export interface PageJson {
   /** The id of the device that is chosen at first. */
   device?: string;
   devices?: DeviceJson[];
-  /** The shares of its peaks that a device reaches. */
-  efficiency?: { compute: number; memory: number };
+  work?: WorkJson;
 }
 
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;

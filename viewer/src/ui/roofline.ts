@@ -2,7 +2,7 @@
 // under the roof of the chosen device. Without a device, under that of the generic ridge point.
 
 import type { App } from "../app";
-import { mainDtype, type Work } from "../data/devices";
+import { mainDtype } from "../data/devices";
 import type { Subgraph } from "../data/fusion";
 import type { Theme } from "../draw/theme";
 import * as format from "../format";
@@ -41,23 +41,14 @@ export class Roofline extends Plot {
     const key = this.app.device?.id ?? "none";
     if (this.asked === key) return;
     this.asked = key;
-    const { graph } = this.app.model;
+    const { costs } = this.app;
     this.dots = [];
     for (const part of this.app.colours.fusion?.subgraphs ?? []) {
       const bytes = part.read + part.written;
-      const sum: Work = { flops: 0, otherFlops: 0, bytes, dtype: "float32" };
-      let most = -1;
-      for (const n of part.nodes) {
-        for (const k of graph.nodes[n].kernels) {
-          const kernel = graph.kernels[k];
-          sum.flops += kernel.flops;
-          sum.otherFlops += kernel.otherFlops;
-          if (kernel.flops + kernel.otherFlops > most) [most, sum.dtype] = [kernel.flops + kernel.otherFlops, kernel.dtype];
-        }
-      }
-      const work = sum.flops + sum.otherFlops;
+      const sum = (measure: "flops" | "otherFlops" | "time"): number => part.nodes.reduce((total, n) => total + costs.node(measure, n), 0);
+      const work = sum("flops") + sum("otherFlops");
       if (!work || !bytes) continue;
-      const seconds = this.app.device ? this.app.device.seconds(sum) : Math.max(work / roof.peak, bytes / roof.bandwidth);
+      const seconds = this.app.device ? sum("time") : Math.max(work / roof.peak, bytes / roof.bandwidth);
       this.dots.push({ part, work, intensity: work / bytes, speed: work / seconds, seconds });
     }
     this.dots.sort((a, b) => b.seconds - a.seconds);
