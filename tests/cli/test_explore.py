@@ -46,6 +46,7 @@ def test_every_next_command_works(capsys: pytest.CaptureFixture[str]) -> None:
         (["--around", "9", "--end", "3"], "two ways"),
         (["--start", "x"], "invalid int value"),
         (["-o", "nodes.png"], "explore does not write .png"),
+        (["-i"], "-i needs a terminal"),
     ],
 )
 def test_a_wrong_request_is_one_line_and_status_two(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import add_model_arguments, profile_from
 from opgraph.cli.output import color, say, show, status_of, width
-from opgraph.errors import RenderError
+from opgraph.errors import MissingDependency, RenderError
 from opgraph.files import write_atomically
 
 if TYPE_CHECKING:
@@ -23,7 +25,8 @@ EXAMPLES = """examples:
   opgraph explore bert-base-uncased --around 24       a node among its neighbours
   opgraph explore resnet18 --start 1 --end 20
   opgraph explore yolov8n.pt --op conv2d --min-flops 1e8
-  opgraph explore gpt2 --module 'h.[0-1]' -o two-blocks.md"""
+  opgraph explore gpt2 --module 'h.[0-1]' -o two-blocks.md
+  opgraph explore bert-base-uncased -i                full screen; q leaves"""
 
 LIMIT = 100
 """Nodes that a filter lists on a terminal before it says how many more there are."""
@@ -53,6 +56,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--min-flops", type=float, metavar="X", help="at least so many: 1e9")
     which.add_argument("--text", metavar="TEXT", help="occurs in name, class, arguments or source")
     view = parser.add_argument_group("output")
+    view.add_argument("-i", "--interactive", action="store_true", help="as a full-screen program")
     view.add_argument("--json", action="store_true", help="what is shown, as JSON on stdout")
     view.add_argument("-o", "--output", metavar="FILE", help=", ".join(SUFFIXES))
 
@@ -68,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
         show(welcome(color(), width()))
         return 0
+    if args.interactive:
+        return _interactive(args)
     profile = profile_from(args)
     form = suffix or (".json" if args.json else None)
     if where is None and not which:
@@ -79,6 +85,19 @@ def run(args: argparse.Namespace) -> int:
         say(f"wrote {args.output}")
     else:
         show(text)
+    return status_of(profile)
+
+
+def _interactive(args: argparse.Namespace) -> int:
+    """The full-screen explorer. Raises `MissingDependency` without Textual."""
+    if importlib.util.find_spec("textual") is None:
+        raise MissingDependency("textual", "tui")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise RenderError("-i needs a terminal", hint="without it the answer is text")
+    profile = profile_from(args)
+    from opgraph.tui.app import explore
+
+    explore(profile)
     return status_of(profile)
 
 

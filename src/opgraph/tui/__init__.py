@@ -1,0 +1,1 @@
+"""The full-screen explorer, for which `pip install 'opgraph[tui]'` brings Textual."""

@@ -1,0 +1,269 @@
+"""The full-screen explorer: modules with cost bars at the left, nodes at the centre, details at the right.
+It reads a profile and draws; what it lists comes from `rows` and `details`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widgets import DataTable, Footer, Input, Static, Tree
+from textual.widgets.tree import TreeNode
+
+from opgraph import units
+from opgraph.analysis import GENERIC_RIDGE, fold, module_tree
+from opgraph.analysis.fusion import Subgraph, partition
+from opgraph.analysis.modules import ModuleCost
+from opgraph.document import Profile
+from opgraph.tui.details import details
+from opgraph.tui.rows import COLOURS, SORTS, Membership, listed, neighbour, style_of
+from opgraph.views.nodes import NodeRow, node_rows
+from opgraph.views.terminal import bar, safe
+
+MOST_ROWS = 2000
+"""Nodes listed at once; a module or a text narrows the list."""
+
+_COLUMNS = ("#", "operator", "FLOPs", "traffic", "AI", "bound", "name", "makes")
+
+
+class Explorer(App[None]):
+    """The explorer of one profile."""
+
+    CSS = """
+    Screen { layers: base; }
+    #title { height: 1; padding: 0 1; background: $primary-background; text-style: bold; }
+    #modules { width: 22%; min-width: 24; border-right: solid $panel; }
+    #middle { width: 1fr; }
+    #state { height: 1; padding: 0 1; color: $text-muted; }
+    #search { display: none; height: 3; }
+    #search.open { display: block; }
+    #side { width: 24%; min-width: 26; padding: 0 1; border-left: solid $panel; }
+    DataTable { height: 1fr; }
+    """
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "search", "search", key_display="/"),
+        Binding("s", "sort", "sort"),
+        Binding("i", "jump('inputs')", "input"),
+        Binding("u", "jump('users')", "user"),
+        Binding("b", "return", "back"),
+        Binding("f", "fold", "fold"),
+        Binding("c", "colour", "colour"),
+        Binding("tab", "app.focus_next", "pane", show=True),
+        Binding("escape", "clear", "all", show=True),
+        Binding("q", "quit", "quit"),
+    ]
+
+    def __init__(self, profile: Profile, ridge: float = GENERIC_RIDGE) -> None:
+        super().__init__()
+        self.profile = profile
+        self.members = Membership.of(_partition(profile))
+        self.rows = node_rows(profile, profile.nodes, ridge)
+        self.operators = list(dict.fromkeys(r.op for r in self.rows))
+        self.shown: list[NodeRow] = []
+        self.module = ""
+        self.text = ""
+        self.sort = next(iter(SORTS))
+        self.colour = COLOURS[0]
+        self.folded = True
+        self.current: int | None = None
+        self.history: list[int] = []
+
+    def compose(self) -> ComposeResult:
+        totals = self.profile.totals
+        yield Static(
+            f"{safe(self.profile.model.name)}   {units.plural(totals.nodes, 'node')}   "
+            f"{units.count(totals.parameters)} parameters   {units.flops(totals.flops)}   "
+            f"{units.size(totals.bytes)} of traffic",
+            id="title",
+            markup=False,
+        )
+        with Horizontal():
+            yield Tree[str]("", id="modules")
+            with Vertical(id="middle"):
+                yield Input(placeholder="operator, name, class or source", id="search")
+                yield Static("", id="state", markup=False)
+                yield DataTable[Text](id="nodes", cursor_type="row", zebra_stripes=True)
+            with VerticalScroll(id="side"):
+                yield Static("", id="details", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        table = self.table
+        for head in _COLUMNS:
+            table.add_column(Text(head, style="bold"), key=head)
+        self._plant()
+        self._list()
+        table.focus()
+
+    @property
+    def table(self) -> DataTable[Text]:
+        return self.query_one("#nodes", DataTable)
+
+    def _plant(self) -> None:
+        """The module tree, folded or not."""
+        root = module_tree(self.profile.graph)
+        tree = self.query_one("#modules", Tree)
+        tree.reset(_module_label(root, root, root.cls), "")
+        _grow(tree.root, fold(root) if self.folded else root, root, 0)
+        tree.root.expand()
+
+    def _list(self) -> None:
+        """The nodes that module, search and order ask for; the cursor stays on its node."""
+        found = listed(self.rows, self.module, self.text, self.sort)
+        self.shown = found[:MOST_ROWS]
+        table = self.table
+        table.clear()
+        for row in self.shown:
+            style = style_of(row, self.colour, self.members, self.operators)
+            table.add_row(*_cells(row, style), key=str(row.id))
+        ids = [r.id for r in self.shown]
+        if self.current in ids:
+            table.move_cursor(row=ids.index(self.current))
+        elif self.shown:
+            self._show(self.shown[0])
+        more = len(found) - len(self.shown)
+        parts = [
+            f"{units.plural(len(found), 'node')} of {safe(self.module) or 'the model'}",
+            *([f"matching “{safe(self.text)}”"] if self.text else []),
+            f"by {self.sort}",
+            f"coloured by {self.colour}",
+            *([f"first {MOST_ROWS:,} shown"] if more > 0 else []),
+        ]
+        self.query_one("#state", Static).update("  ·  ".join(parts))
+
+    def _show(self, row: NodeRow) -> None:
+        self.current = row.id
+        part = self.members.subgraphs.get(row.id)
+        self.query_one("#details", Static).update(details(self.profile, row, part))
+
+    @on(DataTable.RowHighlighted)
+    def _moved(self, event: DataTable.RowHighlighted) -> None:
+        if event.row_key is not None and event.row_key.value is not None:
+            self._show(self.rows[int(event.row_key.value) - 1])
+
+    @on(Tree.NodeSelected)
+    @on(Tree.NodeHighlighted)
+    def _chosen(self, event: Tree.NodeSelected[str] | Tree.NodeHighlighted[str]) -> None:
+        path = event.node.data or ""
+        if path != self.module:
+            self.module = path
+            self._list()
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        self.text = event.value
+        self._list()
+
+    @on(Input.Submitted)
+    def _done_typing(self) -> None:
+        self.table.focus()
+
+    def action_search(self) -> None:
+        """Open the search field."""
+        field = self.query_one("#search", Input)
+        field.add_class("open")
+        field.focus()
+
+    def action_clear(self) -> None:
+        """Show everything again: no search, the whole model."""
+        field = self.query_one("#search", Input)
+        field.remove_class("open")
+        field.value = ""
+        self.text, self.module = "", ""
+        self._list()
+        self.table.focus()
+
+    def action_sort(self) -> None:
+        """The next order of the list."""
+        self.sort = _next(list(SORTS), self.sort)
+        self._list()
+
+    def action_colour(self) -> None:
+        """The next colouring: bottleneck, operator, fusion."""
+        self.colour = _next(list(COLOURS), self.colour)
+        self._list()
+
+    def action_fold(self) -> None:
+        """Fold repeated modules, or list them one by one."""
+        self.folded = not self.folded
+        self._plant()
+
+    def action_jump(self, direction: str) -> None:
+        """Go to the first node that this one reads, or that reads it."""
+        if self.current is None:
+            return
+        target = neighbour(self.profile.graph, self.profile.graph.node(self.current), direction)
+        if target is None:
+            self.notify(f"no {direction}", timeout=2)
+            return
+        self.history.append(self.current)
+        self._go(target)
+
+    def action_return(self) -> None:
+        """Go where the last jump came from."""
+        if self.history:
+            self._go(self.history.pop())
+
+    def _go(self, node: int) -> None:
+        self.current = node
+        if node not in {r.id for r in self.shown}:
+            self.module, self.text = "", ""
+            self.query_one("#search", Input).value = ""
+        self._list()
+        self._show(self.rows[node - 1])
+
+
+def explore(profile: Profile, ridge: float = GENERIC_RIDGE) -> None:
+    """Run the explorer until the person leaves it."""
+    Explorer(profile, ridge).run()
+
+
+def _partition(profile: Profile) -> tuple[Subgraph, ...]:
+    return partition(profile.graph)
+
+
+def _grow(at: TreeNode[str], module: ModuleCost, root: ModuleCost, depth: int) -> None:
+    for child in module.children:
+        label = _module_label(child, root, child.name)
+        if child.children:
+            below = at.add(label, data=child.path, expand=depth < 3)
+            _grow(below, child, root, depth + 1)
+        else:
+            at.add_leaf(label, data=child.path)
+
+
+def _module_label(module: ModuleCost, root: ModuleCost, name: str) -> Text:
+    share = module.flops / root.flops if root.flops else 0.0
+    label = Text(safe(name), no_wrap=True)
+    if module.count > 1:
+        label.append(f" × {module.count}", style="magenta")
+    label.append(" ")
+    label.append_text(bar(share, 5))
+    label.append(f" {units.percent(share)}" if module.flops else "", style="dim")
+    return label
+
+
+def _cells(row: NodeRow, style: str) -> tuple[Text, ...]:
+    makes = units.shape(row.outputs[0]) if row.outputs else ""
+    name = safe(row.name)
+    figures = (
+        units.count(row.flops) if row.flops else "",
+        units.size(row.bytes) if row.bytes else "",
+        "" if row.intensity is None else units.intensity(row.intensity),
+    )
+    return (
+        Text(str(row.id), style="dim", justify="right"),
+        Text(safe(row.op, 18), style=style),
+        *(Text(figure, justify="right") for figure in figures),
+        Text((row.bottleneck or "free").removesuffix("-bound"), style=style),
+        Text(name if len(name) <= 36 else "…" + name[-35:]),
+        Text(safe(makes, 20), style="dim"),
+    )
+
+
+def _next(options: list[str], current: str) -> str:
+    return options[(options.index(current) + 1) % len(options)]

@@ -1,0 +1,175 @@
+"""The full-screen explorer, driven by its keys and its mouse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+pytest.importorskip("textual")
+
+from textual.pilot import Pilot
+from textual.widgets import Static, Tree
+
+from opgraph import Profile
+from opgraph.tui.app import Explorer
+
+Saved = Callable[[str], Profile]
+
+
+def drive(
+    profile: Profile,
+    script: Callable[[Explorer, Pilot[None]], Awaitable[None]],
+    size: tuple[int, int] = (150, 42),
+) -> None:
+    """Run the explorer without a terminal, and a script against it."""
+
+    async def run() -> None:
+        app = Explorer(profile)
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            await script(app, pilot)
+
+    asyncio.run(run())
+
+
+def words(app: Explorer, name: str) -> str:
+    return str(app.query_one(name, Static).render())
+
+
+def test_moving_shows_the_node_at_the_right(saved: Saved) -> None:
+    async def script(app: Explorer, pilot: Pilot[None]) -> None:
+        assert "1  input" in words(app, "#details")
+        await pilot.press(*["down"] * 14)
+        text = words(app, "#details")
+        assert "15  linear" in text
+        assert "modeling_bert.py:175" in text
+        assert "590,592" in text
+        assert "a contraction with its epilogue" in text
+
+    drive(saved("bert-base-uncased"), script)
+
+
+def test_search_narrows_and_escape_shows_everything(saved: Saved) -> None:
+    async def script(app: Explorer, pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"gelu", "enter")
+        await pilot.pause()
+        assert [r.op for r in app.shown] == ["gelu"] * 12
+        assert "matching “gelu”" in words(app, "#state")
+        await pilot.press("escape")
+        await pilot.pause()
+        assert len(app.shown) == 318
+
+    drive(saved("bert-base-uncased"), script)
+
+
+def test_sorting_by_any_cost(saved: Saved) -> None:
+    async def script(app: Explorer, pilot: Pilot[None]) -> None:
+        keys: list[tuple[str, Callable[[int], float]]] = [
+            ("FLOPs", lambda i: app.shown[i].flops),
+            ("traffic", lambda i: app.shown[i].bytes),
+            ("parameters", lambda i: app.shown[i].parameters),
+            ("intensity", lambda i: app.shown[i].intensity or 0.0),
+        ]
+        for name, value in keys:
+            await pilot.press("s")
+            assert f"by {name}" in words(app, "#state")
+            assert value(0) == max(value(i) for i in range(71))
+        await pilot.press("s")
+        assert [r.id for r in app.shown] == list(range(1, 72))
+
+    drive(saved("resnet18"), script)
+
+
+def test_jumping_along_edges_and_back(saved: Saved) -> None:
+    async def script(app: Explorer, pilot: Pilot[None]) -> None:
+        await pilot.press(*["down"] * 17)
+        assert app.current == 18
+        for key, there in (("i", 17), ("i", 16), ("u", 17), ("b", 16), ("b", 17), ("b", 18)):
+            await pilot.press(key)
+            await pilot.pause()
+            assert app.current == there
+
+    drive(saved("resnet18"), script)
+
+
+def test_a_jump_out_of_the_list_widens_it(saved: Saved) -> None:
+    async def script(app: Explorer, pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"scaled", "enter")
+        await pilot.press("i")
+        await pilot.pause()
+        assert app.current == 17
+        assert len(app.shown) == 318
+
+    drive(saved("bert-base-uncased"), script)
+
+
+def test_a_module_of_the_tree_narrows_the_list(saved: Saved) -> None:
+    async def script(app: Explorer, pilot: Pilot[None]) -> None:
+        tree = app.query_one("#modules", Tree)
+        labels = [str(node.label) for node in tree.root.children]
+        assert [label.split()[0] for label in labels][:3] == ["conv1", "bn1", "relu"]
+        tree.focus()
+        await pilot.press("down")
+        await pilot.pause()
+        assert [r.id for r in app.shown] == [2]
+        await pilot.click("#modules", offset=(8, 5))
+        await pilot.pause()
+        assert app.module == "layer1"
+        assert {r.module.split(".")[0] for r in app.shown} == {"layer1"}
+
+    drive(saved("resnet18"), script)
+
+
+def test_folding_lists_repeated_blocks_once_or_one_by_one(saved: Saved) -> None:
+    async def script(app: Explorer, pilot: Pilot[None]) -> None:
+        def paths() -> list[str]:
+            found: list[str] = []
+            pending = [app.query_one("#modules", Tree).root]
+            while pending:
+                node = pending.pop()
+                found.append(node.data or "")
+                pending += node.children
+            return found
+
+        assert "encoder.layer.[0-11]" in paths()
+        await pilot.press("f")
+        assert "encoder.layer.[0-11]" not in paths()
+        assert "encoder.layer.7.attention" in paths()
+
+    drive(saved("bert-base-uncased"), script)
+
+
+def test_colours_are_switched_and_named(saved: Saved) -> None:
+    async def script(app: Explorer, pilot: Pilot[None]) -> None:
+        for name in ("operator", "fusion", "bottleneck"):
+            await pilot.press("c")
+            assert f"coloured by {name}" in words(app, "#state")
+
+    drive(saved("resnet18"), script)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+def test_it_fits_any_terminal_and_shows_its_keys(saved: Saved, size: tuple[int, int]) -> None:
+    async def script(app: Explorer, pilot: Pilot[None]) -> None:
+        picture = app.export_screenshot().replace("&#160;", " ")
+        for text in ("resnet18", "search", "sort", "quit", "conv2d"):
+            assert text in picture
+
+    drive(saved("resnet18"), script, size)
+
+
+def test_what_a_model_calls_itself_is_only_text(saved: Saved) -> None:
+    from dataclasses import replace
+
+    profile = saved("resnet18")
+    nodes = tuple(replace(n, name=f"[bold]{n.name}\x1b[31m") for n in profile.nodes)
+    hostile = replace(profile, graph=replace(profile.graph, nodes=nodes))
+
+    async def script(app: Explorer, pilot: Pilot[None]) -> None:
+        await pilot.press("down")
+        assert "[bold]" in words(app, "#details")
+        assert "\x1b" not in words(app, "#details")
+
+    drive(hostile, script)
