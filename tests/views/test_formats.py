@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from opgraph import Profile
+from opgraph.analysis.memory import memory
+from opgraph.analysis.prediction import predict
 from opgraph.cli import main
+from opgraph.hardware import device
 from opgraph.views import render, view_for, views
 from opgraph.views.picture import picture
 
@@ -118,6 +121,30 @@ def test_mermaid_draws_the_flowchart(
     page.close()
 
 
+@pytest.mark.parametrize("name", ["resnet18", "gpt2"])
+def test_the_trace_keeps_the_rules_of_its_format(
+    saved: Callable[[str], Profile], name: str
+) -> None:
+    """As the Trace Event Format has it: complete events of a thread nest, counters have numbers."""
+    profile = saved(name)
+    data = json.loads(str(render("trace", profile, hardware="h100-sxm")))
+    slices = [e for e in data["traceEvents"] if e["ph"] == "X"]
+    open_until: list[float] = []
+    for event in sorted(slices, key=lambda e: (e["ts"], -e["dur"])):
+        assert event["dur"] >= 0
+        while open_until and open_until[-1] <= event["ts"] + 1e-3:
+            open_until.pop()
+        end = event["ts"] + event["dur"]
+        assert not open_until or end <= open_until[-1] + 2e-3
+        open_until.append(end)
+    predicted = predict(profile.graph, device("h100-sxm"))
+    kernels = [e for e in slices if e["cat"] == "kernel"]
+    assert sum(e["dur"] for e in kernels) == pytest.approx(predicted.seconds * 1e6, rel=1e-3)
+    counters = [e["args"]["bytes"] for e in data["traceEvents"] if e["ph"] == "C"]
+    assert max(counters) <= memory(profile.graph).peak
+    assert {e["ph"] for e in data["traceEvents"]} == {"M", "X", "C"}
+
+
 @pytest.mark.parametrize("name", ["bert-base-uncased", "yolov8n"])
 def test_the_report(
     saved: Callable[[str], Profile], golden: Callable[[str, str], None], name: str
@@ -140,7 +167,8 @@ def test_a_suffix_means_a_format(path: str, view: str) -> None:
 def test_the_command_writes_each_format(tmp_path: Path) -> None:
     for view in views().values():
         path = tmp_path / f"resnet18{view.suffixes[0]}"
-        assert main(["export", str(DATA / "resnet18.json"), "-o", str(path)]) == 0
+        needed = ["--hardware", "h100-sxm"] if view.needs else []
+        assert main(["export", str(DATA / "resnet18.json"), *needed, "-o", str(path)]) == 0
         assert path.stat().st_size > 500
 
 
@@ -152,3 +180,5 @@ def test_text_goes_to_stdout_and_bytes_do_not(capsys: pytest.CaptureFixture[str]
     assert "name a file with -o" in capsys.readouterr().err
     assert main(["export", model]) == 2
     assert main(["export", model, "--format", "ogg"]) == 2
+    assert main(["export", model, "--format", "trace"]) == 2
+    assert "trace needs --hardware" in capsys.readouterr().err

@@ -111,11 +111,12 @@ def test_the_same_profile_gives_the_same_bytes(form: str) -> None:
 
 @pytest.mark.parametrize("by", COLORINGS)
 def test_each_colour_has_a_sign_and_a_meaning(saved: Callable[[str], Profile], by: str) -> None:
-    svg = ET.fromstring(render("svg", saved("bert-base-uncased"), color_by=by))
+    options = {"color_by": by, "hardware": "h100-sxm" if by == "time" else None}
+    svg = ET.fromstring(render("svg", saved("bert-base-uncased"), **options))
     texts = [t.text for t in svg.iter(f"{SVG}text")]
     from opgraph.views.picture import picture
 
-    coloring = picture(saved("bert-base-uncased"), color_by=by).coloring
+    coloring = picture(saved("bert-base-uncased"), **options).coloring
     assert coloring.legend
     for mark in coloring.legend:
         assert mark.meaning in texts
@@ -140,6 +141,7 @@ def test_links_go_to_source_lines(saved: Callable[[str], Profile]) -> None:
             "there is no module 'layer9'",
             "did you mean layer",
         ),
+        (["-o", "x.svg", "--color-by", "time"], "time is predicted for a device", "--hardware"),
         (["-o", "x.svg", "--start", "900"], "there is no node 900", ""),
         (["-o", "x.svg", "--depth", "0"], "--depth takes a number of at least 1", ""),
         (["-o", "x.png", "--dpi", "2400"], "a PNG of", "write .svg or .pdf, or give --dpi"),

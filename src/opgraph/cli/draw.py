@@ -36,7 +36,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--parameters", action="store_true", help="parameters as boxes of their own")
     how = parser.add_argument_group("how it looks")
     how.add_argument("--color-by", default="bottleneck", metavar="WHAT",
-                     help="bottleneck (default), op, flops, bytes, memory, dtype or fusion")  # fmt: skip
+                     help="bottleneck (default), op, flops, bytes, memory, dtype, time, "
+                          "fusion")  # fmt: skip
+    how.add_argument("--hardware", metavar="DEVICE",
+                     help="judge bottlenecks and predict time there (opgraph hardware "
+                          "lists them)")  # fmt: skip
     how.add_argument("--direction", choices=DIRECTIONS, default="down")
     how.add_argument("--theme", choices=THEMES, default="auto",
                      help="auto follows the reader's setting, where the format can")  # fmt: skip
@@ -66,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
         color_by=args.color_by,
         direction=args.direction,
         theme=args.theme,
+        hardware=args.hardware,
         source_url=args.source_url,
         dpi=args.dpi,
         paginate=args.paginate,

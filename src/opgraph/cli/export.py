@@ -13,7 +13,8 @@ from opgraph.views import render, view_for, views
 EXAMPLES = """examples:
   opgraph export resnet18 -o resnet18.csv
   opgraph export bert-base-uncased.json -o bert.json --format model-explorer
-  opgraph export gpt2 --format mermaid > gpt2.mmd"""
+  opgraph export gpt2 --format mermaid > gpt2.mmd
+  opgraph export gpt2 --hardware h100-sxm -o gpt2.trace.json"""
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +24,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     view = parser.add_argument_group("export")
     view.add_argument("-o", "--output", metavar="FILE", help="stdout when it is not given")
     view.add_argument("--format", metavar="NAME", help="instead of what the file's suffix means")
+    view.add_argument(
+        "--hardware", metavar="DEVICE", help="the device of a trace (opgraph hardware lists them)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,8 +35,15 @@ def run(args: argparse.Namespace) -> int:
     name = args.format or view_for(args.output).name
     if name not in views():
         raise RenderError(f"there is no format {name!r}", hint=f"one of {', '.join(views())}")
+    given = {"hardware": args.hardware}
+    options = {option: given[option] for option in views()[name].needs}
+    for option, value in options.items():
+        if value is None:
+            raise RenderError(
+                f"{name} needs --{option}", hint=f"opgraph {option} lists what there is"
+            )
     profile = profile_from(args)
-    content = render(name, profile)
+    content = render(name, profile, **options)
     if args.output is not None:
         write_atomically(args.output, content)
         say(f"wrote {args.output}")

@@ -22,12 +22,13 @@ GROUP = "opgraph.views"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A way of showing a profile: its name, the file suffixes that mean it, and where it is
-    ("module:function", imported when it is used)."""
+    """A way of showing a profile: its name, the file suffixes that mean it, where it is
+    ("module:function", imported when it is used), and the options that it cannot do without."""
 
     name: str
     suffixes: tuple[str, ...]
     target: str
+    needs: tuple[str, ...] = ()
 
     def load(self) -> Callable[..., str | bytes]:
         module, _, function = self.target.partition(":")
@@ -49,6 +50,7 @@ _BUILT_IN = (
         "opgraph.views.model_explorer:to_model_explorer",
     ),
     View("model-explorer-overlay", (".overlay.json",), "opgraph.views.model_explorer:to_overlay"),
+    View("trace", (".trace.json",), "opgraph.views.trace:to_trace", ("hardware",)),
     View("svg", (".svg",), "opgraph.views.picture:svg"),
     View("pdf", (".pdf",), "opgraph.views.picture:pdf"),
     View("png", (".png",), "opgraph.views.picture:png"),

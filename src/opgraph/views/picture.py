@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -16,8 +17,9 @@ from opgraph.document import Profile
 from opgraph.errors import RenderError
 from opgraph.files import write_atomically
 from opgraph.graph import Graph, Node
+from opgraph.hardware import device
 from opgraph.views.drawing.build import build
-from opgraph.views.drawing.coloring import COLORINGS, Coloring, coloring
+from opgraph.views.drawing.coloring import COLORINGS, Coloring, Terms, coloring
 from opgraph.views.drawing.model import Drawing
 from opgraph.views.drawing.paint import paint
 from opgraph.views.drawing.scene import Scene
@@ -38,9 +40,10 @@ class Options:
     deepest that leaves at most about 150 boxes. `start`, `end`, `around` and `context` choose nodes by
     number (1-based, inclusive); `module` one module; the neighbours of what is chosen are stubs.
     `color_by` is one of `COLORINGS`, `theme` "auto" (follows the reader; SVG only), "light" or "dark",
-    `direction` "down" or "right". `source_url` makes links of source lines: `{path}` and `{line}` in it
-    are replaced. `dpi` is the resolution of a PNG: 96 is one dot a pixel. `paginate` breaks a PDF into
-    pages.
+    `direction` "down" or "right". `hardware` is the device for which time is predicted and whose ridge
+    point bottlenecks are judged by, unless `ridge` (in FLOPs/byte) is given. `source_url` makes links
+    of source lines: `{path}` and `{line}` in it are replaced. `dpi` is the resolution of a PNG: 96 is
+    one dot a pixel. `paginate` breaks a PDF into pages.
     """
 
     depth: int | None = None
@@ -54,7 +57,8 @@ class Options:
     color_by: str = "bottleneck"
     direction: str = "down"
     theme: str = "auto"
-    ridge: float = GENERIC_RIDGE
+    ridge: float | None = None
+    hardware: str | None = None
     source_url: str | None = None
     dpi: float = 144.0
     paginate: bool = False
@@ -116,7 +120,12 @@ class Picture:
     @cached_property
     def coloring(self) -> Coloring:
         """What colours mean in it."""
-        return coloring(self.profile, self.drawing, self.options.color_by, self.options.ridge)
+        options = self.options
+        found = None if options.hardware is None else device(options.hardware)
+        ridge = options.ridge
+        if ridge is None:
+            ridge = GENERIC_RIDGE if found is None else found.ridge_point(_dtype(self.profile))
+        return coloring(self.profile, self.drawing, options.color_by, Terms(ridge, found))
 
     @cached_property
     def scene(self) -> Scene:
@@ -226,6 +235,15 @@ def _bytes(content: str | bytes) -> bytes:
 
 def _within(scope: str, module: str) -> bool:
     return scope == module or scope.startswith(f"{module}.")
+
+
+def _dtype(profile: Profile) -> str:
+    """The dtype in which most FLOPs are done."""
+    flops: Counter[str] = Counter()
+    for node in profile.nodes:
+        for kernel in node.kernels:
+            flops[kernel.dtype] += kernel.flops
+    return max(sorted(flops), key=lambda d: flops[d]) if flops else "float32"
 
 
 def _check_module(graph: Graph, module: str) -> None:

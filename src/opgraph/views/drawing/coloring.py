@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 from opgraph import units
 from opgraph.analysis import classify
 from opgraph.analysis.fusion import partition
+from opgraph.analysis.prediction import predict
 from opgraph.document import Profile
 from opgraph.errors import RenderError
 from opgraph.graph import Node
+from opgraph.hardware import Device
 from opgraph.views.drawing.model import Box, Drawing
 
 STEPS = 5
@@ -41,25 +43,34 @@ class Coloring:
     notes: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What costs are judged by: the ridge point in FLOPs/byte, and the device if one is named."""
+
+    ridge: float
+    device: Device | None = None
+
+
 Measure = Callable[[Box], float]
 
 
-def coloring(profile: Profile, drawing: Drawing, by: str, ridge: float) -> Coloring:
+def coloring(profile: Profile, drawing: Drawing, by: str, terms: Terms) -> Coloring:
     """The marks and shares of a drawing. Raises `RenderError` for a way of colouring that is unknown."""
     if by not in COLORINGS:
         raise RenderError(f"cannot colour by {by!r}", hint=f"one of {', '.join(COLORINGS)}")
-    found = COLORINGS[by](profile, drawing, ridge)
+    found = COLORINGS[by](profile, drawing, terms)
     if any(b.kind == "stub" for b in drawing.leaves):
         found = replace(found, measure=f"{found.measure} of this part")
     return found
 
 
-def _by_bottleneck(profile: Profile, drawing: Drawing, ridge: float) -> Coloring:  # noqa: ARG001
+def _by_bottleneck(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
     def mark(box: Box) -> Mark | None:
-        bound = classify(box.total.arithmetic_intensity, ridge)
+        bound = classify(box.total.arithmetic_intensity, terms.ridge)
         return None if bound is None else _BOTTLENECKS[bound]
 
-    title = f"bottleneck at a ridge of {ridge:g} FLOPs/byte"
+    where = f" on {terms.device.name}" if terms.device else ""
+    title = f"bottleneck{where}, at a ridge of {terms.ridge:.4g} FLOPs/byte"
     return _categorical(drawing, title, mark, list(_BOTTLENECKS.values()), *_flops(drawing))
 
 
@@ -70,7 +81,7 @@ _BOTTLENECKS = {
 }
 
 
-def _by_op(profile: Profile, drawing: Drawing, ridge: float) -> Coloring:  # noqa: ARG001
+def _by_op(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
     def mark(box: Box) -> Mark | None:
         return _dearest(drawing.nodes_of(box))
 
@@ -111,7 +122,7 @@ def _dearest(nodes: Iterable[Node]) -> Mark | None:
     return _KINDS[max(sorted(by), key=lambda k: by[k])]
 
 
-def _by_dtype(profile: Profile, drawing: Drawing, ridge: float) -> Coloring:  # noqa: ARG001
+def _by_dtype(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
     dtypes = [k.dtype for n in profile.nodes for k in n.kernels if k.dtype and k.bytes]
     known = [d for d, _ in Counter(dtypes).most_common()]
     marks = {d: Mark(f"c{min(i, 6) + 1}", _short_dtype(d), d) for i, d in enumerate(known)}
@@ -143,15 +154,15 @@ def _short_dtype(dtype: str) -> str:
     return dtype[:4]
 
 
-def _by_flops(profile: Profile, drawing: Drawing, ridge: float) -> Coloring:  # noqa: ARG001
+def _by_flops(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
     return _scaled(drawing, "FLOPs", lambda b: b.total.flops, units.flops)
 
 
-def _by_bytes(profile: Profile, drawing: Drawing, ridge: float) -> Coloring:  # noqa: ARG001
+def _by_bytes(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
     return _scaled(drawing, "bytes moved", lambda b: b.total.bytes, units.size)
 
 
-def _by_memory(profile: Profile, drawing: Drawing, ridge: float) -> Coloring:  # noqa: ARG001
+def _by_memory(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
     made: dict[int, int] = {}
     for storage in profile.graph.storages:
         if storage.node is not None:
@@ -160,7 +171,19 @@ def _by_memory(profile: Profile, drawing: Drawing, ridge: float) -> Coloring:  #
     return _scaled(drawing, "activation memory made", lambda b: sums.get(b.id, 0), units.size)
 
 
-def _by_fusion(profile: Profile, drawing: Drawing, ridge: float) -> Coloring:  # noqa: ARG001
+def _by_time(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:
+    if terms.device is None:
+        raise RenderError(
+            "time is predicted for a device",
+            hint="--hardware h100-sxm (opgraph hardware lists them)",
+        )
+    seconds = predict(profile.graph, terms.device).by_node
+    sums = {b.id: sum(seconds.get(n.id, 0.0) for n in drawing.nodes_of(b)) for b in drawing.boxes}
+    title = f"predicted time on {terms.device.name}"
+    return _scaled(drawing, title, lambda b: sums.get(b.id, 0.0), units.seconds)
+
+
+def _by_fusion(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
     """The fused subgraphs: the colour and the letter say by which rule, the number which one."""
     marks: dict[str, Mark] = {}
     notes: dict[str, str] = {}
@@ -201,13 +224,14 @@ _RULES = {
 }
 
 
-COLORINGS: dict[str, Callable[[Profile, Drawing, float], Coloring]] = {
+COLORINGS: dict[str, Callable[[Profile, Drawing, Terms], Coloring]] = {
     "bottleneck": _by_bottleneck,
     "op": _by_op,
     "flops": _by_flops,
     "bytes": _by_bytes,
     "memory": _by_memory,
     "dtype": _by_dtype,
+    "time": _by_time,
     "fusion": _by_fusion,
 }
 
