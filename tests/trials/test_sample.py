@@ -15,7 +15,7 @@ alexnet densenet121 efficientnet_b0 googlenet mobilenet_v3_small regnet_y_400mf 
 fcn_resnet50 lraspp_mobilenet_v3_large r3d_18 raft_small quantized_resnet18 ssdlite320_mobilenet_v3_large
 bert-base-uncased gpt2 t5-small facebook/bart-base openai/whisper-tiny facebook/wav2vec2-base
 facebook/detr-resnet-50 google/vit-base-patch16-224 openai/clip-vit-base-patch32 Qwen/Qwen2.5-0.5B
-Qwen/Qwen2-VL-2B-Instruct llava-hf/llava-1.5-7b-hf state-spaces/mamba-130m-hf mistralai/Mixtral-8x7B-v0.1
+Qwen/Qwen2-VL-2B-Instruct llava-hf/llava-1.5-7b-hf mistralai/Mixtral-8x7B-v0.1
 yolov5n yolov8n yolov8n-seg yolov8n-pose yolov8n-cls yolov9t yolov10n yolo11n yolo12n rtdetr-l
 timm:convnext_tiny timm:deit_tiny_patch16_224 timm:efficientnet_lite0 timm:mobilevit_xs timm:nfnet_f0
 timm:eva02_tiny_patch14_224 timm:swinv2_tiny_window8_256 timm:coatnet_0_224 timm:levit_128s

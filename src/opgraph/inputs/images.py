@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from opgraph.inputs import dims, grids
 from opgraph.inputs.context import Context, pair
+from opgraph.inputs.latents import latents
 from opgraph.inputs.placeholders import encoder_needs
 from opgraph.inputs.reading import applied_to
 from opgraph.inputs.table import rule
@@ -97,8 +98,11 @@ def grid(c: Context) -> Tensor:
 
 @rule("hidden_states", needed=True)
 def patch_rows(c: Context) -> Tensor | None:
-    """Patches in a row for a vision encoder that takes them so; no rule for other hidden states."""
-    return pixel_values(c) if grids.takes_grid(c) else None
+    """Patches in a row for a vision encoder that takes them so, latents for a diffusion transformer; no
+    rule for other hidden states."""
+    if grids.takes_grid(c):
+        return pixel_values(c)
+    return latents(c) if c.settings.own("sample_size") else None
 
 
 @rule("spatial_shapes", "target_sizes")

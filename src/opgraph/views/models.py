@@ -64,9 +64,9 @@ def trials_table(trials: Sequence[Trial], color: bool, width: int) -> str:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", expand=True)
     table.add_column("name", no_wrap=True)
-    table.add_column("outcome", overflow="ellipsis", no_wrap=True)
+    table.add_column("outcome", overflow="ellipsis", no_wrap=True, ratio=1)
     table.add_column("tracer", no_wrap=True)
     for heading in ("nodes", "parameters", "FLOPs", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
