@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+TRACING = ("fullgraph", "concrete_args", "warm_up")
+"""The options that are about tracing, not about the model and its inputs."""
+
 TRACERS = ("auto", "eager", "fx", "dynamo", "export", "hybrid")
 
 

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import redirect_stdout
 
-from opgraph.cli.arguments import add_model_arguments, profile_from
+from opgraph.cli.arguments import TRACING, add_model_arguments, options_from, profile_from
 from opgraph.cli.output import say, show, status_of
 from opgraph.errors import RenderError
-from opgraph.files import write_atomically
+from opgraph.exporting import EXPORTERS, Exporter, exporter_for
+from opgraph.files import ensure_writable, write_atomically
 from opgraph.views import render, view_for, views
 
 EXAMPLES = """examples:
   opgraph export resnet18 -o resnet18.csv
   opgraph export bert-base-uncased.json -o bert.json --format model-explorer
   opgraph export gpt2 --format mermaid > gpt2.mmd
-  opgraph export gpt2 --hardware h100-sxm -o gpt2.trace.json"""
+  opgraph export gpt2 --hardware h100-sxm -o gpt2.trace.json
+  opgraph export resnet18 -o graph.py
+  opgraph export bert-base-uncased -o bert.onnx"""
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     formats = ", ".join(f"{v.name} ({', '.join(v.suffixes)})" for v in views().values())
-    parser.epilog = f"formats: {formats}\n\n{EXAMPLES}"
+    models = ", ".join(f"{e.name} ({e.suffix})" for e in EXPORTERS)
+    parser.epilog = (
+        f"formats of a profile: {formats}\nformats that need the model: {models}\n\n{EXAMPLES}"
+    )
     add_model_arguments(parser)
     view = parser.add_argument_group("export")
     view.add_argument("-o", "--output", metavar="FILE", help="stdout when it is not given")
@@ -32,6 +40,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.format is None and args.output is None:
         raise RenderError("which format?", hint=f"-o FILE, or --format {'|'.join(views())}")
+    exporter = exporter_for(args.output, args.format)
+    if exporter is not None:
+        return _export(exporter, args)
     name = args.format or view_for(args.output).name
     if name not in views():
         raise RenderError(f"there is no format {name!r}", hint=f"one of {', '.join(views())}")
@@ -54,3 +65,35 @@ def run(args: argparse.Namespace) -> int:
             f"{name} is binary, and a terminal shows text", hint="name a file with -o"
         )
     return status_of(profile)
+
+
+def _export(exporter: Exporter, args: argparse.Namespace) -> int:
+    """A format that needs the model: it is built, captured and written, and no profile is made."""
+    from opgraph.pipeline import is_saved_profile, prepare
+
+    if args.output is None:
+        raise RenderError(f"{exporter.name} is written to a file", hint="name one with -o")
+    if is_saved_profile(args.model):
+        raise RenderError(
+            f"{exporter.name} needs the model itself", hint="name the model, not a profile"
+        )
+    tracer = exporter.tracers[0] if args.tracer == "auto" else args.tracer
+    if tracer not in exporter.tracers:
+        raise RenderError(
+            f"{exporter.name} is not written from {tracer}",
+            hint=f"one of {', '.join(exporter.tracers)}",
+        )
+    ensure_writable(args.output)
+    options = options_from(args)
+    with redirect_stdout(sys.stderr):
+        model, example = prepare(
+            args.model, **{k: v for k, v in options.items() if k not in TRACING}
+        )
+        made = exporter.run(model, example, tracer)
+    write_atomically(args.output, made.content)
+    say(
+        f"wrote {args.output}: {'; '.join(made.remarks)}"
+        if made.remarks
+        else f"wrote {args.output}"
+    )
+    return 0

@@ -89,32 +89,17 @@ def record(
     """
     start = time.perf_counter()
     tensors = "real" if real else "fake weights" if real_inputs else "fake"
-    mode = None if real else FakeTensorMode(allow_non_fake_inputs=True)
-    weights = Weights(module)
-    with ExitStack() as stack:
-        stack.enter_context(untouched(module))
-        stack.enter_context(same_randomness())
-        stack.enter_context(torch.no_grad())
-        if (
-            "torch._dynamo" in sys.modules
-        ):  # otherwise nothing is compiled, and it is slow to import
-            stack.enter_context(torch.compiler.set_stance(stance))
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
-        set_eval(module)
-        stand_in(module, weights, mode)
-        args, kwargs = arguments(example, mode, real_inputs)
+    with staged(
+        module, example, real=real, real_inputs=real_inputs, stance=stance, warm_up=warm_up
+    ) as stage:
+        args, kwargs = stage.args, stage.kwargs
         try:
-            if warm_up:
-                with suppress(Exception):  # what is wrong will show again, with a reason
-                    module(*args, **kwargs)
             run = capture(module, args, kwargs)
         except KeyboardInterrupt:
             raise
         except BaseException as reason:  # noqa: BLE001  (a forward may raise anything, SystemExit too)
             return Outcome(tracer, tensors, None, reason, time.perf_counter() - start)
-        recorder = Recorder(module, weights, mode)
+        recorder = Recorder(module, stage.weights, stage.mode)
         inputs = tuple(
             recorder.source(tensor, name) for name, tensor in named(module, args, kwargs)
         )
@@ -124,6 +109,49 @@ def record(
         graph = build(module, recorder, inputs, outputs)
         del result
     return Outcome(tracer, tensors, graph, error, time.perf_counter() - start)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A model ready to be called: the arguments, its weights, and the mode of its fake tensors."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    weights: Weights
+    mode: FakeTensorMode | None
+
+
+@contextmanager
+def staged(
+    module: torch.nn.Module,
+    example: Example,
+    *,
+    real: bool = False,
+    real_inputs: bool = False,
+    stance: str = "force_eager",
+    warm_up: bool = False,
+) -> Iterator[Stage]:
+    """Within, a model in eval mode, with stand-ins for its weights, may be called or captured; afterwards
+    it is as it was, and so is the state of the process. The options are those of `record`."""
+    mode = None if real else FakeTensorMode(allow_non_fake_inputs=True)
+    weights = Weights(module)
+    with ExitStack() as stack:
+        stack.enter_context(untouched(module))
+        stack.enter_context(same_randomness())
+        stack.enter_context(torch.no_grad())
+        if "torch._dynamo" in sys.modules:
+            # Otherwise nothing is compiled, and it is slow to import.
+            stack.enter_context(torch.compiler.set_stance(stance))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
+        set_eval(module)
+        stand_in(module, weights, mode)
+        args, kwargs = arguments(example, mode, real_inputs)
+        if warm_up:
+            with suppress(Exception):  # what is wrong will show again, with a reason
+                module(*args, **kwargs)
+        yield Stage(args, kwargs, weights, mode)
 
 
 def arguments(

@@ -45,17 +45,17 @@ def capture(*, fullgraph: bool) -> Capture:
     def find(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:
         def run(recorder: Recorder) -> Any:
             fragments = _Fragments(module, recorder)
-            with _clean():
+            with clean():
                 context = torch._dynamo.optimize(fragments.compile, nopython=fullgraph)
                 context.callback = _Shield(context.callback, fragments)
-                return context(_entry(module))(*args, **kwargs)
+                return context(entry(module))(*args, **kwargs)
 
         return run
 
     return find
 
 
-def _entry(module: nn.Module) -> Callable[..., Any]:
+def entry(module: nn.Module) -> Callable[..., Any]:
     """What to hand to Dynamo so that it sees the model's forward: as torch.compile does it, a module of
     torch itself needs a frame around it, since the frames of torch are skipped."""
     from torch._dynamo import external_utils, trace_rules
@@ -68,7 +68,7 @@ def _entry(module: nn.Module) -> Callable[..., Any]:
 
 
 @contextmanager
-def _clean() -> Iterator[None]:
+def clean() -> Iterator[None]:
     """Dynamo with nothing remembered before and nothing left behind, compiling each call for the sizes
     it really has, however often a module is called."""
     loggers = [logging.getLogger(name) for name in ("torch", "torch._dynamo")]

@@ -28,7 +28,7 @@ def trace(model: Model, example: Example, options: TraceOptions) -> list[Outcome
 def capture(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:
     """A capture by `torch.export`, in the form before decomposition."""
     program = exported(module, args, kwargs)
-    values = _placeholders(program, module, args, kwargs)
+    values = placeholders(program, module, args, kwargs)
 
     def run(recorder: Recorder) -> Any:
         modules = dict(module.named_modules(remove_duplicate=False))
@@ -51,7 +51,7 @@ def exported(
         return torch.export.export(module, plain_args, plain_kwargs, strict=False)
 
 
-def _placeholders(
+def placeholders(
     program: torch.export.ExportedProgram,
     module: torch.nn.Module,
     args: tuple[Any, ...],

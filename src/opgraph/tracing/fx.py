@@ -33,7 +33,7 @@ def capture(concrete_args: Mapping[str, Any]) -> Capture:
         given = bound(module, args, kwargs)
         fixed = concrete(module, given) | dict(concrete_args)
         graph = symbolic_graph(module, fixed)
-        values = _placeholders(graph, given, fixed)
+        values = placeholders(graph, given, fixed)
 
         def run(recorder: Recorder) -> Any:
             modules = dict(module.named_modules())
@@ -66,7 +66,7 @@ def concrete(module: torch.nn.Module, given: Mapping[str, Any]) -> dict[str, Any
     return found
 
 
-def _placeholders(
+def placeholders(
     graph: fx.Graph, given: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> dict[fx.Node, Any]:
     """Values for the placeholders of a symbolic graph: an argument that was taken as it is has one for

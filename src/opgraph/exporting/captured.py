@@ -1,0 +1,109 @@
+"""A captured graph with what its placeholders stand for, from any of the tracers that capture one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from opgraph.errors import TraceError
+from opgraph.tracing.base import Stage, bound, named
+from opgraph.tracing.boundary import plain_result
+from opgraph.tracing.dynamo import clean, entry
+from opgraph.tracing.export import exported
+from opgraph.tracing.export import placeholders as placeholders_of
+from opgraph.tracing.fx import concrete, placeholders, symbolic_graph
+from opgraph.tracing.recorder import first_line
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A graph; the module that its attributes and leaves are of; the values of its placeholders; the
+    tensors of the call by name, in order; from what the graph returns to what the model returns, as plain
+    containers; and from an entry of `nn_module_stack`, its key and name, to the path of the module."""
+
+    graph: fx.Graph
+    root: nn.Module
+    values: dict[fx.Node, Any]
+    inputs: dict[str, Tensor]
+    result: Callable[[Any], Any] = lambda returned: returned
+    path: Callable[[str, str], str] = lambda _key, name: name
+
+
+def capture(module: nn.Module, stage: Stage, tracer: str) -> Captured:
+    """Capture a staged model as one graph.
+
+    Raises `TraceError` when the tracer cannot, or gives more than one graph.
+    """
+    inputs = dict(named(module, stage.args, stage.kwargs))
+    try:
+        return _CAPTURES[tracer](module, stage, inputs)
+    except TraceError:
+        raise
+    except Exception as error:
+        raise TraceError(f"{tracer} does not get through: {first_line(error)}") from error
+
+
+def _by_export(module: nn.Module, stage: Stage, inputs: dict[str, Tensor]) -> Captured:
+    program = exported(module, stage.args, stage.kwargs)
+    spec = program.call_spec.out_spec
+    return Captured(
+        graph=program.graph,
+        root=program.graph_module,
+        values=placeholders_of(program, module, stage.args, stage.kwargs),
+        inputs=inputs,
+        result=lambda returned: tree_unflatten(list(returned), spec),
+    )
+
+
+def _by_fx(module: nn.Module, stage: Stage, inputs: dict[str, Tensor]) -> Captured:
+    given = bound(module, stage.args, stage.kwargs)
+    fixed = concrete(module, given)
+    graph = symbolic_graph(module, fixed)
+    return Captured(graph, module, placeholders(graph, given, fixed), inputs)
+
+
+def _by_dynamo(module: nn.Module, stage: Stage, inputs: dict[str, Tensor]) -> Captured:
+    runs: list[tuple[fx.GraphModule, tuple[Any, ...], tuple[Any, ...]]] = []
+
+    def keep(gm: fx.GraphModule, _example: list[Any]) -> Callable[..., Any]:
+        def run(*values: Any) -> Any:
+            returned = gm.forward(*values)
+            runs.append((gm, values, returned))
+            return returned
+
+        return run
+
+    with clean():
+        compiled = torch._dynamo.optimize(keep, nopython=True)(entry(module))
+        result = plain_result(compiled(*stage.args, **stage.kwargs))
+    if len(runs) != 1:
+        raise TraceError(f"dynamo gives {len(runs)} graphs, and a file holds one")
+    gm, values, returned = runs[0]
+    nodes = gm.graph.find_nodes(op="placeholder")
+    leaves, spec = tree_flatten(result)
+    position = {id(t): i for i, t in enumerate(returned)}
+    if any(isinstance(leaf, Tensor) and id(leaf) not in position for leaf in leaves):
+        raise TraceError("dynamo makes the result of the model outside of the graph")
+
+    def result_of(out: Any) -> Any:
+        return tree_unflatten(
+            [out[position[id(t)]] if isinstance(t, Tensor) else t for t in leaves], spec
+        )
+
+    paths = {str(id(m)): path for path, m in module.named_modules()}
+    return Captured(
+        gm.graph, gm, dict(zip(nodes, values, strict=True)), inputs, result_of,
+        lambda key, _name: paths.get(key.partition("@")[0], ""),
+    )  # fmt: skip
+
+
+_CAPTURES: dict[str, Callable[[nn.Module, Stage, dict[str, Tensor]], Captured]] = {
+    "export": _by_export,
+    "dynamo": _by_dynamo,
+    "fx": _by_fx,
+}

@@ -1,0 +1,126 @@
+"""Files made of the model itself: each gives what the model gives, where opgraph is not even installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+import opgraph
+from opgraph.cli import main
+from opgraph.exporting import exporter_for
+from opgraph.exporting.python import to_python
+from opgraph.inputs.base import Example
+from opgraph.pipeline import prepare
+from opgraph.sources import resolve
+from opgraph.tracing.base import arguments
+from opgraph.tracing.boundary import plain_result
+from opgraph.tracing.eager import materialized
+
+RUN = """
+import sys, torch
+from torch.utils._pytree import tree_leaves
+from graph import load
+result = load("weights.pt")(*torch.load("inputs.pt"))
+torch.save([t for t in tree_leaves(result) if isinstance(t, torch.Tensor)], "result.pt")
+assert "opgraph" not in sys.modules
+"""
+
+
+def tensors(thing: Any) -> list[Tensor]:
+    return [t for t in tree_leaves(plain_result(thing)) if isinstance(t, Tensor)]
+
+
+def run_elsewhere(folder: Path) -> list[Tensor]:
+    """Run graph.py in a fresh process that cannot import opgraph."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    subprocess.run([sys.executable, "-c", RUN], cwd=folder, env=environment, check=True)
+    return list(torch.load(folder / "result.pt"))
+
+
+@pytest.mark.parametrize(
+    ("name", "tracer"),
+    [
+        ("resnet18", "fx"),
+        ("resnet18", "export"),
+        ("bert-base-uncased", "export"),
+        ("yolov8n.pt", "export"),
+        ("distilbert-base-uncased", "dynamo"),
+    ],
+)
+def test_the_python_file_gives_what_the_model_gives(name: str, tracer: str, tmp_path: Path) -> None:
+    model, example = prepare(name)
+    (tmp_path / "graph.py").write_bytes(to_python(model, example, tracer).content)
+    real = materialized(model).eval()
+    args, kwargs = arguments(example, None)
+    with torch.no_grad():
+        expected = tensors(real(*args, **kwargs))
+    torch.save(real.state_dict(), tmp_path / "weights.pt")
+    torch.save(
+        [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)], tmp_path / "inputs.pt"
+    )
+    found = run_elsewhere(tmp_path)
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+class Talkative(nn.Linear):
+    def __repr__(self) -> str:
+        return "Linear(__import__('os').abort(), 4)"
+
+
+def test_what_a_model_prints_is_never_run() -> None:
+    model = nn.Sequential(Talkative(4, 4))
+    Talkative.__module__ = "torch.nn.modules.linear"  # what makes a module a leaf to torch.fx
+    with pytest.raises(opgraph.TraceError, match="does not print how it is made"):
+        to_python(resolve(model), Example((torch.ones(1, 4),)), "fx")
+
+
+def test_a_broken_graph_is_not_written() -> None:
+    class Broken(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(opgraph.TraceError):
+        to_python(resolve(Broken()), Example((torch.ones(1, 4),)), "dynamo")
+
+
+def test_a_program_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt2"
+    assert main(["export", "resnet18", "-o", str(path)]) == 0
+    found = opgraph.profile(str(path))
+    assert (found.totals.flops, found.totals.parameters) == (3628146688, 11689512)
+
+
+def test_onnx_is_checked_and_run(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5))
+    exporter = exporter_for("model.onnx")
+    assert exporter is not None
+    made = exporter.run(resolve(model), Example((torch.randn(1, 3, 8, 8),)), "export")
+    onnx.checker.check_model(onnx.load_from_string(made.content))
+    assert made.remarks[0] == "onnx.checker accepts it"
+
+
+@pytest.mark.parametrize(
+    ("arguments_", "message"),
+    [
+        (["resnet18.json", "-o", "graph.py"], "needs the model itself"),
+        (["resnet18", "--format", "onnx"], "is written to a file"),
+        (["resnet18", "-o", "model.onnx", "--tracer", "fx"], "is not written from fx"),
+    ],
+)
+def test_what_cannot_be_is_said_at_once(
+    arguments_: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", *arguments_]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,31 @@
+"""Each example runs, and shows what it says it shows."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+SHOWN = {
+    "agreeing_cnn": ["conv2d batch_norm relu max_pool2d flatten linear"],
+    "control_flow": ["fx: Gated cannot be traced", "a branch on the value of a tensor", "auto: "],
+    "graph_breaks": ["break after fragment 3", "fragment 4  softmax"],
+    "loop": ["4 calls of one layer", "272 parameters, 4096 FLOPs"],
+}
+
+
+def test_every_example_is_tested() -> None:
+    assert sorted(p.stem for p in EXAMPLES.glob("*.py")) == sorted(SHOWN)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    text = capsys.readouterr().out
+    for line in SHOWN[name]:
+        assert line in text
+    if name == "agreeing_cnn":
+        assert len({row.partition(" ")[2].strip() for row in text.splitlines()}) == 1
