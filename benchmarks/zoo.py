@@ -58,11 +58,13 @@ def page(trials: Iterable[Trial], seconds: float | None) -> str:
     parts = [
         "# Coverage\n",
         "Made by `python benchmarks/zoo.py`: every name is built without weights, given example inputs, "
-        f"and traced, each in a process of its own{took}, on {platform.machine()} with {versions}.\n",
-        "| source | tried | traced | fake tensors | real inputs | real tensors | median seconds |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        f"and traced, each in a process of its own{took}, on {platform.machine()} with {versions}. Where fewer "
+        "were tried than are named, the run was cut short.\n",
+        "| source | named | tried | traced | fake tensors | real inputs | real tensors | median s |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    parts += [*(_row(s, groups[s]) for s in sources() if s in groups), ""]
+    there = Counter(find(spec)[0].name for spec in zoo(None))
+    parts += [*(_row(s, there[s], groups.get(s, [])) for s in sources() if there[s]), ""]
     for source in sources():
         failed = [t for t in groups.get(source, ()) if not t.ok]
         if failed:
@@ -86,13 +88,13 @@ def page(trials: Iterable[Trial], seconds: float | None) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _row(source: str, trials: list[Trial]) -> str:
+def _row(source: str, there: int, trials: list[Trial]) -> str:
     good = [t for t in trials if t.ok]
     tensors = Counter(t.tensors for t in good)
     times = sorted(t.seconds for t in trials)
-    median = times[len(times) // 2]
+    median = times[len(times) // 2] if times else 0.0
     kinds = " | ".join(str(tensors[k]) for k in ("fake", "fake weights", "real"))
-    return f"| {source} | {len(trials)} | {len(good)} | {kinds} | {median:.1f} |"
+    return f"| {source} | {there} | {len(trials)} | {len(good)} | {kinds} | {median:.1f} |"
 
 
 def _reasons(failed: list[Trial]) -> Iterable[str]:
