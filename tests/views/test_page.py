@@ -225,6 +225,26 @@ def test_the_device_is_chosen_in_the_page(
     assert machine.name in page.page.locator(".panel").inner_text()
 
 
+def test_sizes_follow_the_formulas(saved: Saved, browse: Browse) -> None:
+    profile = saved("resnet18-formulas")
+    formulas = profile.formulas
+    assert formulas is not None
+    page = browse(profile, "sizes")
+    page.page.get_by_role("button", name="Sizes").click()
+    page.page.get_by_label("batch, exactly").fill("8")
+    page.page.get_by_label("batch, exactly").press("Enter")
+    expected = formulas.at(B=8)
+    measures = page.run("return ['flops', 'otherFlops', 'bytes'].map(m => app.costs.total(m))")
+    assert measures == pytest.approx([expected[q] for q in ("flops", "other_flops", "bytes")])
+    layer = page.run(
+        "return app.costs.item('flops', app.tree.items.find(i => i.path === 'layer3'))"
+    )
+    assert layer == pytest.approx(formulas.modules["layer3"]["flops"](formulas.point(B=8)))
+    page.keep("light")
+    page.page.get_by_role("button", name="As profiled").click()
+    assert page.run("return app.costs.total('flops')") == profile.totals.flops
+
+
 def test_the_peak_lights_what_is_alive_then(saved: Saved, browse: Browse) -> None:
     profile = saved("resnet18")
     page = browse(profile, "resnet18")

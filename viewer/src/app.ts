@@ -23,6 +23,8 @@ import { openReadable, plumbing, setDeep, View } from "./layout/view";
 export type AppEvent = "scene" | "select" | "look" | "lit" | "camera" | "hover" | "search" | "dock";
 export type Dock = "" | "memory" | "roofline";
 
+const QUANTITIES = ["flops", "otherFlops", "bytes"] as const;
+
 /** FLOPs per byte, where no device is chosen; as in `opgraph.analysis.bottleneck`. */
 const GENERIC_RIDGE = 10;
 
@@ -52,6 +54,8 @@ export class App {
   dock: Dock = "";
   device: Device | null = null;
   readonly firstDevice: string;
+  /** Sizes of the inputs other than those profiled, in the order of the formulas' variables. */
+  sizes: number[] | null = null;
   readonly memory: Memory;
   readonly difference: Difference | null;
   /** The way of colouring that is chosen at first. */
@@ -366,16 +370,36 @@ export class App {
     this.emit("dock");
   }
 
+  /** The costs at other sizes of the inputs, or with null as profiled. False where no formula holds. */
+  setSizes(point: number[] | null): boolean {
+    const { formulas, graph } = this.model;
+    if (!formulas) return false;
+    const base = formulas.base;
+    const asked = point && point.some((size, i) => size !== base[i]) ? point : null;
+    const values = QUANTITIES.map((q) => (asked ? formulas.nodes(graph, q, (n) => this.costs.own(q, n), asked) : null));
+    if (asked && values.includes(null)) return false;
+    QUANTITIES.forEach((q, i) => this.costs.replace(q, values[i]));
+    this.sizes = asked;
+    this.time();
+    this.recolour();
+    return true;
+  }
+
   /** Predict for a device, or with an unknown id for none. */
   setDevice(id: string): void {
-    const { device, model } = this;
     const next = this.devices.find((d) => d.id === id) ?? null;
-    if (next === device) return;
+    if (next === this.device) return;
     this.device = next;
-    const seconds = next && this.work ? next.predict(this.work, model.graph.nodes.length) : null;
-    this.costs.setTime((n) => seconds?.[n] ?? 0);
-    this.colours.ridge = next ? next.ridgePoint(mainDtype(model.graph)) : GENERIC_RIDGE;
+    this.colours.ridge = next ? next.ridgePoint(mainDtype(this.model.graph)) : GENERIC_RIDGE;
+    this.time();
     this.recolour();
+  }
+
+  /** Predicted times are of the sizes that were profiled: there are none for others. */
+  private time(): void {
+    const { device, model } = this;
+    const seconds = device && this.work && !this.sizes ? device.predict(this.work, model.graph.nodes.length) : null;
+    this.costs.setTime((n) => seconds?.[n] ?? 0);
   }
 
   /** The ten nodes that take the longest, or without a device do most. */

@@ -45,6 +45,7 @@ export function write(app: App): string {
   if (app.selected && app.selected.kind !== "root") state.set("item", String(app.selected.id));
   if (app.colours.mode !== app.firstMode) state.set("colour", app.colours.mode);
   if ((app.device?.id ?? "") !== app.firstDevice) state.set("device", app.device?.id ?? "none");
+  if (app.sizes) state.set("sizes", app.sizes.join("~"));
   if (!app.plumbingHidden) state.set("reshapes", "1");
   if (app.themeChoice !== "auto") state.set("theme", app.themeChoice);
   if (app.query) state.set("find", app.query);
@@ -76,6 +77,8 @@ export async function read(app: App, text: string): Promise<void> {
   app.setDevice(state.get("device") ?? app.firstDevice);
   app.dock = state.get("dock") === "memory" || state.get("dock") === "roofline" ? (state.get("dock") as "memory" | "roofline") : "";
   app.emit("dock");
+  const sizes = state.get("sizes")?.split("~").map(Number) ?? [];
+  app.setSizes(sizes.length === app.model.formulas?.variables.length && sizes.every((s) => Number.isInteger(s) && s > 0) ? sizes : null);
   const hidden = state.get("reshapes") !== "1";
   if (hidden !== app.plumbingHidden) await app.setPlumbingHidden(hidden);
   const at = state.get("at")?.split("~").map(Number);

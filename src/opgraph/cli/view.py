@@ -10,12 +10,14 @@ from pathlib import Path
 from opgraph.cli.arguments import add_model_arguments, profile_from, profile_of
 from opgraph.cli.output import say, status_of
 from opgraph.files import write_atomically
+from opgraph.hardware import device
 from opgraph.views import render
 
 EXAMPLES = """examples:
   opgraph view resnet18 --open
   opgraph view meta-llama/Llama-3.1-405B -o llama.html
   opgraph view bert.json -o bert.html
+  opgraph view gpt2 --device h100
   opgraph view resnet34 --against resnet18
   opgraph view gpt2 --against 'gpt2 --dtype bfloat16'"""
 
@@ -33,14 +35,18 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="another model or saved profile: show what differs from it; options of its own go with "
         "it in quotes",
     )
+    view.add_argument(
+        "--device", metavar="NAME", help="predict for this device at first; the page has them all"
+    )
     view.add_argument("--open", action="store_true", help="show it in the browser")
 
 
 def run(args: argparse.Namespace) -> int:
+    chosen = None if args.device is None else device(args.device).id
     profile = profile_from(args)
     path = Path(args.output or f"{_file_name(profile.model.name)}.html")
     against = None if args.against is None else profile_of(args.against, args)
-    write_atomically(path, render("html", profile, against=against))
+    write_atomically(path, render("html", profile, against=against, device=chosen))
     say(f"wrote {path}")
     if args.open:
         webbrowser.open(path.resolve().as_uri())

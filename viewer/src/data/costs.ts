@@ -9,6 +9,7 @@ export type Bottleneck = "compute-bound" | "balanced" | "memory-bound";
 
 export class Costs {
   private sums: Record<Measure, Float64Array>;
+  private profiled: Partial<Record<Measure, Float64Array>> = {};
   private parameterCache = new Map<number, Parameter[]>();
 
   constructor(private graph: Graph) {
@@ -31,6 +32,19 @@ export class Costs {
   /** Set what every node takes, in seconds. */
   setTime(of: (node: number) => number): void {
     this.sums.time = running(this.graph.nodes.length, of);
+  }
+
+  /** Put other values in place of what the profile has, or with null take them back. */
+  replace(measure: Measure, values: Float64Array | null): void {
+    this.profiled[measure] ??= this.sums[measure];
+    const own = this.profiled[measure] as Float64Array;
+    this.sums[measure] = values ? running(values.length, (i) => values[i]) : own;
+  }
+
+  /** What a node has in the profile, whatever was put in its place. */
+  own(measure: Measure, node: number): number {
+    const sums = this.profiled[measure] ?? this.sums[measure];
+    return sums[node + 1] - sums[node];
   }
 
   item(measure: Measure, item: Item): number {

@@ -94,7 +94,23 @@ export interface AttemptJson {
   seconds?: number;
 }
 
+/** Where a polynomial holds (low, high or null, step, by variable), and its terms: numerator, denominator, powers. */
+export interface PieceJson {
+  where: [number, number | null, number][];
+  terms: [number, number, ...number[]][];
+}
+
+export interface FormulasJson {
+  variables: { name: string; option: string; meaning: string; value: number }[];
+  totals: Record<string, number>;
+  modules: Record<string, Record<string, number>>;
+  formulas: PieceJson[][];
+  checked?: number[][];
+  notes?: string[];
+}
+
 export interface ProfileJson {
+  formulas?: FormulasJson;
   model: { name: string; source: string; cls: string; notes?: string[] };
   mode?: string;
   convention?: Record<string, string>;

@@ -1,6 +1,7 @@
 // The operator graph in the page: nodes by position (0-based), values by position, and who makes and
 // reads them. What does not fit together in a file is left out and counted, so that the page always opens.
 
+import { Formulas } from "./formulas";
 import { clean, type Dim, type GraphJson, type KernelJson, type ParameterJson, type ProfileJson } from "./document";
 
 export interface Value {
@@ -196,6 +197,7 @@ export interface Model {
   versions: [string, string][];
   convention: [string, string][];
   graph: Graph;
+  formulas: Formulas | null;
 }
 
 export function readModel(json: ProfileJson): Model {
@@ -214,6 +216,7 @@ export function readModel(json: ProfileJson): Model {
     versions: Object.entries(json.versions ?? {}).map(([k, v]) => [clean(k), clean(v)]),
     convention: Object.entries(json.convention ?? {}).map(([k, v]) => [clean(k), clean(v)]),
     graph: new Graph(json.graph ?? {}),
+    formulas: json.formulas ? new Formulas(json.formulas) : null,
   };
 }
 

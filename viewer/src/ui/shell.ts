@@ -14,6 +14,7 @@ import { minimap } from "./minimap";
 import { panel } from "./panel";
 import { menu, popover } from "./popover";
 import { searchField } from "./search";
+import { sizesSheet } from "./sizes";
 import { Stage } from "./stage";
 import { Table } from "./table";
 
@@ -50,7 +51,7 @@ export function shell(app: App): Shell {
     modeChoice(app),
     deviceChoice(app),
     plumbingToggle(app),
-    h("div", { class: "tools" }, popover("Filter", ICONS.filter, () => filterSheet(app)), exports(app), tableToggle, panelToggle, themeButton(app), popover("Help (?)", ICONS.help, help)),
+    h("div", { class: "tools" }, app.model.formulas ? popover("Sizes", ICONS.sizes, () => sizesSheet(app)) : null, popover("Filter", ICONS.filter, () => filterSheet(app)), exports(app), tableToggle, panelToggle, themeButton(app), popover("Help (?)", ICONS.help, help)),
   );
   const controls = h(
     "div",
@@ -108,14 +109,21 @@ function chips(app: App): HTMLElement {
   const { costs, model } = app;
   const count = model.graph.parameters.reduce((sum, p) => sum + (p.kind === "parameter" ? p.numel : 0), 0);
   const chip = (value: string, name: string): HTMLElement => h("span", { class: "chip" }, h("b", null, value), ` ${name}`);
-  return h(
-    "div",
-    { class: "chips" },
-    chip(format.count(count), "parameters"),
-    chip(format.count(costs.total("flops")).replace(/B$/, "G"), "FLOPs"),
-    chip(format.size(costs.total("bytes")), "moved"),
-    chip(format.integer(model.graph.nodes.length), "nodes"),
-  );
+  const element = h("div", { class: "chips" });
+  const paint = (): void => {
+    const sizes = app.sizes?.map((size, i) => `${model.formulas?.variables[i].name} = ${format.integer(size)}`).join(", ");
+    fill(
+      element,
+      sizes ? chip(sizes, "") : null,
+      chip(format.count(count), "parameters"),
+      chip(format.count(costs.total("flops")).replace(/B$/, "G"), "FLOPs"),
+      chip(format.size(costs.total("bytes")), "moved"),
+      chip(format.integer(model.graph.nodes.length), "nodes"),
+    );
+  };
+  app.on("look", paint);
+  paint();
+  return element;
 }
 
 function modeChoice(app: App): HTMLElement {
