@@ -58,8 +58,8 @@ def page(trials: Iterable[Trial], seconds: float | None) -> str:
     parts = [
         "# Coverage\n",
         "Made by `python benchmarks/zoo.py`: every name is built without weights, given example inputs, "
-        f"and traced, each in a process of its own{took}, on {platform.machine()} with {versions}. Where fewer "
-        "were tried than are named, the run was cut short.\n",
+        f"and traced, each in a process of its own{took}, on {platform.machine()} with {versions}. "
+        "Where fewer were tried than are named, the run was cut short.\n",
         "| source | named | tried | traced | fake tensors | real inputs | real tensors | median s |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
