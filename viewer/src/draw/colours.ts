@@ -206,6 +206,7 @@ export class Colours {
 
   legend(): LegendEntry[] {
     const { graph, theme } = this;
+    if (this.mode === "fusion") return this.rules();
     const found = new Map<string, { kind: Category; nodes: number[]; time: number }>();
     graph.nodes.forEach((node, i) => {
       if (node.kind === "input" || node.kind === "output") return;
@@ -227,6 +228,21 @@ export class Colours {
         note: time ? `${format.percent(time / whole)} of time` : format.plural(nodes.length, "node"),
         nodes,
       }));
+  }
+
+  /** In place of hundreds of subgraphs, the rules that made them; neighbours differ in colour. */
+  private rules(): LegendEntry[] {
+    const found = new Map<string, { count: number; nodes: number[] }>();
+    for (const part of this.fusion?.subgraphs ?? []) {
+      if (part.rule === "view" || part.rule === "boundary") continue;
+      const entry = found.get(part.rule) ?? { count: 0, nodes: [] };
+      entry.count++;
+      entry.nodes.push(...part.nodes);
+      found.set(part.rule, entry);
+    }
+    return [...found]
+      .sort((a, b) => b[1].count - a[1].count)
+      .map(([name, { count, nodes }]) => ({ name, colour: this.theme.none, mark: "", note: format.plural(count, "subgraph"), nodes }));
   }
 
   /** For a measure: its name, and the figure at each end of the ramp. */

@@ -79,7 +79,11 @@ export class Table {
     new ResizeObserver(draw).observe(this.body);
     app.on("scene", () => this.rebuild());
     app.on("look", () => this.rebuild());
-    for (const event of ["lit", "hover"] as const) app.on(event, redraw);
+    app.on("lit", redraw);
+    // A row under the pointer is marked, not made anew: it would be entered again.
+    app.on("hover", onFrame(() => {
+      for (const [at, row] of this.drawn) row.classList.toggle("hovered", app.hovered?.item === this.rows[at]?.item);
+    }));
     app.on("select", () => {
       this.show(app.selected);
       redraw();
@@ -210,7 +214,9 @@ export class Table {
         onclick: () => void app.select(item, true),
         ondblclick: () => box && void app.toggle(box),
         onmouseenter: () => {
-          app.hovered = app.box(item);
+          const under = app.box(item);
+          if (under === app.hovered) return;
+          app.hovered = under;
           app.emit("hover");
         },
       },
