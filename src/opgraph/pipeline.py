@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from opgraph.analysis.agreement import Agreement
     from opgraph.analysis.compare import Comparison
+    from opgraph.tracing.base import Outcome
 
 _LIBRARIES = ("torchvision", "transformers", "timm", "ultralytics", "diffusers")
 
@@ -37,6 +38,8 @@ def profile(
     fullgraph: bool = False,
     concrete_args: Mapping[str, Any] | None = None,
     warm_up: bool = False,
+    mode: str = "infer",
+    optimizer: str = "adamw",
     batch_size: int | None = None,
     seq_len: int | None = None,
     decoder_seq_len: int | None = None,
@@ -60,6 +63,9 @@ def profile(
     `concrete_args` are arguments of forward that symbolic tracing takes as they are. `warm_up` runs the
     model once before tracing it.
 
+    `mode` is "infer" or "train": a step of training is forward, backward through autograd and a step of
+    the `optimizer` ("sgd", "adam", "adamw"), and nodes say which `phase` they belong to.
+
     A forward that raises still gives a profile of what ran until then: `profile.graph.failed` is the
     node where it stopped. The model is left as it was.
 
@@ -70,6 +76,8 @@ def profile(
         decoder_seq_len=decoder_seq_len, image_size=image_size, input_shape=input_shape,
         input_overrides=input_overrides, dtype=dtype, head=head, model_args=model_args, trust=trust,
     )  # fmt: skip
+    if mode != "infer":
+        return _in_mode(built, example, mode, optimizer)
     asked = {"fullgraph": fullgraph, "concrete_args": concrete_args or {}, "warm_up": warm_up}
     found = profile_model(built, example, tracer, fragment, **asked)
     sizes = (batch_size, seq_len, decoder_seq_len, image_size, input_shape, input_overrides)
@@ -230,11 +238,30 @@ def profile_model(
 ) -> Profile:
     """Trace a model that is built already, with inputs that are made already. `options` are those of
     `opgraph.tracing.base.TraceOptions`."""
-    from opgraph.analysis.fragments import select_fragment
     from opgraph.tracing import trace as attempts
     from opgraph.tracing.base import TraceOptions
 
     outcomes = attempts(model, example, tracer, TraceOptions(**options))
+    return _profile_of(model, example, outcomes, fragment)
+
+
+def _in_mode(model: Model, example: Example, mode: str, optimizer: str) -> Profile:
+    """The profile of another way of running a model than one forward."""
+    from opgraph.tracing import eager
+    from opgraph.tracing.modes import training
+
+    if mode != "train":
+        raise InputError(f"there is no mode {mode!r}", hint="one of infer, train")
+    outcome = eager.trace_fake(model, example, capture=training(optimizer))
+    profile = _profile_of(model, example, [outcome], "all")
+    return replace(profile, mode=mode, convention={**profile.convention, "optimizer": optimizer})
+
+
+def _profile_of(
+    model: Model, example: Example, outcomes: list[Outcome], fragment: int | str
+) -> Profile:
+    from opgraph.analysis.fragments import select_fragment
+
     last = outcomes[-1]
     if last.graph is None:
         reasons = "; ".join(f"{a.tracer} on {a.tensors} tensors: {a.error}" for a in

@@ -140,6 +140,7 @@ def options_from(args: argparse.Namespace) -> dict[str, Any]:
         "head": args.head,
         "model_args": dict(_pairs(args.model_arg)),
         "trust": args.trust,
+        **{name: getattr(args, name) for name in ("mode", "optimizer") if hasattr(args, name)},
     }
 
 

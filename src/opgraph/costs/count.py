@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils import flop_counter
 
+from opgraph.costs import backward, elementwise, linalg, movement, reductions  # noqa: F401  (register)
 from opgraph.costs import contractions as _contractions  # noqa: F401  (registers)
-from opgraph.costs import elementwise, linalg, movement, reductions, vision  # noqa: F401  (register)
+from opgraph.costs import vision as _vision  # noqa: F401  (registers)
 from opgraph.costs.movement import Traffic, traffic
 from opgraph.costs.registry import Call, Contraction, Formula, contractions, formulas
 from opgraph.graph import Kernel

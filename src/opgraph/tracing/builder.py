@@ -35,6 +35,7 @@ def build(
             file=record.place[0],
             line=record.place[1],
             fragment=record.fragment,
+            phase=record.phase,
             error=record.error,
         )
         for position, record in enumerate(recorder.records, start=1)

@@ -41,6 +41,8 @@ class Recorder:
         self.modules = ModuleCalls(root, lambda: len(self.records), self.table.known)
         self.weights = weights
         self.fragment = 0
+        self.phase = "forward"
+        self.held: list[Any] = []  # what stays alive after the run: the state of an optimizer
         self.breaks: list[GraphBreak] = []
         self.place: Place | None = None
         self._functions = _Functions(self)
@@ -125,6 +127,7 @@ class Recorder:
         record = Record(
             "call", canonical(name), target(func), self.modules.current,
             first=first, last=len(self.capture.kernels), fragment=self.fragment,
+            phase=self.phase,
             place=self.place or here(Recorder.run.__code__),
         )  # fmt: skip
         shown: list[str] = []

@@ -33,6 +33,7 @@ class Record:
     last: int = 0
     place: Place = (None, None)
     fragment: int = 0
+    phase: str = "forward"
     error: str | None = None
     exception: BaseException | None = None
     name: str | None = None

@@ -53,6 +53,7 @@ def facts(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
         ("Graph", f"{units.plural(t.nodes, 'node')}, {units.plural(t.kernels, 'kernel')}"
          + (f", {units.plural(len(graph.breaks), 'graph break')}" if graph.breaks else "")),
         *seams(profile, verbose=verbose),
+        *_training(profile),
         ("Coverage", _coverage(profile)),
         ("Tracer", _tracer(profile)),
     ]  # fmt: skip
@@ -72,6 +73,23 @@ def facts(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
         found.append(("Failed", f"node {failed.id} ({failed.name}){where}: {failed.error}"))
         found.append(("", "the figures are those of the part that ran"))
     return found
+
+
+def _training(profile: Profile) -> list[tuple[str, str]]:
+    """FLOPs by phase and what the memory goes to, for a step of training."""
+    if profile.mode != "train":
+        return []
+    from opgraph.analysis.training import training
+
+    t = training(profile.graph)
+    flops = ", ".join(f"{units.flops(c.flops)} {name}" for name, c in t.phases.items() if c.flops)
+    return [
+        ("Training", f"{flops}; optimizer {profile.convention.get('optimizer', '')}"),
+        ("", f"{units.size(t.saved_activations)} alive after the forward, "
+             f"{units.size(t.gradients)} of gradients, "
+             f"{units.size(t.optimizer_state)} of optimizer state, "
+             f"peak {units.size(t.peak)} with the weights"),
+    ]  # fmt: skip
 
 
 def _coverage(profile: Profile) -> str:

@@ -1,0 +1,82 @@
+"""Ways of running a model other than one forward: a step of training, and the generation of one token.
+Each is a capture (see `base`): what goes before is not recorded, what it returns is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opgraph.errors import TraceError
+from opgraph.tracing.base import Capture, Runner
+from opgraph.tracing.recorder import Recorder
+from opgraph.tracing.values import tensors_in
+
+OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9, foreach=False),
+    "adam": lambda p: torch.optim.Adam(p, lr=1e-3, foreach=False),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-3, foreach=False),
+}
+"""Optimizers by name, each parameter updated by itself: what it computes does not depend on that."""
+
+
+def training(optimizer: str) -> Capture:
+    """One step of training: forward in training mode, backward through autograd from the sum of the
+    results (or from the loss that the model returns), and a step of the optimizer.
+
+    Raises `TraceError` when there is no such optimizer.
+    """
+    if optimizer not in OPTIMIZERS:
+        raise TraceError(
+            f"there is no optimizer {optimizer!r}", hint=f"one of {', '.join(OPTIMIZERS)}"
+        )
+
+    def capture(
+        module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Runner:
+        for part in module.modules():
+            part.training = True
+        weights = [p for p in _weights(module) if p.is_floating_point()]
+        for weight in weights:
+            weight.requires_grad = True
+        known = inspect.signature(module.forward).parameters
+        asked = {**kwargs, **({"use_cache": False} if "use_cache" in known else {})}
+
+        def run(recorder: Recorder) -> Any:
+            with torch.enable_grad():
+                result = module(*args, **asked)
+                loss = _loss(result)
+            recorder.phase = "backward"
+            # Not `loss.backward()`: that is one torch function, and would be one node.
+            torch.autograd.backward([loss])
+            recorder.phase = "optimizer"
+            stepper = OPTIMIZERS[optimizer](weights)
+            recorder.held.append(stepper)
+            stepper.step()
+            return loss
+
+        return run
+
+    return capture
+
+
+def _weights(module: torch.nn.Module) -> list[Tensor]:
+    """All parameters, once each."""
+    found = {id(p): p for m in module.modules() for p in m._parameters.values() if p is not None}
+    return list(found.values())
+
+
+def _loss(result: Any) -> Tensor:
+    loss = getattr(result, "loss", None)
+    if isinstance(loss, Tensor) and loss.requires_grad:
+        return loss
+    sums = [t.sum() for t in tensors_in(result) if t.requires_grad]
+    if not sums:
+        raise TraceError("nothing that the model returns depends on its weights")
+    total = sums[0]
+    for item in sums[1:]:
+        total = total + item
+    return total

@@ -1,0 +1,84 @@
+"""A step of training: its FLOPs are those that PyTorch counts in a real forward and backward."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import opgraph
+from opgraph.analysis.training import training
+from opgraph.errors import OpgraphError
+from opgraph.inputs import InputRequest, make_inputs
+from opgraph.sources import resolve
+from opgraph.tracing.base import arguments
+from opgraph.tracing.eager import materialized
+from opgraph.tracing.values import tensors_in
+
+
+def real_flops(name: str, request: InputRequest) -> int:
+    model = resolve(name)
+    args, kwargs = arguments(make_inputs(model, request), None)
+    module = materialized(model).train()
+    if "use_cache" in inspect.signature(module.forward).parameters:
+        kwargs["use_cache"] = False
+    with FlopCounterMode(display=False) as counter:
+        sum(t.sum() for t in tensors_in(module(*args, **kwargs)) if t.requires_grad).backward()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "tokens"),
+    [
+        ("resnet18", 64, None), ("mobilenet_v2", 64, None), ("squeezenet1_1", 64, None),
+        ("shufflenet_v2_x0_5", 64, None), ("mnasnet0_5", 64, None), ("convnext_tiny", 64, None),
+        ("distilbert-base-uncased", None, 16), ("distilgpt2", None, 16),
+    ],
+)  # fmt: skip
+def test_flops_are_those_of_a_real_forward_and_backward(name, image, tokens):
+    size = (image, image) if image else None
+    profile = opgraph.profile(name, image_size=image, seq_len=tokens, batch_size=2, mode="train")
+    assert profile.graph.failed is None
+    request = InputRequest(batch_size=2, image_size=size, seq_len=tokens)
+    assert profile.totals.flops == real_flops(name, request)
+    assert profile.totals.coverage == 1.0
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(8, 16, bias=False), nn.Linear(16, 4, bias=False)
+
+    def forward(self, x):
+        return self.two(torch.relu(self.one(x)))
+
+
+@pytest.mark.parametrize(("optimizer", "moments"), [("sgd", 1), ("adam", 2), ("adamw", 2)])
+def test_phases_and_memory_by_hand(optimizer, moments):
+    """Forward 2 * 3 * (8 * 16 + 16 * 4) FLOPs; backward the same for the weights, and the second layer's
+    once more for its input. The optimizer keeps one or two numbers for each of 192 weights."""
+    module = Two()
+    profile = opgraph.profile(module, (torch.zeros(3, 8),), mode="train", optimizer=optimizer)
+    found = training(profile.graph)
+    assert found.phases["forward"].flops == 2 * 3 * 192
+    assert found.phases["backward"].flops == 2 * 3 * 192 + 2 * 3 * 64
+    assert (found.weights, found.gradients) == (768, 768)
+    assert moments * 768 <= found.optimizer_state <= moments * 768 + 16
+    assert profile.mode == "train"
+    assert all(p.grad is None for p in module.parameters())
+
+
+def test_saved_profiles_keep_the_phases(tmp_path):
+    profile = opgraph.profile(Two(), (torch.zeros(3, 8),), mode="train")
+    profile.save(tmp_path / "two.json")
+    assert opgraph.load(tmp_path / "two.json") == profile
+
+
+def test_unknown_modes_and_optimizers():
+    with pytest.raises(OpgraphError, match="no mode"):
+        opgraph.profile(Two(), (torch.zeros(3, 8),), mode="dream")
+    with pytest.raises(OpgraphError, match="no optimizer"):
+        opgraph.profile(Two(), (torch.zeros(3, 8),), mode="train", optimizer="luck")
