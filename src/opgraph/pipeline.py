@@ -157,17 +157,20 @@ def compare(
     first: Profile | str | nn.Module,
     *others: Profile | str | nn.Module,
     fail_if: Sequence[str] = (),
+    hardware: str | None = None,
     **options: Any,
 ) -> Comparison:
     """Compare a model with others: what was added, removed, changed, renamed, and what it costs.
 
     Each is a `Profile`, the path of a saved one, or whatever `profile` takes, with the same `options`.
-    `fail_if` are gates (`"flops > +2%"`), whose verdicts are in `Comparison.broken`. Raises what
+    With `hardware`, the name of a device, the predicted time is compared, too. `fail_if` are gates
+    (`"flops > +2%"`), whose verdicts are in `Comparison.broken`. Raises what
     `profile` and `load` raise, and `RenderError` for a gate that cannot be read.
 
     >>> print(opgraph.compare("resnet18", "resnet50"))
     """
     from opgraph.analysis.compare import compare_profiles
+    from opgraph.hardware import device
 
     def found(model: Profile | str | nn.Module) -> Profile:
         if isinstance(model, Profile):
@@ -176,7 +179,9 @@ def compare(
             return load(model)
         return profile(model, **options)
 
-    return compare_profiles([found(model) for model in (first, *others)], fail_if=fail_if)
+    chosen = None if hardware is None else device(hardware)
+    profiles = [found(model) for model in (first, *others)]
+    return compare_profiles(profiles, fail_if=fail_if, device=chosen)
 
 
 def check(

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.bottleneck import GENERIC_RIDGE
 from opgraph.analysis.modules import module_tree
-from opgraph.analysis.quantities import peak_memory
-from opgraph.analysis.sweep import Size, Sweep, SweepPoint, point_of
+from opgraph.analysis.quantities import peak_memory, ridge_on
+from opgraph.analysis.sweep import Sweep, SweepPoint, point_of
 from opgraph.analysis.symbolic import Key, Sample, solve
 from opgraph.document import Profile
 from opgraph.errors import InputError, OpgraphError
 from opgraph.formulas import Formula, Formulas, Point, Variable
+from opgraph.hardware import device
 from opgraph.pipeline import is_saved_profile, profile, resolved
 from opgraph.sources.base import Model
 
@@ -48,14 +49,15 @@ def sweep(
     image_size: int | Sequence[int] | None = None,
     dtype: str | Sequence[str] | None = None,
     symbolic: bool = False,
-    ridge: float = GENERIC_RIDGE,
+    hardware: str | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Sweep:
     """Profile a model at every combination of the sizes given.
 
     With `symbolic`, formulas of its costs are found as well (`Sweep.formulas`), in all sizes that its
-    inputs follow and that no single value was given for. `options` are those of `profile`. A point at
+    inputs follow and that no single value was given for. With `hardware`, the name of a device, there are
+    predicted latency and throughput, and its ridge point. `options` are those of `profile`. A point at
     which the model does not run says why; only a model that cannot be built raises.
 
     >>> s = opgraph.sweep("bert-base-uncased", seq_len=[128, 512], symbolic=True)
@@ -75,6 +77,8 @@ def sweep(
             "a sweep traces the model, and a saved profile has none", hint="name the model"
         )
     tell = progress or (lambda _: None)
+    chosen_device = None if hardware is None else device(hardware)
+    ridge = GENERIC_RIDGE
     points: list[SweepPoint] = []
     built: dict[str | None, Model] = {}
     for chosen in dtypes or (None,):
@@ -83,14 +87,19 @@ def sweep(
             at = dict(zip(axes, sizes, strict=False))
             tell(", ".join(f"{option.replace('_', ' ')} {size}" for option, size in at.items()))
             shown = {**at, **({} if chosen is None else {"dtype": chosen})}
-            points.append(_point(built[chosen], at, shown, ridge, {**options, "dtype": chosen}))
+            found = _traced(built[chosen], at, {**options, "dtype": chosen})
+            if isinstance(found, str):
+                points.append(SweepPoint(shown, {}, error=found))
+                continue
+            ridge = ridge_on(chosen_device, found)
+            points.append(point_of(found, shown, ridge, chosen_device))
     first = next(iter(built.values()))
     base = None
     if symbolic:
         pinned = {option: v[0] for option, v in axes.items() if len(v) == 1 and option != "dtype"}
         base = with_formulas(first, pinned, tell, {**options, "dtype": next(iter(built))})
     name = first.info.name
-    return Sweep(name, axes, tuple(points) if axes else (), ridge, base)
+    return Sweep(name, axes, tuple(points) if axes else (), ridge, base, chosen_device)
 
 
 def _listed(values: Any) -> tuple[Any, ...]:
@@ -100,17 +109,12 @@ def _listed(values: Any) -> tuple[Any, ...]:
     return tuple(dict.fromkeys([values] if isinstance(values, (int, str)) else values))
 
 
-def _point(
-    model: Model,
-    at: Mapping[str, Any],
-    shown: Mapping[str, Size],
-    ridge: float,
-    options: Mapping[str, Any],
-) -> SweepPoint:
+def _traced(model: Model, at: Mapping[str, Any], options: Mapping[str, Any]) -> Profile | str:
+    """The profile at some sizes, or why there is none."""
     try:
-        return point_of(profile(model, **at, **options), shown, ridge)
+        return profile(model, **at, **options)
     except OpgraphError as error:
-        return SweepPoint(shown, {}, error=str(error))
+        return str(error)
 
 
 def with_formulas(

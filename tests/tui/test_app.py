@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -31,7 +32,9 @@ def drive(
             await pilot.pause()
             await script(app, pilot)
 
-    asyncio.run(run())
+    # In a thread of its own: tests of browsers leave an event loop running in this one.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, run()).result()
 
 
 def words(app: Explorer, name: str) -> str:

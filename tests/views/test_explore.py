@@ -9,7 +9,9 @@ import pytest
 
 from opgraph import Profile
 from opgraph.analysis.edges import edges
+from opgraph.analysis.fusion import partition
 from opgraph.analysis.selection import Filter, Range, select
+from opgraph.hardware import device
 from opgraph.views.explore import node_list
 from opgraph.views.gutter import gutter
 from opgraph.views.overview import overview
@@ -42,9 +44,18 @@ def test_the_list_of_nodes_looks_like_its_golden(
     saved: Saved, golden: Golden, label: str, name: str, where: Range, which: Filter, width: int
 ) -> None:
     profile = saved(name)
-    text = node_list(profile, select(profile.graph, where, which), width=width)
+    parts = partition(profile.graph)
+    text = node_list(profile, select(profile.graph, where, which), width=width, parts=parts)
     assert max(map(len, text.splitlines())) <= width
     golden(text, f"nodes-{label}-{width}.txt")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_predicted_times_on_a_device(saved: Saved, golden: Golden, width: int) -> None:
+    profile = saved("resnet18")
+    chosen = select(profile.graph, Range(start=1, end=12))
+    text = node_list(profile, chosen, width=width, device=device("rtx-4090"))
+    golden(text, f"nodes-timed-{width}.txt")
 
 
 def test_a_block_of_bert_in_the_gutter(saved: Saved) -> None:

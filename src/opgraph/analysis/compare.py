@@ -13,13 +13,14 @@ from opgraph import units
 from opgraph.analysis.alignment import Change, align
 from opgraph.analysis.gates import Verdict, judge, parse_gate
 from opgraph.analysis.operators import OperatorCost, by_op
-from opgraph.analysis.quantities import QUANTITIES
+from opgraph.analysis.quantities import Quantity, quantities
 from opgraph.analysis.totals import Cost
 from opgraph.errors import RenderError
 
 if TYPE_CHECKING:
     from opgraph.document import Profile
     from opgraph.graph import Node
+    from opgraph.hardware import Device
 
 __all__ = ["Comparison", "NodeChange", "OperatorChange", "compare_profiles"]
 
@@ -65,6 +66,12 @@ class Comparison:
     profiles: tuple[Profile, ...]
     labels: tuple[str, ...]
     verdicts: tuple[Verdict, ...] = ()
+    device: Device | None = None
+
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """What the totals are of."""
+        return quantities(self.device)
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
@@ -94,7 +101,7 @@ class Comparison:
         """JSON-ready data: totals, changes by module (what is the same is left out), and gates."""
         return {
             "profiles": list(self.labels),
-            "totals": {q.name: [q.of(p) for p in self.profiles] for q in QUANTITIES},
+            "totals": {q.name: [q.of(p) for p in self.profiles] for q in self.quantities},
             "changes": [
                 [_change_data(c) for c in change.walk() if c.status != "same"]
                 for change in self.changes
@@ -113,9 +120,13 @@ class Comparison:
 
 
 def compare_profiles(
-    profiles: Sequence[Profile], labels: Sequence[str] | None = None, fail_if: Sequence[str] = ()
+    profiles: Sequence[Profile],
+    labels: Sequence[str] | None = None,
+    fail_if: Sequence[str] = (),
+    device: Device | None = None,
 ) -> Comparison:
-    """Compare the first of some profiles with each of the others, and judge the gates `fail_if`.
+    """Compare the first of some profiles with each of the others, and judge the gates `fail_if`; with a
+    device also by predicted time.
 
     Raises `RenderError` for fewer than two profiles, or for a gate that cannot be read.
     """
@@ -123,9 +134,9 @@ def compare_profiles(
         raise RenderError(
             "there is nothing to compare with", hint="a comparison takes two profiles"
         )
-    gates = [parse_gate(text) for text in fail_if]
+    gates = [parse_gate(text, device) for text in fail_if]
     names = tuple(labels or _labels(profiles))
-    return Comparison(tuple(profiles), names, judge(gates, profiles))
+    return Comparison(tuple(profiles), names, judge(gates, profiles), device)
 
 
 def _labels(profiles: Sequence[Profile]) -> list[str]:

@@ -16,9 +16,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from opgraph.analysis.quantities import QUANTITIES, Quantity, quantity
+from opgraph.analysis.quantities import Quantity, quantities
 from opgraph.document import Profile
 from opgraph.errors import RenderError
+from opgraph.hardware import Device
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
@@ -66,15 +67,20 @@ class Verdict:
     broken: bool
 
 
-def parse_gate(text: str) -> Gate:
-    """A gate from its text. Raises `GateError` saying what is wrong with it."""
+def parse_gate(text: str, device: Device | None = None) -> Gate:
+    """A gate from its text; on a device it may be on the latency, too. Raises `GateError` saying what is
+    wrong with it."""
     found = _GATE.fullmatch(text)
     if found is None:
         raise GateError(f"{text!r} is not a gate: write it like 'flops > +2%'")
     name, sign, direction, number, unit = found.groups()
-    what = quantity(name.lower())
+    known = {q.name: q for q in quantities(device)}
+    what = known.get(name.lower())
     if what is None:
-        raise GateError(f"{name!r} is no quantity: one of {', '.join(q.name for q in QUANTITIES)}")
+        hint = (
+            "--hardware DEVICE predicts it" if name.lower() in ("latency", "throughput") else None
+        )
+        raise GateError(f"{name!r} is no quantity: one of {', '.join(known)}", hint=hint)
     value = float(number) * (-1 if direction == "-" else 1)
     if unit == "%":
         if not direction and what.kind != "share":

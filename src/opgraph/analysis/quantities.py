@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from opgraph import units
+from opgraph.analysis.bottleneck import GENERIC_RIDGE
 from opgraph.analysis.memory import memory
+from opgraph.analysis.prediction import predict
 from opgraph.document import Profile
+from opgraph.hardware import Device
 
 FORMATS: dict[str, Callable[[float], str]] = {
     "count": units.count,
@@ -57,6 +60,21 @@ QUANTITIES = (
 )
 
 
-def quantity(name: str) -> Quantity | None:
-    """The quantity of that name, or None."""
-    return next((q for q in QUANTITIES if q.name == name), None)
+def quantities(device: Device | None = None) -> tuple[Quantity, ...]:
+    """All quantities; on a device also the predicted latency of a run, and items of the batch a second."""
+    if device is None:
+        return QUANTITIES
+    return (
+        *QUANTITIES,
+        Quantity("latency", "Latency", "seconds", lambda p: predict(p.graph, device).seconds),
+        Quantity("throughput", "Items/s", "count", lambda p: predict(p.graph, device).throughput),
+    )
+
+
+def ridge_on(device: Device | None, profile: Profile) -> float:
+    """The ridge point for a profile's contractions: the device's in their dtype, or the generic one."""
+    if device is None:
+        return GENERIC_RIDGE
+    kernels = (k for n in profile.nodes for k in n.kernels)
+    main = max(kernels, key=lambda k: k.flops, default=None)
+    return device.ridge_point(main.dtype if main is not None and main.flops else "float32")

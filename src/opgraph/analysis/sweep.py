@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph import units
 from opgraph.analysis.bottleneck import GENERIC_RIDGE
-from opgraph.analysis.quantities import QUANTITIES
+from opgraph.analysis.quantities import quantities
 
 if TYPE_CHECKING:
     from opgraph.document import Profile
     from opgraph.formulas import Formulas
+    from opgraph.hardware import Device
 
 Size = int | str | tuple[int, int]
 """A size (height and width of an image that is not square), or the name of a dtype."""
@@ -50,6 +51,7 @@ class Sweep:
     points: tuple[SweepPoint, ...]
     ridge: float = GENERIC_RIDGE
     profile: Profile | None = None
+    device: Device | None = None
 
     @property
     def formulas(self) -> Formulas | None:
@@ -80,7 +82,7 @@ class Sweep:
         return [
             {
                 **{o: units.shape(s) if isinstance(s, tuple) else s for o, s in p.sizes.items()},
-                **{q.name: p.values.get(q.name) for q in QUANTITIES},
+                **{q.name: p.values.get(q.name) for q in quantities(self.device)},
                 "compute_share": p.compute_share,
                 "bottleneck": p.bottleneck,
                 "error": p.error,
@@ -94,6 +96,7 @@ class Sweep:
             "model": self.model,
             "axes": {option: list(values) for option, values in self.axes.items()},
             "ridge": self.ridge,
+            "device": None if self.device is None else self.device.id,
             "points": self.records(),
             "formulas": None if self.formulas is None else self.formulas.to_dict(),
         }
@@ -105,14 +108,17 @@ class Sweep:
 
 
 def point_of(
-    profile: Profile, sizes: Mapping[str, Size], ridge: float = GENERIC_RIDGE
+    profile: Profile,
+    sizes: Mapping[str, Size],
+    ridge: float = GENERIC_RIDGE,
+    device: Device | None = None,
 ) -> SweepPoint:
-    """The figures of a profile as a point of a sweep."""
+    """The figures of a profile as a point of a sweep, with a device its predicted time, too."""
     failed = profile.graph.failed
     if failed is not None:
         return SweepPoint(sizes, {}, error=f"node {failed.id} ({failed.name}): {failed.error}")
     return SweepPoint(
-        sizes, {q.name: q.of(profile) for q in QUANTITIES}, compute_share(profile, ridge)
+        sizes, {q.name: q.of(profile) for q in quantities(device)}, compute_share(profile, ridge)
     )
 
 

@@ -47,6 +47,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="exit with 1 if this holds: 'flops > +2%%', 'bytes > +100MiB', 'coverage < 100%%'; "
         "may be repeated",
     )
+    view.add_argument("--hardware", metavar="DEVICE", help="predicted latency there, too")
     view.add_argument("--json", action="store_true", help="the comparison as JSON on stdout")
     view.add_argument("--markdown", action="store_true", help="for a comment on a pull request")
     view.add_argument("-o", "--output", metavar="FILE", help=", ".join(SUFFIXES))
@@ -55,14 +56,16 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from opgraph.analysis.compare import compare_profiles
     from opgraph.analysis.gates import parse_gate
+    from opgraph.hardware import device
 
     form = _form(args)
+    chosen = None if args.hardware is None else device(args.hardware)
     for gate in args.fail_if:
-        parse_gate(gate)  # a gate that cannot be read should not wait for the tracing
+        parse_gate(gate, chosen)  # a gate that cannot be read should not wait for the tracing
     if len(args.models) < 2:
         raise RenderError("there is nothing to compare with", hint="opgraph compare A B")
     profiles = [profile_of(spec, args) for spec in args.models]
-    comparison = compare_profiles(profiles, _labels(args.models, profiles), args.fail_if)
+    comparison = compare_profiles(profiles, _labels(args.models, profiles), args.fail_if, chosen)
     text = _drawn(comparison, args, form)
     if args.output is not None:
         write_atomically(args.output, text)

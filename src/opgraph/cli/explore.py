@@ -18,6 +18,7 @@ from opgraph.files import write_atomically
 if TYPE_CHECKING:
     from opgraph.analysis.selection import Filter, Range
     from opgraph.document import Profile
+    from opgraph.hardware import Device
 
 EXAMPLES = """examples:
   opgraph explore                                     what can be named
@@ -56,6 +57,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--min-flops", type=float, metavar="X", help="at least so many: 1e9")
     which.add_argument("--text", metavar="TEXT", help="occurs in name, class, arguments or source")
     view = parser.add_argument_group("output")
+    view.add_argument("--hardware", metavar="DEVICE", help="predicted times, and its ridge point")
     view.add_argument("-i", "--interactive", action="store_true", help="as a full-screen program")
     view.add_argument("--json", action="store_true", help="what is shown, as JSON on stdout")
     view.add_argument("-o", "--output", metavar="FILE", help=", ".join(SUFFIXES))
@@ -72,20 +74,27 @@ def run(args: argparse.Namespace) -> int:
 
         show(welcome(color(), width()))
         return 0
+    device = _device(args.hardware)
     if args.interactive:
         return _interactive(args)
     profile = profile_from(args)
     form = suffix or (".json" if args.json else None)
     if where is None and not which:
-        text = _overview(profile, args, form)
+        text = _overview(profile, args, form, device)
     else:
-        text = _nodes(profile, where, which, form)
+        text = _nodes(profile, where, which, form, device)
     if args.output is not None:
         write_atomically(args.output, text)
         say(f"wrote {args.output}")
     else:
         show(text)
     return status_of(profile)
+
+
+def _device(name: str | None) -> Device | None:
+    from opgraph.hardware import device
+
+    return None if name is None else device(name)
 
 
 def _interactive(args: argparse.Namespace) -> int:
@@ -110,33 +119,57 @@ def _asked(args: argparse.Namespace) -> tuple[Range | None, Filter]:
     return (None if where == Range() else where), which
 
 
-def _overview(profile: Profile, args: argparse.Namespace, form: str | None) -> str:
+def _overview(
+    profile: Profile, args: argparse.Namespace, form: str | None, device: Device | None
+) -> str:
+    from opgraph.analysis.quantities import ridge_on
     from opgraph.views.overview import overview, overview_csv, overview_data
 
     command = _command(args)
+    ridge = ridge_on(device, profile)
     if form == ".json":
-        return json.dumps(overview_data(profile), indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(overview_data(profile, ridge), indent=1, ensure_ascii=False) + "\n"
     if form == ".csv":
-        return overview_csv(profile)
+        return overview_csv(profile, ridge)
     if form == ".md":
-        return f"```\n{overview(profile, width=100, command=command)}```\n"
+        return f"```\n{overview(profile, width=100, command=command, ridge=ridge)}```\n"
     plain = form == ".txt"
-    return overview(profile, color=color() and not plain, width=width(), command=command)
+    return overview(
+        profile,
+        color=color() and not plain,
+        width=width(),
+        command=command,
+        ridge=ridge,
+        device=device,
+    )
 
 
-def _nodes(profile: Profile, where: Range | None, which: Filter, form: str | None) -> str:
+def _nodes(
+    profile: Profile, where: Range | None, which: Filter, form: str | None, device: Device | None
+) -> str:
+    from opgraph.analysis.fusion import partition
+    from opgraph.analysis.quantities import ridge_on
     from opgraph.analysis.selection import select
     from opgraph.views.csv import to_csv
     from opgraph.views.explore import node_list
     from opgraph.views.listing import as_json, as_markdown
 
-    selection = select(profile.graph, where, which, limit=None if form else LIMIT)
+    ridge = ridge_on(device, profile)
+    selection = select(profile.graph, where, which, ridge=ridge, limit=None if form else LIMIT)
     if form is None or form == ".txt":
-        return node_list(profile, selection, color=color() and form is None, width=width())
+        return node_list(
+            profile,
+            selection,
+            color=color() and form is None,
+            width=width(),
+            ridge=ridge,
+            device=device,
+            parts=partition(profile.graph),
+        )
     if form == ".csv":
-        return to_csv(profile, selection.nodes)
+        return to_csv(profile, selection.nodes, ridge=ridge)
     make = as_markdown if form == ".md" else as_json
-    return make(profile, selection.nodes, selection.notes)
+    return make(profile, selection.nodes, selection.notes, ridge)
 
 
 def _command(args: argparse.Namespace) -> str:

@@ -36,6 +36,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="exact formulas in batch B and tokens S (or image side N); a single size given is kept",
     )
+    view.add_argument(
+        "--hardware", metavar="DEVICE", help="predicted latency and throughput, and its ridge point"
+    )
     view.add_argument("--json", action="store_true", help="as JSON on stdout")
     view.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
     view.add_argument(
@@ -57,7 +60,12 @@ def run(args: argparse.Namespace) -> int:
         raise RenderError("a sweep over what?", hint="--batch-size 1,4,16, or --symbolic")
     with progress(args.quiet) as tell, redirect_stdout(sys.stderr):
         found = sweep(
-            args.model, symbolic=args.symbolic, progress=tell, tracer=args.tracer, **options
+            args.model,
+            symbolic=args.symbolic,
+            hardware=args.hardware,
+            progress=tell,
+            tracer=args.tracer,
+            **options,
         )
     if args.output is not None and suffix is not None:
         write_atomically(args.output, _file(found, suffix))

@@ -9,7 +9,7 @@ from opgraph import units
 from opgraph.analysis.alignment import Change, Status
 from opgraph.analysis.compare import Comparison, NodeChange
 from opgraph.analysis.gates import Verdict
-from opgraph.analysis.quantities import QUANTITIES, Quantity
+from opgraph.analysis.quantities import Quantity
 from opgraph.errors import RenderError
 from opgraph.views.listing import markdown_cell
 from opgraph.views.terminal import draw, fit, fit_tail, safe
@@ -124,7 +124,7 @@ def _known(
     comparison: Comparison,
 ) -> Iterator[tuple[Quantity, float | None, list[float | None]]]:
     """The quantities that some profile has: of the first, and of the others."""
-    for q in QUANTITIES:
+    for q in comparison.quantities:
         first, *others = (q.of(p) for p in comparison.profiles)
         if any(v is not None for v in (first, *others)):
             yield q, first, others

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING
 from opgraph import units
 from opgraph.analysis import GENERIC_RIDGE, cost_of
 from opgraph.analysis.edges import edges, sources
+from opgraph.analysis.fusion import Subgraph
+from opgraph.analysis.prediction import predict
 from opgraph.analysis.selection import Selection
 from opgraph.document import Profile
 from opgraph.graph import Graph, Node, Shape
+from opgraph.hardware import Device
+from opgraph.views import brackets
+from opgraph.views.brackets import Beside
 from opgraph.views.gutter import DOT, GutterRow, gutter
 from opgraph.views.nodes import NodeRow, node_rows
 from opgraph.views.terminal import BOUND_STYLES, bar, bound, draw, fit, fit_tail, safe
@@ -20,6 +25,9 @@ from opgraph.views.terminal import BOUND_STYLES, bar, bound, draw, fit, fit_tail
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
+
+SIDE_BY_SIDE = 120
+"""Columns from which subgraphs stand beside their nodes instead of below."""
 
 ROOMY = 100
 """Columns from which a node's figures stand in columns of their own."""
@@ -36,24 +44,38 @@ def node_list(
     color: bool = False,
     width: int = 120,
     ridge: float = GENERIC_RIDGE,
+    device: Device | None = None,
+    parts: Sequence[Subgraph] = (),
 ) -> str:
-    """The selected nodes as text, a header above and their sum below. `width` is in characters."""
+    """The selected nodes as text, a header above and their sum below. `width` is in characters; with a
+    `device` each has its predicted time, and with `parts` the subgraph it is in."""
     from rich.text import Text
 
-    rows = node_rows(profile, selection.nodes, ridge)
-    parts: list[RenderableType] = [_title(profile, selection, Text)]
+    seconds = None if device is None else predict(profile.graph, device).by_node
+    rows = node_rows(profile, selection.nodes, ridge, seconds)
+    shown: list[RenderableType] = [_title(profile, selection, Text)]
     if rows:
-        layout = _Layout.fitting(rows, width, max(n.flops for n in profile.nodes))
-        beside = _gutter(profile.graph, selection, layout.lanes)
+        side = bool(parts) and width >= SIDE_BY_SIDE
+        room = width - brackets.WIDTH - 2 if side else width
+        dearest = max(n.flops for n in profile.nodes)
+        layout = _Layout.fitting(rows, room, dearest, timed=device is not None)
+        edges = _gutter(profile.graph, selection, layout.lanes)
         layout = layout.beside(
-            max(len(g.line) for g in beside.values()), max(len(r.name) for r in rows)
+            max(len(g.line) for g in edges.values()), max(len(r.name) for r in rows)
         )
-        parts += ["", *layout.header(Text)]
+        cells = brackets.beside((r.id for r in rows), parts, layout.height)
+        shown += ["", *layout.header(Text)]
         for row in rows:
-            parts += layout.lines(row, beside[row.id], Text)
-        parts += ["", *_footer(profile, selection, rows, Text)]
-    parts += [Text(safe(note, 300), style="yellow") for note in selection.notes]
-    return draw(parts, width, color)
+            cell = cells.get(row.id)
+            lines = layout.lines(row, edges[row.id], Text, None if side else cell)
+            if side and cell is not None:
+                for line, bracket in zip(lines, cell.lines, strict=False):
+                    line.pad_right(max(0, layout.width + 2 - line.cell_len))
+                    line.append_text(bracket)
+            shown += lines
+        shown += ["", *_footer(profile, selection, rows, Text)]
+    shown += [Text(safe(note, 300), style="yellow") for note in selection.notes]
+    return draw(shown, width, color)
 
 
 def _title(profile: Profile, selection: Selection, text: type[Text]) -> Text:
@@ -103,13 +125,14 @@ class _Layout:
     op: int
     dearest: int
     lanes: int
+    timed: bool = False
     gutter: int = 0
 
     @classmethod
-    def fitting(cls, rows: Sequence[NodeRow], width: int, dearest: int) -> _Layout:
+    def fitting(cls, rows: Sequence[NodeRow], width: int, dearest: int, *, timed: bool) -> _Layout:
         op = min(max(max(len(r.op), len(r.cls)) for r in rows), 28 if width >= 140 else 18)
         lanes = 10 if width >= 140 else 8 if width >= ROOMY else 5
-        return cls(width, max(len(str(r.id)) for r in rows), op, dearest, lanes)
+        return cls(width, max(len(str(r.id)) for r in rows), op, dearest, lanes, timed)
 
     def beside(self, gutter: int, names: int) -> _Layout:
         """The same beside a gutter of that width, and no wider than names of that width need."""
@@ -128,7 +151,12 @@ class _Layout:
     @property
     def figures(self) -> int:
         """The width of the figures, at the right of the first line."""
-        return 54 if self.roomy else 38
+        return (54 if self.roomy else 38) + (10 if self.timed else 0)
+
+    @property
+    def height(self) -> int:
+        """The lines of a node."""
+        return 2 if self.roomy else 3
 
     @property
     def name(self) -> int:
@@ -140,11 +168,14 @@ class _Layout:
         line.append("  params" if self.roomy else "")
         line.append("    FLOPs ")
         line.append("      " if self.roomy else "")
-        line.append("   traffic     AI bound")
+        line.append("   traffic     AI " + ("     time " if self.timed else "") + "bound")
         line.stylize("bold")
         return [line, text("─" * self.width)]
 
-    def lines(self, row: NodeRow, beside: GutterRow, text: type[Text]) -> list[Text]:
+    def lines(
+        self, row: NodeRow, beside: GutterRow, text: type[Text], cell: Beside | None
+    ) -> list[Text]:
+        """The lines of a node; what a subgraph's cell says stands below its first node."""
         first = self._gutter(beside.line, text, beside.dot, row)
         first.append(f" {row.id:>{self.id}}  ", style="dim")
         first.append(fit(row.op, self.op), style="bold" if row.bytes or row.flops else "")
@@ -157,6 +188,14 @@ class _Layout:
         lines.append(self._below(beside, flow, row.cls if self.roomy else row.place, text))
         if self.roomy:
             lines[-1].append(row.place.rjust(self.width - lines[-1].cell_len), style="dim")
+        if cell is not None and cell.below is not None:
+            said = self._gutter(beside.below, text)
+            room = self.width - self.indent
+            said.append(
+                " " * (self.indent - self.gutter) + fit("subgraph " + cell.below, room).rstrip()
+            )
+            said.stylize("cyan", self.gutter)
+            lines.append(said)
         if row.error is not None:
             failed = self._gutter(beside.below, text)
             failed.append(" " * (self.indent - self.gutter) + safe(row.error, 300), style="red")
@@ -195,6 +234,8 @@ class _Layout:
         line.append(
             _right("" if row.intensity is None else units.intensity(row.intensity), 7) + " "
         )
+        if self.timed:
+            line.append(_right(units.seconds(row.seconds) if row.seconds else "", 9) + " ")
         if row.bottleneck is not None:
             line.append_text(bound(row.bottleneck))
         elif row.kind == "call":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -17,7 +17,7 @@ class NodeRow:
     """One node. `cls` is the class of the module it stands in; `inputs` and `outputs` are shapes of
     tensors other than parameters; `reads` the nodes whose results it reads, and `users` those that read
     its own; `parameters` how many elements its parameters have; FLOPs, bytes and intensity as in
-    `Node`."""
+    `Node`; `seconds` the predicted time, where a device is named."""
 
     id: int
     kind: str
@@ -39,6 +39,7 @@ class NodeRow:
     file: str | None
     line: int | None
     error: str | None
+    seconds: float | None = None
 
     @property
     def place(self) -> str:
@@ -47,15 +48,20 @@ class NodeRow:
 
 
 def node_rows(
-    profile: Profile, nodes: Iterable[Node], ridge: float = GENERIC_RIDGE
+    profile: Profile,
+    nodes: Iterable[Node],
+    ridge: float = GENERIC_RIDGE,
+    seconds: Mapping[int, float] | None = None,
 ) -> list[NodeRow]:
-    """The records of some nodes, in their order."""
+    """The records of some nodes, in their order; `seconds` are predicted times by node id."""
     graph = profile.graph
     sizes = {p.name: p.numel for p in graph.parameters if p.kind == "parameter"}
-    return [_row(graph, node, sizes, ridge) for node in nodes]
+    return [_row(graph, node, sizes, ridge, (seconds or {}).get(node.id)) for node in nodes]
 
 
-def _row(graph: Graph, node: Node, sizes: dict[str, int], ridge: float) -> NodeRow:
+def _row(
+    graph: Graph, node: Node, sizes: dict[str, int], ridge: float, seconds: float | None
+) -> NodeRow:
     value = graph.value
     read = [value[v] for v in node.inputs if value[v].kind not in ("parameter", "buffer")]
     made = [value[v] for v in node.outputs]
@@ -82,4 +88,5 @@ def _row(graph: Graph, node: Node, sizes: dict[str, int], ridge: float) -> NodeR
         file=node.file,
         line=node.line,
         error=node.error,
+        seconds=seconds,
     )

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from opgraph import units
 from opgraph.analysis import GENERIC_RIDGE, Cost, bottlenecks, by_op, classify
+from opgraph.analysis.fusion import Subgraph, partition, savings
+from opgraph.analysis.prediction import predict
 from opgraph.analysis.repeats import dearest, repeats
 from opgraph.document import Profile
 from opgraph.graph import Node
+from opgraph.hardware import Device
 from opgraph.views.csv import csv_text
 from opgraph.views.terminal import BOUND_STYLES, BOUND_WORDS, bar, draw, fit_tail, safe
 
@@ -47,15 +50,24 @@ def overview(
     width: int = 120,
     ridge: float = GENERIC_RIDGE,
     command: str | None = None,
+    device: Device | None = None,
 ) -> str:
     """The summary of a graph as text. `command` is how the explorer was called ("opgraph explore
-    resnet18"), for the commands at the end; `width` is in characters."""
+    resnet18"), for the commands at the end; with a `device` the predicted time is said, too. `width` is in
+    characters."""
     from rich.text import Text
 
     width = min(width, WIDEST)
+    parted = partition(profile.graph)
     title = Text(safe(profile.model.name), style="bold")
     title.append(f"  {safe(profile.model.cls.rpartition('.')[2])}", style="not bold dim")
-    parts: list[RenderableType] = [title, "", _facts(profile), "", _costs(profile, ridge, width)]
+    parts: list[RenderableType] = [
+        title,
+        "",
+        _facts(profile, parted, device),
+        "",
+        _costs(profile, parted, ridge, width),
+    ]
     steps = list(next_steps(profile, command or f"opgraph explore {profile.model.name}", ridge))
     parts += ["", Text("Next", style="bold"), _commands(steps, width)]
     return draw(parts, width, color)
@@ -71,7 +83,7 @@ def overview_data(profile: Profile, ridge: float = GENERIC_RIDGE) -> dict[str, A
         "intensity": {"lowest": low, "median": middle, "highest": high},
         **{
             title.lower().replace(" ", "_"): [_entry_data(e) for e in entries]
-            for title, entries in _sections(profile, ridge)
+            for title, entries in _sections(profile, partition(profile.graph), ridge)
         },
     }
 
@@ -80,7 +92,7 @@ def overview_csv(profile: Profile, ridge: float = GENERIC_RIDGE) -> str:
     """The same as CSV, one line an entry."""
     records = [
         {"section": title, **_entry_data(entry)}
-        for title, entries in _sections(profile, ridge)
+        for title, entries in _sections(profile, partition(profile.graph), ridge)
         for entry in entries
     ]
     return csv_text(records)
@@ -98,7 +110,7 @@ def _entry_data(entry: Entry) -> dict[str, str | float | None]:
     }
 
 
-def _facts(profile: Profile) -> Table:
+def _facts(profile: Profile, parts: tuple[Subgraph, ...], device: Device | None) -> Table:
     from rich.table import Table
 
     t = profile.totals
@@ -123,6 +135,12 @@ def _facts(profile: Profile) -> Table:
                       f"{units.intensity(low)} to {units.intensity(high)}, "
                       f"median {units.intensity(middle)}"),
     ]  # fmt: skip
+    working = sum(1 for p in parts if p.kernels)
+    rows.insert(1, ("Subgraphs", f"{len(parts):,}, of which {working:,} would run a fused kernel"))
+    if device is not None:
+        time = predict(profile.graph, device)
+        rows.append(("Predicted", f"{units.seconds(time.seconds)} on {device.name}, "
+                                  f"{units.count(time.throughput)} items/s"))  # fmt: skip
     if t.coverage < 1:
         rows.append(("Coverage", f"{units.percent(t.coverage)} of kernels have a known cost"))
     failed = profile.graph.failed
@@ -141,7 +159,9 @@ def _intensities(profile: Profile) -> tuple[float | None, float | None, float | 
     return min(found), statistics.median(found), max(found)
 
 
-def _sections(profile: Profile, ridge: float) -> Iterator[tuple[str, list[Entry]]]:
+def _sections(
+    profile: Profile, parts: tuple[Subgraph, ...], ridge: float
+) -> Iterator[tuple[str, list[Entry]]]:
     graph = profile.graph
     yield (
         "Bottlenecks",
@@ -151,19 +171,23 @@ def _sections(profile: Profile, ridge: float) -> Iterator[tuple[str, list[Entry]
         ],
     )
     yield "Operators", [Entry(c.op, c.count, c.cost) for c in by_op(graph)]
-    yield (
-        "Dearest modules",
-        [Entry(m.path or m.cls, len(m.nodes), m.own, m.cls) for m in dearest(graph, TOP_MODULES)],
-    )
+    fused = [s for s in savings(parts) if s.rule not in ("boundary", "view")]
+    yield "Fusion", [Entry(s.rule, s.subgraphs, _cost_of_rule(parts, s.rule)) for s in fused]
+    costly = dearest(graph, TOP_MODULES)
+    yield "Dearest modules", [Entry(m.path or m.cls, len(m.nodes), m.own, m.cls) for m in costly]
     blocks = sorted(repeats(graph), key=lambda m: (-m.cost.flops, -m.cost.bytes))
     yield "Repeated blocks", [Entry(m.path, m.count, m.cost, m.cls) for m in blocks]
 
 
 _MOST = {"Operators": TOP_OPERATORS, "Repeated blocks": TOP_REPEATS}
-_COUNTED = {"Repeated blocks": "times"}
+_COUNTED = {"Repeated blocks": "times", "Fusion": "graphs"}
 
 
-def _costs(profile: Profile, ridge: float, width: int) -> Table:
+def _cost_of_rule(parts: tuple[Subgraph, ...], rule: str) -> Cost:
+    return sum((p.cost for p in parts if p.rule == rule), Cost())
+
+
+def _costs(profile: Profile, parts: tuple[Subgraph, ...], ridge: float, width: int) -> Table:
     """All sections in one grid, so that their figures stand below each other."""
     from rich.table import Table
     from rich.text import Text
@@ -178,7 +202,7 @@ def _costs(profile: Profile, ridge: float, width: int) -> Table:
     for name, size, _ in columns:
         justify: Literal["left", "right"] = "left" if name.endswith("bar") else "right"
         result.add_column(justify=justify, no_wrap=True, min_width=size, max_width=size)
-    for number, (title, entries) in enumerate(_sections(profile, ridge)):
+    for number, (title, entries) in enumerate(_sections(profile, parts, ridge)):
         if not entries:
             continue
         if number:

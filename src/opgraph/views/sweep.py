@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from opgraph import units
 from opgraph.analysis.modules import ModuleCost, fold, module_tree
-from opgraph.analysis.quantities import QUANTITIES, Quantity
+from opgraph.analysis.quantities import Quantity, quantities
 from opgraph.analysis.sweep import Size, Sweep, SweepPoint
 from opgraph.document import Profile
 from opgraph.formulas import Formula, Formulas
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-SHOWN = ("flops", "bytes", "peak_memory", "intensity")
+SHOWN = ("flops", "bytes", "peak_memory", "intensity", "latency", "throughput")
 LABELS = {
     "flops": "FLOPs",
     "other_flops": "Other FLOPs",
@@ -60,7 +60,7 @@ def _points(sweep: Sweep) -> Table:
                   header_style="bold")  # fmt: skip
     for option in sweep.axes:
         table.add_column(_HEADS.get(option, option), justify="right", no_wrap=True)
-    shown = [q for q in QUANTITIES if q.name in SHOWN]
+    shown = [q for q in quantities(sweep.device) if q.name in SHOWN]
     for q in shown:
         table.add_column(_HEADS.get(q.name, q.label), justify="right", no_wrap=True)
     table.add_column("compute", justify="right", no_wrap=True)
@@ -85,10 +85,11 @@ def _crossings(sweep: Sweep) -> Iterator[Text]:
     """Where the bottleneck moves, a sentence each."""
     from rich.text import Text
 
+    on = f" ({sweep.device.name})" if sweep.device else ""
     said = [_crossing(*crossing) for crossing in sweep.crossings]
     yield Text(
         "compute: the share of a roofline's time, at a ridge of "
-        f"{sweep.ridge:g} FLOPs/byte, that goes to compute-bound nodes",
+        f"{sweep.ridge:.4g} FLOPs/byte{on}, that goes to compute-bound nodes",
         style="dim",
     )
     yield from (Text(safe(text, 300)) for text in said)

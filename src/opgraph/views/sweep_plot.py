@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.quantities import QUANTITIES
+from opgraph.analysis.quantities import quantities
 from opgraph.analysis.sweep import Size, Sweep, SweepPoint
 from opgraph.errors import MissingDependency, RenderError
 from opgraph.views.sweep import spelled, sweep_text
@@ -80,9 +80,10 @@ def _figure(sweep: Sweep) -> Figure:
     along = max(sweep.axes, key=lambda option: (option != "dtype", len(sweep.axes[option])))
     figure = Figure(figsize=(11, 7.5), layout="constrained")
     figure.suptitle(sweep.model)
-    quantities = [q for q in QUANTITIES if q.name in PLOTTED]
+    shown = ("flops", "latency", "peak_memory", "intensity") if sweep.device else PLOTTED
+    drawn = [q for q in quantities(sweep.device) if q.name in shown]
     panels = figure.subplots(2, 2).flat
-    for q, panel in zip(quantities, panels, strict=True):
+    for q, panel in zip(drawn, panels, strict=True):
         for label, points in _lines(sweep, along):
             panel.plot(
                 range(len(points)), [p.values.get(q.name) for p in points], marker="o", label=label
