@@ -62,6 +62,18 @@ def test_graphviz_reads_the_same_counts_from_dot(
     assert folded.draw(format="svg", prog="dot").count(b'class="cluster"') > 3
 
 
+def test_graphviz_lays_a_large_graph_out_in_seconds(
+    saved: Callable[[str], Profile], tmp_path: Path
+) -> None:
+    pytest.importorskip("pygraphviz")
+    path = tmp_path / "gpt2.dot"
+    saved("gpt2").draw(path, **WHOLE)
+    script = "import sys, pygraphviz; pygraphviz.AGraph(sys.argv[1]).draw(sys.argv[2], prog='dot')"
+    command = [sys.executable, "-c", script, str(path), str(tmp_path / "gpt2.svg")]
+    subprocess.run(command, check=True, timeout=60, capture_output=True)
+    assert (tmp_path / "gpt2.svg").read_bytes().count(b'class="node"') == 508
+
+
 def test_pdf_shows_and_finds_text(saved: Callable[[str], Profile]) -> None:
     pdfium = pytest.importorskip("pypdfium2")
     whole = pdfium.PdfDocument(render("pdf", saved("resnet18")))

@@ -48,8 +48,8 @@ class Look:
             return max(_width((line, SMALL, False)) for line in box.lines) + 24, (
                 12.0 + 12.0 * len(box.lines)
             )
-        height = CARD if full(box) else COMPACT
-        usual = self.width if full(box) else self.small
+        height = CARD if full(box, self.coloring) else COMPACT
+        usual = self.width if full(box, self.coloring) else self.small
         if box.error:
             usual, height = WIDEST, height + 26.0
         return max(usual, min(_wanted(box, self.coloring), WIDEST)), height
@@ -63,14 +63,15 @@ def look(drawing: Drawing, coloring: Coloring) -> Look:
         width = sorted(wanted)[int(part * (len(wanted) - 1))] if wanted else NARROWEST
         return float(round(min(max(width, NARROWEST), WIDEST)))
 
-    small = typical([_wanted(b, coloring) for b in boxes if not full(b)], 0.75)
-    width = typical([_wanted(b, coloring) for b in boxes if full(b)], 0.75)
+    small = typical([_wanted(b, coloring) for b in boxes if not full(b, coloring)], 0.75)
+    width = typical([_wanted(b, coloring) for b in boxes if full(b, coloring)], 0.75)
     return Look(drawing, coloring, max(width, small), small)
 
 
-def full(box: Box) -> bool:
+def full(box: Box, coloring: Coloring) -> bool:
     """Whether a box has costs enough for a card of three lines."""
-    return box.kind == "module" or bool(wording.costs(box))
+    worth = box.id in coloring.values and coloring.shares.get(box.id, 0.0) >= 0.005
+    return box.kind == "module" or bool(wording.costs(box)) or worth
 
 
 def leaf(box: Box, area: Area, look: Look) -> list[Shape]:
@@ -105,7 +106,7 @@ def _card(box: Box, area: Area, look: Look) -> list[Shape]:
     room = right - left - _width((output, BODY, False)) - 8
     shapes.append(Text(right, y + 31, output, BODY, "soft", anchor="end"))
     shapes.append(_fitted(left, y + 31, wording.kind(box), BODY, room, "muted"))
-    if full(box):
+    if full(box, look.coloring):
         share = look.share(box)
         text = units.percent(share) if share >= 0.0005 else ""
         shapes.append(Text(right, y + 46, text, BODY, "ink", bold=True, anchor="end"))
@@ -268,7 +269,7 @@ def _wanted(box: Box, coloring: Coloring) -> float:
         _width((badge, SMALL, True)) + 16 if badge else 0)  # fmt: skip
     second = _width((wording.kind(box), BODY, False), (wording.shape(box.shape), BODY, False)) + 8
     third = _width((coloring.values.get(box.id) or wording.costs(box), BODY, False)) + 44
-    return max(first, second, third if full(box) else 0.0) + SPINE + 18
+    return max(first, second, third if full(box, coloring) else 0.0) + SPINE + 18
 
 
 def _fitted(
