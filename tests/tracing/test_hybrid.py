@@ -41,6 +41,27 @@ def test_a_warm_model_has_no_break_where_a_cold_one_has() -> None:
     assert model.table is None
 
 
+class HalfMade(nn.Module):
+    """Remembers that it has begun before it is known whether it gets through."""
+
+    begun = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.begun:
+            return x.exp()
+        self.begun = True
+        return x.relu() if x.sum() >= 0 else x
+
+
+def test_a_warm_up_that_fails_leaves_nothing_to_the_attempt() -> None:
+    # On fake tensors the warm-up fails at the branch; the run after it must fail there too, and not go on
+    # from what the warm-up began.
+    found = opgraph.profile(HalfMade(), torch.ones(4), warm_up=True)
+    assert found.tracing.attempts[0].error is not None
+    assert found.tracing.attempts[-1].tensors != "fake"
+    assert [n.op for n in found.nodes if n.kind == "call"] == ["exp"]
+
+
 class Data(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x[x > 0] if x.sum() > 0 else -x

@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from opgraph.tracing.builder import build
 from opgraph.tracing.kernels import fake
 from opgraph.tracing.recorder import Recorder, first_line
 from opgraph.tracing.values import tensors_in
-from opgraph.tracing.weights import Weights, set_eval, stand_in, untouched
+from opgraph.tracing.weights import Weights, set_eval, snapshot, stand_in, untouched
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,11 @@ def staged(
         stand_in(module, weights, mode)
         args, kwargs = arguments(example, mode, real_inputs)
         if warm_up:
-            with suppress(Exception):  # what is wrong will show again, with a reason
+            restore = snapshot(module)
+            try:
                 module(*args, **kwargs)
+            except Exception:  # noqa: BLE001  (what is wrong will show again, with a reason)
+                restore()
         yield Stage(args, kwargs, weights, mode)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -21,7 +21,7 @@ from opgraph.graph import GraphBreak
 from opgraph.inputs.base import Example
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Capture, Outcome, Runner, TraceOptions
-from opgraph.tracing.eager import trace_either
+from opgraph.tracing.eager import trace_either, trace_fake, trace_real
 from opgraph.tracing.places import shown
 from opgraph.tracing.recorder import Recorder
 from opgraph.tracing.replay import Replay
@@ -32,11 +32,19 @@ _REASON_SHOWN = 300
 
 
 def trace(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
-    """The tracer: on fake tensors, and on real ones where values are looked at."""
-    how = capture(fullgraph=options.fullgraph)
-    return trace_either(
-        model, example, capture=how, tracer="dynamo", stance="default", warm_up=options.warm_up
-    )
+    """The tracer. A plain run comes first and finds out, in milliseconds where Dynamo takes long, on which
+    tensors the model runs: what Python does between fragments is the same in both."""
+    plain = trace_either(model, example, warm_up=options.warm_up)
+    failed = [replace(o, tracer="dynamo", graph=None) for o in plain[:-1]]
+    how: dict[str, Any] = {
+        "capture": capture(fullgraph=options.fullgraph), "tracer": "dynamo", "stance": "default",
+        "warm_up": options.warm_up,
+    }  # fmt: skip
+    if plain[-1].tensors == "real":
+        return [*failed, trace_real(model, example, **how)]
+    if plain[-1].tensors == "fake weights":
+        return [*failed, trace_fake(model, example, real_inputs=True, **how)]
+    return trace_either(model, example, **how)
 
 
 def capture(*, fullgraph: bool) -> Capture:
@@ -160,7 +168,8 @@ class _Fragments:
     def know(self, thing: Any) -> None:
         """Modules that a frame holds may be none of the model's tree; they are known by their ids too."""
         if isinstance(thing, nn.Module) and id(thing) not in self._modules:
-            self._modules.update((id(m), m) for m in thing.modules())
+            with suppress(AttributeError):  # one that is still being made, by a copy of it
+                self._modules.update((id(m), m) for m in thing.modules())
 
     def _module(self, key: str, _name: str) -> nn.Module | None:
         number = key.partition("@")[0]

@@ -3,7 +3,7 @@ and the old ones back afterwards, with everything else that a forward may change
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -88,19 +88,29 @@ def stored_bytes(tensor: Tensor) -> int:
 def untouched(root: torch.nn.Module) -> Iterator[None]:
     """Whatever a forward changes in the modules is undone: attributes, parameters, buffers, submodules,
     and the train or eval mode, which is eval within."""
+    restore = snapshot(root)
+    try:
+        yield
+    finally:
+        restore()
+
+
+def snapshot(root: torch.nn.Module) -> Callable[[], None]:
+    """A function that makes the modules again what they are now."""
     saved = [
         (table, table.copy())
         for module in root.modules()
         for table in (module.__dict__, *_tables(module), module._modules)
         if isinstance(table, dict)
     ]
-    try:
-        yield
-    finally:
+
+    def restore() -> None:
         for table, before in saved:
             if table.keys() != before.keys():
                 table.clear()
             table.update(before)
+
+    return restore
 
 
 def _tables(module: torch.nn.Module) -> tuple[dict[str, Any], ...]:
