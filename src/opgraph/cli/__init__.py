@@ -7,7 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
+from opgraph.cli import config, output
 from opgraph.errors import OpgraphError
 from opgraph.version import __version__
 
@@ -22,6 +24,7 @@ COMMANDS = {
     "export": "the graph in a format of another tool",
     "models": "what can be named, and trying many models at once",
     "hardware": "the devices known, and measuring the machine at hand",
+    "completion": "a script that completes commands and options in a shell",
 }
 """Every command is the module `opgraph.cli.<name>` with `prepare_parser(parser)` and `run(args)`."""
 
@@ -30,15 +33,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command. Returns the exit status: 0 done; 1 a gate failed, or the graph is partial; 2 the
     request cannot be met; 130 interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser(arguments)
     try:
+        parser = _parser(arguments)
         args = parser.parse_args(arguments)
         args.arguments = arguments
+        output.be_quiet(getattr(args, "quiet", False))
         if args.command is None:
             parser.print_help()
             return 0
         status: int = import_module(f"opgraph.cli.{args.command}").run(args)
         sys.stdout.flush()
+        if args.verbose:
+            output.say_what_it_took()
         return status
     except OpgraphError as error:
         if "--debug" in arguments:
@@ -78,7 +84,7 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(_complain(message, f"{self.prog} --help"))
 
 
-def _parser(arguments: list[str]) -> argparse.ArgumentParser:
+def _parser(arguments: list[str], *, every: bool = False) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="opgraph",
         description="The operator graph of any PyTorch model, with the true cost of every operator.",
@@ -90,8 +96,24 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text.capitalize() + ".",
                                       formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-        if name == asked:
-            import_module(f"opgraph.cli.{name}").prepare_parser(command)
-            command.add_argument("--debug", action="store_true",
-                                 help="show the whole traceback of an error")  # fmt: skip
+        if every or name == asked:
+            _prepare(name, command)
+            config.apply(command, {} if every else config.defaults(Path.cwd()))
     return parser
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser with all commands prepared, for what needs to see them all."""
+    return _parser([], every=True)
+
+
+def _prepare(name: str, command: argparse.ArgumentParser) -> None:
+    """A command's own arguments, and those that all commands have."""
+    import_module(f"opgraph.cli.{name}").prepare_parser(command)
+    talk = command.add_argument_group("what it says")
+    known = command._option_string_actions  # noqa: SLF001 - argparse has no public look-up
+    if "--verbose" not in known:
+        talk.add_argument("-v", "--verbose", action="store_true",
+                          help="on stderr, what it took")  # fmt: skip
+    talk.add_argument("-q", "--quiet", action="store_true", help="no remarks and no progress")
+    talk.add_argument("--debug", action="store_true", help="show the whole traceback of an error")

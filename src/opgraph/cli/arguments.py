@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from opgraph.cli.output import progress
 from opgraph.document import Profile, load
 from opgraph.errors import InputError, OpgraphError, RenderError
 
@@ -120,7 +121,8 @@ def profile_from(args: argparse.Namespace) -> Profile:
     if is_saved_profile(args.model):
         saved = load(args.model)
         return replace(saved, graph=select_fragment(saved.graph, args.fragment))
-    with redirect_stdout(sys.stderr):
+    with progress() as tell, redirect_stdout(sys.stderr):
+        tell(f"tracing {args.model} …")
         return profile(args.model, tracer=args.tracer, fragment=args.fragment, **options_from(args))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import add_model_arguments, profile_of
-from opgraph.cli.output import color, say, show, status_of, width
+from opgraph.cli.output import color, insist, say, show, status_of, width
 from opgraph.document import Profile
 from opgraph.errors import RenderError
 from opgraph.files import write_atomically
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     for broken in comparison.broken:
         from opgraph.views.compare import verdict
 
-        say(f"gate broken: {broken.gate.text} ({verdict(comparison, broken)})")
+        insist(f"gate broken: {broken.gate.text} ({verdict(comparison, broken)})")
     return 1 if comparison.broken else max(map(status_of, profiles))
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from opgraph import units
 from opgraph.document import Profile
 from opgraph.views.terminal import safe
+
+_quiet = False
 
 
 def width() -> int:
@@ -29,9 +33,35 @@ def show(text: str) -> None:
     sys.stdout.write(text)
 
 
+def be_quiet(quiet: bool) -> None:
+    """Whether remarks and progress are left out from now on; errors and broken gates are still said."""
+    global _quiet
+    _quiet = quiet
+
+
 def say(text: str) -> None:
     """Print a remark: to stderr, so that results can be piped."""
+    if not _quiet:
+        sys.stderr.write(text + "\n")
+
+
+def insist(text: str) -> None:
+    """Print what must be seen also where it is quiet."""
     sys.stderr.write(text + "\n")
+
+
+def say_what_it_took() -> None:
+    """Print the processor time of the process, and the most memory that it had."""
+    seconds = time.process_time()
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        say(f"{units.seconds(seconds)} of processor time")
+        return
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
+    say(f"{units.seconds(seconds)} of processor time, {units.size(peak)} of memory at most")
 
 
 def status_of(profile: Profile) -> int:
@@ -40,16 +70,16 @@ def status_of(profile: Profile) -> int:
     if failed is None:
         return 0
     where = f" at {failed.file}:{failed.line}" if failed.file else ""
-    say(safe(f"error: the forward failed in {failed.name}{where}: {failed.error}", 500))
-    say("hint: the graph holds what ran until then")
+    insist(safe(f"error: the forward failed in {failed.name}{where}: {failed.error}", 500))
+    insist("hint: the graph holds what ran until then")
     return 1
 
 
 @contextmanager
-def progress(quiet: bool = False) -> Iterator[Callable[[str], None]]:
+def progress() -> Iterator[Callable[[str], None]]:
     """A line on stderr that says what is being done and goes when it is done; nothing where stderr is
-    not a terminal, or with `quiet`."""
-    if quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    not a terminal, or where it shall be quiet."""
+    if _quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda _: None
         return
     columns = shutil.get_terminal_size((80, 24)).columns

@@ -40,7 +40,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--hardware", metavar="DEVICE", help="predicted latency and throughput, and its ridge point"
     )
     view.add_argument("--json", action="store_true", help="as JSON on stdout")
-    view.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
     view.add_argument(
         "-o",
         "--output",
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         options["image_size"] = [h if h == w else (h, w) for h, w in options["image_size"]]
     if not args.symbolic and not any(options[axis] for axis in AXES):
         raise RenderError("a sweep over what?", hint="--batch-size 1,4,16, or --symbolic")
-    with progress(args.quiet) as tell, redirect_stdout(sys.stderr):
+    with progress() as tell, redirect_stdout(sys.stderr):
         found = sweep(
             args.model,
             symbolic=args.symbolic,

@@ -1,0 +1,101 @@
+"""What holds of every command: help with examples, quiet, verbose, defaults from pyproject, completion."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opgraph.cli import COMMANDS, main
+
+RESNET = str(Path(__file__).parents[1] / "data" / "resnet18.json")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([command, "--help"])
+    assert left.value.code == 0
+    text = capsys.readouterr().out
+    assert f"  opgraph {command}" in text.split("example")[-1]
+    assert "--quiet" in text
+
+
+def test_help_takes_no_time() -> None:
+    def spent() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    before = spent()
+    subprocess.run([sys.executable, "-m", "opgraph", "--help"], check=True, capture_output=True)
+    assert spent() - before < 0.2
+
+
+def test_quiet_leaves_remarks_out_but_not_gates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "nodes.md")
+    assert main(["explore", RESNET, "-o", file]) == 0
+    assert "wrote" in capsys.readouterr().err
+    assert main(["explore", RESNET, "-o", file, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["compare", RESNET, RESNET, "-q", "--fail-if", "nodes > 1"]) == 1
+    assert "gate broken" in capsys.readouterr().err
+
+
+def test_verbose_says_what_it_took(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explore", RESNET, "-v"]) == 0
+    assert "of processor time" in capsys.readouterr().err
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pyproject.toml above the folder that one works in."""
+    (tmp_path / "src").mkdir()
+    monkeypatch.chdir(tmp_path / "src")
+    return tmp_path / "pyproject.toml"
+
+
+def test_defaults_come_from_the_nearest_pyproject(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write_text('[tool.opgraph]\nhardware = "h100-sxm"\ndepth = 0\n')
+    assert main(["explore", RESNET]) == 0
+    assert "on NVIDIA H100" in capsys.readouterr().out
+    assert main(["profile", RESNET]) == 0
+    assert "layer1" not in capsys.readouterr().out
+    assert main(["profile", RESNET, "--depth", "1"]) == 0
+    assert "layer1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ("trust = true", "has no trust"),
+        ('depth = "3"', "not int"),
+        ("depth = true", "not int"),
+        ("depth = ", "cannot be read"),
+        ('hardware = "no-such-device"', "no-such-device"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(
+    project: Path, capsys: pytest.CaptureFixture[str], table: str, why: str
+) -> None:
+    project.write_text(f"[tool.opgraph]\n{table}\n")
+    assert main(["explore", RESNET]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
+    assert why in captured.err
+
+
+def test_completion_knows_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("shtab")
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    for word in (*COMMANDS, "--fail-if", "--symbolic", "--around"):
+        assert word in script
