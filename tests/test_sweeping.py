@@ -85,3 +85,9 @@ def test_a_point_at_which_the_model_does_not_run_says_why() -> None:
 def test_a_saved_profile_cannot_be_swept() -> None:
     with pytest.raises(InputError, match="traces the model"):
         opgraph.sweep("saved.json", batch_size=[1, 2])
+
+
+def test_the_docstring_says_what_is_true() -> None:
+    found = opgraph.sweep("bert-base-uncased", batch_size=1, seq_len=[128, 512])
+    assert [p.values["flops"] for p in found.points] == [22348431360, 96637943808]
+    assert 12 * (24 * 768**2 * 300 + 4 * 768 * 300**2) + 2 * 768**2 == 54279733248
