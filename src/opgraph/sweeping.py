@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.bottleneck import GENERIC_RIDGE
 from opgraph.analysis.modules import module_tree
+from opgraph.analysis.pieces import Key
 from opgraph.analysis.quantities import peak_memory, ridge_on
 from opgraph.analysis.sweep import Sweep, SweepPoint, point_of
-from opgraph.analysis.symbolic import Key, Sample, solve
+from opgraph.analysis.symbolic import Sample, solve
 from opgraph.document import Profile
 from opgraph.errors import InputError, OpgraphError
 from opgraph.formulas import Formula, Formulas, Point, Variable

@@ -8,7 +8,8 @@ import pytest
 
 from opgraph import Profile, RenderError
 from opgraph.analysis.compare import compare_profiles
-from opgraph.views.compare import comparison_markdown, comparison_text
+from opgraph.views.compare import comparison_text
+from opgraph.views.compare_markdown import comparison_markdown
 
 Saved = Callable[[str], Profile]
 Golden = Callable[[str, str], None]

@@ -95,7 +95,8 @@ def _labels(specs: list[str], profiles: list[Profile]) -> list[str] | None:
 
 
 def _drawn(comparison: Comparison, args: argparse.Namespace, form: str | None) -> str:
-    from opgraph.views.compare import comparison_markdown, comparison_text
+    from opgraph.views.compare import comparison_text
+    from opgraph.views.compare_markdown import comparison_markdown
 
     if form == ".json":
         return (

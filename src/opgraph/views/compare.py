@@ -11,7 +11,6 @@ from opgraph.analysis.compare import Comparison, NodeChange
 from opgraph.analysis.gates import Verdict
 from opgraph.analysis.quantities import Quantity
 from opgraph.errors import RenderError
-from opgraph.views.listing import markdown_cell
 from opgraph.views.terminal import draw, fit, fit_tail, safe
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ WIDEST = 150
 _MAIN = ("parameters", "flops", "bytes")
 """What is shown of many profiles, where not everything fits."""
 
-_MARKS: dict[Status, tuple[str, str]] = {
+MARKS: dict[Status, tuple[str, str]] = {
     "same": (" ", "dim"),
     "changed": ("~", "yellow"),
     "renamed": ("→", "cyan"),
@@ -98,7 +97,7 @@ def _totals(comparison: Comparison) -> Table:
     if pair:
         table.add_column("B − A", justify="right", no_wrap=True)
         table.add_column("B / A", justify="right", no_wrap=True)
-    for q, first, values in _known(comparison):
+    for q, first, values in known(comparison):
         cells = [q.format(first)]
         for value in values:
             cells += [q.format(value), *([difference(q, first, value)] if pair else []),
@@ -108,7 +107,7 @@ def _totals(comparison: Comparison) -> Table:
 
 
 def _profiles_down(comparison: Comparison, table: Table) -> None:
-    shown = [k for k in _known(comparison) if k[0].name in _MAIN]
+    shown = [k for k in known(comparison) if k[0].name in _MAIN]
     for q, _, _ in shown:
         table.add_column(q.label, justify="right", no_wrap=True)
         table.add_column("/ A", justify="right", no_wrap=True)
@@ -120,7 +119,7 @@ def _profiles_down(comparison: Comparison, table: Table) -> None:
         table.add_row(letter(position), *cells)
 
 
-def _known(
+def known(
     comparison: Comparison,
 ) -> Iterator[tuple[Quantity, float | None, list[float | None]]]:
     """The quantities that some profile has: of the first, and of the others."""
@@ -175,7 +174,7 @@ def _by_module(
         yield "  Nothing differs."
         return
     if depth is None:
-        depth = _fitting_depth(change)
+        depth = fitting_depth(change)
     shown = [c for c in change.walk(depth) if worth_showing(c)]
     figures = 29
     label = min(width - figures, 50)
@@ -184,11 +183,11 @@ def _by_module(
     head = fit("", label) + "FLOPs A".rjust(10) + f"FLOPs {b}".rjust(10) + f"{b} / A".rjust(9)
     yield Text(head + ("  what differs" if room >= 24 else ""), "bold")
     for c in shown:
-        mark, style = _MARKS[c.status]
+        mark, style = MARKS[c.status]
         if c.status == "changed" and not c.details:
             mark, style = " ", "dim"
         line = Text(f"{mark} ", style=style, no_wrap=True)
-        line.append(fit(f"{'  ' * c.depth}{_name(c)}", label - 2), style=style)
+        line.append(fit(f"{'  ' * c.depth}{name_of(c)}", label - 2), style=style)
         line.append(_flops(c))
         if c.details and room >= 24:
             line.append("  " + fit(", ".join(c.details), room).rstrip(), style="dim")
@@ -216,7 +215,7 @@ def worth_showing(change: Change) -> bool:
     return costly or any(not d.startswith("output ") for d in change.details)
 
 
-def _fitting_depth(change: Change) -> int:
+def fitting_depth(change: Change) -> int:
     """The deepest level at which the changes still fit a page."""
     deepest = max(c.depth for c in change.walk())
     for depth in range(deepest, 1, -1):
@@ -233,7 +232,7 @@ def _unfolded(change: Change, times: int = 1) -> Iterator[Status]:
         yield from _unfolded(child, times)
 
 
-def _name(change: Change) -> str:
+def name_of(change: Change) -> str:
     a, b = change.before, change.after
     new = change.either
     name = new.name or new.cls
@@ -249,15 +248,15 @@ def _flops(change: Change) -> str:
     flops = [None if m is None else m.flops for m in (a, b)]
     if any(flops):
         cells = ["—" if f is None else units.count(f) for f in flops]
-        return "".join(c.rjust(10) for c in cells) + _ratio_of(flops)
+        return "".join(c.rjust(10) for c in cells) + ratio_of(flops)
     traffic = [None if m is None else m.bytes for m in (a, b)]
     if any(traffic):
         cells = ["—" if t is None else units.size(t) for t in traffic]
-        return "".join(c.rjust(10) for c in cells) + _ratio_of(traffic)
+        return "".join(c.rjust(10) for c in cells) + ratio_of(traffic)
     return " " * 29
 
 
-def _ratio_of(values: Sequence[int | None]) -> str:
+def ratio_of(values: Sequence[int | None]) -> str:
     before, after = values
     return ("" if before is None or after is None else ratio(before, after)).rjust(9)
 
@@ -281,7 +280,7 @@ def _by_op(comparison: Comparison, other: int, width: int) -> Iterator[Renderabl
         status: Status = (
             "added" if c.before is None else "removed" if c.after is None else "changed"
         )
-        mark, style = _MARKS[status]
+        mark, style = MARKS[status]
         sides = (c.before, c.after)
         flops = [0 if s is None else s.flops for s in sides]
         traffic = [0 if s is None else s.bytes for s in sides]
@@ -327,7 +326,7 @@ def _node_line(change: NodeChange) -> Text:
 
     a, b = change.before, change.after
     status: Status = "added" if a is None else "removed" if b is None else "changed"
-    mark, style = _MARKS[status]
+    mark, style = MARKS[status]
     node = b or a
     line = Text(f"  {mark} ", style=style)
     if node is None:
@@ -340,7 +339,7 @@ def _node_line(change: NodeChange) -> Text:
     values, form = (flops, units.count) if any(flops) else (traffic, units.size)
     for value in values:
         line.append(("—" if value is None else form(value) if value else "free").rjust(11))
-    line.append(_ratio_of(values))
+    line.append(ratio_of(values))
     return line
 
 
@@ -361,55 +360,3 @@ def verdict(comparison: Comparison, v: Verdict) -> str:
     place = letter(v.position) if len(comparison.profiles) > 2 else ""
     seen = f"{q.format(v.before)} → {q.format(v.after)}, {ratio(v.before, v.after)}"
     return f"{place}: {seen}" if place else seen
-
-
-def comparison_markdown(comparison: Comparison, *, depth: int | None = None) -> str:
-    """The comparison as Markdown, for a comment on a pull request: totals, gates, and what changed,
-    folded away."""
-    letters = [letter(i) for i in range(len(comparison.profiles))]
-    lines = [
-        *(
-            f"**{x}** {markdown_cell(label)}  "
-            for x, label in zip(letters, comparison.labels, strict=True)
-        ),
-        "",
-        "| | " + " | ".join(["A", *(f"{x} | {x} / A" for x in letters[1:])]) + " |",
-        "|---" + "|---:" * (2 * len(letters) - 1) + "|",
-    ]
-    for q, first, values in _known(comparison):
-        cells = [cell for v in values for cell in (q.format(v), ratio(first, v))]
-        lines.append(f"| {q.label} | " + " | ".join([q.format(first), *cells]) + " |")
-    if comparison.verdicts:
-        lines.append("")
-        lines += [f"- {'❌' if v.broken else '✅'} `{v.gate.text}`: {verdict(comparison, v)}"
-                  for v in comparison.verdicts]  # fmt: skip
-    for x, change in zip(letters[1:], comparison.changes, strict=True):
-        lines += ["", *_markdown_changes(change, x, depth)]
-    return "\n".join(lines) + "\n"
-
-
-def _markdown_changes(change: Change, name: str, depth: int | None) -> Iterator[str]:
-    if change.status == "same":
-        yield f"From A to {name}, no module differs."
-        return
-    depth = _fitting_depth(change) if depth is None else depth
-    yield from (
-        f"<details><summary>What changed from A to {name}, by module</summary>",
-        "",
-        "| | module | FLOPs before | after | | what differs |",
-        "|---|---|---:|---:|---:|---|",
-    )
-    for c in change.walk(depth):
-        if worth_showing(c):
-            path = "\u2003" * c.depth + _name(c)
-            values = [None if m is None else m.flops for m in (c.before, c.after)]
-            flops = ["—" if v is None else units.flops(v) for v in values]
-            cells = [
-                _MARKS[c.status][0],
-                path,
-                *flops,
-                _ratio_of(values).strip(),
-                ", ".join(c.details),
-            ]
-            yield "| " + " | ".join(map(markdown_cell, cells)) + " |"
-    yield from ("", "</details>")
