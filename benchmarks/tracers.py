@@ -1,5 +1,5 @@
-"""Whether the tracers agree, model by model: FLOPs, parameters and bytes of each, and what is said where one
-cannot. Run with names of models, or without for the list below; with --hybrid, the ladder alone.
+"""Whether the tracers agree, model by model: FLOPs, parameters and bytes of each, and what is said where
+one cannot. Run with names of models, or without for the list below; with --hybrid, the ladder alone.
 
     python benchmarks/tracers.py resnet18 gpt2
 """
