@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/gallery.md: python examples/gallery.py [NAME …]"""
+"""Draws the pictures of docs/gallery.md: python benchmarks/gallery.py [NAME …]"""
 
 from __future__ import annotations
 
