@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from opgraph.document import Profile, Tracing, load
 from opgraph.errors import InputError, TraceError
 from opgraph.graph import Graph, Node
-from opgraph.inputs.base import Example, InputRequest, TensorSpec
-from opgraph.sources.base import BuildOptions, Model
+from opgraph.inputs.base import Example, InputRequest
+from opgraph.options import Options, named_options
+from opgraph.sources.base import Model
 from opgraph.version import __version__
 
 if TYPE_CHECKING:
@@ -28,28 +29,12 @@ if TYPE_CHECKING:
 _LIBRARIES = ("torchvision", "transformers", "timm", "ultralytics", "diffusers")
 
 
+@named_options
 def profile(
     model: str | nn.Module | Model,
     inputs: Any = None,
     kwargs: Mapping[str, Any] | None = None,
-    *,
-    tracer: str = "auto",
-    fragment: int | str = "all",
-    fullgraph: bool = False,
-    concrete_args: Mapping[str, Any] | None = None,
-    warm_up: bool = False,
-    mode: str = "infer",
-    optimizer: str = "adamw",
-    batch_size: int | None = None,
-    seq_len: int | None = None,
-    decoder_seq_len: int | None = None,
-    image_size: int | tuple[int, int] | None = None,
-    input_shape: Sequence[int] | None = None,
-    input_overrides: Mapping[str, TensorSpec] | None = None,
-    dtype: str | None = None,
-    head: str | None = None,
-    model_args: Mapping[str, str] | None = None,
-    trust: bool = False,
+    **options: Any,
 ) -> Profile:
     """Trace a model once and cost every operator.
 
@@ -57,40 +42,26 @@ def profile(
     parameters may be real, fake or on the meta device; a `Model` is one that is resolved already.
     `inputs` (a tensor, or a tuple of positional arguments) and `kwargs` are the arguments of one call;
     without them they are made from the model's signature and configuration, at the sizes asked for.
-
-    `tracer` is "auto", "eager", "fx", "dynamo", "export" or "hybrid". Where Dynamo breaks the graph,
-    `fragment` chooses a part of it: a number, "largest", or "all"; with `fullgraph` a break is an error.
-    `concrete_args` are arguments of forward that symbolic tracing takes as they are. `warm_up` runs the
-    model once before tracing it.
-
-    `mode` is "infer" or "train": a step of training is forward, backward through autograd and a step of
-    the `optimizer` ("sgd", "adam", "adamw"), and nodes say which `phase` they belong to.
+    `options` are those of `opgraph.options.Options`: `seq_len=128`, `mode="train"`, `tracer="dynamo"` …
 
     A forward that raises still gives a profile of what ran until then: `profile.graph.failed` is the
     node where it stopped. The model is left as it was.
 
     Raises `SourceError`, `InputError` or `TraceError`.
     """
-    built, example = prepare(
-        model, inputs, kwargs, batch_size=batch_size, seq_len=seq_len,
-        decoder_seq_len=decoder_seq_len, image_size=image_size, input_shape=input_shape,
-        input_overrides=input_overrides, dtype=dtype, head=head, model_args=model_args, trust=trust,
-    )  # fmt: skip
-    if mode != "infer":
-        return _in_mode(built, example, mode, optimizer)
-    asked = {"fullgraph": fullgraph, "concrete_args": concrete_args or {}, "warm_up": warm_up}
-    found = profile_model(built, example, tracer, fragment, **asked)
-    sizes = (batch_size, seq_len, decoder_seq_len, image_size, input_shape, input_overrides)
-    if found.graph.failed is not None and inputs is None and kwargs is None and any(sizes):
-        _blame_the_sizes(built, found.graph.failed)
+    asked = Options(**options)
+    built, example = prepared(model, inputs, kwargs, asked)
+    found = profile_model(built, example, asked)
+    if found.graph.failed is not None and inputs is None and kwargs is None and asked.sized:
+        _blame_the_sizes(built, found.graph.failed, asked)
     return found
 
 
-def _blame_the_sizes(model: Model, failed: Node) -> None:
+def _blame_the_sizes(model: Model, failed: Node, options: Options) -> None:
     """Raise `InputError` when a forward that raised at the sizes asked for does not at the model's own:
     then it is the sizes that are impossible, and not the model that is broken."""
     try:
-        usual = profile_model(model, _example(model, None, None, InputRequest()))
+        usual = profile_model(model, _example(model, None, None, InputRequest()), options)
     except (InputError, TraceError):
         return
     if usual.graph.failed is None:
@@ -104,37 +75,16 @@ def _blame_the_sizes(model: Model, failed: Node) -> None:
         )
 
 
-def prepare(
-    model: str | nn.Module,
+def prepared(
+    model: str | nn.Module | Model,
     inputs: Any = None,
     kwargs: Mapping[str, Any] | None = None,
-    *,
-    batch_size: int | None = None,
-    seq_len: int | None = None,
-    decoder_seq_len: int | None = None,
-    image_size: int | tuple[int, int] | None = None,
-    input_shape: Sequence[int] | None = None,
-    input_overrides: Mapping[str, TensorSpec] | None = None,
-    dtype: str | None = None,
-    head: str | None = None,
-    model_args: Mapping[str, str] | None = None,
-    trust: bool = False,
+    options: Options | None = None,
 ) -> tuple[Model, Example]:
-    """Build a model, and make the arguments of one call of it (see `profile`)."""
-    if isinstance(image_size, int):
-        image_size = (image_size, image_size)
-    request = InputRequest(
-        batch_size=batch_size,
-        seq_len=seq_len,
-        decoder_seq_len=decoder_seq_len,
-        image_size=image_size,
-        input_shape=None if input_shape is None else tuple(input_shape),
-        dtype=dtype,
-        overrides=dict(input_overrides or {}),
-    )
-    options = BuildOptions(head=head, dtype=dtype, trust=trust, arguments=dict(model_args or {}))
-    built = _resolve(model, options)
-    return built, _example(built, inputs, kwargs, request)
+    """A model that is built, and the arguments of one call of it (see `profile`)."""
+    options = options or Options()
+    built = resolved(model, options)
+    return built, _example(built, inputs, kwargs, options.request)
 
 
 def trace(
@@ -191,27 +141,24 @@ def check(
     *,
     tracers: Sequence[str] = ("auto", "fx", "dynamo", "export"),
     peers: bool = True,
-    fullgraph: bool = False,
-    concrete_args: Mapping[str, Any] | None = None,
-    warm_up: bool = False,
     **options: Any,
 ) -> Agreement:
     """Trace a model with every tracer and compare what they found; with `peers`, beside the figures of
-    the other counters that are installed. `options` are those of `profile` for models and inputs.
+    the other counters that are installed. `options` are those of `profile`.
 
     Raises `SourceError` or `InputError`. A tracer that cannot is part of the result.
     """
     from opgraph.analysis.agreement import Agreement, Trial
 
-    built, example = prepare(model, inputs, kwargs, **options)
-    asked: dict[str, Any] = {
-        "fullgraph": fullgraph, "concrete_args": concrete_args or {}, "warm_up": warm_up,
-    }  # fmt: skip
+    asked = Options(**options)
+    if asked.mode != "infer":
+        raise InputError(f"tracers are compared on one forward, not on {asked.mode}")
+    built, example = prepared(model, inputs, kwargs, asked)
     trials: list[Trial] = []
     for tracer in tracers:
         start = time.perf_counter()
         try:
-            found = profile_model(built, example, tracer, **asked)
+            found = profile_model(built, example, replace(asked, tracer=tracer))
         except TraceError as error:
             spent = time.perf_counter() - start
             trials.append(
@@ -234,32 +181,31 @@ def check(
     return Agreement(built.info.name, tuple(trials), readings(built, example))
 
 
-def profile_model(
-    model: Model,
-    example: Example,
-    tracer: str = "auto",
-    fragment: int | str = "all",
-    **options: Any,
-) -> Profile:
-    """Trace a model that is built already, with inputs that are made already. `options` are those of
-    `opgraph.tracing.base.TraceOptions`."""
+def profile_model(model: Model, example: Example, options: Options | None = None) -> Profile:
+    """Trace a model that is built already, with inputs that are made already; of the `options`, those
+    count that say how it is run and traced."""
     from opgraph.tracing import trace as attempts
     from opgraph.tracing.base import TraceOptions
 
-    outcomes = attempts(model, example, tracer, TraceOptions(**options))
-    return _profile_of(model, example, outcomes, fragment)
+    asked = options or Options()
+    if asked.mode != "infer":
+        return _in_mode(model, example, asked)
+    how = TraceOptions(asked.concrete_args or {}, asked.fullgraph, asked.warm_up)
+    outcomes = attempts(model, example, asked.tracer, how)
+    return _profile_of(model, example, outcomes, asked.fragment)
 
 
-def _in_mode(model: Model, example: Example, mode: str, optimizer: str) -> Profile:
+def _in_mode(model: Model, example: Example, options: Options) -> Profile:
     """The profile of another way of running a model than one forward."""
     from opgraph.tracing import eager
     from opgraph.tracing.modes import training
 
-    if mode != "train":
-        raise InputError(f"there is no mode {mode!r}", hint="one of infer, train")
-    outcome = eager.trace_fake(model, example, capture=training(optimizer))
+    if options.mode != "train":
+        raise InputError(f"there is no mode {options.mode!r}", hint="one of infer, train")
+    outcome = eager.trace_fake(model, example, capture=training(options.optimizer))
     profile = _profile_of(model, example, [outcome], "all")
-    return replace(profile, mode=mode, convention={**profile.convention, "optimizer": optimizer})
+    convention = {**profile.convention, "optimizer": options.optimizer}
+    return replace(profile, mode=options.mode, convention=convention)
 
 
 def _profile_of(
@@ -284,24 +230,11 @@ def _profile_of(
     )
 
 
-def resolved(
-    model: str | nn.Module,
-    *,
-    dtype: str | None = None,
-    head: str | None = None,
-    model_args: Mapping[str, str] | None = None,
-    trust: bool = False,
-    **_others: Any,
-) -> Model:
+def resolved(model: str | nn.Module | Model, options: Options | None = None) -> Model:
     """A model built as `profile` builds it with the same options, to be profiled more than once."""
-    options = BuildOptions(head=head, dtype=dtype, trust=trust, arguments=dict(model_args or {}))
-    return _resolve(model, options)
-
-
-def _resolve(model: str | nn.Module | Model, options: BuildOptions) -> Model:
     from opgraph.sources import resolve
 
-    return model if isinstance(model, Model) else resolve(model, options)
+    return model if isinstance(model, Model) else resolve(model, (options or Options()).build)
 
 
 def _example(

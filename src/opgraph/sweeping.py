@@ -18,6 +18,7 @@ from opgraph.document import Profile
 from opgraph.errors import InputError, OpgraphError
 from opgraph.formulas import Formula, Formulas, Point, Variable
 from opgraph.hardware import device
+from opgraph.options import Options
 from opgraph.pipeline import is_saved_profile, profile, resolved
 from opgraph.sources.base import Model
 
@@ -83,7 +84,7 @@ def sweep(
     points: list[SweepPoint] = []
     built: dict[str | None, Model] = {}
     for chosen in dtypes or (None,):
-        built[chosen] = resolved(model, dtype=chosen, **options)
+        built[chosen] = resolved(model, Options(**{**options, "dtype": chosen}))
         for sizes in product(*(v for option, v in axes.items() if option != "dtype")):
             at = dict(zip(axes, sizes, strict=False))
             tell(", ".join(f"{option.replace('_', ' ')} {size}" for option, size in at.items()))

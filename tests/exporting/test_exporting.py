@@ -18,7 +18,7 @@ from opgraph.cli import main
 from opgraph.exporting import exporter_for
 from opgraph.exporting.python import to_python
 from opgraph.inputs.base import Example
-from opgraph.pipeline import prepare
+from opgraph.pipeline import prepared
 from opgraph.sources import resolve
 from opgraph.tracing.base import arguments
 from opgraph.tracing.boundary import plain_result
@@ -56,7 +56,7 @@ def run_elsewhere(folder: Path) -> list[Tensor]:
     ],
 )
 def test_the_python_file_gives_what_the_model_gives(name: str, tracer: str, tmp_path: Path) -> None:
-    model, example = prepare(name)
+    model, example = prepared(name)
     (tmp_path / "graph.py").write_bytes(to_python(model, example, tracer).content)
     real = materialized(model).eval()
     args, kwargs = arguments(example, None)

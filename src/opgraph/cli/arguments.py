@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TRACING = ("fullgraph", "concrete_args", "warm_up")
-"""The options that are about tracing, not about the model and its inputs."""
-
 TRACERS = ("auto", "eager", "fx", "dynamo", "export", "hybrid")
 
 
@@ -60,6 +57,14 @@ def add_model_arguments(
         "--trust", action="store_true", help="let a model file or repository run code of its own"
     )
     add_size_arguments(parser, several=several)
+    run = parser.add_argument_group("how it runs")
+    run.add_argument(
+        "--mode",
+        choices=("infer", "train"),
+        default="infer",
+        help="one forward, or a step of training: forward, backward, optimizer",
+    )
+    run.add_argument("--optimizer", choices=("sgd", "adam", "adamw"), default="adamw")
     trace = parser.add_argument_group("tracing")
     trace.add_argument("--tracer", default="auto", metavar="T", help=f"one of {', '.join(TRACERS)}")
     trace.add_argument(
@@ -123,26 +128,19 @@ def profile_from(args: argparse.Namespace) -> Profile:
         return replace(saved, graph=select_fragment(saved.graph, args.fragment))
     with progress() as tell, redirect_stdout(sys.stderr):
         tell(f"tracing {args.model} …")
-        return profile(args.model, tracer=args.tracer, fragment=args.fragment, **options_from(args))
+        return profile(args.model, **options_from(args))
 
 
 def options_from(args: argparse.Namespace) -> dict[str, Any]:
-    """The options for `profile` that the arguments ask for, except which tracer and fragment."""
+    """The options for `profile` (see `opgraph.options.Options`) that the arguments ask for."""
+    from opgraph.options import NAMES
+
+    given = {name: getattr(args, name) for name in NAMES if hasattr(args, name)}
     return {
-        "fullgraph": args.fullgraph,
+        **given,
         "concrete_args": {k: _literal(v) for k, v in _pairs(args.concrete_args)},
-        "warm_up": args.warm_up,
-        "batch_size": args.batch_size,
-        "seq_len": args.seq_len,
-        "decoder_seq_len": args.decoder_seq_len,
-        "image_size": args.image_size,
-        "input_shape": args.input_shape,
         "input_overrides": _overrides(args.input),
-        "dtype": args.dtype,
-        "head": args.head,
         "model_args": dict(_pairs(args.model_arg)),
-        "trust": args.trust,
-        **{name: getattr(args, name) for name in ("mode", "optimizer") if hasattr(args, name)},
     }
 
 

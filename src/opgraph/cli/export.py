@@ -6,7 +6,7 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from opgraph.cli.arguments import TRACING, add_model_arguments, options_from, profile_from
+from opgraph.cli.arguments import add_model_arguments, options_from, profile_from
 from opgraph.cli.output import say, show, status_of
 from opgraph.errors import RenderError
 from opgraph.exporting import EXPORTERS, Exporter, exporter_for
@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _export(exporter: Exporter, args: argparse.Namespace) -> int:
     """A format that needs the model: it is built, captured and written, and no profile is made."""
-    from opgraph.pipeline import is_saved_profile, prepare
+    from opgraph.options import Options
+    from opgraph.pipeline import is_saved_profile, prepared
 
     if args.output is None:
         raise RenderError(f"{exporter.name} is written to a file", hint="name one with -o")
@@ -84,11 +85,9 @@ def _export(exporter: Exporter, args: argparse.Namespace) -> int:
             hint=f"one of {', '.join(exporter.tracers)}",
         )
     ensure_writable(args.output)
-    options = options_from(args)
+    options = Options(**options_from(args))
     with redirect_stdout(sys.stderr):
-        model, example = prepare(
-            args.model, **{k: v for k, v in options.items() if k not in TRACING}
-        )
+        model, example = prepared(args.model, options=options)
         made = exporter.run(model, example, tracer)
     write_atomically(args.output, made.content)
     say(

@@ -22,13 +22,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     cost = parser.add_argument_group("what it costs")
     cost.add_argument(
-        "--mode",
-        choices=("infer", "train"),
-        default="infer",
-        help="one forward, or a step of training: forward, backward, optimizer",
-    )
-    cost.add_argument("--optimizer", choices=("sgd", "adam", "adamw"), default="adamw")
-    cost.add_argument(
         "--hardware",
         metavar="DEVICE",
         help="the time it takes there, and whether it fits (opgraph hardware lists them)",

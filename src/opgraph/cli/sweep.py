@@ -63,7 +63,6 @@ def run(args: argparse.Namespace) -> int:
             symbolic=args.symbolic,
             hardware=args.hardware,
             progress=tell,
-            tracer=args.tracer,
             **options,
         )
     if args.output is not None and suffix is not None:

@@ -1,0 +1,99 @@
+"""`Options`: everything a person may ask of a profile, in one record. The Python interface and the command
+line both fill it, and each stage of the pipeline takes its part of it: a new option is one field here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from opgraph.inputs.base import InputRequest, TensorSpec
+from opgraph.sources.base import BuildOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What `opgraph.profile` takes by keyword, and the command line by option.
+
+    The model: `head` chooses the class of a transformers model ("base", "causal-lm" …), `dtype` that of
+    its floating-point parameters, `model_args` go to a constructor of your own, and `trust` lets a model
+    file run code of its own.
+
+    Its inputs: `batch_size`, `seq_len`, `decoder_seq_len` and `image_size` are sizes that its
+    configuration decides otherwise; `input_shape` is that of the first input, and `input_overrides` are
+    single arguments by name.
+
+    How it runs: `mode` is "infer" or "train": a step of training is forward, backward through autograd
+    and a step of the `optimizer` ("sgd", "adam", "adamw"), and nodes say which `phase` they belong to.
+
+    How it is traced: `tracer` is "auto", "eager", "fx", "dynamo", "export" or "hybrid". Where Dynamo
+    breaks the graph, `fragment` chooses a part of it: a number, "largest", or "all"; with `fullgraph` a
+    break is an error. `concrete_args` are arguments of forward that symbolic tracing takes as they are.
+    `warm_up` runs the model once before tracing it.
+    """
+
+    head: str | None = None
+    dtype: str | None = None
+    model_args: Mapping[str, str] | None = None
+    trust: bool = False
+
+    batch_size: int | None = None
+    seq_len: int | None = None
+    decoder_seq_len: int | None = None
+    image_size: int | tuple[int, int] | None = None
+    input_shape: Sequence[int] | None = None
+    input_overrides: Mapping[str, TensorSpec] | None = None
+
+    mode: str = "infer"
+    optimizer: str = "adamw"
+
+    tracer: str = "auto"
+    fragment: int | str = "all"
+    fullgraph: bool = False
+    concrete_args: Mapping[str, Any] | None = None
+    warm_up: bool = False
+
+    @property
+    def build(self) -> BuildOptions:
+        """What a model source has to know."""
+        arguments = dict(self.model_args or {})
+        return BuildOptions(self.head, self.dtype, self.trust, arguments)
+
+    @property
+    def request(self) -> InputRequest:
+        """What the input rules have to know."""
+        side = self.image_size
+        return InputRequest(
+            batch_size=self.batch_size,
+            seq_len=self.seq_len,
+            decoder_seq_len=self.decoder_seq_len,
+            image_size=(side, side) if isinstance(side, int) else side,
+            input_shape=None if self.input_shape is None else tuple(self.input_shape),
+            dtype=self.dtype,
+            overrides=dict(self.input_overrides or {}),
+        )
+
+    @property
+    def sized(self) -> bool:
+        """Whether a size of the inputs was asked for."""
+        return any(getattr(self, name) for name in SIZES)
+
+
+SIZES = ("batch_size", "seq_len", "decoder_seq_len", "image_size", "input_shape", "input_overrides")
+"""The options that say how large the inputs are."""
+
+NAMES = tuple(f.name for f in fields(Options))
+
+
+def named_options(function: F) -> F:
+    """Let help and completion show the options by name where a function takes them as `**options`."""
+    signature = inspect.signature(function)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    taken = {p.name for p in own}
+    options = inspect.signature(Options).parameters.values()
+    named = [*own, *(p for p in options if p.name not in taken)]
+    function.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
+    return function
