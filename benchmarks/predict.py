@@ -1,7 +1,7 @@
 """Predicted against measured: fits the efficiencies of `opgraph.analysis.prediction` and says how well
 they hold.
 
-    python benchmarks/predict.py trace   # trace every model of the file (hours on two cores; resumable)
+    python benchmarks/predict.py trace   # trace every model of the file (an hour or two; resumable)
     python benchmarks/predict.py fit     # fit, cross-validate, print the figures
     python benchmarks/predict.py score   # the figures of the efficiencies that opgraph ships
 
@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import pickle
+import random
+import signal
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +36,7 @@ DATA = Path(__file__).parent / "data" / "timm-rtx4090-amp-nchw.csv"
 CACHE = Path(__file__).parent / ".cache" / "predict"
 FAST_NORMS = ("timm/layers/norm.py", "timm/layers/fast_norm.py", "timm/layers/norm_act.py")
 FOLDS = 5
+TIMEOUT = 240
 OVERHEAD = "overhead"
 
 
@@ -46,13 +50,17 @@ class Measured:
     seconds: float
     parameters: float
 
-    @property
-    def cached(self) -> Path:
-        return CACHE / f"{self.name}@{self.size}.pkl"
+    def traced(self, cache: Path) -> Path:
+        """Where its graph is kept."""
+        return cache / f"{self.name}@{self.size}x{self.batch}.pkl"
+
+    def failed(self, cache: Path) -> Path:
+        """Where the reason stands why there is none."""
+        return self.traced(cache).with_suffix(".txt")
 
 
-def rows() -> list[Measured]:
-    with DATA.open(encoding="utf-8") as file:
+def rows(data: Path) -> list[Measured]:
+    with data.open(encoding="utf-8") as file:
         return [
             Measured(
                 r["model"].partition(".")[0],
@@ -65,8 +73,41 @@ def rows() -> list[Measured]:
         ]
 
 
-def trace() -> None:
-    """Trace all models of the file on fake tensors; what is there already is kept."""
+def trace(data: Path, cache: Path) -> None:
+    """Trace all models of the file on fake tensors, each in a process of its own, so that none can take
+    the run down or fill its memory; what is there already is kept, failures too."""
+    import timm
+    import timm.utils
+    import torch
+
+    torch.set_num_threads(1)
+    cache.mkdir(parents=True, exist_ok=True)
+    known = set(timm.list_models())
+    models: dict[str, list[Measured]] = {}
+    for row in rows(data):
+        done = row.traced(cache).exists() or row.failed(cache).exists()
+        if row.name in known and not done and row not in models.get(row.name, ()):
+            models.setdefault(row.name, []).append(row)
+    # In no order, so that what is done when it is stopped is a fair sample.
+    order = sorted(models.items())
+    random.Random(0).shuffle(order)
+    for number, (name, wanted) in enumerate(order, start=1):
+        if child := os.fork():
+            _, status = os.waitpid(child, 0)
+        else:
+            signal.alarm(TIMEOUT * len(wanted))
+            try:
+                _trace_all(name, wanted, cache)
+            finally:
+                os._exit(0)
+        for row in wanted:
+            if status and not row.traced(cache).exists():
+                row.failed(cache).write_text(f"its process ended with status {status}")
+        print(f"{number} of {len(models)}: {name}", flush=True)
+
+
+def _trace_all(name: str, wanted: list[Measured], cache: Path) -> None:
+    """One architecture at all its sizes."""
     import timm
     import torch
     from timm.utils import reparameterize_model
@@ -75,28 +116,21 @@ def trace() -> None:
     from opgraph.pipeline import profile_model
     from opgraph.sources.building import assemble
 
-    CACHE.mkdir(parents=True, exist_ok=True)
-    known = set(timm.list_models())
-    built = ("", None)
-    for row in sorted(rows(), key=lambda r: (r.name, r.size)):
-        if row.cached.exists() or row.name not in known:
-            continue
+    def make() -> torch.nn.Module:
+        return reparameterize_model(timm.create_model(name).eval())
+
+    built = None
+    for row in wanted:
         try:
-            if built[0] != row.name:
-
-                def make(name: str = row.name) -> torch.nn.Module:
-                    return reparameterize_model(timm.create_model(name).eval())
-
-                built = (row.name, assemble(make, name=row.name, source="timm"))
+            built = built or assemble(make, name=name, source="timm")
             image = torch.empty(row.batch, 3, row.size, row.size, device="meta")
-            graph = profile_model(built[1], Example((image,))).graph
+            graph = profile_model(built, Example((image,))).graph
             if graph.failed is not None:
                 raise RuntimeError(graph.failed.error)
         except Exception as error:  # noqa: BLE001  (one model that fails costs one row)
-            print(f"{row.name} at {row.size}: {str(error).splitlines()[0]:.120}")
+            row.failed(cache).write_text(f"{type(error).__name__}: {error}".splitlines()[0][:200])
             continue
-        row.cached.write_bytes(zlib.compress(pickle.dumps(graph), 1))
-        print(f"{row.name} at {row.size}: {len(graph.nodes)} nodes", flush=True)
+        row.traced(cache).write_bytes(zlib.compress(pickle.dumps(graph), 1))
 
 
 def fast_norms(node: Node, kernel: Kernel) -> str | None:
@@ -126,15 +160,15 @@ class Table:
         return np.bincount(self.model, kernel, len(self.measured))
 
 
-def table() -> Table:
+def table(data: Path, cache: Path) -> Table:
     """The demands of every traced model of the file that is still the model that was measured."""
     target = device("rtx-4090")
     kept: list[Measured] = []
     found: list[tuple[int, Demand]] = []
-    for row in rows():
-        if not row.cached.exists():
+    for row in rows(data):
+        if not row.traced(cache).exists():
             continue
-        graph: Graph = pickle.loads(zlib.decompress(row.cached.read_bytes()))
+        graph: Graph = pickle.loads(zlib.decompress(row.traced(cache).read_bytes()))
         count = sum(p.numel for p in graph.parameters if p.kind == "parameter") / 1e6
         if abs(count - row.parameters) > 0.01 + 0.01 * row.parameters:
             print(f"left out: {row.name} has {count:.2f}M parameters, measured {row.parameters}M")
@@ -212,12 +246,14 @@ def report(data: Table, predicted: np.ndarray, label: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["trace", "fit", "score"])
+    parser.add_argument("--data", type=Path, default=DATA, help="the measurements")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="where the traces are kept")
     parser.add_argument("--worst", type=int, default=0, help="list the worst predictions")
     args = parser.parse_args()
     if args.what == "trace":
-        trace()
+        trace(args.data, args.cache)
         return
-    data = table()
+    data = table(args.data, args.cache)
     if args.what == "score":
         predicted = data.seconds(shipped())
         report(data, predicted, "shipped efficiencies")

@@ -13,6 +13,7 @@ from typing import Literal
 
 from opgraph.analysis.bottleneck import BOTTLENECKS, Bottleneck, classify
 from opgraph.analysis.fusion import Subgraph
+from opgraph.analysis.prediction import predict_parts
 from opgraph.graph import Graph
 from opgraph.hardware import Device
 
@@ -20,19 +21,28 @@ from opgraph.hardware import Device
 @dataclass(frozen=True, slots=True)
 class RooflinePoint:
     """A subgraph under a device's roof: its FLOPs and the bytes that it moves, the attainable FLOP/s and
-    the least seconds it takes, what bounds it, and the dtype whose peak is its roof."""
+    the least seconds it takes, what bounds it, the peak that is its roof and whose it is (of the matrix
+    or the vector units, in a dtype), and the seconds that are predicted for it."""
 
     subgraph: int
     label: str
     rule: str
     dtype: str
+    unit: Literal["matrix", "vector"]
+    peak: float
     flops: int
     bytes: int
     intensity: float
     attainable: float
     seconds: float
+    predicted: float
     bound: Literal["compute", "memory"]
     bottleneck: Bottleneck
+
+    @property
+    def achieved(self) -> float:
+        """The FLOP/s of the predicted time."""
+        return self.flops / self.predicted if self.predicted else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +57,12 @@ class BoundShare:
 
 def roofline(graph: Graph, parts: Sequence[Subgraph], device: Device) -> tuple[RooflinePoint, ...]:
     """Every subgraph that moves data, against the device's roof."""
-    found = (_point(graph, part, device) for part in parts)
+    times = predict_parts(graph, parts, device)
+    found = (_point(graph, p, device, t) for p, t in zip(parts, times, strict=True))
     return tuple(point for point in found if point is not None)
 
 
-def _point(graph: Graph, part: Subgraph, device: Device) -> RooflinePoint | None:
+def _point(graph: Graph, part: Subgraph, device: Device, predicted: float) -> RooflinePoint | None:
     intensity = part.arithmetic_intensity
     if intensity is None:
         return None
@@ -69,11 +80,14 @@ def _point(graph: Graph, part: Subgraph, device: Device) -> RooflinePoint | None
         label=next((n.name for n in nodes if main in n.kernels), nodes[0].name),
         rule=part.rule,
         dtype=main.dtype,
+        unit="matrix" if on_matrix_units else "vector",
+        peak=peak,
         flops=flops,
         bytes=part.fused_bytes,
         intensity=intensity,
         attainable=attainable,
         seconds=max(moving, computing),
+        predicted=predicted,
         bound="compute" if computing > moving else "memory",
         bottleneck=classify(intensity, peak / device.bandwidth) or "memory-bound",
     )

@@ -14,6 +14,7 @@ EXAMPLES = """examples:
   opgraph profile yolov8n.pt --input-shape 1x3x640x640 -o yolov8n.json
   opgraph profile yolov8n.json --sort flops --top 10
   opgraph profile resnet50 --batch-size 64 --hardware rtx-4090 --autocast float16
+  opgraph profile bert-base-uncased --hardware h100-sxm -o bert.roofline.svg
   opgraph profile gpt2 --memory --partition fuse"""
 
 
@@ -46,11 +47,18 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     view.add_argument("--show-shapes", action="store_true", help="a column of output shapes")
     view.add_argument("--no-fold", action="store_true", help="list repeated modules one by one")
     view.add_argument(
+        "--theme", choices=("auto", "light", "dark"), default="auto", help="of a picture"
+    )
+    view.add_argument(
         "-v", "--verbose", action="store_true", help="every attempt, and all versions"
     )
     view.add_argument("--json", action="store_true", help="the whole profile as JSON on stdout")
     view.add_argument(
-        "-o", "--output", metavar="FILE", help="write to a file, as its suffix says: .json, .txt"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write to a file, as its suffix says: .json, .txt, .html, .svg …; roofline.svg or "
+        "roofline.png draws the roofline of --hardware",
     )
 
 
@@ -58,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from opgraph.analysis.precision import autocast
     from opgraph.files import ensure_writable
     from opgraph.hardware import device
-    from opgraph.views import render, view_for, write
+    from opgraph.views import render, view_for, views, write
 
     if args.output is not None:
         view_for(args.output)
@@ -82,12 +90,15 @@ def run(args: argparse.Namespace) -> int:
         "hardware": args.hardware,
         "memory": args.memory,
         "partition": args.partition,
+        "theme": args.theme,
     }
+    view = views()["table"] if args.output is None else view_for(args.output)
+    heeded = {k: v for k, v in options.items() if k in (*view.needs, *view.heeds)}
     if args.output is not None:
-        write(profile, args.output, **(options if view_for(args.output).name == "table" else {}))
+        write(profile, args.output, **heeded)
         say(f"wrote {args.output}")
     elif args.json:
         show(profile.to_json())
     else:
-        show(str(render("table", profile, color=color(), width=width(), **options)))
+        show(str(render("table", profile, color=color(), width=width(), **heeded)))
     return status_of(profile)

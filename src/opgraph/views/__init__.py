@@ -22,13 +22,15 @@ GROUP = "opgraph.views"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A way of showing a profile: its name, the file suffixes that mean it, where it is
-    ("module:function", imported when it is used), and the options that it cannot do without."""
+    """A way of showing a profile: its name, the ends of file names that mean it, where it is
+    ("module:function", imported when it is used), the options that it cannot do without, and those of
+    `opgraph profile` that it heeds beside them."""
 
     name: str
     suffixes: tuple[str, ...]
     target: str
     needs: tuple[str, ...] = ()
+    heeds: tuple[str, ...] = ()
 
     def load(self) -> Callable[..., str | bytes]:
         module, _, function = self.target.partition(":")
@@ -36,8 +38,25 @@ class View:
         return found
 
 
+_PICTURE = ("depth", "fold", "hardware", "theme")
+
 _BUILT_IN = (
-    View("table", (".txt",), "opgraph.views.table:table"),
+    View(
+        "table",
+        (".txt",),
+        "opgraph.views.table:table",
+        heeds=(
+            "depth",
+            "sort",
+            "top",
+            "show_shapes",
+            "fold",
+            "verbose",
+            "hardware",
+            "memory",
+            "partition",
+        ),
+    ),
     View("json", (".json",), "opgraph.views.json:to_json"),
     View("html", (".html", ".htm"), "opgraph.views.html:html"),
     View("csv", (".csv",), "opgraph.views.csv:to_csv"),
@@ -51,11 +70,15 @@ _BUILT_IN = (
     ),
     View("model-explorer-overlay", (".overlay.json",), "opgraph.views.model_explorer:to_overlay"),
     View("trace", (".trace.json",), "opgraph.views.trace:to_trace", ("hardware",)),
-    View("svg", (".svg",), "opgraph.views.picture:svg"),
-    View("pdf", (".pdf",), "opgraph.views.picture:pdf"),
-    View("png", (".png",), "opgraph.views.picture:png"),
-    View("dot", (".dot", ".gv"), "opgraph.views.picture:dot"),
-    View("mermaid", (".mmd", ".mermaid"), "opgraph.views.picture:mermaid"),
+    View("roofline", ("roofline.svg",), "opgraph.views.roofline:svg", ("hardware",), ("theme",)),
+    View(
+        "roofline-png", ("roofline.png",), "opgraph.views.roofline:png", ("hardware",), ("theme",)
+    ),
+    View("svg", (".svg",), "opgraph.views.picture:svg", heeds=_PICTURE),
+    View("pdf", (".pdf",), "opgraph.views.picture:pdf", heeds=_PICTURE),
+    View("png", (".png",), "opgraph.views.picture:png", heeds=_PICTURE),
+    View("dot", (".dot", ".gv"), "opgraph.views.picture:dot", heeds=_PICTURE),
+    View("mermaid", (".mmd", ".mermaid"), "opgraph.views.picture:mermaid", heeds=_PICTURE),
 )
 
 
