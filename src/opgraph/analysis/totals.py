@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from opgraph.analysis.experts import active_parameters, looked_up, mixtures
 from opgraph.graph import Graph, Kernel, Node
 
 
@@ -83,7 +84,10 @@ def cost_of_kernels(kernels: Iterable[Kernel]) -> Cost:
 class Totals:
     """The totals of a graph. Sizes are in bytes; parameters are counted once however often they are
     used, FLOPs at every use. `unknown` lists the operators without a cost formula and how often each
-    ran; `coverage` is the share of kernels that have a cost."""
+    ran; `coverage` is the share of kernels that have a cost.
+
+    With mixtures of experts, `active_parameters` are those that one token uses, `looked_up_parameters`
+    how many of them are tables of embeddings, and `expert_flops` the FLOPs of the experts; None without."""
 
     cost: Cost
     parameters: int
@@ -94,6 +98,9 @@ class Totals:
     output_bytes: int
     nodes: int
     unknown: tuple[tuple[str, int], ...] = ()
+    active_parameters: int | None = None
+    looked_up_parameters: int | None = None
+    expert_flops: int | None = None
 
     @property
     def flops(self) -> int:
@@ -125,7 +132,7 @@ class Totals:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data, for people and scripts that read a saved profile."""
-        fields = asdict(self)
+        fields = {key: value for key, value in asdict(self).items() if value is not None}
         cost = fields.pop("cost")
         return {
             "flops": self.flops,
@@ -146,6 +153,7 @@ def totals(graph: Graph) -> Totals:
     value = graph.value
     unknown = Counter(k.op for n in graph.nodes for k in n.kernels if k.cost == "unknown")
     parameters = [p for p in graph.parameters if p.kind == "parameter"]
+    found = mixtures(graph)
     return Totals(
         cost=cost_of(graph.nodes),
         parameters=sum(p.numel for p in parameters),
@@ -156,4 +164,7 @@ def totals(graph: Graph) -> Totals:
         output_bytes=sum(value[v].bytes for v in graph.outputs),
         nodes=len(graph.nodes),
         unknown=tuple(unknown.most_common()),
+        active_parameters=active_parameters(graph, found) if found else None,
+        looked_up_parameters=looked_up(graph) if found else None,
+        expert_flops=sum(m.flops for m in found) if found else None,
     )

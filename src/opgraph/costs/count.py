@@ -223,7 +223,7 @@ def _traffic(
     sizes = [touched_bytes(t) for t in inputs]
     written = sum(map(touched_bytes, results))
     if operator.traffic is not None:
-        return operator.traffic(sizes, written)
+        return operator.traffic(sizes, written, tuple(map(sizes_of, inputs)))
     if operator.mutated:
         mutated = _mutated(operator, args, kwargs)
         fresh = [t for t in results if all(t is not m for m in mutated)]

@@ -1,43 +1,54 @@
 """Operators that move data: which bytes they really touch, where that is not "all that goes in and all
-that comes out". Each rule gets (args, read, written): the call's arguments, the bytes of every tensor
-argument by position, and the bytes of all results; it returns the bytes read and written."""
+that comes out". Each rule gets the bytes of every tensor argument by position, the bytes of all results,
+and the shapes of the arguments; it returns the bytes read and written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from opgraph.costs.registry import Formula, formulas
+from opgraph.costs.registry import Formula, Sizes, formulas
 
-Traffic = Callable[[Sequence[int], int], tuple[int, int]]
-"""From the bytes of each tensor argument (in order) and of the results: bytes read and written."""
+Traffic = Callable[[Sequence[int], int, Sequence[Sizes]], tuple[int, int]]
+"""From the bytes of each tensor argument (in order), of the results, and the shapes of the arguments:
+bytes read and written."""
 
 traffic: dict[str, Traffic] = {}
 
 
-def _rows(sizes: Sequence[int], results: int) -> tuple[int, int]:
+def _rows(sizes: Sequence[int], results: int, shapes: Sequence[Sizes]) -> tuple[int, int]:
     """A table and indices: the rows that are taken are read, not the table."""
     return sum(sizes[1:]) + min(results, sizes[0]) if sizes else 0, results
 
 
-def _scatter_into(sizes: Sequence[int], results: int) -> tuple[int, int]:
+def _scatter_into(sizes: Sequence[int], results: int, shapes: Sequence[Sizes]) -> tuple[int, int]:
     """In place: the indices and the source are read, and as many bytes as the source are written."""
     moved = sizes[-1] if len(sizes) > 1 else 0
     return sum(sizes[1:]), moved
 
 
-def _overwrite(sizes: Sequence[int], results: int) -> tuple[int, int]:
+def _overwrite(sizes: Sequence[int], results: int, shapes: Sequence[Sizes]) -> tuple[int, int]:
     """The first tensor is written without being read."""
     return sum(sizes[1:]), sizes[0] if sizes else results
 
 
-def _make(sizes: Sequence[int], results: int) -> tuple[int, int]:
+def _make(sizes: Sequence[int], results: int, shapes: Sequence[Sizes]) -> tuple[int, int]:
     """Only the results are written: what goes in gives no more than its shape."""
     return 0, results
 
 
-def _nothing(sizes: Sequence[int], results: int) -> tuple[int, int]:
+def _nothing(sizes: Sequence[int], results: int, shapes: Sequence[Sizes]) -> tuple[int, int]:
     return 0, 0
+
+
+def _experts(sizes: Sequence[int], results: int, shapes: Sequence[Sizes]) -> tuple[int, int]:
+    """Rows shared out to experts, [rows, k] @ [experts, k, n]: an expert is read if it has a row, so there
+    are at most as many of them as rows."""
+    rows, weights = shapes[:2]
+    if len(rows) != 2 or len(weights) != 3:
+        return sum(sizes), results
+    used = min(rows[0], weights[0])
+    return sum(sizes) - sizes[1] + sizes[1] * used // max(1, weights[0]), results
 
 
 def _register(rule: Traffic, names: str) -> None:
@@ -63,6 +74,8 @@ _register(
     "empty empty_like new_empty empty_strided new_empty_strided empty_permuted "
     "resize_ set_ _local_scalar_dense equal",
 )
+
+_register(_experts, "_grouped_mm")
 
 _MOVES = {
     "indexing": "embedding index index_select gather take take_along_dim _unsafe_index masked_select "

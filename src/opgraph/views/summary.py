@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from opgraph import units
 from opgraph.analysis import bottlenecks
+from opgraph.analysis.experts import mixtures
 from opgraph.document import Profile
 from opgraph.views.seams import seams
 from opgraph.views.terminal import bar, bound, safe
@@ -41,6 +43,7 @@ def facts(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
         ("Parameters", f"{units.count(t.parameters)}  ({units.integer(t.parameters)})"
          + ("" if t.trainable_parameters == t.parameters
             else f", {units.integer(t.trainable_parameters)} of them trainable")),
+        *_experts(profile),
         ("FLOPs", f"{units.flops(t.flops)}  ({units.integer(t.flops)}) in contractions, "
                   f"{units.flops(t.other_flops)} in other work"),
         ("MACs", f"{units.macs(t.macs)}  ({units.integer(t.macs)})"),
@@ -73,6 +76,31 @@ def facts(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
         found.append(("Failed", f"node {failed.id} ({failed.name}){where}: {failed.error}"))
         found.append(("", "the figures are those of the part that ran"))
     return found
+
+
+def _experts(profile: Profile) -> list[tuple[str, str]]:
+    """What one token uses of a mixture of experts, and what the experts compute."""
+    t = profile.totals
+    if t.active_parameters is None:
+        return []
+    found = mixtures(profile.graph)
+    kinds = Counter((m.chosen, m.experts, m.flops) for m in found)
+    tables = t.looked_up_parameters or 0
+    blocks = "; ".join(
+        f"{chosen} of {experts} in {units.plural(count, 'block')}, {units.flops(flops)} each"
+        for (chosen, experts, flops), count in kinds.most_common(3)
+    )
+    more = f"; and {len(kinds) - 3} other kinds" if len(kinds) > 3 else ""
+    rows = [
+        ("Active", f"{units.count(t.active_parameters)}  ({units.integer(t.active_parameters)}) a token"
+         + (f", {units.count(t.active_parameters - tables)} without embeddings"
+            if tables else "")),
+        ("Experts", blocks + more),
+    ]  # fmt: skip
+    if any(m.flops > m.active_flops for m in found):
+        needed = units.flops(sum(m.active_flops for m in found))
+        rows.append(("", f"as they run here, more experts are computed than chosen ({needed} are)"))
+    return rows
 
 
 def _training(profile: Profile) -> list[tuple[str, str]]:
