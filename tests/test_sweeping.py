@@ -9,7 +9,7 @@ import pytest
 import opgraph
 from opgraph import InputError, Profile
 from opgraph.analysis.modules import module_tree
-from opgraph.analysis.quantities import peak_memory
+from opgraph.analysis.quantities import peak_memory_by_module
 from opgraph.formulas import Formulas
 
 
@@ -21,11 +21,13 @@ def agree(formulas: Formulas, traced: Profile, **sizes: int) -> None:
     assert totals["flops"] == traced.totals.flops
     assert totals["other_flops"] == traced.totals.other_flops
     assert totals["bytes"] == traced.totals.bytes
-    assert totals["peak_memory"] == peak_memory(traced)
+    peaks = peak_memory_by_module(traced)
+    assert totals["peak_memory"] == peaks[""]
     for module in module_tree(traced.graph).walk():
         own = formulas.modules[module.path]
         assert own["flops"](point) == module.flops
         assert own["bytes"](point) == module.bytes
+        assert module.path not in peaks or own["peak_memory"](point) == peaks[module.path]
 
 
 def test_bert_base_is_what_the_books_say() -> None:

@@ -166,7 +166,7 @@ class Formula:
 @dataclass(frozen=True)
 class Formulas:
     """The formulas of a model: of the whole and of every module, by quantity ("flops", "other_flops",
-    "bytes"; the whole also has "peak_memory"), over some variables. `checked` are points that the
+    "bytes", "peak_memory"), over some variables. `checked` are points that the
     formulas were not made from and at which they gave what tracing gave, to the digit; `notes` say what
     is not covered."""
 

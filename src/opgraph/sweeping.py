@@ -3,15 +3,16 @@ The model is built once for each dtype; what is done with the figures stands in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from opgraph import units
 from opgraph.analysis.bottleneck import GENERIC_RIDGE
 from opgraph.analysis.modules import module_tree
 from opgraph.analysis.pieces import Key
-from opgraph.analysis.quantities import peak_memory, ridge_on
+from opgraph.analysis.quantities import peak_memory_by_module, ridge_on
 from opgraph.analysis.sweep import Sweep, SweepPoint, point_of
 from opgraph.analysis.symbolic import Sample, solve
 from opgraph.document import Profile
@@ -36,10 +37,9 @@ LETTERS = {
 }
 """The letters that formulas use, and what they mean."""
 
-QUANTITIES = ("flops", "other_flops", "bytes")
-"""What there is a formula for in every module; the peak of memory is one of the whole."""
-
 PEAK = "peak_memory"
+QUANTITIES = ("flops", "other_flops", "bytes", PEAK)
+"""What there is a formula for, of the whole and of every module."""
 
 
 def sweep(
@@ -152,21 +152,27 @@ def _formulas(tracer: _Samples, sizes: Sequence[OpenSize], notes: Iterable[str])
     found: dict[Key, Formula] = {}
     checked: list[Point] = []
     said = list(notes)
-    for quantity in (*QUANTITIES, PEAK):
-        solution = solve(tracer.of(quantity), start, names, [s.most for s in sizes])
-        found |= solution.formulas
-        checked += solution.checked
-        said += [f"{quantity}: {note}" for note in solution.notes]
+    most = [s.most for s in sizes]
+    for quantity in QUANTITIES:
+        for keys in tracer.together(quantity):
+            solution = solve(tracer.of(quantity, keys), start, names, most)
+            found |= solution.formulas
+            checked += solution.checked
+            whole = ("", quantity) in keys
+            part = "" if whole else f" of {units.plural(len(keys), 'module')}, {keys[0][0]} first"
+            said += [f"{quantity}{part}: {note}" for note in solution.notes]
     empty = Formula(())
     paths = dict.fromkeys(path for path, _ in found)
     return Formulas(
         variables=tuple(
             Variable(LETTERS[s.option][0], s.option, LETTERS[s.option][1], s.value) for s in sizes
         ),
-        totals={q: found.get(("", q), empty) for q in (*QUANTITIES, PEAK)},
-        modules={path: {q: found.get((path, q), empty) for q in QUANTITIES} for path in paths},
+        totals={q: found.get(("", q), empty) for q in QUANTITIES},
+        modules={
+            path: {q: found[path, q] for q in QUANTITIES if (path, q) in found} for path in paths
+        },
         checked=tuple(dict.fromkeys(checked)),
-        notes=tuple(said),
+        notes=tuple(dict.fromkeys(said)),
     )
 
 
@@ -198,12 +204,31 @@ class _Samples:
             for value in others
         )  # fmt: skip
 
-    def of(self, quantity: str) -> Callable[[Point], Sample | None]:
-        """The samples of one quantity, as a function of a point."""
+    def together(self, quantity: str) -> Iterator[list[Key]]:
+        """The keys of a quantity whose formulas are looked for together: all where modules add up to the
+        whole. Peaks are maxima, which change over at sizes of their own: the whole by itself, then the
+        modules that have grown alike so far."""
+        traced = [found[quantity] for found in self._known.values() if found]
+        keys = dict.fromkeys(key for sample in traced for key in sample)
+        whole = ("", quantity)
+        if quantity != PEAK:
+            yield list(keys)
+            return
+        yield [whole]
+        traced = [found[quantity] for found in self._known.values() if found]
+        alike: dict[tuple[int, ...], list[Key]] = {}
+        for key in keys:
+            if key != whole:
+                sizes = [sample.get(key, 0) for sample in traced]
+                alike.setdefault(tuple(s - sizes[0] for s in sizes), []).append(key)
+        yield from alike.values()
+
+    def of(self, quantity: str, keys: Sequence[Key]) -> Callable[[Point], Sample | None]:
+        """The samples of some keys of a quantity, as a function of a point."""
 
         def evaluate(point: Point) -> Sample | None:
             found = self._at(dict(zip(self.options, point, strict=True)))
-            return None if found is None else found[quantity]
+            return None if found is None else {key: found[quantity].get(key, 0) for key in keys}
 
         return evaluate
 
@@ -226,5 +251,5 @@ def _sample(profile: Profile) -> dict[str, dict[Key, int]]:
         sample["flops"][module.path, "flops"] = module.cost.flops
         sample["other_flops"][module.path, "other_flops"] = module.cost.other_flops
         sample["bytes"][module.path, "bytes"] = module.cost.bytes
-    sample[PEAK] = {("", PEAK): peak_memory(profile)}
+    sample[PEAK] = {(path, PEAK): most for path, most in peak_memory_by_module(profile).items()}
     return sample

@@ -74,7 +74,28 @@ def test_files_hold_what_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert [r["id"] for r in records] == [15, 18, 21, 30, 34, 36]
     rows = list(csv.DictReader(io.StringIO((tmp_path / "nodes.csv").read_text())))
     assert [int(r["flops"]) for r in rows] == [r["flops"] for r in records]
-    assert (tmp_path / "nodes.md").read_text().count("| linear |") == 6
+    markdown = (tmp_path / "nodes.md").read_text()
+    assert markdown.count("| linear |") == 6
+    assert "time" not in markdown
+    for record, row in zip(records, rows, strict=True):
+        assert record["fusion"] == row["fusion"] == "contraction"
+        assert record["fusion_end"].startswith("the next, ")
+        assert f"subgraph {record['subgraph']}, " in markdown
+
+
+def test_on_a_device_files_have_predicted_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["explore", BERT, "--op", "linear", "--module", "pooler", "--hardware", "h100-sxm"]
+    for suffix in ("md", "csv", "json"):
+        assert main([*asked, "-o", str(tmp_path / f"nodes.{suffix}")]) == 0
+    (record,) = json.loads((tmp_path / "nodes.json").read_text())["nodes"]
+    assert 1e-6 < record["seconds"] < 1e-3
+    assert f",{record['seconds']}," in (tmp_path / "nodes.csv").read_text()
+    assert " µs | modeling" in (tmp_path / "nodes.md").read_text()
+    capsys.readouterr()
+    assert main(["explore", BERT, "--hardware", "h100-sxm", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds"] > record["seconds"]
 
 
 def test_the_overview_in_every_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

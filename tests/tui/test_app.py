@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -14,20 +15,26 @@ from textual.pilot import Pilot
 from textual.widgets import Static, Tree
 
 from opgraph import Profile
+from opgraph.hardware import device
 from opgraph.tui.app import Explorer
 
 Saved = Callable[[str], Profile]
+
+SVG = "{http://www.w3.org/2000/svg}"
+CELL = 12.2
+"""The width of a character in Textual's pictures of a screen."""
 
 
 def drive(
     profile: Profile,
     script: Callable[[Explorer, Pilot[None]], Awaitable[None]],
     size: tuple[int, int] = (150, 42),
+    hardware: str | None = None,
 ) -> None:
     """Run the explorer without a terminal, and a script against it."""
 
     async def run() -> None:
-        app = Explorer(profile)
+        app = Explorer(profile, None if hardware is None else device(hardware))
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             await script(app, pilot)
@@ -50,6 +57,7 @@ def test_moving_shows_the_node_at_the_right(saved: Saved) -> None:
         assert "modeling_bert.py:175" in text
         assert "590,592" in text
         assert "a contraction with its epilogue" in text
+        assert "ends: the next, scaled_dot_product_attention #24, starts an attention" in text
 
     drive(saved("bert-base-uncased"), script)
 
@@ -176,3 +184,49 @@ def test_what_a_model_calls_itself_is_only_text(saved: Saved) -> None:
         assert "\x1b" not in words(app, "#details")
 
     drive(hostile, script)
+
+
+def test_on_a_device_there_are_times_to_sort_by(saved: Saved) -> None:
+    async def script(app: Explorer, pilot: Pilot[None]) -> None:
+        await pilot.press(*["s"] * 5)
+        assert "by time" in words(app, "#state")
+        times = [row.seconds or 0.0 for row in app.shown]
+        assert times == sorted(times, reverse=True)
+        assert times[0] > 0
+        await pilot.press("u")
+        assert "predicted" in words(app, "#details")
+
+    drive(saved("resnet18"), script, hardware="h100-sxm")
+
+
+def characters(app: Explorer) -> str:
+    """What stands on the screen, line by line, without colours."""
+    lines: dict[float, list[tuple[float, str]]] = {}
+    for element in ET.fromstring(app.export_screenshot()).iter(f"{SVG}text"):
+        if "clip-path" in element.attrib:
+            at = lines.setdefault(float(element.attrib["y"]), [])
+            at.append((float(element.attrib["x"]), element.text or ""))
+    return "".join(_line(lines[y]) + "\n" for y in sorted(lines))
+
+
+def _line(pieces: list[tuple[float, str]]) -> str:
+    line = ""
+    for x, text in sorted(pieces):
+        line = line.ljust(round(x / CELL)) + text.replace("\xa0", " ")
+    return line.rstrip()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
+@pytest.mark.parametrize("model", ["resnet18", "bert-base-uncased"])
+def test_the_screen_looks_like_its_golden(
+    saved: Saved, golden: Callable[[str, str], None], model: str, size: tuple[int, int]
+) -> None:
+    screens: list[str] = []
+
+    async def script(app: Explorer, pilot: Pilot[None]) -> None:
+        await pilot.press("down", "down", "s", "c")
+        await pilot.pause()
+        screens.append(characters(app))
+
+    drive(saved(model), script, size, hardware="h100-sxm")
+    golden(screens[0], f"{model}-{size[0]}x{size[1]}.txt")

@@ -11,6 +11,7 @@ from opgraph import Profile
 from opgraph.analysis.edges import edges
 from opgraph.analysis.fusion import partition
 from opgraph.analysis.selection import Filter, Range, select
+from opgraph.cli.welcome import offers, welcome
 from opgraph.hardware import device
 from opgraph.views.explore import node_list
 from opgraph.views.gutter import gutter
@@ -19,6 +20,7 @@ from opgraph.views.overview import overview
 Saved = Callable[[str], Profile]
 Golden = Callable[[str, str], None]
 WIDTHS = [80, 140]
+RESNETS = [f"resnet{layers}" for layers in (18, 34, 50, 101, 152)]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -27,6 +29,17 @@ def test_the_overview_looks_like_its_golden(
     saved: Saved, golden: Golden, name: str, width: int
 ) -> None:
     golden(overview(saved(name), width=width), f"overview-{name}-{width}.txt")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_welcome_looks_like_its_golden(golden: Golden, width: int) -> None:
+    offered = {
+        "torchvision": RESNETS,
+        "hf-type:NAME": ["bert", "gpt2", "t5"],
+        "timm": ["levit_128"],
+    }
+    golden(welcome(offered, color=False, width=width), f"welcome-{width}.txt")
+    assert {"torchvision", "hf", "timm", "hf-type:NAME"} <= offers().keys()
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -70,6 +70,25 @@ def live_bytes(storages: Sequence[Storage], kernels: int) -> list[int]:
     return list(accumulate(changes[:kernels]))
 
 
+def peaks(graph: Graph) -> dict[str, int]:
+    """The most bytes live while a module runs, by its path ("" for the whole): after any kernel of it or
+    of what is below it. Modules that run nothing are not there."""
+    live = live_bytes(graph.storages, sum(len(n.kernels) for n in graph.nodes))
+    found: dict[str, int] = {}
+    start = 0
+    for node in graph.nodes:
+        end = start + len(node.kernels)
+        if end > start:
+            found[node.scope] = max(found.get(node.scope, 0), *live[start:end])
+        start = end
+    for path in sorted(found, key=lambda path: path.count("."), reverse=True):
+        above = path
+        while above:
+            above = above.rpartition(".")[0]
+            found[above] = max(found.get(above, 0), found[path])
+    return found
+
+
 def _node_at(graph: Graph, kernel: int) -> Node:
     """The node that ran a kernel, by its position in the run."""
     for node in graph.nodes:

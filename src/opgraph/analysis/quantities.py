@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from opgraph import units
 from opgraph.analysis.bottleneck import GENERIC_RIDGE
-from opgraph.analysis.memory import memory
+from opgraph.analysis.memory import memory, peaks
 from opgraph.analysis.prediction import predict
 from opgraph.document import Profile
 from opgraph.hardware import Device
@@ -29,6 +29,20 @@ def peak_memory(profile: Profile) -> int:
     """Weights, buffers, and the most bytes of activations and inputs live at a time."""
     totals = profile.totals
     return totals.weight_bytes + totals.buffer_bytes + memory(profile.graph).peak
+
+
+def peak_memory_by_module(profile: Profile) -> dict[str, int]:
+    """The same for every module that runs something: its own weights and buffers with those of what is
+    below it, and the most bytes of activations and inputs live while it runs; the whole is ""."""
+    held: dict[str, int] = {}
+    for parameter in profile.graph.parameters:
+        scope = parameter.scope
+        held[scope] = held.get(scope, 0) + parameter.bytes
+        while scope:
+            scope = scope.rpartition(".")[0]
+            held[scope] = held.get(scope, 0) + parameter.bytes
+    most = {path: held.get(path, 0) + live for path, live in peaks(profile.graph).items()}
+    return {**most, "": peak_memory(profile)}
 
 
 @dataclass(frozen=True, slots=True)

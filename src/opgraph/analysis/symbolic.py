@@ -206,12 +206,16 @@ class _Axis:
         return sample is not None and line.gives(size, sample)
 
     def _below(self, above: _Stretch) -> list[_Stretch]:
-        """The sizes under a stretch, one by one, where they are few: those are special."""
+        """The sizes under a stretch: one by one where they are few, for those are special, else as a
+        stretch from one on, where that reaches up to it."""
         low, step = above.span.low, above.span.step
         start = self._start[self._axis]
         singles = range(1, low) if step == 1 else [start] if start < low else []
         if len(singles) > PIECES:
-            return []
+            found = self._from(1, step)
+            if found is None or found.span.high is None or found.span.high < low - step:
+                return []
+            return [replace(found, span=replace(found.span, high=low - step), farthest=low - step)]
         return [_Stretch(Span(s, s), 0, s, s) for s in singles if self.value(s) is not None]
 
     def _above(self, below: _Stretch) -> Iterator[_Stretch]:

@@ -8,7 +8,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opgraph.cli.arguments import add_model_arguments, profile_from
 from opgraph.cli.output import color, say, show, status_of, width
@@ -70,13 +70,13 @@ def run(args: argparse.Namespace) -> int:
         raise RenderError(f"explore does not write {suffix or 'files without a suffix'}",
                           hint=f"one of {', '.join(SUFFIXES)}")  # fmt: skip
     if args.model is None:
-        from opgraph.cli.welcome import welcome
+        from opgraph.cli.welcome import offers, welcome
 
-        show(welcome(color(), width()))
+        show(welcome(offers(), color=color(), width=width()))
         return 0
     device = _device(args.hardware)
     if args.interactive:
-        return _interactive(args)
+        return _interactive(args, device)
     profile = profile_from(args)
     form = suffix or (".json" if args.json else None)
     if where is None and not which:
@@ -97,7 +97,7 @@ def _device(name: str | None) -> Device | None:
     return None if name is None else device(name)
 
 
-def _interactive(args: argparse.Namespace) -> int:
+def _interactive(args: argparse.Namespace, device: Device | None) -> int:
     """The full-screen explorer. Raises `MissingDependency` without Textual."""
     if importlib.util.find_spec("textual") is None:
         raise MissingDependency("textual", "tui")
@@ -106,7 +106,7 @@ def _interactive(args: argparse.Namespace) -> int:
     profile = profile_from(args)
     from opgraph.tui.app import explore
 
-    explore(profile)
+    explore(profile, device)
     return status_of(profile)
 
 
@@ -128,11 +128,14 @@ def _overview(
     command = _command(args)
     ridge = ridge_on(device, profile)
     if form == ".json":
-        return json.dumps(overview_data(profile, ridge), indent=1, ensure_ascii=False) + "\n"
+        return (
+            json.dumps(overview_data(profile, ridge, device), indent=1, ensure_ascii=False) + "\n"
+        )
     if form == ".csv":
         return overview_csv(profile, ridge)
     if form == ".md":
-        return f"```\n{overview(profile, width=100, command=command, ridge=ridge)}```\n"
+        text = overview(profile, width=100, command=command, ridge=ridge, device=device)
+        return f"```\n{text}```\n"
     plain = form == ".txt"
     return overview(
         profile,
@@ -166,10 +169,11 @@ def _nodes(
             device=device,
             parts=partition(profile.graph),
         )
+    more: Any = {"ridge": ridge, "parts": partition(profile.graph), "device": device}
     if form == ".csv":
-        return to_csv(profile, selection.nodes, ridge=ridge)
+        return to_csv(profile, selection.nodes, **more)
     make = as_markdown if form == ".md" else as_json
-    return make(profile, selection.nodes, selection.notes, ridge)
+    return make(profile, selection.nodes, selection.notes, **more)
 
 
 def _command(args: argparse.Namespace) -> str:

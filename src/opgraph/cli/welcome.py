@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from opgraph.sources.registry import sources
@@ -20,8 +20,18 @@ TRY = (
 FAMILIES = 14
 
 
-def welcome(color: bool, width: int) -> str:
-    """The answer to `opgraph explore` as text."""
+def offers() -> dict[str, list[str]]:
+    """What each source can build, by how the source is written."""
+    found = {source: sorted(source.names()) for source in sources().values()}
+    return {
+        source.name + ("" if source.claims(names[0]) else ":NAME"): names
+        for source, names in found.items()
+        if names
+    }
+
+
+def welcome(offered: Mapping[str, Iterable[str]], *, color: bool, width: int) -> str:
+    """The answer to `opgraph explore` as text, with the names that each source offers."""
     from rich.table import Table
     from rich.text import Text
 
@@ -29,12 +39,10 @@ def welcome(color: bool, width: int) -> str:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
-    for source in sources().values():
-        names = sorted(source.names())
-        if names:
-            prefix = "" if source.claims(names[0]) else ":NAME"
-            table.add_row(safe(source.name + prefix), f"{len(names):,}", Text(_families(names)))
+    for source, names in offered.items():
+        table.add_row(safe(source), f"{len(list(names)):,}", Text(_families(names)))
     commands = Table.grid(padding=(0, 2))
+    commands.add_column(no_wrap=True)
     for command, meaning in TRY:
         commands.add_row("  " + command, Text(meaning, style="dim"))
     parts: list[RenderableType] = [

@@ -14,10 +14,13 @@ from textual.widgets import DataTable, Footer, Input, Static, Tree
 from textual.widgets.tree import TreeNode
 
 from opgraph import units
-from opgraph.analysis import GENERIC_RIDGE, fold, module_tree
-from opgraph.analysis.fusion import Subgraph, partition
+from opgraph.analysis import fold, module_tree
+from opgraph.analysis.fusion import partition
 from opgraph.analysis.modules import ModuleCost
+from opgraph.analysis.prediction import predict
+from opgraph.analysis.quantities import ridge_on
 from opgraph.document import Profile
+from opgraph.hardware import Device
 from opgraph.tui.details import details
 from opgraph.tui.rows import COLOURS, SORTS, Membership, listed, neighbour, style_of
 from opgraph.views.nodes import NodeRow, node_rows
@@ -57,16 +60,18 @@ class Explorer(App[None]):
         Binding("q", "quit", "quit"),
     ]
 
-    def __init__(self, profile: Profile, ridge: float = GENERIC_RIDGE) -> None:
+    def __init__(self, profile: Profile, device: Device | None = None) -> None:
         super().__init__()
         self.profile = profile
-        self.members = Membership.of(_partition(profile))
-        self.rows = node_rows(profile, profile.nodes, ridge)
+        self.members = Membership.of(profile.graph, partition(profile.graph))
+        seconds = None if device is None else predict(profile.graph, device).by_node
+        self.rows = node_rows(profile, profile.nodes, ridge_on(device, profile), seconds)
+        self.orders = [s for s in SORTS if s != "time" or device is not None]
         self.operators = list(dict.fromkeys(r.op for r in self.rows))
         self.shown: list[NodeRow] = []
         self.module = ""
         self.text = ""
-        self.sort = next(iter(SORTS))
+        self.sort = self.orders[0]
         self.colour = COLOURS[0]
         self.folded = True
         self.current: int | None = None
@@ -138,7 +143,8 @@ class Explorer(App[None]):
     def _show(self, row: NodeRow) -> None:
         self.current = row.id
         part = self.members.subgraphs.get(row.id)
-        self.query_one("#details", Static).update(details(self.profile, row, part))
+        end = self.members.ends.get(part.id, "") if part is not None else ""
+        self.query_one("#details", Static).update(details(self.profile, row, part, end))
 
     @on(DataTable.RowHighlighted)
     def _moved(self, event: DataTable.RowHighlighted) -> None:
@@ -179,7 +185,7 @@ class Explorer(App[None]):
 
     def action_sort(self) -> None:
         """The next order of the list."""
-        self.sort = _next(list(SORTS), self.sort)
+        self.sort = _next(self.orders, self.sort)
         self._list()
 
     def action_colour(self) -> None:
@@ -217,13 +223,9 @@ class Explorer(App[None]):
         self._show(self.rows[node - 1])
 
 
-def explore(profile: Profile, ridge: float = GENERIC_RIDGE) -> None:
-    """Run the explorer until the person leaves it."""
-    Explorer(profile, ridge).run()
-
-
-def _partition(profile: Profile) -> tuple[Subgraph, ...]:
-    return partition(profile.graph)
+def explore(profile: Profile, device: Device | None = None) -> None:
+    """Run the explorer until the person leaves it; on a device there are predicted times."""
+    Explorer(profile, device).run()
 
 
 def _grow(at: TreeNode[str], module: ModuleCost, root: ModuleCost, depth: int) -> None:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 MOST = 8
 
 
-def details(profile: Profile, row: NodeRow, part: Subgraph | None) -> Text:
-    """What a node is, reads, makes and costs, where it stands in the source, and its subgraph."""
+def details(profile: Profile, row: NodeRow, part: Subgraph | None, end: str = "") -> Text:
+    """What a node is, reads, makes and costs, where it stands in the source, and its subgraph with why
+    that ends."""
     from rich.text import Text
 
     node = profile.graph.node(row.id)
@@ -34,7 +35,7 @@ def details(profile: Profile, row: NodeRow, part: Subgraph | None) -> Text:
     text.append("\n")
     if row.error is not None:
         text.append(f"\n{safe(row.error, 400)}\n", style="red")
-    for title, lines in _lists(profile, row, node, part):
+    for title, lines in _lists(profile, row, node, part, end):
         if lines:
             text.append(f"\n{title}\n", style="bold")
             text.append("".join(f"  {line}\n" for line in lines[:MOST]))
@@ -53,10 +54,12 @@ def _facts(row: NodeRow, node: Node) -> Iterator[tuple[str, str]]:
     yield "FLOPs", f"{units.flops(row.flops)}, {units.flops(row.other_flops)} other"
     yield "traffic", units.size(row.bytes)
     yield "intensity", f"{units.intensity(row.intensity)} FLOPs/byte"
+    if row.seconds is not None:
+        yield "predicted", units.seconds(row.seconds)
 
 
 def _lists(
-    profile: Profile, row: NodeRow, node: Node, part: Subgraph | None
+    profile: Profile, row: NodeRow, node: Node, part: Subgraph | None, end: str
 ) -> Iterator[tuple[str, list[str]]]:
     graph = profile.graph
     yield "Reads (i)", [_named(graph.node(i)) for i in row.reads]
@@ -75,6 +78,7 @@ def _lists(
                 f"{part.id}: {safe(part.rule)}, {units.plural(len(part.nodes), 'node')}",
                 safe(part.reason),
                 f"nodes {part.nodes[0]} to {part.nodes[-1]}",
+                *([f"ends: {safe(end)}"] if end else []),
                 f"traffic fused {saved}",
             ],
         )

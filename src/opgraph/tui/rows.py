@@ -3,10 +3,11 @@ without a screen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from opgraph.analysis.edges import sources
+from opgraph.analysis.endings import endings
 from opgraph.analysis.fusion import Subgraph
 from opgraph.analysis.selection import matches
 from opgraph.graph import Graph, Node
@@ -19,6 +20,7 @@ SORTS: dict[str, Callable[[NodeRow], float]] = {
     "traffic": lambda r: -r.bytes,
     "parameters": lambda r: -r.parameters,
     "intensity": lambda r: -(r.intensity or 0.0),
+    "time": lambda r: -(r.seconds or 0.0),
 }
 """Orders of the list, by the name that is shown; ties keep the order of execution."""
 
@@ -31,13 +33,14 @@ _PALETTE = (
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Which subgraph every node is in, by node id; empty where there is no partition."""
+    """Which subgraph every node is in, by node id, and why each ends, by its own."""
 
     subgraphs: dict[int, Subgraph]
+    ends: dict[int, str]
 
     @classmethod
-    def of(cls, parts: Iterable[Subgraph]) -> Membership:
-        return cls({node: part for part in parts for node in part.nodes})
+    def of(cls, graph: Graph, parts: Sequence[Subgraph]) -> Membership:
+        return cls({node: part for part in parts for node in part.nodes}, endings(graph, parts))
 
 
 def listed(rows: Sequence[NodeRow], module: str, text: str, sort: str) -> list[NodeRow]:

@@ -8,18 +8,26 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 
 from opgraph.analysis import GENERIC_RIDGE
+from opgraph.analysis.fusion import Subgraph
 from opgraph.document import Profile
 from opgraph.graph import Node
+from opgraph.hardware import Device
 from opgraph.views.records import records
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def to_csv(
-    profile: Profile, nodes: Iterable[Node] | None = None, *, ridge: float = GENERIC_RIDGE
+    profile: Profile,
+    nodes: Iterable[Node] | None = None,
+    *,
+    ridge: float = GENERIC_RIDGE,
+    parts: Sequence[Subgraph] = (),
+    device: Device | None = None,
 ) -> str:
-    """The nodes (those given, or all) as comma-separated values with a header, in UTF-8."""
-    return csv_text(records(profile, nodes, ridge=ridge))
+    """The nodes (those given, or all) as comma-separated values with a header, in UTF-8; `parts` and
+    `device` as in `records`."""
+    return csv_text(records(profile, nodes, ridge=ridge, parts=parts, device=device))
 
 
 def csv_text(rows: Sequence[Mapping[str, str | float | None]]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opgraph import units
 from opgraph.analysis import GENERIC_RIDGE, cost_of
 from opgraph.analysis.edges import edges, sources
+from opgraph.analysis.endings import endings
 from opgraph.analysis.fusion import Subgraph
 from opgraph.analysis.prediction import predict
 from opgraph.analysis.selection import Selection
@@ -48,7 +49,7 @@ def node_list(
     parts: Sequence[Subgraph] = (),
 ) -> str:
     """The selected nodes as text, a header above and their sum below. `width` is in characters; with a
-    `device` each has its predicted time, and with `parts` the subgraph it is in."""
+    `device` each has its predicted time, and with `parts` the subgraph it is in and why that ends."""
     from rich.text import Text
 
     seconds = None if device is None else predict(profile.graph, device).by_node
@@ -63,7 +64,9 @@ def node_list(
         layout = layout.beside(
             max(len(g.line) for g in edges.values()), max(len(r.name) for r in rows)
         )
-        cells = brackets.beside((r.id for r in rows), parts, layout.height)
+        cells = brackets.beside(
+            (r.id for r in rows), parts, endings(profile.graph, parts), layout.height
+        )
         shown += ["", *layout.header(Text)]
         for row in rows:
             cell = cells.get(row.id)
@@ -188,12 +191,11 @@ class _Layout:
         lines.append(self._below(beside, flow, row.cls if self.roomy else row.place, text))
         if self.roomy:
             lines[-1].append(row.place.rjust(self.width - lines[-1].cell_len), style="dim")
-        if cell is not None and cell.below is not None:
+        for number, words in enumerate(() if cell is None else cell.below):
             said = self._gutter(beside.below, text)
             room = self.width - self.indent
-            said.append(
-                " " * (self.indent - self.gutter) + fit("subgraph " + cell.below, room).rstrip()
-            )
+            lead = "  " if number else "subgraph "
+            said.append(" " * (self.indent - self.gutter) + fit(lead + words, room).rstrip())
             said.stylize("cyan", self.gutter)
             lines.append(said)
         if row.error is not None:

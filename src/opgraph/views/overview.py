@@ -73,13 +73,17 @@ def overview(
     return draw(parts, width, color)
 
 
-def overview_data(profile: Profile, ridge: float = GENERIC_RIDGE) -> dict[str, Any]:
+def overview_data(
+    profile: Profile, ridge: float = GENERIC_RIDGE, device: Device | None = None
+) -> dict[str, Any]:
     """The same as JSON-ready data."""
     low, middle, high = _intensities(profile)
+    time = None if device is None else predict(profile.graph, device)
     return {
         "model": profile.model.name,
         "totals": profile.totals.to_dict(),
         "ridge": ridge,
+        **({} if time is None else {"device": time.device, "seconds": time.seconds}),
         "intensity": {"lowest": low, "median": middle, "highest": high},
         **{
             title.lower().replace(" ", "_"): [_entry_data(e) for e in entries]

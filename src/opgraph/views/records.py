@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from opgraph import units
 from opgraph.analysis import GENERIC_RIDGE, classify
+from opgraph.analysis.endings import endings
+from opgraph.analysis.fusion import Subgraph
+from opgraph.analysis.prediction import predict
 from opgraph.document import Profile
 from opgraph.graph import Node
+from opgraph.hardware import Device
 
 Record = dict[str, str | int | float | None]
 
 
 def records(
-    profile: Profile, nodes: Iterable[Node] | None = None, *, ridge: float = GENERIC_RIDGE
+    profile: Profile,
+    nodes: Iterable[Node] | None = None,
+    *,
+    ridge: float = GENERIC_RIDGE,
+    parts: Sequence[Subgraph] = (),
+    device: Device | None = None,
 ) -> list[Record]:
     """One record a node (of those given, or of all), in their order, with the same keys in all.
 
     Sizes are in bytes, `flops` are those of contractions, `arithmetic_intensity` is in FLOPs/byte;
-    `parameters` counts the elements of the parameters a node uses, at every use.
+    `parameters` counts the elements of the parameters a node uses, at every use. With `device` there is
+    the predicted time (`seconds`), with `parts` the subgraph of a partition that a node is in.
     """
     elements = {p.name: p.numel for p in profile.graph.parameters if p.kind == "parameter"}
     wanted = profile.nodes if nodes is None else nodes
-    return [_record(profile, node, elements, ridge) for node in wanted]
+    seconds = None if device is None else predict(profile.graph, device).by_node
+    subgraphs = _subgraphs(profile, parts)
+    return [
+        {
+            **_record(profile, node, elements, ridge),
+            **({} if seconds is None else {"seconds": seconds.get(node.id)}),
+            **subgraphs.get(node.id, {}),
+        }
+        for node in wanted
+    ]
+
+
+def _subgraphs(profile: Profile, parts: Sequence[Subgraph]) -> Mapping[int, Record]:
+    """What is said of the subgraph of every node, by the node's id."""
+    ends = endings(profile.graph, parts)
+    said: dict[int, Record] = {
+        part.id: {
+            "subgraph": part.id,
+            "fusion": part.rule,
+            "fusion_reason": part.reason,
+            "fusion_end": ends[part.id],
+        }
+        for part in parts
+    }
+    return {node: said[part.id] for part in parts for node in part.nodes}
 
 
 def _record(profile: Profile, node: Node, elements: dict[str, int], ridge: float) -> Record:

@@ -117,13 +117,14 @@ def _formulas(profile: Profile, formulas: Formulas) -> Iterator[Text]:
     yield Text(f"Formulas  ({meanings})", style="bold")
     for name, formula in formulas.totals.items():
         yield from _formula(LABELS.get(name, name), formula, formulas.names)
-    modules = list(_by_module(profile, formulas))
-    if modules:
+    modules = list(_listed(profile))
+    room = min(56, max((len(label) for label, _ in modules), default=0) + 2)
+    for quantity in ("flops", "bytes", "peak_memory") if modules else ():
         yield Text("")
-        yield Text("FLOPs by module", style="bold")
-        label = min(52, max(len(path) for path, _ in modules) + 2)
-        for path, formula in modules:
-            yield from _formula(path, formula, formulas.names, label)
+        yield Text(f"{LABELS[quantity]} by module", style="bold")
+        for label, path in modules:
+            formula = formulas.modules.get(path, {}).get(quantity, Formula(()))
+            yield from _formula(label, formula, formulas.names, room)
     yield Text("")
     at = ", ".join("(" + ", ".join(map(str, point)) + ")" for point in formulas.checked)
     yield Text(
@@ -134,8 +135,9 @@ def _formulas(profile: Profile, formulas: Formulas) -> Iterator[Text]:
     yield from (Text(f"Note: {safe(note, 300)}", style="yellow") for note in formulas.notes)
 
 
-def _by_module(profile: Profile, formulas: Formulas) -> Iterator[tuple[str, Formula]]:
-    """The modules that do something, level by level as far as they fit; of repeated ones the first."""
+def _listed(profile: Profile) -> Iterator[tuple[str, str]]:
+    """The modules that compute something, level by level as far as they fit, each with its label; of
+    repeated ones the first."""
     levels: list[tuple[str, str, int]] = []
     listed: list[tuple[str, str, int]] = []
 
@@ -156,7 +158,7 @@ def _by_module(profile: Profile, formulas: Formulas) -> Iterator[tuple[str, Form
         listed = deeper
     for path, first, count in listed:
         label = f"{path} (each of {count})" if count > 1 else path
-        yield label, formulas.modules[first]["flops"]
+        yield label, first
 
 
 def _formula(label: str, formula: Formula, names: Sequence[str], room: int = 14) -> Iterator[Text]:
@@ -165,7 +167,7 @@ def _formula(label: str, formula: Formula, names: Sequence[str], room: int = 14)
     if not formula.pieces:
         yield Text("  " + fit(label, room) + "no formula was found", style="yellow")
     for number, piece in enumerate(formula.pieces):
-        line = Text("  " + fit(label if number == 0 else "", room), no_wrap=False)
+        line = Text(f"  {fit(label if number == 0 else '', room - 1)} ", no_wrap=False)
         line.append(piece.polynomial.text(names), style="cyan")
         spans = (span.text(name) for span, name in zip(piece.where, names, strict=True))
         where = ", ".join(text for text in spans if text)
