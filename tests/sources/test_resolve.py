@@ -7,7 +7,7 @@ import torch
 
 from opgraph.errors import UnknownModel
 from opgraph.inputs import make_inputs
-from opgraph.sources import resolve
+from opgraph.sources import BuildOptions, resolve
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,13 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(UnknownModel) as caught:
         resolve("resnet81")
     assert "resnet18" in (caught.value.hint or "")
+
+
+def test_what_a_default_configuration_lacks_is_completed_and_said() -> None:
+    model = resolve("hf-type:time_series_transformer")
+    assert model.config.prediction_length == 24
+    assert "completed with prediction_length=24" in model.info.notes
+    own = resolve(
+        "hf-type:time_series_transformer", BuildOptions(arguments={"prediction_length": "7"})
+    )
+    assert own.config.prediction_length == 7

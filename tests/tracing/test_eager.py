@@ -280,3 +280,23 @@ def test_writes_in_place_are_followed():
 
 def test_profiling_twice_gives_the_same_graph(resnet18):
     assert opgraph.profile("resnet18").graph == resnet18.graph
+
+
+class Picker(nn.Module):
+    """Takes the tokens that a mask chooses, and puts them back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[mask] = self.layer(x[mask])
+        return x
+
+
+def test_a_mask_with_values_chooses_from_fake_tensors() -> None:
+    mask = torch.tensor([[True, False, True, True]])
+    profile = opgraph.profile(Picker(), (torch.randn(1, 4, 16), mask))
+    assert profile.tracing.tensors == "fake"
+    assert profile.totals.flops == 2 * 3 * 16 * 16

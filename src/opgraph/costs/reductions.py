@@ -10,7 +10,7 @@ from opgraph.costs.registry import Call, Formula, formula, formulas
 _FLOPS_PER_INPUT_ELEMENT = {
     "reduction": {
         1: "sum mean prod amax amin max min argmax argmin any all cumsum cumprod cummax cummin aminmax "
-        "nansum count_nonzero mode _cummax_helper _cummin_helper",
+        "nansum count_nonzero mode _cummax_helper _cummin_helper _is_all_true _is_any_true",
         2: "norm linalg_vector_norm logcumsumexp mse_loss nll_loss_forward nll_loss2d_forward dist",
         3: "logsumexp",
         # Mean, difference, square, sum.

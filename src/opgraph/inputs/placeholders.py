@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 from opgraph.inputs.context import Context
 from opgraph.inputs.table import RULES
 from opgraph.sources.building import first_line
+from opgraph.sources.masks import RealMasks
 from opgraph.sources.weightless import pretended
 
 _KINDS = (
@@ -91,7 +92,7 @@ def _features(c: Context, method: str) -> list[Tensor]:
             if value is not None:
                 given[name] = value
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with pretended(c.module, mode), torch.no_grad(), warnings.catch_warnings():
+    with pretended(c.module, mode), torch.no_grad(), warnings.catch_warnings(), RealMasks():
         warnings.simplefilter("ignore")
         made = ask(**tree_map(lambda item: _fake(item, mode), given))
     return list(_tensors(made))

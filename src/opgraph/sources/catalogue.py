@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent / "catalogue"
+_COMPLETIONS = Path(__file__).parent / "completions.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +75,14 @@ def lookup(name: str, library: str) -> Entry | None:
 def names(library: str) -> dict[str, str]:
     """The names for a library, without their aliases, with the family of each."""
     return {e.name: e.family for e in entries().values() if e.library == library}
+
+
+@cache
+def _completions() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(_COMPLETIONS.read_text(encoding="utf-8"))
+
+
+def completion(model_type: str) -> dict[str, Any]:
+    """The settings without which a model type's default configuration makes no model that runs; for most
+    there are none."""
+    return deepcopy(_completions().get(model_type, {}))

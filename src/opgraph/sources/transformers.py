@@ -4,7 +4,7 @@ of any model type (`hf-type:NAME`). Never any weights."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -77,20 +77,29 @@ class ModelTypeSource:
         return False
 
     def names(self) -> Mapping[str, str]:
-        pattern = r'[({ ]"([\w-]+)"[,:] "\w+Config"'
+        pattern = r'[({ ]"([\w.-]+)"[,:] "\w+Config"'
         found = installed.registered("transformers", "models/auto", pattern)
         return {name: re.split(r"[-_\d]", name)[0] or name for name in sorted(found)}
 
     def build(self, spec: str, options: BuildOptions) -> Model:
         installed.require("transformers", "transformers")
+        asked = parse_arguments(options.arguments)
+        filled = {k: v for k, v in catalogue.completion(spec).items() if k not in asked}
         return from_config(
-            default_config(spec, **parse_arguments(options.arguments)),
+            default_config(spec, **{**filled, **asked}),
             name=spec,
             source=self.name,
             head=options.head,
             dtype=options.dtype,
-            notes=("the model type's default configuration",),
+            notes=("the model type's default configuration", *_completed(filled)),
         )
+
+
+def _completed(settings: Mapping[str, Any]) -> Iterator[str]:
+    """A note on what was added to a default configuration."""
+    if settings:
+        given = ", ".join(f"{name}={value}" for name, value in settings.items())
+        yield f"completed with {given:.200}"
 
 
 def default_config(model_type: str, **changes: Any) -> Any:

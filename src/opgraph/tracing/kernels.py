@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opgraph.costs.count import Operator, cost, describe, tensors_of
 from opgraph.graph import Kernel, Storage
+from opgraph.sources.masks import places_for_masks
 
 REAL_LIMIT = 64 * 2**20
 """Bytes above which a tensor that no fake tensor went into is made fake all the same: masks and tables
@@ -152,6 +153,7 @@ class KernelCapture(TorchDispatchMode):
             if fakes == len(tensors) and fakes:
                 out = func(*args, **kwargs)
             elif fakes:
+                args = places_for_masks(func, args)
                 out = func(*_all_fake(args, self._fake_mode), **kwargs)
             else:
                 out = self._run_on_real(func, args, kwargs, tensors)

@@ -105,7 +105,7 @@ def _outcome(one: _Running, timeout: float) -> Trial:
         _stop(one.process)
     if one.process.exitcode is not None and seconds < timeout:
         reason = _death(one.process.exitcode)
-    return Trial(one.name, stage="process", reason=reason, seconds=seconds)
+    return Trial(one.name, stage="process", reason=reason, seconds=seconds, cpu=seconds)
 
 
 def _death(exitcode: int | None) -> str:

@@ -15,7 +15,8 @@ class Trial:
     """What became of one model: where it stopped and why if it did, else its figures.
 
     `stage` is "build", "inputs", "trace" or, when its process died, "process". `coverage` is the share of
-    kernels with a known cost, `memory` the most that the process had resident, in bytes.
+    kernels with a known cost, `memory` the most that the process had resident, in bytes. `seconds` went by
+    on the clock, `cpu` are those that its process computed; of one that was killed, as many as went by.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Trial:
     flops: int = 0
     coverage: float = 1.0
     seconds: float = 0.0
+    cpu: float = 0.0
     memory: int = 0
     notes: tuple[str, ...] = ()
 

@@ -29,7 +29,10 @@ def attempt(name: str, request: InputRequest) -> Trial:
     """Build a model, make its inputs, trace it."""
     start = time.perf_counter()
     trial = _stages(Trial(name), request)
-    return replace(trial, seconds=round(time.perf_counter() - start, 3), memory=_resident())
+    seconds = time.perf_counter() - start
+    return replace(
+        trial, seconds=round(seconds, 3), cpu=round(time.process_time(), 3), memory=_resident()
+    )
 
 
 def _stages(trial: Trial, request: InputRequest) -> Trial:
@@ -88,7 +91,20 @@ def limit_memory(memory: int | None) -> None:
         import resource
     except ImportError:
         return
+    _give_back()
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+
+
+def _give_back() -> None:
+    """Let freed memory go back to the system at once, so that the limit counts what is in use: otherwise
+    the allocator keeps gigabytes that were weights for a moment and were never written."""
+    import ctypes
+
+    mmap_threshold, bytes_ = -3, 2**20
+    try:
+        ctypes.CDLL(None).mallopt(mmap_threshold, bytes_)
+    except (OSError, AttributeError, TypeError):
+        return
 
 
 def _resident() -> int:
