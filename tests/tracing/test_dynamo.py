@@ -15,6 +15,8 @@ from torch import nn
 
 import opgraph
 from opgraph import Profile
+from opgraph.analysis.fragments import dominant, fragments, select_fragment
+from opgraph.views import render
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -108,6 +110,21 @@ def test_what_steers_and_what_comes_from_nowhere_is_told_apart() -> None:
          ("set_grad_enabled", "enter_autocast", "exit_autocast")}
     )  # fmt: skip
     assert not nodes(plain) - nodes(traced)
+
+
+def test_a_yolo_object_with_all_its_fragments() -> None:
+    ultralytics = pytest.importorskip("ultralytics")
+    yolo = ultralytics.YOLO("yolo11n.yaml")
+    # Warm, as in a process that serves it: the first call loads, fuses and copies for a minute.
+    found = opgraph.profile(yolo, torch.rand(1, 3, 640, 640), tracer="dynamo", warm_up=True)
+    largest = dominant(found.graph)
+    assert largest is not None
+    assert largest.cost.flops == found.totals.flops == opgraph.profile("yolo11n.pt").totals.flops
+    assert len(fragments(found.graph)) == len(found.graph.breaks) + 1 > 3
+    assert all(b.file and b.line for b in found.graph.breaks)
+    assert f"the largest is number {largest.number}" in render("table", found)
+    again = select_fragment(found.graph, "largest")
+    assert sum(n.flops for n in again.nodes) == found.totals.flops
 
 
 def test_fullgraph_makes_a_break_an_error() -> None:

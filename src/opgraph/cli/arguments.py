@@ -19,7 +19,7 @@ from opgraph.document import Profile, load
 from opgraph.errors import InputError, OpgraphError, RenderError
 
 if TYPE_CHECKING:
-    from opgraph.inputs.base import InputRequest, TensorSpec
+    from opgraph.inputs.base import TensorSpec
 
 T = TypeVar("T")
 
@@ -136,26 +136,11 @@ def options_from(args: argparse.Namespace) -> dict[str, Any]:
     from opgraph.options import NAMES
 
     given = {name: getattr(args, name) for name in NAMES if hasattr(args, name)}
-    return {
-        **given,
-        "concrete_args": {k: _literal(v) for k, v in _pairs(args.concrete_args)},
-        "input_overrides": _overrides(args.input),
-        "model_args": dict(_pairs(args.model_arg)),
-    }
-
-
-def request_from(args: argparse.Namespace) -> InputRequest:
-    """The sizes that the arguments of `add_size_arguments` ask for."""
-    from opgraph.inputs.base import InputRequest
-
-    return InputRequest(
-        batch_size=args.batch_size,
-        seq_len=args.seq_len,
-        decoder_seq_len=args.decoder_seq_len,
-        image_size=args.image_size,
-        input_shape=args.input_shape,
-        overrides=_overrides(args.input),
-    )
+    given["input_overrides"] = _overrides(args.input)
+    if "concrete_args" in given:
+        given["concrete_args"] = {k: _literal(v) for k, v in _pairs(args.concrete_args)}
+        given["model_args"] = dict(_pairs(args.model_arg))
+    return given
 
 
 def profile_of(spec: str, args: argparse.Namespace) -> Profile:

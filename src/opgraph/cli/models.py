@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opgraph.cli.arguments import add_size_arguments, request_from
+from opgraph.cli.arguments import TRACERS, add_size_arguments, options_from
 from opgraph.cli.output import color, say, show, width
 from opgraph.errors import SourceError, UnknownModel
 from opgraph.sources.listing import is_pattern, listed
@@ -36,6 +36,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--examples", action="store_true", help="commands that are ready to run")
     attempt = parser.add_argument_group("trying")
     attempt.add_argument("--try", dest="attempt", action="store_true", help="trace each of them")
+    attempt.add_argument(
+        "--tracer", default="auto", metavar="T", help=f"one of {', '.join(TRACERS)}"
+    )
     attempt.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at a time")
     attempt.add_argument(
         "--timeout", type=float, default=300.0, metavar="S", help="seconds for one (300)"
@@ -71,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _try(args: argparse.Namespace) -> int:
     """Trace them, with progress on stderr. The status is 1 when one of them failed."""
+    from opgraph.options import Options
     from opgraph.trials import Limits, load_trials, run, save_trial
     from opgraph.views.models import as_csv, line, trials_table
 
@@ -81,7 +85,7 @@ def _try(args: argparse.Namespace) -> int:
         say(f"{len(specs) - len(waiting)} of {len(specs)} are in {args.resume} already")
     memory = int(args.memory * 2**30) if args.memory else None
     limits = Limits(max(1, args.jobs), args.timeout, memory)
-    for trial in run(waiting, limits, request_from(args), _sources(waiting)):
+    for trial in run(waiting, limits, Options(**options_from(args)), _sources(waiting)):
         done[trial.name] = trial
         if args.resume:
             save_trial(args.resume, trial)

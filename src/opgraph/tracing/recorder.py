@@ -131,7 +131,8 @@ class Recorder:
             place=self.place or here(Recorder.run.__code__),
         )  # fmt: skip
         shown: list[str] = []
-        for item in args:
+        # A deep copy is given all that was copied before it, which it does not read.
+        for item in args[:1] if name == "__deepcopy__" else args:
             self._argument(item, "", record, shown)
         for key, item in kwargs.items():
             self._argument(item, f"{key}=", record, shown)

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from opgraph.inputs.base import InputRequest
+from opgraph.options import Options
 from opgraph.trials.trial import Trial
 from opgraph.trials.worker import main, preload
 
@@ -39,7 +39,7 @@ class _Running:
 def run(
     names: Sequence[str],
     limits: Limits = Limits(),
-    request: InputRequest = InputRequest(),  # noqa: B008  (it is frozen)
+    options: Options = Options(),  # noqa: B008  (it is frozen)
     sources: frozenset[str] = frozenset(),
 ) -> Iterator[Trial]:
     """Try every model; outcomes come as they are ready. Closing the iterator ends what is running.
@@ -52,7 +52,7 @@ def run(
     try:
         while waiting or running:
             while waiting and len(running) < limits.jobs:
-                running.append(_start(context, waiting.pop(), request, limits.memory))
+                running.append(_start(context, waiting.pop(), options, limits.memory))
             ready = wait(_handles(running), timeout=_patience(running, limits.timeout))
             for one in list(running):
                 late = time.monotonic() - one.started > limits.timeout
@@ -72,9 +72,9 @@ def _context(sources: frozenset[str]) -> Any:
     return context
 
 
-def _start(context: Any, name: str, request: InputRequest, memory: int | None) -> _Running:
+def _start(context: Any, name: str, options: Options, memory: int | None) -> _Running:
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=main, args=(theirs, name, request, memory), daemon=True)
+    process = context.Process(target=main, args=(theirs, name, options, memory), daemon=True)
     process.start()
     theirs.close()
     return _Running(name, process, ours, time.monotonic())
@@ -95,8 +95,7 @@ def _outcome(one: _Running, timeout: float) -> Trial:
     reason = f"not done after {timeout:g} s"
     try:
         if one.connection.poll():
-            sent = one.connection.recv()
-            return Trial(**{**sent, "notes": tuple(sent["notes"])})
+            return Trial.from_dict(one.connection.recv())
     except (EOFError, OSError):
         one.process.join(_GRACE)
         reason = _death(one.process.exitcode)

@@ -17,6 +17,7 @@ class Trial:
     `stage` is "build", "inputs", "trace" or, when its process died, "process". `coverage` is the share of
     kernels with a known cost, `memory` the most that the process had resident, in bytes. `seconds` went by
     on the clock, `cpu` are those that its process computed; of one that was killed, as many as went by.
+    `failures` are the attempts before the one that got through, with their reasons.
     """
 
     name: str
@@ -35,10 +36,17 @@ class Trial:
     cpu: float = 0.0
     memory: int = 0
     notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
-        return {**asdict(self), "notes": list(self.notes)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Trial:
+        """From what `to_dict` gives. Raises `TypeError` or `AttributeError` when it is something else."""
+        found: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        return cls(**found)
 
 
 COLUMNS = tuple(field.name for field in fields(Trial))
@@ -64,8 +72,7 @@ def load_trials(path: Path) -> dict[str, Trial]:
     found: dict[str, Trial] = {}
     for number, line in enumerate(lines, start=1):
         try:
-            data = json.loads(line)
-            trial = Trial(**{**data, "notes": tuple(data.get("notes", ()))})
+            trial = Trial.from_dict(json.loads(line))
         except (ValueError, TypeError, AttributeError) as error:
             if number == len(lines):
                 break

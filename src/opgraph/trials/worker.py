@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opgraph.trials.trial import Trial
@@ -13,29 +13,29 @@ from opgraph.trials.trial import Trial
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from opgraph.inputs.base import InputRequest
+    from opgraph.options import Options
 
 
-def main(connection: Connection, name: str, request: InputRequest, memory: int | None) -> None:
+def main(connection: Connection, name: str, options: Options, memory: int | None) -> None:
     """Try a model and send the outcome; what libraries print goes nowhere."""
     silence()
     limit_memory(memory)
-    trial = attempt(name, request)
-    connection.send(asdict(trial))
+    trial = attempt(name, options)
+    connection.send(trial.to_dict())
     connection.close()
 
 
-def attempt(name: str, request: InputRequest) -> Trial:
+def attempt(name: str, options: Options) -> Trial:
     """Build a model, make its inputs, trace it."""
     start = time.perf_counter()
-    trial = _stages(Trial(name), request)
+    trial = _stages(Trial(name), options)
     seconds = time.perf_counter() - start
     return replace(
         trial, seconds=round(seconds, 3), cpu=round(time.process_time(), 3), memory=_resident()
     )
 
 
-def _stages(trial: Trial, request: InputRequest) -> Trial:
+def _stages(trial: Trial, options: Options) -> Trial:
     import torch
 
     from opgraph.inputs import make_inputs
@@ -44,11 +44,11 @@ def _stages(trial: Trial, request: InputRequest) -> Trial:
 
     torch.set_num_threads(1)
     try:
-        model = resolve(trial.name)
+        model = resolve(trial.name, options.build)
         trial = replace(trial, stage="inputs", source=model.info.source, cls=model.info.cls)
-        example = make_inputs(model, request)
+        example = make_inputs(model, options.request)
         trial = replace(trial, stage="trace")
-        profile = profile_model(model, example)
+        profile = profile_model(model, example, options)
     except Exception as error:  # noqa: BLE001 - whatever goes wrong is the outcome
         return replace(trial, reason=_reason(error))
     totals = profile.totals
@@ -64,6 +64,9 @@ def _stages(trial: Trial, request: InputRequest) -> Trial:
         flops=totals.flops,
         coverage=totals.coverage,
         notes=profile.model.notes,
+        failures=tuple(
+            f"{a.tracer} on {a.tensors} tensors: {a.error}" for a in profile.tracing.attempts[:-1]
+        ),
     )
 
 

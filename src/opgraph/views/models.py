@@ -99,7 +99,8 @@ def as_csv(trials: Iterable[Trial]) -> str:
     writer = csv.DictWriter(target, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for trial in trials:
-        writer.writerow({**trial.to_dict(), "notes": "; ".join(trial.notes)})
+        row = trial.to_dict()
+        writer.writerow({k: "; ".join(v) if isinstance(v, list) else v for k, v in row.items()})
     return target.getvalue()
 
 

@@ -1,0 +1,83 @@
+"""Trace a sample of models by the ladder (`--tracer hybrid`), each in a process of its own, and write
+docs/ladder.md: which rung got through, and why those before it did not.
+
+    python benchmarks/ladder.py --resume ladder.jsonl
+    python benchmarks/ladder.py resnet18 gpt2
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+from opgraph.options import Options
+from opgraph.trials import Limits, Trial, load_trials, run, save_trial
+from opgraph.views.models import line
+
+ROOT = Path(__file__).parent.parent
+SAMPLE = ROOT / "tests" / "data" / "sample.txt"
+PAGE = ROOT / "docs" / "ladder.md"
+
+
+def page(trials: Iterable[Trial]) -> str:
+    """The page: how often each rung got through, and the models with what was in their way."""
+    trials = list(trials)
+    good = [t for t in trials if t.ok]
+    rungs = Counter((t.tracer, t.tensors) for t in good)
+    versions = ", ".join(f"{n} {version(n)}" for n in ("torch", "transformers"))
+    won = "; ".join(f"{n} by `{tracer}` on {on} tensors" for (tracer, on), n in rungs.most_common())
+    return "\n".join(
+        [
+            "# The ladder on a sample of models\n",
+            f"Made by `python benchmarks/ladder.py` with {versions}: {len(good)} of {len(trials)} models "
+            f"got through `--tracer hybrid`: {won}.\n",
+            "| model | got through | nodes | s | what came before it |",
+            "|---|---|---:|---:|---|",
+            *map(_row, trials),
+        ]
+    ) + "\n"  # fmt: skip
+
+
+def _row(t: Trial) -> str:
+    way = f"{t.tracer}, {t.tensors} tensors" if t.ok else f"**no**: {_cell(t.reason or '')}"
+    before = "<br>".join(map(_cell, t.failures))
+    return f"| `{t.name}` | {way} | {t.nodes:,} | {t.seconds:.1f} | {before} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")[:160]
+
+
+def tried(names: list[str], limits: Limits, resume: Path | None) -> Iterator[Trial]:
+    """The trials in the order of the names, those in the file first."""
+    done = {} if resume is None else load_trials(resume)
+    waiting = [n for n in names if n not in done]
+    for number, trial in enumerate(run(waiting, limits, Options(tracer="hybrid")), start=1):
+        done[trial.name] = trial
+        if resume is not None:
+            save_trial(resume, trial)
+        print(line(trial, number, len(waiting)), file=sys.stderr)
+    yield from (done[n] for n in names)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("models", nargs="*", help="default: the sample that is tested, to the page")
+    parser.add_argument("--resume", type=Path, metavar="FILE")
+    parser.add_argument("--jobs", type=int, default=1)
+    args = parser.parse_args()
+    names = args.models or SAMPLE.read_text(encoding="utf-8").split()
+    trials = list(tried(names, Limits(args.jobs, timeout=400), args.resume))
+    if args.models:
+        print(page(trials))
+    else:
+        PAGE.write_text(page(trials), encoding="utf-8")
+    return 0 if all(t.ok for t in trials) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
