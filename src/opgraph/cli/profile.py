@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import add_model_arguments, profile_from
 from opgraph.cli.output import color, say, show, status_of, width
+
+if TYPE_CHECKING:
+    from opgraph.analysis.parallel import Layout
 
 EXAMPLES = """examples:
   opgraph profile resnet18
@@ -15,7 +19,9 @@ EXAMPLES = """examples:
   opgraph profile yolov8n.json --sort flops --top 10
   opgraph profile resnet50 --batch-size 64 --hardware rtx-4090 --autocast float16
   opgraph profile bert-base-uncased --hardware h100-sxm -o bert.roofline.svg
-  opgraph profile gpt2 --memory --partition fuse"""
+  opgraph profile gpt2 --memory --partition fuse
+  opgraph profile meta-llama/Llama-3.1-405B --dtype bfloat16 --hardware h100-sxm \\
+      --tensor-parallel 8 --pipeline-parallel 2"""
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +41,16 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     cost.add_argument("--memory", action="store_true", help="live memory over the run")
     cost.add_argument(
         "--partition", choices=("none", "fuse"), help="what would be fused, and what that saves"
+    )
+    several = parser.add_argument_group("over several devices, on paper")
+    for name, what in (
+        ("tensor", "that share each operator"),
+        ("pipeline", "stages, cut between layers"),
+        ("data", "copies, each with a batch of its own"),
+    ):
+        several.add_argument(f"--{name}-parallel", type=int, metavar="N", help=what)
+    several.add_argument(
+        "--micro-batches", type=int, metavar="N", help="that go through the pipeline in a step (1)"
     )
     view = parser.add_argument_group("view")
     view.add_argument("--depth", type=int, metavar="N", help="levels of modules below the root")
@@ -91,6 +107,7 @@ def run(args: argparse.Namespace) -> int:
         "memory": args.memory,
         "partition": args.partition,
         "theme": args.theme,
+        "layout": _layout(args),
     }
     view = views()["table"] if args.output is None else view_for(args.output)
     heeded = {k: v for k, v in options.items() if k in (*view.needs, *view.heeds)}
@@ -102,3 +119,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         show(str(render("table", profile, color=color(), width=width(), **heeded)))
     return status_of(profile)
+
+
+def _layout(args: argparse.Namespace) -> Layout | None:
+    """Over how many devices, where that is asked for."""
+    from opgraph.analysis.parallel import Layout
+
+    sizes = (args.tensor_parallel, args.pipeline_parallel, args.data_parallel, args.micro_batches)
+    if sizes == (None,) * 4:
+        return None
+    return Layout(*(1 if size is None else size for size in sizes))

@@ -55,6 +55,7 @@ _BUILT_IN = (
             "hardware",
             "memory",
             "partition",
+            "layout",
         ),
     ),
     View("json", (".json",), "opgraph.views.json:to_json"),

@@ -11,11 +11,13 @@ from opgraph import units
 from opgraph.analysis.capacity import fit
 from opgraph.analysis.fusion import Subgraph, partition, savings, singletons
 from opgraph.analysis.memory import memory as memory_of
+from opgraph.analysis.parallel import Layout, parallel
 from opgraph.analysis.prediction import Prediction, predict
 from opgraph.analysis.roofline import roofline, shares
 from opgraph.graph import Graph
 from opgraph.hardware import Device, device
-from opgraph.views.terminal import bar, bound, safe
+from opgraph.views.parallel import held_by, over_devices
+from opgraph.views.terminal import bar, bound, columns, safe
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -35,7 +37,6 @@ def time_on(graph: Graph, target: Device, parts: Sequence[Subgraph], top: int = 
         f"fits: {units.size(need.needed)} of {units.size(need.capacity)}"
         if need.fits
         else f"does not fit: {units.size(need.needed)} needed, {units.size(need.capacity)} there"
-        + (f"; {units.plural(need.devices, 'device')} hold it" if need.devices > 1 else "")
     )
     lines = [
         f"Latency      {units.seconds(found.seconds)} predicted for a batch of {found.batch}",
@@ -44,6 +45,7 @@ def time_on(graph: Graph, target: Device, parts: Sequence[Subgraph], top: int = 
         f"{units.percent(found.share('memory'))} by memory, "
         f"{units.percent(found.share('overhead'))} by launches",
         f"Memory       {room} (weights {units.size(need.weights)}, peak {units.size(need.peak)})",
+        *([] if need.fits else [f"Devices      {held_by(graph, target, need)}"]),
     ]
     return Group(
         _title(f"On {target.name}"), *lines, "", _dearest(graph, found, top), "",
@@ -56,7 +58,7 @@ def _dearest(graph: Graph, found: Prediction, top: int) -> Table:
     for node, seconds in found.by_node.items():
         by_op.setdefault(graph.node(node).op, []).append(seconds)
     total = found.seconds or 1.0
-    result = _table("operator", "nodes", "time", "share", "")
+    result = columns("operator", "nodes", "time", "share", "")
     for op, times in sorted(by_op.items(), key=lambda i: -sum(i[1]))[:top]:
         share = sum(times) / total
         result.add_row(safe(op), f"{len(times):,}", units.seconds(sum(times)),
@@ -65,7 +67,7 @@ def _dearest(graph: Graph, found: Prediction, top: int) -> Table:
 
 
 def _bottlenecks(graph: Graph, target: Device, parts: Sequence[Subgraph]) -> Table:
-    result = _table("", "subgraphs", "time", "share", "")
+    result = columns("", "subgraphs", "time", "share", "")
     for s in shares(roofline(graph, parts, target)):
         result.add_row(bound(s.bottleneck), f"{s.count:,}", units.seconds(s.seconds),
                        units.percent(s.share), bar(s.share))  # fmt: skip
@@ -79,7 +81,7 @@ def memory_over_time(graph: Graph, width: int, top: int = 8) -> Group:
     found = memory_of(graph)
     at = "" if found.peak_node is None else f" at node {found.peak_node} "
     name = "" if found.peak_node is None else f"({safe(graph.node(found.peak_node).name)})"
-    result = _table("alive at the peak", "operator", "tensors", "bytes", "share", "")
+    result = columns("alive at the peak", "operator", "tensors", "bytes", "share", "")
     for a in found.alive[:top]:
         share = a.bytes / found.peak if found.peak else 0.0
         result.add_row(safe(a.scope) or "(root)", safe(a.op), f"{a.count:,}", units.size(a.bytes),
@@ -110,7 +112,7 @@ def fused(parts: Sequence[Subgraph]) -> Group:
     """What fusion saves, by rule."""
     from rich.console import Group
 
-    result = _table("rule", "subgraphs", "nodes", "kernels", "fused", "bytes", "fused")
+    result = columns("rule", "subgraphs", "nodes", "kernels", "fused", "bytes", "fused")
     rows = savings(tuple(parts))
     for s in rows:
         result.add_row(s.rule, f"{s.subgraphs:,}", f"{s.nodes:,}", f"{s.kernels:,}",
@@ -123,13 +125,25 @@ def fused(parts: Sequence[Subgraph]) -> Group:
 
 
 def sections(
-    graph: Graph, hardware: str | None, how: str | None, *, memory: bool, width: int
+    graph: Graph,
+    hardware: str | None,
+    how: str | None,
+    layout: Layout | None,
+    *,
+    memory: bool,
+    width: int,
 ) -> list[RenderableType]:
     """The sections that were asked for, each after an empty line."""
     parts = parts_of(graph, how or "fuse")
+    target = None if hardware is None else device(hardware)
     found: list[RenderableType] = []
-    if hardware is not None:
-        found += ["", time_on(graph, device(hardware), parts)]
+    if target is not None:
+        found += ["", time_on(graph, target, parts)]
+    if layout is not None:
+        found += [
+            "",
+            over_devices(parallel(graph, layout, target), None if target is None else target.name),
+        ]
     if memory:
         found += ["", memory_over_time(graph, width)]
     if how is not None:
@@ -146,13 +160,3 @@ def _title(text: str) -> RenderableType:
     from rich.text import Text
 
     return Text(text, style="bold")
-
-
-def _table(*headers: str) -> Table:
-    from rich.table import Table
-
-    result = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-    for position, header in enumerate(headers):
-        words = position == 0 or header in ("", "operator")
-        result.add_column(header, justify="left" if words else "right", no_wrap=bool(position))
-    return result

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from opgraph.analysis.parallel import Layout
+
 
 def table(
     profile: Profile,
@@ -34,6 +36,7 @@ def table(
     hardware: str | None = None,
     memory: bool = False,
     partition: str | None = None,
+    layout: Layout | None = None,
 ) -> str:
     """The profile as text in three sections, and more where they are asked for.
 
@@ -41,7 +44,8 @@ def table(
     `sort` orders rows by "flops", "macs", "bytes", "parameters", "intensity" or "name" instead of by
     execution, and `top` keeps that many. `fold` draws equal neighbours once. `width` is in characters.
     `hardware` names a device to predict the time on, `memory` draws the live memory over the run, and
-    `partition` ("fuse" or "none") says what the subgraphs are.
+    `partition` ("fuse" or "none") says what the subgraphs are. With `layout`, what the model is over
+    several devices.
     """
     if sort is not None and sort not in SORT_KEYS:
         raise RenderError(f"cannot sort by {sort!r}", hint=f"one of {', '.join(SORT_KEYS)}")
@@ -67,10 +71,10 @@ def table(
         "",
         bottleneck_analysis(profile, ridge),
     ]
-    if hardware is not None or memory or partition is not None:
+    if hardware is not None or memory or partition is not None or layout is not None:
         from opgraph.views.costing import sections
 
-        parts += sections(profile.graph, hardware, partition, memory=memory, width=width)
+        parts += sections(profile.graph, hardware, partition, layout, memory=memory, width=width)
     return draw(parts, width, color)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
     from rich.text import Text
 
 BOUND_STYLES = {"compute-bound": "dark_orange", "balanced": "green", "memory-bound": "dodger_blue2"}
@@ -92,3 +93,15 @@ def draw(parts: list[RenderableType], width: int, color: bool) -> str:
         target.print(part)
     text: str = target.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+
+def columns(*headers: str) -> Table:
+    """An empty table without lines: words (the first column, and those without a head) to the left,
+    figures to the right."""
+    from rich.table import Table
+
+    result = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for position, header in enumerate(headers):
+        words = position == 0 or header in ("", "operator")
+        result.add_column(header, justify="left" if words else "right", no_wrap=bool(position))
+    return result

@@ -1,0 +1,269 @@
+"""Parallelism on paper: a graph over several devices, split within operators (tensor), between blocks
+(pipeline) and by the batch (data). What each device holds and computes, what collectives move, and how
+long a step takes. It works on a saved profile.
+
+Sources: Shoeybi et al., "Megatron-LM", 2019 (which layers are split, and their all-reduces); Narayanan et
+al., "Efficient large-scale language model training on GPU clusters using Megatron-LM", SC 2021, sections
+2.2 and 3.2 (bubble, one-forward-one-backward, bytes); Patarasuk and Yuan, "Bandwidth optimal all-reduce
+algorithms for clusters of workstations", JPDC 69(2), 2009 (rings).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any, Literal
+
+from opgraph.analysis.prediction import predict
+from opgraph.analysis.sharded import divisors, sharded
+from opgraph.analysis.sharding import Sharding, sharding
+from opgraph.analysis.stages import Stage, blocks, stages
+from opgraph.analysis.training import training
+from opgraph.errors import RenderError
+from opgraph.graph import Graph
+from opgraph.hardware import Device
+
+NODE = 8
+"""Devices that share a fast link: tensor parallelism is not searched for beyond."""
+
+Kind = Literal["all-reduce", "all-gather", "send"]
+Phase = Literal["forward", "backward", "optimizer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How many devices share each operator, how many stages there are, and how many copies of it all.
+    The graph is one micro-batch of one copy."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    micro_batches: int = 1
+
+    @property
+    def devices(self) -> int:
+        return self.tensor * self.pipeline * self.data
+
+    @property
+    def bubble(self) -> float:
+        """The share of a step in which a device waits for the pipeline: (p - 1) / (m + p - 1) (Narayanan
+        et al., 2.2, who give it against the ideal time, (p - 1) / m)."""
+        return (self.pipeline - 1) / (self.micro_batches + self.pipeline - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What one device sends in a step for one purpose: in `times` collectives of `bytes` altogether."""
+
+    what: Literal["tensor", "pipeline", "data"]
+    phase: Phase
+    kind: Kind
+    times: int
+    bytes: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One device of a stage: its weights, gradients and optimizer state, its activations (those of all
+    micro-batches in flight), its part of the KV cache, and the FLOPs and seconds of a micro-batch."""
+
+    stage: Stage
+    weights: int
+    gradients: int
+    optimizer_state: int
+    activations: int
+    cache: int
+    flops: int
+    seconds: float | None
+
+    @property
+    def memory(self) -> int:
+        return self.weights + self.gradients + self.optimizer_state + self.activations + self.cache
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph over a layout: the share of a device of each stage, what the busiest of them sends, and
+    the time of a step (all micro-batches) where a device is named. `whole` is the share of the FLOPs of a
+    forward that tensor parallelism does not split, `padded` are tables whose rows do not divide."""
+
+    layout: Layout
+    shares: tuple[Share, ...]
+    traffic: tuple[Traffic, ...]
+    sharding: Sharding
+    capacity: float | None = None
+    seconds: float | None = None
+    batch: int = 1
+    whole: float = 0.0
+    padded: tuple[str, ...] = ()
+
+    @property
+    def memory(self) -> int:
+        """Bytes on the fullest device."""
+        return max(s.memory for s in self.shares)
+
+    @property
+    def throughput(self) -> float | None:
+        """Items of the batch a second, over all copies."""
+        items = self.batch * self.layout.micro_batches * self.layout.data
+        return items / self.seconds if self.seconds else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return {
+            "layout": asdict(self.layout), "devices": self.layout.devices,
+            "bubble": self.layout.bubble, "memory": self.memory, "seconds": self.seconds,
+            "stages": [asdict(s) | {"memory": s.memory} for s in self.shares],
+            "traffic": [asdict(t) for t in self.traffic],
+        }  # fmt: skip
+
+
+def ring(kind: Kind, size: int, devices: int) -> int:
+    """The bytes that each of some devices sends for a collective over `size` bytes: a ring all-reduce is
+    2 (n - 1) / n of them, an all-gather (n - 1) / n (Patarasuk and Yuan)."""
+    if kind == "send":
+        return size
+    return ceil((2 if kind == "all-reduce" else 1) * size * (devices - 1) / devices)
+
+
+def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cache: int = 0) -> Plan:
+    """Lay a graph out over devices. `cache` are the bytes of the KV cache of the whole model.
+
+    Raises `RenderError` where the model does not divide, with what does.
+    """
+    for option in ("tensor", "pipeline", "data", "micro_batches"):
+        if getattr(layout, option) < 1:
+            raise RenderError(f"{option.replace('_', ' ')} takes a number of at least 1")
+    if layout.devices > 1 and device is not None and device.link_bandwidth is None:
+        raise RenderError(
+            f"the file of {device.name} has no link to other devices",
+            hint="add [link] to a copy of it",
+        )
+    found = sharding(graph)
+    part = sharded(graph, layout.tensor, found)
+    cut = stages(part, layout.pipeline)
+    trains = any(n.phase == "backward" for n in graph.nodes)
+    timed = None if device is None else predict(part, device)
+    whole = training(part) if trains else None
+    total = max(1, sum(s.weights for s in cut))
+    flops = max(1, sum(s.flops for s in cut))
+    link = None if device is None else device.link_bandwidth
+    shares, sent = [], []
+    for number, stage in enumerate(cut):
+        weight = stage.weights / total
+        in_flight = min(layout.micro_batches, layout.pipeline - number)
+        traffic = tuple(_traffic(found, cut, number, layout, trains, link))
+        seconds = None
+        if timed is not None:
+            seconds = sum(timed.by_node.get(i, 0.0) for i in range(stage.first, stage.last + 1))
+            seconds += _phase(part, timed.by_node, "backward") * stage.flops / flops
+            seconds += sum(t.seconds or 0.0 for t in traffic)
+        shares.append(
+            Share(
+                stage,
+                weights=stage.weights,
+                gradients=int(whole.gradients * weight) if whole else 0,
+                optimizer_state=int(whole.optimizer_state * weight) if whole else 0,
+                activations=max(stage.peak, stage.saved * in_flight),
+                cache=ceil(cache * stage.blocks / max(1, len(blocks(graph))) / layout.tensor),
+                flops=stage.flops + int(_flops(part, "backward") * stage.flops / flops),
+                seconds=seconds,
+            )
+        )
+        sent.append(traffic)
+    busiest = max(range(len(cut)), key=lambda i: sum(t.bytes for t in sent[i]))
+    traffic = tuple(_a_step(t, layout.micro_batches) for t in sent[busiest])
+    last: tuple[Traffic, ...] = ()
+    if trains and layout.data > 1:
+        size = ring("all-reduce", max(s.gradients for s in shares), layout.data)
+        last = (
+            Traffic(
+                "data", "optimizer", "all-reduce", 1, size, None if link is None else size / link
+            ),
+        )
+    step = None
+    if timed is not None and shares:
+        rounds = layout.micro_batches + layout.pipeline - 1
+        step = rounds * max(s.seconds or 0.0 for s in shares) + sum(t.seconds or 0.0 for t in last)
+        step += _phase(part, timed.by_node, "optimizer") * max(s.weights for s in cut) / total
+    batch = 1 if timed is None else timed.batch
+    capacity = None if device is None else device.capacity
+    forward_flops = _flops(graph, "forward")
+    left = sum(n.flops for n in graph.nodes if n.phase == "forward" and n.id not in found.nodes)
+    padded = tuple(
+        p.name for p in graph.parameters
+        if p.name in found.weights and isinstance(p.shape[0], int)
+        and all(n % layout.tensor for n in p.shape if isinstance(n, int) and n == max(p.shape))
+    )  # fmt: skip
+    return Plan(
+        layout, tuple(shares), traffic + last, found, capacity, step, batch,
+        left / forward_flops if forward_flops else 0.0, padded,
+    )  # fmt: skip
+
+
+def _traffic(
+    found: Sharding, cut: tuple[Stage, ...], number: int, layout: Layout, trains: bool, link: float | None
+) -> Iterator[Traffic]:  # fmt: skip
+    """What a device of a stage sends for one micro-batch."""
+    stage = cut[number]
+    if layout.tensor > 1:
+        mine = [e for e in found.exchanges if stage.first <= e.node <= stage.last]
+        for kind in ("all-reduce", "all-gather"):
+            yield from _row(
+                "forward", kind, [e.bytes for e in mine if e.kind == kind], layout, link
+            )
+        back = [e.bytes for e in found.starts if stage.first <= e.node <= stage.last]
+        yield from _row("backward", "all-reduce", back if trains else [], layout, link)
+    if number + 1 < len(cut):
+        yield _send("forward", cut[number + 1].received, link)
+    if number > 0 and trains:
+        yield _send("backward", cut[number].received, link)
+
+
+def _send(phase: Phase, size: int, link: float | None) -> Traffic:
+    return Traffic("pipeline", phase, "send", 1, size, None if link is None else size / link)
+
+
+def _row(
+    phase: Phase, kind: Kind, sizes: list[int], layout: Layout, link: float | None
+) -> Iterator[Traffic]:
+    if sizes:
+        sent = sum(ring(kind, size, layout.tensor) for size in sizes)
+        yield Traffic(
+            "tensor", phase, kind, len(sizes), sent, None if link is None else sent / link
+        )
+
+
+def _a_step(t: Traffic, micro_batches: int) -> Traffic:
+    seconds = None if t.seconds is None else t.seconds * micro_batches
+    return Traffic(
+        t.what, t.phase, t.kind, t.times * micro_batches, t.bytes * micro_batches, seconds
+    )
+
+
+def _phase(graph: Graph, by_node: Mapping[int, float], phase: str) -> float:
+    return sum(by_node.get(n.id, 0.0) for n in graph.nodes if n.phase == phase)
+
+
+def _flops(graph: Graph, phase: str) -> int:
+    return sum(n.flops for n in graph.nodes if n.phase == phase)
+
+
+def smallest(graph: Graph, device: Device, *, cache: int = 0) -> Plan | None:
+    """The layout of the fewest devices on which a graph fits, and of those the one with the most tensor
+    parallelism, which is at most `NODE`; None where none does."""
+    found = sharding(graph)
+    widths = [n for n in divisors(found) if n <= NODE] if found.sizes else [1]
+    weights = sum(p.bytes for p in graph.parameters)
+    least = max(1, ceil(weights / device.capacity))
+    most = max(widths) * max(1, len(blocks(graph)))
+    for devices in range(least, most + 1):
+        for width in sorted(widths, reverse=True):
+            if devices % width or devices // width > max(1, len(blocks(graph))):
+                continue
+            plan = parallel(graph, Layout(width, devices // width), cache=cache)
+            if plan.memory <= device.capacity:
+                return plan
+    return None

@@ -1,0 +1,177 @@
+"""Parallelism on paper, against the formulas of the papers and figures worked out by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from tests.conftest import DATA
+
+import opgraph
+from opgraph import Profile
+from opgraph.analysis.capacity import fit
+from opgraph.analysis.memory import memory
+from opgraph.analysis.parallel import Layout, parallel, ring, smallest
+from opgraph.analysis.sharded import sharded
+from opgraph.analysis.sharding import sharding
+from opgraph.analysis.stages import blocks, stages
+from opgraph.analysis.totals import totals
+from opgraph.cli import main
+from opgraph.errors import RenderError
+from opgraph.hardware import device
+
+SEQ = 128
+
+
+@pytest.fixture(scope="module")
+def llama() -> Profile:
+    return opgraph.profile("meta-llama/Llama-3.1-8B", dtype="bfloat16", seq_len=SEQ)
+
+
+def test_llama_is_split_as_megatron_splits_it(llama):
+    """In each of 32 layers q, k, v, gate and up by columns, o and down by rows, with an all-reduce after
+    each of these two; the table by its rows; the logits gathered."""
+    found = sharding(llama.graph)
+    assert Counter(found.styles.values()) == {
+        "column": 32 * 5, "row": 32 * 2, "vocabulary": 1, "gathered": 1,
+    }  # fmt: skip
+    hidden = SEQ * 4096 * 2
+    assert Counter((e.kind, e.bytes) for e in found.exchanges) == {
+        ("all-reduce", hidden): 65, ("all-gather", SEQ * 128256 * 2): 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_a_device_of_llama(llama, devices):
+    """All but 65 norms of 4,096 and the 64 rotary frequencies is split: 8,030,261,248 parameters."""
+    share = sharded(llama.graph, devices)
+    norms = 65 * 4096
+    split = (8_030_261_248 - norms) // devices
+    assert totals(share).parameters == split + norms
+    assert totals(share).weight_bytes == 2 * (split + norms)
+    assert totals(share).flops == llama.totals.flops // devices
+    assert memory(share).peak < memory(llama.graph).peak
+
+
+def test_what_llama_sends(llama):
+    """A ring sends 2 (n - 1) / n of an all-reduce and (n - 1) / n of a gather."""
+    plan = parallel(llama.graph, Layout(tensor=4), device("h100-sxm"))
+    sent = {t.kind: t for t in plan.traffic}
+    assert sent["all-reduce"].bytes == 65 * (2 * SEQ * 4096 * 2 * 3 // 4)
+    assert sent["all-gather"].bytes == SEQ * 128256 * 2 * 3 // 4
+    assert sent["all-reduce"].seconds == pytest.approx(sent["all-reduce"].bytes / 450e9)
+    (share,) = plan.shares
+    assert plan.seconds == share.seconds
+    assert plan.memory == share.weights + share.activations
+
+
+def test_heads_must_divide(llama):
+    with pytest.raises(RenderError, match="8 heads or features do not divide into 16") as raised:
+        parallel(llama.graph, Layout(tensor=16))
+    assert raised.value.hint == "tensor-parallel sizes that fit: 1, 2, 4, 8"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # The positions are a table, too, but no input is looked up in it.
+        ("gpt2", {"column": 24, "row": 24, "vocabulary": 1}),
+        # The pooler's result is the model's.
+        ("bert-base-uncased", {"column": 48, "row": 24, "vocabulary": 1, "gathered": 1}),
+        ("resnet18", {"gathered": 1}),
+    ],
+)
+def test_linear_layers_are_found_in_the_graph(saved, name, expected):
+    assert Counter(sharding(saved(name).graph).styles.values()) == expected
+
+
+def test_a_convolutional_network_has_nothing_to_split(saved):
+    with pytest.raises(RenderError, match="nothing to split"):
+        parallel(saved("resnet18").graph, Layout(tensor=2))
+
+
+def test_stages_of_gpt2(saved):
+    """12 layers of 7,087,872 parameters; what goes from stage to stage is the hidden state."""
+    graph = saved("gpt2").graph
+    layer = 4 * 7_087_872
+    cut = stages(graph, 4)
+    assert [s.blocks for s in cut] == [3, 3, 3, 3]
+    assert [s.received for s in cut] == [0, *[SEQ * 768 * 4] * 3]
+    assert [s.weights for s in cut[1:3]] == [3 * layer] * 2
+    assert cut[0].weights == 3 * layer + 4 * (50257 + 1024) * 768
+    assert sum(s.weights for s in cut) == totals(graph).weight_bytes
+    assert sum(s.flops for s in cut) == totals(graph).flops
+    assert [s.blocks for s in stages(graph, 5)] == [3, 3, 2, 2, 2]
+    with pytest.raises(RenderError, match="12 blocks"):
+        stages(graph, 13)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "bert-base-uncased", "gpt2", "yolov8n"])
+def test_one_stage_is_the_whole(saved, name):
+    graph = saved(name).graph
+    (stage,) = stages(graph, 1)
+    assert (stage.first, stage.last, stage.received) == (1, len(graph.nodes), 0)
+    assert stage.weights == sum(p.bytes for p in graph.parameters)
+    assert stage.peak == memory(graph).peak
+    assert stage.blocks == len(blocks(graph)) >= 8
+
+
+def test_the_bubble():
+    """Four stages and eight micro-batches: three of eleven slots are waiting."""
+    assert Layout(pipeline=4, micro_batches=8).bubble == 3 / 11
+    assert Layout().bubble == 0
+
+
+def test_a_pipeline_takes_its_slowest_stage_for_each_slot(saved):
+    plan = parallel(saved("gpt2").graph, Layout(pipeline=4, micro_batches=8), device("h100-sxm"))
+    slowest = max(s.seconds for s in plan.shares)
+    assert plan.seconds == pytest.approx(11 * slowest)
+    assert plan.throughput == pytest.approx(8 / plan.seconds)
+
+
+def test_training_sends_what_narayanan_et_al_say():
+    """8 b s h (t - 1) / t elements a layer for tensor parallelism, forward and backward together, and
+    twice (d - 1) / d of the gradients for data parallelism."""
+    graph = opgraph.profile("distilgpt2", seq_len=32, mode="train").graph
+    plan = parallel(graph, Layout(tensor=2, data=4))
+    tensor = sum(t.bytes for t in plan.traffic if t.what == "tensor")
+    table = ring("all-reduce", 32 * 768 * 4, 2)
+    assert tensor - table == 6 * 8 * 32 * 768 // 2 * 4
+    (share,) = plan.shares
+    assert share.gradients == share.weights
+    assert share.optimizer_state == pytest.approx(2 * share.weights, rel=0.01)
+    (data,) = (t for t in plan.traffic if t.what == "data")
+    assert data.bytes == 2 * share.gradients * 3 // 4
+    single = parallel(graph, Layout())
+    assert share.flops == pytest.approx(single.shares[0].flops / 2, rel=1e-6)
+
+
+def test_the_fewest_devices(saved):
+    """498 MB of weights on devices of 0.2 GB: three by memory; with the table whole on the first stage,
+    as many as layers and heads allow."""
+    graph = saved("gpt2").graph
+    from dataclasses import replace
+
+    from opgraph.hardware.devices import Figure
+
+    whole = device("h100-sxm")
+    small = replace(whole, figures={**whole.figures, "memory.capacity": Figure(0.2e9, "a toy")})
+    assert fit(graph, small).devices == 3
+    found = smallest(graph, small)
+    assert found is not None
+    assert found.memory <= 0.2e9
+    assert 3 <= found.layout.devices <= 4
+    assert smallest(graph, whole).layout == Layout()
+
+
+def test_on_the_command_line(capsys):
+    gpt2 = str(DATA / "gpt2.json")
+    asked = ["--tensor-parallel", "4", "--pipeline-parallel", "2", "--micro-batches", "8"]
+    assert main(["profile", gpt2, "--hardware", "h100-sxm", *asked]) == 0
+    text = capsys.readouterr().out
+    assert "Tensor 4 × pipeline 2 × data 1 on 8 devices, each NVIDIA H100 SXM5 80GB" in text
+    assert "Rows of wte.weight are padded to a multiple of 4." in text
+    assert main(["profile", gpt2, "--tensor-parallel", "5"]) == 2
+    assert "tensor-parallel sizes that fit: 1, 2, 3, 4, 6, 12" in capsys.readouterr().err
+    assert main(["profile", gpt2, "--data-parallel", "2", "--hardware", "m2"]) == 2
+    assert "has no link to other devices" in capsys.readouterr().err
