@@ -62,24 +62,28 @@ def _list(known: tuple[Device, ...]) -> str:
     from opgraph import units
     from opgraph.views.terminal import draw
 
+    wide = width() >= 110
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("Device", no_wrap=True, min_width=max(len(d.id) for d in known))
-    table.add_column("Name", no_wrap=True, overflow="ellipsis")
+    if wide:
+        table.add_column("Name", no_wrap=True, overflow="ellipsis")
     for header in ("float16", "float32", "Bandwidth", "Memory", "Ridge"):
         table.add_column(header, justify="right", no_wrap=True)
     for d in known:
         table.add_row(
             d.id,
-            d.name,
-            units.count(d.matrix_peak("float16"), "FLOP/s"),
-            units.count(d.matrix_peak("float32"), "FLOP/s"),
+            *([d.name] if wide else []),
+            *(
+                units.count(d.matrix_peak(f), "FLOP/s" if wide else "")
+                for f in ("float16", "float32")
+            ),
             units.count(d.bandwidth, "B/s"),
             units.size(d.capacity),
             f"{d.ridge_point('float16'):.0f}",
         )
     return draw(
         [table, "", "FLOP/s are dense peaks of contractions; ridge: FLOPs/byte at float16."],
-        max(width(), 110),
+        width(),
         color(),
     )
 
@@ -87,26 +91,36 @@ def _list(known: tuple[Device, ...]) -> str:
 def _one(device: Device) -> str:
     from rich.table import Table
 
-    from opgraph import units
     from opgraph.views.terminal import draw, safe
 
+    sources = list(dict.fromkeys(figure.source for figure in device.figures.values()))
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("Figure", no_wrap=True)
     table.add_column("", justify="right", no_wrap=True)
-    table.add_column("Source", overflow="fold")
+    table.add_column("Source", justify="right", no_wrap=True)
     for key, figure in device.figures.items():
-        section, _, name = key.partition(".")
-        if section in ("matrix", "vector"):
-            text = units.count(figure.value, "FLOP/s")
-        elif name == "bandwidth":
-            text = units.count(figure.value, "B/s")
-        elif section == "memory":
-            text = units.size(figure.value)
-        else:
-            text = (
-                units.integer(int(figure.value)) if name == "units" else units.seconds(figure.value)
-            )
-        table.add_row(key, text, safe(figure.source, 400))
+        table.add_row(key, _written(key, figure.value), str(sources.index(figure.source) + 1))
+    notes = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
+    notes.add_column(justify="right")
+    notes.add_column(overflow="fold")
+    for number, source in enumerate(sources, start=1):
+        notes.add_row(str(number), safe(source, 400))
     head = f"{safe(device.name)}  ({safe(device.architecture)}, {safe(device.vendor)})"
     also = ", ".join(safe(a) for a in device.aliases)
-    return draw([head, *([f"also: {also}"] if also else []), "", table], width(), color())
+    return draw(
+        [head, *([f"also: {also}"] if also else []), "", table, "", notes], width(), color()
+    )
+
+
+def _written(key: str, value: float) -> str:
+    """A figure of a device in its unit."""
+    from opgraph import units
+
+    section, _, name = key.partition(".")
+    if section in ("matrix", "vector"):
+        return units.count(value, "FLOP/s")
+    if name == "bandwidth":
+        return units.count(value, "B/s")
+    if section == "memory":
+        return units.size(value)
+    return units.integer(int(value)) if name == "units" else units.seconds(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from opgraph import units
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 _SHOWN = 12
 
+WIDE = 120
+"""Columns from which figures have all their digits and reasons a column of their own."""
+
 
 def check_text(
     agreement: Agreement, *, color: bool = False, width: int = 120, verbose: bool = False
@@ -23,46 +27,46 @@ def check_text(
     """The check as text. With `verbose` every disagreement and break is listed, not the first few."""
     from rich.text import Text
 
-    parts: list[RenderableType] = [_tracers(agreement)]
+    wide = width >= WIDE
+    parts: list[RenderableType] = [_tracers(agreement, wide)]
     reference = agreement.reference
     for trial in agreement.trials:
         if trial.error is not None:
             parts += ["", Text(f"{trial.tracer}: {safe(trial.error, 400)}")]
         elif reference is not None and trial is not reference:
             found = agreement.disagreements(trial)
-            parts += ["", *_differences(trial, reference, found, verbose)]
+            parts += ["", *_differences(trial, reference, found, verbose, wide)]
     if agreement.readings:
-        parts += ["", _readings(agreement)]
+        parts += ["", *_readings(agreement, wide)]
     return draw(parts, width, color)
 
 
-def _tracers(agreement: Agreement) -> Table:
+def _tracers(agreement: Agreement, wide: bool) -> Table:
     from rich import box
     from rich.table import Table
 
     table = Table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold",
+        padding=(0, 1 if wide else 0, 0, 0 if not wide else 1),
         title=safe(agreement.model), title_justify="left", title_style="bold",
     )  # fmt: skip
     table.add_column("Tracer", no_wrap=True)
-    table.add_column("Result", no_wrap=True)
-    for title in (
-        "Time",
-        "Nodes",
-        "Fragments",
-        "Breaks",
+    table.add_column("Tensors", no_wrap=True)
+    counts = ("Nodes", "Fragments", "Breaks") if wide else ("Nodes", "Frag.", "Breaks")
+    sums = (
         "FLOPs",
-        "Other FLOPs",
-        "Parameters",
+        "Other FLOPs" if wide else "Other",
+        "Parameters" if wide else "Params",
         "Bytes",
-    ):
+    )
+    for title in ("Time", *counts, *sums):
         table.add_column(title, justify="right", no_wrap=True)
     for trial in agreement.trials:
-        table.add_row(*_row(trial))
+        table.add_row(*_row(trial, units.integer if wide else units.count))
     return table
 
 
-def _row(trial: Trial) -> list[str]:
+def _row(trial: Trial, figure: Callable[[int], str]) -> list[str]:
     profile = trial.profile
     if profile is None or trial.error is not None:
         return [trial.tracer, "failed", units.seconds(trial.seconds), *["—"] * 7]
@@ -71,20 +75,17 @@ def _row(trial: Trial) -> list[str]:
     pieces = len(fragments(graph))
     return [
         trial.tracer,
-        f"{profile.tracing.tensors} tensors",
+        profile.tracing.tensors,
         units.seconds(trial.seconds),
         units.integer(totals.nodes),
         units.integer(pieces) if pieces else "—",
         units.integer(len(graph.breaks)),
-        units.integer(totals.flops),
-        units.integer(totals.other_flops),
-        units.integer(totals.parameters),
-        units.integer(totals.bytes),
+        *map(figure, (totals.flops, totals.other_flops, totals.parameters, totals.bytes)),
     ]
 
 
 def _differences(
-    trial: Trial, reference: Trial, found: tuple[Disagreement, ...], verbose: bool
+    trial: Trial, reference: Trial, found: tuple[Disagreement, ...], verbose: bool, wide: bool
 ) -> list[RenderableType]:
     from rich.padding import Padding
     from rich.table import Table
@@ -99,10 +100,11 @@ def _differences(
         real = [d for d in found if not d.spelling]
         spelled = [d for d in found if d.spelling]
         table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-        for _ in range(3):
+        for _ in range(3 if wide else 1):
             table.add_column(overflow="fold")
         for d in real if verbose else real[:_SHOWN]:
-            table.add_row(*_disagreement(d))
+            op, where, changes = _disagreement(d)
+            table.add_row(*((op, where, changes) if wide else (f"{op} in {where}\n  {changes}",)))
         if len(real) > _SHOWN and not verbose:
             table.add_row(f"… and {units.plural(len(real) - _SHOWN, 'more place')}, with -v")
         if spelled and verbose:
@@ -148,20 +150,25 @@ def _disagreement(d: Disagreement) -> tuple[str, str, str]:
     return safe(d.op), safe(d.scope or "(the model itself)") + times, ", ".join(changes)
 
 
-def _readings(agreement: Agreement) -> Table:
+def _readings(agreement: Agreement, wide: bool) -> list[RenderableType]:
+    """What other counters say, and why it differs: in a column, or below where there is no room."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     table.add_column("Counter", no_wrap=True)
-    table.add_column("Time", justify="right", no_wrap=True)
-    table.add_column("Its figure", justify="right", no_wrap=True)
-    table.add_column("Parameters", justify="right", no_wrap=True)
-    table.add_column("Of ours", justify="right", no_wrap=True)
-    table.add_column("Why it differs", overflow="fold")
+    for title in ("Time", "Its figure", "Parameters", "Of ours"):
+        table.add_column(title, justify="right", no_wrap=True)
+    if wide:
+        table.add_column("Why it differs", overflow="fold")
+    below: list[RenderableType] = []
     for reading in agreement.readings:
-        table.add_row(*_reading(agreement, reading))
-    return table
+        *figures, why = _reading(agreement, reading)
+        table.add_row(*figures, *([why] if wide else []))
+        if why and not wide:
+            below.append(Text(f"{safe(reading.tool)}: {why}"))
+    return [table, *([""] if below else []), *below]
 
 
 def _reading(agreement: Agreement, reading: Reading) -> list[str]:

@@ -64,31 +64,23 @@ def trials_table(trials: Sequence[Trial], color: bool, width: int) -> str:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", expand=True)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("name", no_wrap=True)
-    table.add_column("outcome", overflow="ellipsis", no_wrap=True, ratio=1)
+    table.add_column("outcome", no_wrap=True)
     table.add_column("tracer", no_wrap=True)
     for heading in ("nodes", "parameters", "FLOPs", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
     for t in trials:
-        outcome = (
-            Text("ok", style="green") if t.ok else Text(safe(f"{t.stage}: {t.reason}"), style="red")
-        )
-        figures = (
-            (
-                f"{t.tracer}, {t.tensors}",
-                f"{t.nodes:,}",
-                units.count(t.parameters),
-                units.flops(t.flops),
-            )
-            if t.ok
-            else ("", "", "", "")
-        )
+        figures = ["", "", "", ""]
+        if t.ok:
+            tracer = f"{t.tracer}, {t.tensors}"
+            figures = [tracer, f"{t.nodes:,}", units.count(t.parameters), units.count(t.flops)]
+        outcome = Text("ok", style="green") if t.ok else Text(t.stage, style="red")
         table.add_row(safe(t.name), outcome, *figures, f"{t.seconds:.2f}")
-    went_well = sum(t.ok for t in trials)
-    return draw(
-        [table, Text(f"\n{went_well:,} of {len(trials):,} traced", style="bold")], width, color
-    )
+    failed = [t for t in trials if not t.ok]
+    said = [Text(f"{safe(t.name)}: {safe(t.reason or '', 400)}", style="red") for t in failed]
+    well = f"{len(trials) - len(failed):,} of {len(trials):,} traced"
+    return draw([table, "", *said, *([""] if said else []), Text(well, style="bold")], width, color)
 
 
 def as_csv(trials: Iterable[Trial]) -> str:

@@ -1,0 +1,69 @@
+"""What commands print, at the width of a narrow and of a wide terminal, as a person sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from opgraph import Profile
+from opgraph.analysis.agreement import Agreement, Trial
+from opgraph.analysis.differences import Reading
+from opgraph.cli import main
+from opgraph.trials import Trial as Attempt
+from opgraph.views.check import check_text
+from opgraph.views.models import trials_table
+
+DATA = Path(__file__).parents[1] / "data"
+RESNET, BERT, GPT2 = (str(DATA / f"{n}.json") for n in ("resnet18", "bert-base-uncased", "gpt2"))
+
+COMMANDS = {
+    "profile-hardware": ["profile", RESNET, "--hardware", "h100-sxm"],
+    "profile-memory": ["profile", BERT, "--depth", "1", "--memory"],
+    "profile-fused": ["profile", GPT2, "--depth", "1", "--partition", "fuse"],
+    "hardware": ["hardware"],
+    "hardware-one": ["hardware", "h100-sxm"],
+    "models-whisper": ["models", "openai/whisper*"],
+}
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_print_their_goldens(
+    golden: Callable[[str, str], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    width: int,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(COMMANDS[name]) == 0
+    golden(capsys.readouterr().out, f"{name}-{width}.txt")
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_check_prints_its_golden(
+    saved: Callable[[str], Profile], golden: Callable[[str, str], None], width: int
+) -> None:
+    trials = (
+        Trial("eager", saved("resnet18"), None, 0.31),
+        Trial("fx", saved("resnet18"), None, 0.92),
+        Trial("dynamo", saved("bert-base-uncased"), None, 4.5),
+        Trial("export", None, "torch.export: Unsupported: generator", 1.25),
+    )
+    readings = (
+        Reading("fvcore", "0.1.5", "MACs", 1_814_073_344, 11_689_512, ("aten::add_",), 0.2),
+        Reading("calflops", "0.3.2", "FLOPs", error="KeyError: 'x'"),
+    )
+    golden(check_text(Agreement("resnet18", trials, readings), width=width), f"check-{width}.txt")
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_trials_print_their_golden(golden: Callable[[str, str], None], width: int) -> None:
+    attempts = [
+        Attempt("resnet18", True, "trace", None, "torchvision", "ResNet", "eager", "fake", 71,
+                11_689_512, 3_628_146_688, 1.0, 0.42),
+        Attempt("hf-type:dinat", reason="dinat cannot be built: ImportError: DinatModel requires natten"),
+    ]  # fmt: skip
+    golden(trials_table(attempts, color=False, width=width), f"trials-{width}.txt")
