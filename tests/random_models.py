@@ -1,15 +1,17 @@
 """Random models for hypothesis: modules of every common kind, functional and in-place operators, views,
-attention spelled in several ways, control flow, shared and tied modules, odd inputs and outputs.
+attention spelled in several ways, control flow on shapes and on values, shared and tied modules, buffers
+that change, sparse and complex tensors, odd inputs and outputs.
 
-A model is a list of steps over one running tensor [batch, length, width] (or [batch, channels, height,
-width] for images); a step is a name and a few numbers, so that an example prints as what it is.
+A model is a list of steps over one running tensor, [batch, length, width] for sequences, [batch, channels,
+height, width] for images, [batch, channels, depth, height, width] for volumes; a step is a name and a
+number, so that an example prints as what it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -28,33 +30,44 @@ class Step:
 class RandomModel(nn.Module):
     """Runs its steps one after the other; each makes the modules it needs when the model is built."""
 
-    def __init__(self, steps: tuple[Step, ...], image: bool, output: str, width: int) -> None:
+    def __init__(self, steps: tuple[Step, ...], data: str, output: str, width: int) -> None:
         super().__init__()
-        self.steps, self.image, self.output = steps, image, output
+        self.steps, self.data, self.output = steps, data, output
         self.parts = nn.ModuleDict()
         self.runs: list[Callable[[Tensor], Tensor]] = []
         self.widths: list[int] = []
-        kinds = IMAGE_STEPS if image else SEQUENCE_STEPS
         for position, step in enumerate(steps):
             self.widths.append(width)
-            made, run, width = kinds[step.kind](step.number, width, self)
+            made, run, width = STEPS[data][step.kind](step.number, width, self)
             if made is not None:
                 self.parts[f"{step.kind}_{position}"] = made
             self.runs.append(run)
 
-    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Any:
+    def forward(
+        self, x: Tensor, *, mask: Tensor | None = None, scales: list[list[Tensor]] | None = None
+    ) -> Any:
         for run in self.runs:
             x = run(x)
         if mask is not None:
             x = x * mask.to(x.dtype).mean()
+        for scale in scales or ():
+            x = x * scale[0] + scale[-1]
         return OUTPUTS[self.output](x)
+
+
+class Pair(NamedTuple):
+    """An output with named parts."""
+
+    first: Tensor
+    second: int
 
 
 OUTPUTS: dict[str, Callable[[Tensor], Any]] = {
     "tensor": lambda x: x,
     "tuple": lambda x: (x, x.mean()),
     "dict": lambda x: {"x": x, "nested": {"sum": x.sum(), "none": None}},
-    "list": lambda x: [x, [x[:1]]],
+    "list": lambda x: [x, [x[:1], [x[:1] + 1, []]]],
+    "named": lambda x: Pair(x, x.dim()),
     "int": lambda x: x.shape[0],
     "none": lambda x: None,
 }
@@ -135,12 +148,59 @@ def _tied(n: int, width: int, model: nn.Module) -> Made:
 
 
 def _embedding(n: int, width: int, model: nn.Module) -> Made:
-    layer = nn.Embedding(7, width)
+    if n % 3 == 2:
+        bag = nn.EmbeddingBag(7, width, mode=("sum", "mean", "max")[n % 4 % 3])
+        return bag, lambda x: x + bag(torch.arange(10).view(2, 5) % 7)[:1, None], width
+    layer = nn.Embedding(7, width, padding_idx=0 if n % 2 else None)
 
     def run(x: Tensor) -> Tensor:
-        return x + layer(torch.arange(x.shape[1], device=x.device) % 7)
+        places = torch.arange(x.shape[1], device=x.device) % 7
+        return x + (F.embedding(places, layer.weight) if n % 3 else layer(places))
 
     return layer, run, width
+
+
+def _cell(n: int, width: int, model: nn.Module) -> Made:
+    cls = (nn.LSTMCell, nn.GRUCell, nn.RNNCell)[n % 3]
+    layer = cls(width, 4)
+
+    def run(x: Tensor) -> Tensor:
+        state, states = None, []
+        for step in x.unbind(1):
+            state = layer(step, state)
+            states.append(state[0] if isinstance(state, tuple) else state)
+        return torch.stack(states, 1)
+
+    return layer, run, 4
+
+
+class Counted(nn.Module):
+    """Buffers: one that is saved, one that is not, and one that every call changes."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.full((width,), 0.5))
+        self.register_buffer("shift", torch.ones(1), persistent=False)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.shift = self.shift + 1
+        return x * self.scale + self.shift
+
+
+def _sparse(n: int, width: int, model: nn.Module) -> Made:
+    layout = torch.eye(5).to_sparse() if n % 2 else torch.eye(5).to_sparse_csr()
+
+    def run(x: Tensor) -> Tensor:
+        return torch.stack([layout @ row for row in x.unbind(0)])
+
+    return None, run, width
+
+
+def _bilinear(n: int, width: int, model: nn.Module) -> Made:
+    layer = nn.Bilinear(width, width, 4, bias=bool(n % 2))
+    return layer, lambda x: layer(x, x), 4
 
 
 def _in_place(x: Tensor) -> Tensor:
@@ -155,6 +215,36 @@ def _branch_on_shape(x: Tensor) -> Tensor:
     return x.tanh() if x.shape[0] % 2 else x.sigmoid()
 
 
+def _branch_on_value(x: Tensor) -> Tensor:
+    return x.tanh() if x.sum() > 0 else x.sigmoid() @ x.mT @ x
+
+
+def _written(x: Tensor) -> Tensor:
+    y = torch.zeros_like(x)
+    y[..., 1:] = x[..., :-1]
+    y.index_put_((torch.tensor([0]),), x[:1], accumulate=True)
+    y.masked_fill_(torch.zeros_like(x, dtype=torch.bool), 3.0)
+    return y.index_copy(1, torch.tensor([0]), x[:, :1]).clamp_(-5, 5)
+
+
+def _strided(x: Tensor) -> Tensor:
+    y = x.as_strided(x.shape, x.stride()) if x.is_contiguous() else x
+    first = y.select(1, 0).unsqueeze(1).expand_as(y)
+    windows = y.unfold(1, 2, 1).mean(-1)
+    return first + y.narrow(1, 0, 1) + windows.mean(1, keepdim=True) + y.diagonal(0, 1, 2).mean()
+
+
+def _unpacked(x: Tensor) -> Tensor:
+    first, *rest = x.tensor_split(2, dim=1)
+    values, places = torch.cat([*rest, first], 1).max(1, keepdim=True)
+    return x + values * places.to(x.dtype)
+
+
+def _dtypes(n: int, width: int, model: nn.Module) -> Made:
+    dtype = (torch.float64, torch.float16, torch.bfloat16, torch.int32)[n % 4]
+    return None, lambda x: (x.to(dtype) * 2).to(x.dtype), width
+
+
 def _complex(x: Tensor) -> Tensor:
     return torch.view_as_real(torch.complex(x, x.abs())).sum(-1)
 
@@ -166,7 +256,18 @@ SEQUENCE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "reuse": _reuse,
     "tied": _tied,
     "embedding": _embedding,
+    "bilinear": _bilinear,
+    "cell": _cell,
+    "sparse": _sparse,
+    "buffers": _module(lambda n, w: Counted(w)),
+    "written": _same(_written),
+    "overwritten": _same(lambda x: x.mul_(2).add_(1)),
+    "strided": _same(_strided),
+    "unpacked": _same(_unpacked),
+    "branch_on_value": _same(_branch_on_value),
+    "rms_norm": _module(lambda n, w: nn.RMSNorm(w)),
     "layer_norm": _module(lambda n, w: nn.LayerNorm(w, elementwise_affine=bool(n % 2))),
+    "functional_norm": _same(lambda x: F.layer_norm(F.rms_norm(x, x.shape[-1:]), x.shape[-1:])),
     "activation": _module(lambda n, w: (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Softplus)[n % 5]()),
     "dropout": _module(lambda n, w: nn.Dropout(0.5)),
     "encoder": _module(lambda n, w: nn.TransformerEncoderLayer(w, 2, 8, batch_first=True)),
@@ -175,6 +276,12 @@ SEQUENCE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
         lambda x: c(x.transpose(1, 2)).transpose(1, 2),
         w,
     ),
+    "transposed1d": lambda n, w, m: (
+        (c := nn.ConvTranspose1d(w, w, 3, stride=1 + n % 2, padding=1, output_padding=n % 2)),
+        lambda x: c(x.mT)[..., : x.shape[1]].mT,
+        w,
+    ),
+    "batch_norm1d": lambda n, w, m: ((c := nn.BatchNorm1d(w)), lambda x: c(x.mT).mT, w),
     "in_place": _same(_in_place),
     "slices": _same(lambda x: torch.cat([x[..., ::2], x[..., 1::2]], dim=-1)),
     "chunk": _same(lambda x: torch.cat(x.chunk(2, dim=-1)[::-1], dim=-1)),
@@ -185,7 +292,7 @@ SEQUENCE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "residual": _same(lambda x: x + F.gelu(x)),
     "einsum": _same(lambda x: torch.einsum("bld,bmd->blm", x, x).softmax(-1) @ x),
     "norms": _same(lambda x: F.normalize(x, dim=-1) + x.std(-1, keepdim=True)),
-    "dtype": _same(lambda x: (x.double() * 2).to(x.dtype)),
+    "dtype": _dtypes,
     "branch": _same(_branch_on_shape),
     "loop": _same(lambda x: torch.stack([row * i for i, row in enumerate(x)])),
     "complex": _same(_complex),
@@ -198,6 +305,8 @@ SEQUENCE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "mv": _same(lambda x: x * (x[0] @ torch.ones(x.shape[2])).sum()),
 }
 
+PADDINGS = ("zeros", "reflect", "replicate", "circular")
+
 IMAGE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "conv2d": lambda n, w, m: (
         (c := nn.Conv2d(w, WIDTHS[n % 3], 1 + 2 * (n % 2), padding=n % 2, bias=n % 3 > 0)),
@@ -205,6 +314,18 @@ IMAGE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
         WIDTHS[n % 3],
     ),
     "depthwise": _module(lambda n, w: nn.Conv2d(w, w, 3, padding=1, groups=w)),
+    "strided": lambda n, w, m: (
+        (c := nn.Conv2d(w, w, 3, stride=2, padding=1, padding_mode=PADDINGS[n % 4])),
+        lambda x: F.interpolate(c(x), scale_factor=2.0),
+        w,
+    ),
+    "same": _module(lambda n, w: nn.Conv2d(w, w, (1 + n % 3, 2), padding="same")),
+    "functional": lambda n, w, m: (
+        None,
+        lambda x: F.conv2d(x, torch.ones(w, w // 2, 1, 1), groups=2),
+        w,
+    ),
+    "response_norm": _module(lambda n, w: nn.LocalResponseNorm(2)),
     "dilated": _module(lambda n, w: nn.Conv2d(w, w, 3, padding=2, dilation=2, groups=1 + n % 2)),
     "transposed": _module(lambda n, w: nn.ConvTranspose2d(w, w, 3, padding=1)),
     "batch_norm": _module(lambda n, w: nn.BatchNorm2d(w)),
@@ -227,23 +348,50 @@ IMAGE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "grid": _same(
         lambda x: F.grid_sample(x, torch.zeros(x.shape[0], 6, 6, 2), align_corners=False)
     ),
+    "lazy_mask": _same(lambda x: x * (x > 0).any(1, keepdim=True)),
     "bmm": _same(lambda x: (x.flatten(2) @ x.flatten(2).mT @ x.flatten(2)).view(x.shape)),
 }
 
 
+VOLUME_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
+    "conv3d": lambda n, w, m: (
+        (c := nn.Conv3d(w, WIDTHS[n % 3], (1, 3, 3), padding=(0, 1, 1), bias=n % 2 > 0)),
+        c,
+        WIDTHS[n % 3],
+    ),
+    "depthwise": _module(lambda n, w: nn.Conv3d(w, w, 3, padding=1, groups=w)),
+    "transposed": _module(lambda n, w: nn.ConvTranspose3d(w, w, 3, padding=1, groups=1 + n % 2)),
+    "batch_norm": _module(lambda n, w: nn.BatchNorm3d(w)),
+    "instance_norm": _module(lambda n, w: nn.InstanceNorm3d(w, affine=True)),
+    "pool": _module(lambda n, w: (nn.MaxPool3d, nn.AvgPool3d)[n % 2]((1, 3, 3), 1, (0, 1, 1))),
+    "adaptive": _module(lambda n, w: nn.AdaptiveMaxPool3d((2, 4, 4))),
+    "upsample": _same(lambda x: F.interpolate(x, size=(2, 4, 4), mode="trilinear")),
+    "dropout": _module(lambda n, w: nn.Dropout3d(0.5)),
+    "activation": _module(lambda n, w: (nn.PReLU(), nn.ELU(inplace=True), nn.Softmax(1))[n % 3]),
+    "rotate": _same(lambda x: x.rot90(2, (3, 4)).flip(2)),
+    "frames": _same(lambda x: torch.stack([f.relu() for f in x.unbind(2)], dim=2)),
+}
+
+STEPS = {"sequence": SEQUENCE_STEPS, "image": IMAGE_STEPS, "volume": VOLUME_STEPS}
+SIZES = {"sequence": (5,), "image": (6, 6), "volume": (2, 4, 4)}
+
+
 @st.composite
-def models(draw: st.DrawFn) -> tuple[RandomModel, tuple[Tensor, ...], dict[str, Tensor]]:
+def models(draw: st.DrawFn) -> tuple[RandomModel, tuple[Tensor, ...], dict[str, Any]]:
     """A random model with the arguments of one call."""
-    image = draw(st.booleans())
+    data = draw(st.sampled_from(sorted(STEPS)))
     width = draw(st.sampled_from(WIDTHS))
-    kinds = sorted(IMAGE_STEPS if image else SEQUENCE_STEPS)
-    step = st.builds(Step, st.sampled_from(kinds), st.integers(0, 11))
+    step = st.builds(Step, st.sampled_from(sorted(STEPS[data])), st.integers(0, 11))
     steps = tuple(draw(st.lists(step, min_size=1, max_size=6)))
-    batch = draw(st.integers(1, 3))
-    shape = (batch, width, 6, 6) if image else (batch, 5, width)
+    batch, sizes = draw(st.integers(1, 3)), SIZES[data]
+    shape = (batch, *sizes, width) if data == "sequence" else (batch, width, *sizes)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = RandomModel(steps, image, draw(st.sampled_from(sorted(OUTPUTS))), width)
+        model = RandomModel(steps, data, draw(st.sampled_from(sorted(OUTPUTS))), width)
         x = torch.randn(shape)
-    kwargs = {"mask": torch.ones(3, dtype=torch.bool)} if draw(st.booleans()) else {}
+    kwargs: dict[str, Any] = {}
+    if draw(st.booleans()):
+        kwargs["mask"] = torch.ones(3, dtype=torch.bool)
+    if draw(st.booleans()):
+        kwargs["scales"] = [[torch.ones(1)], [torch.ones(()), torch.zeros(1)]]
     return model.train(draw(st.booleans())), (x,), kwargs

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.document import ModelInfo
-from opgraph.errors import SourceError
+from opgraph.errors import OpgraphError, SourceError
 from opgraph.sources.base import BuildOptions, Model
 
 if TYPE_CHECKING:
     from torch import nn
+
+_SMALL = 2**20
+_LARGEST_IMAGE = 2**16
 
 FILES = (".pt", ".pth", ".ckpt", ".pt2")
 
@@ -40,18 +43,33 @@ class FileSource:
 
 
 def _checkpoint(path: Path, options: BuildOptions) -> Model:
-    from opgraph.sources.building import dtype_of, undisturbed
+    from opgraph.sources.building import dtype_of, first_line, undisturbed
     from opgraph.sources.pickles import open_checkpoint
 
-    with undisturbed():
-        module = _module(open_checkpoint(path, trust=options.trust), path)
-        # Checkpoints are often stored in half precision and run in single.
-        module = module.eval().to(dtype_of(options.dtype or "float32"))
+    dtype = dtype_of(options.dtype or "float32")
+    try:
+        with undisturbed():
+            module = _module(open_checkpoint(path, trust=options.trust), path)
+            _check_memory(module)
+            # Checkpoints are often stored in half precision and run in single.
+            module = module.eval().to(dtype)
+    except OpgraphError:
+        raise
+    except Exception as error:  # a module from a file can have anything in it
+        raise SourceError(f"{path} holds a module that is broken: {first_line(error)}") from error
     cls = type(module)
     info = ModelInfo(
         path.name, "file", f"{cls.__module__}.{cls.__qualname__}", (f"from the file {path}",)
     )
     return Model(module, info, getattr(module, "config", None), _hints(module))
+
+
+def _check_memory(module: nn.Module) -> None:
+    """Raise `ValueError` for a tensor that says it is larger than its memory, which a copy would be."""
+    for tensor in (*module.parameters(), *module.buffers()):
+        strided = tensor.device.type == "cpu" and str(tensor.layout) == "torch.strided"
+        if strided and tensor.nbytes > tensor.untyped_storage().nbytes() + _SMALL:
+            raise ValueError(f"a tensor of {tuple(tensor.shape)} has the memory of a smaller one")
 
 
 def _module(content: Any, path: Path) -> nn.Module:
@@ -83,9 +101,9 @@ def _hints(module: nn.Module) -> dict[str, Any]:
     """The image size a checkpoint was trained at, where it says so."""
     arguments: Any = getattr(module, "args", None)
     known = arguments if isinstance(arguments, Mapping) else getattr(arguments, "__dict__", {})
-    size = known.get("imgsz")
-    if not size:
+    yaml: Any = getattr(module, "yaml", None)
+    size, channels = known.get("imgsz"), yaml.get("channels") if isinstance(yaml, Mapping) else None
+    sizes = (channels or 3, *(size if isinstance(size, (list, tuple)) else (size, size)))
+    if len(sizes) != 3 or not all(type(s) is int and 0 < s < _LARGEST_IMAGE for s in sizes):
         return {}
-    yaml: Any = getattr(module, "yaml", None) or {}
-    height, width = (size, size) if isinstance(size, int) else size
-    return {"input_size": (yaml.get("channels", 3), height, width)}
+    return {"input_size": sizes}

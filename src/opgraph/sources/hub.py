@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,11 @@ from opgraph.errors import SourceError, UnknownModel, UntrustedFile
 from opgraph.sources.nearest import suggestion
 
 CONFIG = "config.json"
+MOST_LAYERS = 20_000
+"""Of each kind that a configuration can have; the deepest published models have a few hundred."""
+_LAYERS = re.compile(
+    r"(^|_)(layers?|depths?|blocks?|stages?|experts?|repeats?)($|_(?!dim|size|width|id|ids|index|indices|token))"
+)
 REACHED_WITHIN = 5.0
 """Seconds to wait for a hub."""
 
@@ -74,6 +80,19 @@ def _reachable() -> bool:
     return True
 
 
+def _check_layers(stated: dict[str, Any], file: Path) -> None:
+    """Raise `SourceError` for more layers than could ever be built."""
+    stack: list[tuple[str, Any]] = [("", stated)]
+    while stack:
+        key, value = stack.pop()
+        if isinstance(value, dict):
+            stack += value.items()
+        elif isinstance(value, list):
+            stack += ((key, item) for item in value)
+        elif isinstance(value, (int, float)) and value > MOST_LAYERS and _LAYERS.search(key):
+            raise SourceError(f"{file}: {key} is {value}, more than can be built")
+
+
 def read_configuration(file: Path, *, trust: bool) -> Any:
     """The configuration object of a `config.json`. Raises `SourceError`, and `UntrustedFile` where only
     the repository's own code could make it."""
@@ -83,10 +102,11 @@ def read_configuration(file: Path, *, trust: bool) -> Any:
 
     try:
         stated = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SourceError(f"{file} cannot be read: {first_line(error)}") from error
     if not isinstance(stated, dict):
         raise SourceError(f"{file} is not a configuration")
+    _check_layers(stated, file)
     try:
         return AutoConfig.from_pretrained(file.parent, trust_remote_code=trust)
     except Exception as error:

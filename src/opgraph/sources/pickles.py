@@ -17,12 +17,14 @@ import torch
 from torch import nn
 
 from opgraph.errors import SourceError, UntrustedFile
+from opgraph.sources.archives import check_size
 
 _MODULES = (
     "torch.nn.",
     "torchvision.models.",
     "torchvision.ops.",
-    "ultralytics.nn.",
+    "ultralytics.nn.modules.",
+    "ultralytics.nn.tasks.",
     "timm.models.",
     "timm.layers.",
 )
@@ -48,6 +50,7 @@ def open_checkpoint(path: Path, *, trust: bool = False) -> Any:
     and `SourceError` for a file that is no checkpoint."""
     if trust:
         return _load(path, weights_only=False)
+    check_size(path)
     try:
         wanted = torch.serialization.get_unsafe_globals_in_checkpoint(str(path))
     except Exception as error:
@@ -157,13 +160,18 @@ def _record(name: str) -> type:
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    """`getattr` as checkpoints use it: a method of a model class, or a member of an enumeration."""
-    known = isinstance(owner, nn.Module) or (
-        isinstance(owner, type) and issubclass(owner, (nn.Module, enum.Enum))
-    )
-    if not known or name.startswith("_"):
-        raise UntrustedFile(f"the file reads {name!r} of {type(owner).__name__}")
-    return getattr(owner, name)
+    """`getattr` as checkpoints use it: another forward of a model class (of fused layers), or a member of
+    an enumeration."""
+    module = isinstance(owner, nn.Module) or _is(owner, nn.Module)
+    if module and isinstance(name, str) and name.startswith("forward"):
+        return getattr(owner, name)
+    if _is(owner, enum.Enum) and name in owner.__members__:
+        return owner[name]
+    raise UntrustedFile(f"the file reads {name!r:.60} of {type(owner).__name__}")
+
+
+def _is(owner: Any, cls: type) -> bool:
+    return isinstance(owner, type) and issubclass(owner, cls)
 
 
 def _restore(content: Any, bare: Mapping[type, type]) -> None:

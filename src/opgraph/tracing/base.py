@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import random
@@ -162,7 +163,8 @@ def arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of one call: on fake tensors the floating-point ones become fake unless `real_inputs`
     are asked for, and integers and booleans stay real, since a forward may look at them; for a run on
-    real tensors what is on the meta device is filled with random numbers."""
+    real tensors what is on the meta device is filled with random numbers. Real ones are copies, since a
+    forward may write to its arguments."""
 
     def stand(item: Any) -> Any:
         if not isinstance(item, Tensor):
@@ -172,7 +174,7 @@ def arguments(
         numbers = not real_inputs and (item.is_floating_point() or item.is_complex())
         if numbers or item.device.type != "cpu" or isinstance(item, FakeTensor):
             return fake(item, mode)
-        return item
+        return _copied(item)
 
     memo: dict[int, Any] = {}
 
@@ -187,10 +189,15 @@ def arguments(
 
 def _filled(tensor: Tensor) -> Tensor:
     if tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor):
-        return tensor
+        return _copied(tensor)
     if tensor.is_floating_point() or tensor.is_complex():
         return torch.randn(tensor.shape, dtype=tensor.dtype)
     return torch.zeros(tensor.shape, dtype=tensor.dtype)
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """The same in memory of its own, with the same strides."""
+    return copy.deepcopy(tensor.detach()).requires_grad_(tensor.requires_grad)
 
 
 def bound(
