@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -80,6 +81,45 @@ def test_a_figure_is_explained_where_the_amounts_fit(bert: opgraph.Profile) -> N
     assert reasons(reading(flops // 2, "MACs"), bert.graph) == ("counts a MAC as one",)
     assert reasons(reading(flops - attention), bert.graph) == ("skips attention (2.7 %)",)
     assert reasons(reading(flops // 3), bert.graph) == ("66.7 % less, not explained",)
+
+
+def gpt2() -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    return transformers.GPT2Model(transformers.GPT2Config(n_layer=2, n_embd=32, n_head=2))
+
+
+def swin() -> nn.Module:
+    from torchvision.models.swin_transformer import SwinTransformer
+
+    return SwinTransformer([4, 4], 24, [1, 1], [2, 2], [4, 4])
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.lstm, self.head = nn.Embedding(9, 16), nn.LSTM(16, 16), nn.Linear(16, 9)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.lstm(self.embed(x))[0])
+
+
+@pytest.mark.parametrize(
+    ("make", "x", "reason"),
+    [
+        (gpt2, torch.ones(1, 8, dtype=torch.long), "takes Conv1D for a convolution"),
+        (swin, torch.zeros(1, 3, 32, 32), "skips ShiftedWindowAttention"),
+        (Recurrent, torch.ones(6, 2, dtype=torch.long), "counts a Linear once a sample"),
+    ],
+)
+def test_a_counter_that_looks_at_modules_alone_is_explained(
+    make: Callable[[], nn.Module], x: torch.Tensor, reason: str
+) -> None:
+    pytest.importorskip("torchinfo")
+    found = check(make(), x, tracers=("auto",))
+    (mine,) = (r for r in found.readings if r.tool == "torchinfo")
+    clauses = "; ".join(found.reasons(mine))
+    assert reason in clauses
+    assert "not explained" not in clauses
 
 
 def test_a_count_of_parameters_is_explained() -> None:

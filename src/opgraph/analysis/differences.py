@@ -6,14 +6,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from math import prod
 from typing import Literal
 
+from opgraph.analysis.module_counts import called_leaves, weights_times_outputs
 from opgraph.analysis.totals import totals
 from opgraph.graph import Graph, Node
 
 _TOLERANCE = 5e-4
 """The share of the total within which amounts are the same: tools round, and count biases or not."""
+
+_ALIKE = 1e-3
+"""The share of it within which a figure is the one that a rule gives."""
 
 _GROUPS = 10
 
@@ -63,6 +66,9 @@ def _work(reading: Reading, graph: Graph, flops: int, other: int) -> list[str]:
     gap = flops - (reading.flops or 0)
     if not flops or abs(gap) <= _TOLERANCE * flops:
         return []
+    by_modules = _module_count(reading, graph, flops)
+    if by_modules is not None:
+        return by_modules
     if gap < 0 and -gap <= 8 * other:
         return [f"adds {_percent(-gap, flops)} for work other than contractions"]
     parts = _parts(graph)
@@ -95,41 +101,52 @@ class _Part:
 def _parts(graph: Graph) -> list[_Part]:
     """Parts of the work that a counter may leave out, the largest first."""
     amounts: dict[str, int] = {}
-    leaves = {n.scope for n in graph.nodes} - {n.scope.rpartition(".")[0] for n in graph.nodes}
-    once = repeated = 0
+    leaves = _leaves(graph)
+    repeated = 0
     for node in graph.nodes:
         for kernel in node.kernels:
             if kernel.flops:
                 label = _label(node, kernel.category, graph, leaves)
                 amounts[label] = amounts.get(label, 0) + kernel.flops
-        once += _beyond_one_row(node, graph)
     for scope in graph.scopes:
         if scope.calls > 1 and scope.path in leaves:
             own = sum(n.flops for n in graph.nodes if n.scope == scope.path)
             repeated += own * (scope.calls - 1) // scope.calls
-    if once:
-        amounts["counts a Linear once a sample, whatever the sequence"] = once
     if repeated:
         amounts["counts a module once that runs several times"] = repeated
     for label in _EVERYBODY_COUNTS:
         amounts.pop(f"skips {label}", None)
-    found = [_Part(label, flops) for label, flops in (*amounts.items(), *_mistaken(graph).items())]
-    return sorted(found, key=lambda p: abs(p.flops), reverse=True)[:_GROUPS]
+    found = [_Part(label, flops) for label, flops in amounts.items()]
+    return sorted(found, key=lambda p: p.flops, reverse=True)[:_GROUPS]
 
 
-def _mistaken(graph: Graph) -> dict[str, int]:
-    """What comes on top (as a negative amount) for a counter that goes by the names of classes, and takes
-    a linear layer called "Conv1D" for a convolution: its weights times all but one size of its output."""
-    numel = {p.name: p.numel for p in graph.parameters}
-    amounts: dict[str, int] = {}
+def _leaves(graph: Graph) -> set[str]:
+    """The modules that compute themselves, and whose children compute nothing."""
+    return {n.scope for n in graph.nodes} - {n.scope.rpartition(".")[0] for n in graph.nodes}
+
+
+def _module_count(reading: Reading, graph: Graph, flops: int) -> list[str] | None:
+    """The clauses for a counter that multiplies weights with outputs, if the reading is what that gives."""
+    amounts = weights_times_outputs(graph)
+    modules, leaves = called_leaves(graph), _leaves(graph)
+    weighty = {p.scope for p in graph.parameters} | {
+        name.rpartition(".")[0] for p in graph.parameters for name in p.tied
+    }
     for node in graph.nodes:
-        cls = graph.scope[node.scope].cls
-        if node.flops and "Conv" in cls and not node.op.startswith("conv"):
-            shape = [n for n in graph.value[node.outputs[0]].shape if isinstance(n, int)]
-            counted = 2 * sum(numel[p] for p in node.parameters) * prod(shape[:1] + shape[2:])
-            label = f"takes {cls} for a convolution"
-            amounts[label] = amounts.get(label, 0) + node.flops - counted
-    return amounts
+        if node.scope in modules and node.scope in weighty:
+            continue
+        for kernel in node.kernels:
+            if kernel.flops:
+                label = _label(node, kernel.category, graph, leaves)
+                amounts[label] = amounts.get(label, 0) + kernel.flops
+    counted = flops - sum(amounts.values())
+    if abs(counted - (reading.flops or 0)) > _ALIKE * counted:
+        return None
+    largest = sorted(amounts.items(), key=lambda a: abs(a[1]), reverse=True)
+    return [
+        f"{label} ({_percent(abs(amount), flops)})"
+        for label, amount in largest if abs(amount) > _TOLERANCE * flops
+    ]  # fmt: skip
 
 
 def _label(node: Node, category: str, graph: Graph, leaves: set[str]) -> str:
@@ -138,17 +155,6 @@ def _label(node: Node, category: str, graph: Graph, leaves: set[str]) -> str:
     if node.scope in leaves and node.parameters:
         return f"skips {graph.scope[node.scope].cls}"
     return f"skips {node.op} called as a function"
-
-
-def _beyond_one_row(node: Node, graph: Graph) -> int:
-    """The FLOPs of a linear layer beyond those of one row a sample."""
-    if node.op != "linear" or not node.outputs:
-        return 0
-    shape = graph.value[node.outputs[0]].shape
-    rows = 1
-    for size in shape[1:-1]:
-        rows *= size if isinstance(size, int) else 1
-    return node.flops - node.flops // rows if rows > 1 else 0
 
 
 def _parameters(gap: int, graph: Graph) -> list[str]:

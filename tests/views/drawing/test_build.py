@@ -13,6 +13,7 @@ from torch import nn
 import opgraph
 from opgraph import Profile
 from opgraph.views.drawing.build import FITTING_BOXES, build
+from opgraph.views.drawing.layout import Spacing, arrange
 
 MODELS = ("resnet18", "bert-base-uncased", "gpt2", "yolov8n")
 WHOLE: dict[str, Any] = {"depth": 99, "fold_repeats": False}
@@ -124,6 +125,33 @@ def test_parameters_are_drawn_when_asked_for(saved: Callable[[str], Profile]) ->
     drawn = [b for b in drawing.leaves if b.kind == "parameters"]
     assert len(drawn) == sum(bool(n.parameters) for n in graph.nodes)
     assert drawn[0].lines == ("weight 64x3x7x7",)
+
+
+class Tied(nn.Module):
+    """A weight that is used between other layers, and again at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third, self.last = (nn.Linear(8, 8) for _ in range(4))
+        self.last.weight = self.second.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.third(self.second(self.first(x))))
+
+
+def test_a_parameter_used_in_several_places_is_one_box_above_the_first() -> None:
+    graph = opgraph.profile(Tied(), torch.zeros(2, 8)).graph
+    drawing = build(graph, depth=99, fold_repeats=False, parameters=True)
+    (weight,) = (b for b in drawing.leaves if b.lines[-1:] == ("used in 2 places",))
+    assert weight.lines[0] == "weight 8x8 (tied)"
+    users = [drawing.box[e.target].name for e in drawing.edges if e.source == weight.id]
+    assert users == ["second", "last"]
+    sizes = {b.id: (140.0, 44.0) for b in drawing.boxes}
+    rects = arrange(drawing.root, drawing.edges, sizes, Spacing()).rects
+    row = {b.name: rects[b.id].y for b in drawing.leaves if b.kind != "parameters"}
+    # In the row before its first use, and so the input stays where it is, in the first row.
+    assert rects[weight.id].y == row["first"] > row["x"]
+    assert row["x"] == min(rects[b.id].y for b in drawing.leaves)
 
 
 def test_a_part_has_its_neighbours_as_stubs(saved: Callable[[str], Profile]) -> None:

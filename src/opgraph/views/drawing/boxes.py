@@ -24,9 +24,16 @@ class Boxes:
         self._draw_parameters = parameters
         self._parameters = {p.name: p for p in graph.parameters}
         self._first_user: dict[str, int] = {}
+        self._users: dict[str, dict[str, None]] = {}  # the boxes that use a parameter, in order
+        self._drawn: set[str] = set()
         for node in graph.nodes:
             for name in node.parameters:
                 self._first_user.setdefault(name, node.id)
+                if node.id in plan.place:
+                    self._users.setdefault(name, {})[plan.place[node.id].box] = None
+        self._values = {
+            v.name: v for v in reversed(graph.values) if v.kind in ("parameter", "buffer")
+        }
         ends = {n.fragment: n.id for n in graph.nodes}
         self._breaks = [(ends[b.fragment], b) for b in graph.breaks if b.fragment in ends]
 
@@ -77,8 +84,8 @@ class Boxes:
             if before is not None:
                 found += self._seams(_last(before).id, _first(child).id)
             box = self.make(child, times)
-            if self._draw_parameters and child.node is not None and child.node.parameters:
-                found.append(self._parameter_box(child.node, box))
+            if self._draw_parameters and child.node is not None:
+                found += self._parameter_boxes(child.node, box)
             found.append(box)
             before = child
         for again in call.members[:1]:
@@ -129,19 +136,33 @@ class Boxes:
             for b in self._breaks_between(first, last)
         ]
 
-    def _parameter_box(self, node: Node, user: Box) -> Box:
-        parameters = [self._parameters[name] for name in dict.fromkeys(node.parameters)]
+    def _parameter_boxes(self, node: Node, user: Box) -> list[Box]:
+        """Above an operator: one box for the parameters that it alone uses, and one for each of those
+        that others use after it, too."""
+        here = dict.fromkeys(node.parameters)
+        alone = [name for name in here if len(self._users[name]) == 1]
+        found = [self._parameter_box(f"p{node.id}", alone, user, [user.id])] if alone else []
+        for name in here:
+            if name not in alone and name not in self._drawn:
+                self._drawn.add(name)
+                users = list(self._users[name])
+                after = users[users.index(user.id) :]
+                box = self._parameter_box(f"p{node.id}_{len(found)}", [name], user, after)
+                found.append(replace(box, lines=(*box.lines, f"used in {len(users)} places")))
+        return found
+
+    def _parameter_box(self, id_: str, names: list[str], user: Box, users: list[str]) -> Box:
+        parameters = [self._parameters[name] for name in names]
         lines = [_parameter_line(p) for p in parameters[:SHOWN_PARAMETERS]]
         if len(parameters) > SHOWN_PARAMETERS:
             lines.append(f"and {len(parameters) - SHOWN_PARAMETERS} more")
-        box = Box(f"p{node.id}", "parameters", "parameters", user.path, lines=tuple(lines))
-        value = next(v for v in map(self._graph.value.__getitem__, node.inputs)
-                     if v.name in node.parameters)  # fmt: skip
-        self.parameter_edges.append(
-            Edge(box.id, user.id, value.id, (value.id,), value.shape, value.dtype,
-                 sum(p.bytes for p in parameters), "parameter")
-        )  # fmt: skip
-        return box
+        value = self._values[names[0]]
+        total = sum(p.bytes for p in parameters)
+        self.parameter_edges += [
+            Edge(id_, u, value.id, (value.id,), value.shape, value.dtype, total, "parameter")
+            for u in users
+        ]
+        return Box(id_, "parameters", "parameters", user.path, lines=tuple(lines))
 
 
 def _single(call: Call) -> list[Node]:
