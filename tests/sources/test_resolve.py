@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from opgraph.errors import UnknownModel
+from opgraph.errors import SourceError, UnknownModel
 from opgraph.inputs import make_inputs
 from opgraph.sources import BuildOptions, resolve
 
@@ -48,3 +48,8 @@ def test_what_a_default_configuration_lacks_is_completed_and_said() -> None:
         "hf-type:time_series_transformer", BuildOptions(arguments={"prediction_length": "7"})
     )
     assert own.config.prediction_length == 7
+
+
+def test_a_model_without_a_forward_says_so() -> None:
+    with pytest.raises(SourceError, match="BarkModel has no forward"):
+        resolve("hf-type:bark")

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from opgraph.inputs.context import Context
+from opgraph.inputs.placeholders import encoder_needs
 from opgraph.inputs.reading import applied_to, first_layer, first_taking, swaps
 from opgraph.inputs.table import rule
 
@@ -40,9 +41,11 @@ def _has_channel(c: Context) -> bool:
 
 
 @rule("input_features", "audio_input_features", "audio_mel")
-def spectrogram(c: Context) -> Tensor:
+def spectrogram(c: Context) -> Tensor | None:
     """Mel bins over time; which of the two comes first follows from how the model's code takes the argument
     apart, or else from the layer that takes it."""
+    if _text_instead(c):
+        return None
     bins = c.settings.number(
         "num_mel_bins", "mel_bins", "num_mels", "n_mels", "num_mel_channels", "input_feat_size",
         "input_feat_per_channel", "feature_projection_input_dim", part="audio",
@@ -65,6 +68,12 @@ def spectrogram(c: Context) -> Tensor:
     return c.floats(c.batch, FRAMES, bins)
 
 
+def _text_instead(c: Context) -> bool:
+    """Whether an encoder-decoder takes either text or sound, and not both."""
+    either = c.has("input_ids") and c.has("input_features") and c.has("decoder_input_ids")
+    return either and not (c.required("input_ids") or c.required("input_features"))
+
+
 def _time_first(c: Context) -> bool:
     """Whether the model's code takes spectrograms as (batch, time, bins)."""
     names = c.dims("input_features")
@@ -82,6 +91,18 @@ def frame_mask(c: Context) -> Tensor | None:
         return None
     count = next((n for n in features.shape[1:] if n in (FRAMES, FRAMES + 1)), features.shape[-1])
     return torch.ones(c.batch, count, dtype=torch.int64)
+
+
+@rule("padding_mask")
+def sample_mask(c: Context) -> Tensor | None:
+    """All samples are sound; for models that cannot do without."""
+    sound = c.beside("input_values")
+    needed = c.required("padding_mask") or encoder_needs(c, "padding_mask")
+    return (
+        None
+        if sound is None or not needed
+        else torch.ones(c.batch, sound.shape[-1], dtype=torch.bool)
+    )
 
 
 @rule("audio_mel_mask")

@@ -156,7 +156,12 @@ class Context:
         own = self.settings.own("image_size", "img_size", part="vision")
         own = own or self.settings.own("image_size", part="backbone")
         own = own or self.model.hints.get("image_size") or self.settings.get("image_size")
-        return pair(own or next((s for s in map(_size_of, self.module.modules()) if s), None))
+        high, wide = pair(own or next((s for s in map(_size_of, self.module.modules()) if s), None))
+        windows = self.settings.own("num_windows", part="backbone")
+        if windows:  # of whole patches
+            step = windows * self.settings.number("patch_size", part="backbone", default=1)
+            return max(1, high // step) * step, max(1, wide // step) * step
+        return high, wide
 
     @property
     def image(self) -> tuple[int, int, int]:

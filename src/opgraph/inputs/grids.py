@@ -28,7 +28,12 @@ def temporal_patch(c: Context) -> int:
 def merge(c: Context) -> int:
     """Patches that are merged to one, along each side."""
     return c.settings.number(
-        "spatial_merge_size", "merge_size", "downsample_factor", part="vision", default=1
+        "spatial_merge_size",
+        "merge_size",
+        "downsample_factor",
+        "pooling_kernel_size",
+        part="vision",
+        default=1,
     )
 
 

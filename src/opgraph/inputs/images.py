@@ -16,6 +16,8 @@ from opgraph.inputs.reading import applied_to
 from opgraph.inputs.table import rule
 
 _PAIR = 2
+_IMAGES = 4
+"""Sizes of a batch of images."""
 
 
 @rule("pixel_values", "image_pixel_values")
@@ -40,11 +42,13 @@ def pixel_values(c: Context) -> Tensor:
         if len(names) == 5:
             return c.floats(c.batch, count, c.channels, *grids.patch(c))
         return c.floats(c.batch * count, width * grids.temporal_patch(c))
-    if c.has("spatial_shapes") or isinstance(layer, nn.Linear):
+    if c.has("spatial_shapes") or (isinstance(layer, nn.Linear) and len(names) != _IMAGES):
         count = math.prod(grids.patches(c))
         return c.floats(c.batch, count, getattr(layer, "in_features", width))
     if c.settings.get("image_grid_pinpoints") is not None:
         return c.floats(c.batch, tiles(c), *c.image)
+    if c.has("prompt_pixel_values"):
+        return c.floats(c.batch, *_half(c))
     leading = names[1:] if len(names) == 2 else names[1:-3]
     return c.floats(
         c.batch, *(_PAIR if n == "_" else dims.size(c, n) or 1 for n in leading), *c.image
@@ -140,8 +144,8 @@ def patch_places(c: Context) -> Tensor | None:
 def seen_images(c: Context) -> Tensor | None:
     """Which images each token may look at: the one there is."""
     ids = c.beside("input_ids")
-    if ids is None or c.beside("pixel_values") is None:
-        return None
+    if ids is None or c.beside("pixel_values") is None or c.has("bool_masked_pos"):
+        return None  # where patches are masked it is a mask of patches
     return torch.ones(*ids.shape, 1, dtype=torch.int64)
 
 
@@ -182,9 +186,15 @@ def masked_patches(c: Context) -> Tensor:
 
 @rule("prompt_pixel_values", needed=True)
 def prompt_image(c: Context) -> Tensor:
-    return c.floats(c.batch, *c.image)
+    return c.floats(c.batch, *_half(c))
 
 
 @rule("prompt_masks", needed=True)
 def prompt_mask(c: Context) -> Tensor:
-    return c.floats(c.batch, *c.image)
+    return c.floats(c.batch, *_half(c))
+
+
+def _half(c: Context) -> tuple[int, int, int]:
+    """The size of an image that the model puts below another one."""
+    high, wide = c.image_size
+    return c.channels, high // 2, wide

@@ -69,8 +69,8 @@ def _placeholders(c: Context) -> Iterator[tuple[int, int]]:
 
 
 def _all_of(c: Context, method: str) -> list[str]:
-    """The arguments of an encoder method."""
-    return list(inspect.signature(getattr(c.module, method)).parameters)
+    """The arguments of an encoder method, but for the text they go with."""
+    return [n for n in inspect.signature(getattr(c.module, method)).parameters if n != "input_ids"]
 
 
 def encoder_needs(c: Context, name: str) -> bool:
@@ -87,6 +87,8 @@ def _features(c: Context, method: str) -> list[Tensor]:
     for name, parameter in inspect.signature(ask).parameters.items():
         rule = RULES.get(name)
         needed = parameter.default is parameter.empty
+        if name == "input_ids":
+            continue  # the places in the text are what is being found out
         if rule is not None and (needed or (c.has(name) and not rule.needed)):
             value = c.value(name)
             if value is not None:

@@ -60,6 +60,16 @@ def decoder_token_ids(c: Context) -> Tensor:
     return c.ids(c.batch, c.decoder_sequence, below=below)
 
 
+@rule("use_cache")
+def use_cache(c: Context) -> bool | None:
+    """No cache of keys and values where no layer has any."""
+    layers = c.settings.own("layer_types", "layers_block_type", part="text")
+    if not isinstance(layers, (list, tuple)) or not layers:
+        return None
+    keyed = [k for k in map(str, layers) if "attention" in k and "linear" not in k]
+    return None if keyed else False
+
+
 @rule("position_ids", needed=True)
 def positions(c: Context) -> Tensor:
     return torch.arange(c.sequence).expand(c.batch, -1)

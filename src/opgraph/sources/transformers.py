@@ -138,9 +138,32 @@ def from_config(
 
     The parameters named in `untied` are given tensors of their own, should the library have tied them.
     """
-    from opgraph.sources.building import assemble, dtype_of
+    failure: SourceError | None = None
+    for taken, make in _makers(config, head, trust).items():
+        try:
+            model = _built(make, config, name, source, dtype, untied)
+        except SourceError as error:
+            failure = failure or error
+            continue
+        if failure is not None:
+            notes += (f"with the head {taken}: the base model has nothing to run",)
+        info = replace(model.info, notes=notes)
+        return replace(model, info=info, hints=preprocessing.hints(model))
+    assert failure is not None
+    raise failure
 
-    make = _maker(config, head, trust)
+
+def _built(
+    make: Callable[..., Any],
+    config: Any,
+    name: str,
+    source: str,
+    dtype: str | None,
+    untied: tuple[str, ...],
+) -> Model:
+    from torch import nn
+
+    from opgraph.sources.building import assemble, dtype_of
 
     def construct() -> nn.Module:
         # A configuration is written to while a model is built, so each build gets its own.
@@ -151,8 +174,11 @@ def from_config(
             _untie(module, path)
         return module
 
-    model = assemble(construct, name=name, source=source, config=config, notes=notes)
-    return replace(model, hints=preprocessing.hints(model))
+    model = assemble(construct, name=name, source=source, config=config)
+    if type(model.module).forward is nn.Module.forward:
+        kind = type(model.module).__name__
+        raise SourceError(f"{name}: {kind} has no forward, only parts that are run one by one")
+    return model
 
 
 def _untie(module: nn.Module, path: str) -> None:
@@ -183,20 +209,24 @@ def _head_name(words: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", words).lower()
 
 
-def _maker(config: Any, head: str | None, trust: bool) -> Callable[..., Any]:
-    """What builds a configuration with a head: an auto class, or the very class that `head` names."""
+def _makers(config: Any, head: str | None, trust: bool) -> dict[str, Callable[..., Any]]:
+    """What builds a configuration with a head: an auto class, or the very class that `head` names. Without
+    a head, all there are for it, the base model first."""
     import transformers
 
     known = heads()
     named = getattr(transformers, head, None) if head is not None and head not in known else None
-    if isinstance(named, type) and hasattr(named, "_from_config"):
-        maker: Callable[..., Any] = named._from_config
-        return maker
+    if head is not None and isinstance(named, type) and hasattr(named, "_from_config"):
+        return {head: named._from_config}
     if trust and getattr(config, "auto_map", None):
-        return partial(known[head or BASE].from_config, trust_remote_code=True)
-    having = [name for name, auto in known.items() if type(config) in auto._model_mapping]
-    if head in having or (head is None and having):
-        return known[head or having[0]].from_config  # type: ignore[no-any-return]
+        return {head or BASE: partial(known[head or BASE].from_config, trust_remote_code=True)}
+    having = {
+        n: auto.from_config for n, auto in known.items() if type(config) in auto._model_mapping
+    }
+    if head in having:
+        return {head: having[head]}
+    if head is None and having:
+        return having
     model_type = config.model_type
     if head is None:
         raise SourceError(f"{model_type} is a configuration that no model takes")
