@@ -14,6 +14,7 @@ from opgraph.errors import ProfileError
 from opgraph.files import write_atomically
 from opgraph.graph import Graph, InvariantError, Node, verify
 from opgraph.graph.schema import Malformed, decode, encode
+from opgraph.kvcache import KVCache
 
 if TYPE_CHECKING:
     from opgraph.analysis import ModuleCost, OperatorCost, Totals
@@ -69,7 +70,7 @@ class Profile:
 
     `mode` is "infer", "train", "prefill" or "decode". `convention` records how things were counted
     where published figures differ (`{"attention": "full"}`). `formulas`, where they were looked for, give
-    the costs at other sizes of the inputs.
+    the costs at other sizes of the inputs. `cache` is what a generating model kept of the tokens it read.
     """
 
     graph: Graph
@@ -79,6 +80,7 @@ class Profile:
     convention: dict[str, str] = field(default_factory=lambda: {"attention": "full"})
     versions: dict[str, str] = field(default_factory=dict)
     formulas: Formulas | None = None
+    cache: KVCache | None = None
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -114,6 +116,7 @@ class Profile:
             "versions": self.versions,
             "tracing": [asdict(a) for a in self.tracing.attempts],
             "totals": self.totals.to_dict(),
+            **({} if self.cache is None else {"kv_cache": self.cache.to_dict()}),
             **({} if self.formulas is None else {"formulas": self.formulas.to_dict()}),
             "graph": encode(self.graph),
         }
@@ -158,6 +161,7 @@ class Profile:
                 convention=_texts(data["convention"]),
                 versions=_texts(data["versions"]),
                 formulas=_formulas(data.get("formulas")),
+                cache=KVCache.from_dict(data["kv_cache"]) if "kv_cache" in data else None,
             )
         except (Malformed, InvariantError) as error:
             raise ProfileError(f"this profile is broken: {error}") from error

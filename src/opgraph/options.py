@@ -26,8 +26,10 @@ class Options:
     configuration decides otherwise; `input_shape` is that of the first input, and `input_overrides` are
     single arguments by name.
 
-    How it runs: `mode` is "infer" or "train": a step of training is forward, backward through autograd
-    and a step of the `optimizer` ("sgd", "adam", "adamw"), and nodes say which `phase` they belong to.
+    How it runs: `mode` is one of `MODES`. "infer" is one forward. "train" is a step of training: forward,
+    backward through autograd and a step of the `optimizer` ("sgd", "adam", "adamw"), and nodes say which
+    `phase` they belong to. "prefill" reads a prompt of `context_len` tokens into an empty cache, and
+    "decode" makes one more token with `context_len` of them in the cache.
 
     How it is traced: `tracer` is "auto", "eager", "fx", "dynamo", "export" or "hybrid". Where Dynamo
     breaks the graph, `fragment` chooses a part of it: a number, "largest", or "all"; with `fullgraph` a
@@ -48,6 +50,7 @@ class Options:
     input_overrides: Mapping[str, TensorSpec] | None = None
 
     mode: str = "infer"
+    context_len: int | None = None
     optimizer: str = "adamw"
 
     tracer: str = "auto"
@@ -82,7 +85,18 @@ class Options:
         return any(getattr(self, name) for name in SIZES)
 
 
-SIZES = ("batch_size", "seq_len", "decoder_seq_len", "image_size", "input_shape", "input_overrides")
+MODES = {
+    "infer": "one forward",
+    "train": "a step of training: forward, backward, optimizer",
+    "prefill": "a prompt is read into an empty cache",
+    "decode": "one more token, with a cache of those before",
+}
+"""The ways of running a model."""
+
+GENERATING = ("prefill", "decode")
+
+SIZES = ("batch_size", "seq_len", "decoder_seq_len", "image_size", "input_shape", "input_overrides",
+         "context_len")  # fmt: skip
 """The options that say how large the inputs are."""
 
 NAMES = tuple(f.name for f in fields(Options))

@@ -7,15 +7,17 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.document import Profile, Tracing, load
 from opgraph.errors import InputError, TraceError
+from opgraph.generating import checked, request_for, with_generating_head
 from opgraph.graph import Graph, Node
 from opgraph.inputs.base import Example, InputRequest
-from opgraph.options import Options, named_options
+from opgraph.options import GENERATING, Options, named_options
 from opgraph.sources.base import Model
 from opgraph.version import __version__
 
@@ -49,7 +51,7 @@ def profile(
 
     Raises `SourceError`, `InputError` or `TraceError`.
     """
-    asked = Options(**options)
+    asked = checked(Options(**options))
     built, example = prepared(model, inputs, kwargs, asked)
     found = profile_model(built, example, asked)
     if found.graph.failed is not None and inputs is None and kwargs is None and asked.sized:
@@ -84,7 +86,8 @@ def prepared(
     """A model that is built, and the arguments of one call of it (see `profile`)."""
     options = options or Options()
     built = resolved(model, options)
-    return built, _example(built, inputs, kwargs, options.request)
+    request = request_for(built, options) if options.mode in GENERATING else options.request
+    return built, _example(built, inputs, kwargs, request)
 
 
 def trace(
@@ -197,15 +200,22 @@ def profile_model(model: Model, example: Example, options: Options | None = None
 
 def _in_mode(model: Model, example: Example, options: Options) -> Profile:
     """The profile of another way of running a model than one forward."""
-    from opgraph.tracing import eager
-    from opgraph.tracing.modes import training
+    from opgraph.tracing import eager, generation, modes
 
-    if options.mode != "train":
-        raise InputError(f"there is no mode {options.mode!r}", hint="one of infer, train")
-    outcome = eager.trace_fake(model, example, capture=training(options.optimizer))
-    profile = _profile_of(model, example, [outcome], "all")
-    convention = {**profile.convention, "optimizer": options.optimizer}
-    return replace(profile, mode=options.mode, convention=convention)
+    if options.mode == "train":
+        step = modes.training(options.optimizer)
+        outcomes = [eager.trace_fake(model, example, capture=step)]
+        convention = {"optimizer": options.optimizer}
+    else:
+        decode = partial(generation.decode, name=model.info.name)
+        prepare = generation.prefill if options.mode == "prefill" else decode
+        outcomes = eager.trace_either(model, example, prepare=prepare)
+        last = outcomes[-1]
+        if last.graph is not None and last.graph.failed is None and last.cache is None:
+            raise generation.no_cache(model.info.name)
+        convention = generation.conventions(model.module)
+    profile = _profile_of(model, example, outcomes, "all")
+    return replace(profile, mode=options.mode, convention={**profile.convention, **convention})
 
 
 def _profile_of(
@@ -227,6 +237,7 @@ def _profile_of(
         ),
         tracing=Tracing(tuple(o.attempt for o in outcomes)),
         versions=_versions(model),
+        cache=last.cache,
     )
 
 
@@ -234,7 +245,9 @@ def resolved(model: str | nn.Module | Model, options: Options | None = None) -> 
     """A model built as `profile` builds it with the same options, to be profiled more than once."""
     from opgraph.sources import resolve
 
-    return model if isinstance(model, Model) else resolve(model, (options or Options()).build)
+    asked = options or Options()
+    built = model if isinstance(model, Model) else resolve(model, asked.build)
+    return with_generating_head(model, built, asked) if asked.mode in GENERATING else built
 
 
 def _example(

@@ -18,6 +18,7 @@ from opgraph.analysis.symbolic import Sample, solve
 from opgraph.document import Profile
 from opgraph.errors import InputError, OpgraphError
 from opgraph.formulas import Formula, Formulas, Point, Variable
+from opgraph.generating import checked
 from opgraph.hardware import device
 from opgraph.options import Options
 from opgraph.pipeline import is_saved_profile, profile, resolved
@@ -49,6 +50,7 @@ def sweep(
     seq_len: int | Sequence[int] | None = None,
     decoder_seq_len: int | Sequence[int] | None = None,
     image_size: int | Sequence[int] | None = None,
+    context_len: int | Sequence[int] | None = None,
     dtype: str | Sequence[str] | None = None,
     symbolic: bool = False,
     hardware: str | None = None,
@@ -68,7 +70,7 @@ def sweep(
     """
     given: dict[str, Any] = {
         "batch_size": batch_size, "seq_len": seq_len, "decoder_seq_len": decoder_seq_len,
-        "image_size": image_size,
+        "image_size": image_size, "context_len": context_len,
     }  # fmt: skip
     axes = {option: _listed(values) for option, values in given.items() if values is not None}
     dtypes = _listed(dtype)
@@ -78,6 +80,7 @@ def sweep(
         raise InputError(
             "a sweep traces the model, and a saved profile has none", hint="name the model"
         )
+    checked(Options(**options, context_len=next(iter(axes.get("context_len", ())), None)))
     tell = progress or (lambda _: None)
     chosen_device = None if hardware is None else device(hardware)
     ridge = GENERIC_RIDGE

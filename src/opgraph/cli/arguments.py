@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from opgraph.cli.output import progress
 from opgraph.document import Profile, load
 from opgraph.errors import InputError, OpgraphError, RenderError
+from opgraph.options import MODES
 
 if TYPE_CHECKING:
     from opgraph.inputs.base import TensorSpec
@@ -60,9 +61,15 @@ def add_model_arguments(
     run = parser.add_argument_group("how it runs")
     run.add_argument(
         "--mode",
-        choices=("infer", "train"),
         default="infer",
-        help="one forward, or a step of training: forward, backward, optimizer",
+        metavar="MODE",
+        help="; ".join(f"{mode}: {meaning}" for mode, meaning in MODES.items()),
+    )
+    run.add_argument(
+        "--context-len",
+        type=kind(_positive),
+        metavar=f"N{',N,…' if several else ''}",
+        help="tokens of the prompt (prefill) or in the cache (decode)",
     )
     run.add_argument("--optimizer", choices=("sgd", "adam", "adamw"), default="adamw")
     trace = parser.add_argument_group("tracing")

@@ -24,7 +24,7 @@ EXAMPLES = """examples:
   opgraph sweep gpt2 --symbolic --batch-size 1 -o gpt2.json"""
 
 SUFFIXES = (".txt", ".csv", ".json", ".parquet", ".svg", ".png", ".html")
-AXES = ("batch_size", "seq_len", "decoder_seq_len", "image_size", "dtype")
+AXES = ("batch_size", "seq_len", "decoder_seq_len", "image_size", "context_len", "dtype")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

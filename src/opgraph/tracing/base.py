@@ -20,9 +20,12 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map
 
 from opgraph.document import Attempt
+from opgraph.errors import InputError
 from opgraph.graph import Graph
 from opgraph.inputs.base import Example
+from opgraph.kvcache import KVCache
 from opgraph.tracing.builder import build
+from opgraph.tracing.caches import cache_in, measured
 from opgraph.tracing.kernels import fake
 from opgraph.tracing.recorder import Recorder, first_line
 from opgraph.tracing.values import tensors_in
@@ -44,13 +47,14 @@ class TraceOptions:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What one attempt of a tracer gave: a graph (a partial one when the forward raised), the error,
-    and how long it took."""
+    how long it took, and the cache that the model returned."""
 
     tracer: str
     tensors: str
     graph: Graph | None
     error: BaseException | None = None
     seconds: float = 0.0
+    cache: KVCache | None = None
 
     @property
     def attempt(self) -> Attempt:
@@ -66,6 +70,13 @@ Capture = Callable[[torch.nn.Module, tuple[Any, ...], Mapping[str, Any]], Runner
 runner. What it raises means that the tracer cannot see this model, and that there is no graph."""
 
 
+Prepare = Callable[
+    [torch.nn.Module, tuple[Any, ...], Mapping[str, Any], FakeTensorMode | None],
+    tuple[tuple[Any, ...], dict[str, Any]],
+]
+"""From the arguments that were made to those of the call that is recorded. It may run the model."""
+
+
 def forward(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:
     """The plain capture: the module's own forward will run."""
     return lambda _recorder: module(*args, **kwargs)
@@ -77,6 +88,7 @@ def record(
     *,
     real: bool = False,
     real_inputs: bool = False,
+    prepare: Prepare | None = None,
     capture: Capture = forward,
     tracer: str = "eager",
     stance: str = "force_eager",
@@ -85,8 +97,9 @@ def record(
     """Run a module once under a recorder, on fake tensors or on real ones, and leave it as it was. With
     `real_inputs` the weights are fake and the inputs are not.
 
-    `capture` comes first, and may fail: then there is no graph. The run may raise: then the graph is
-    what there was so far, with the failing node marked. `stance` is what `torch.compile` means within.
+    `prepare` and `capture` come first, and may fail: then there is no graph. The run may raise: then the
+    graph is what there was so far, with the failing node marked. `stance` is what `torch.compile` means
+    within.
     """
     start = time.perf_counter()
     tensors = "real" if real else "fake weights" if real_inputs else "fake"
@@ -95,8 +108,10 @@ def record(
     ) as stage:
         args, kwargs = stage.args, stage.kwargs
         try:
+            if prepare is not None:
+                args, kwargs = prepare(module, args, kwargs, stage.mode)
             run = capture(module, args, kwargs)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, InputError):
             raise
         except BaseException as reason:  # noqa: BLE001  (a forward may raise anything, SystemExit too)
             return Outcome(tracer, tensors, None, reason, time.perf_counter() - start)
@@ -108,8 +123,9 @@ def record(
         recorder.finish(error)
         outputs = recorder.sink(result) if error is None else ()
         graph = build(module, recorder, inputs, outputs)
-        del result
-    return Outcome(tracer, tensors, graph, error, time.perf_counter() - start)
+        cache = measured(found) if (found := cache_in(result)) is not None else None
+        del result, found
+    return Outcome(tracer, tensors, graph, error, time.perf_counter() - start, cache)
 
 
 @dataclass(frozen=True, slots=True)

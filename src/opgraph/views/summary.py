@@ -9,6 +9,8 @@ from opgraph import units
 from opgraph.analysis import bottlenecks
 from opgraph.analysis.experts import mixtures
 from opgraph.document import Profile
+from opgraph.graph import Graph, Value
+from opgraph.views.generation import generation_facts
 from opgraph.views.seams import seams
 from opgraph.views.terminal import bar, bound, safe
 
@@ -37,9 +39,7 @@ def facts(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
     found = [
         ("Model", f"{model.name}  ({model.cls.rpartition('.')[2] or 'module'}, from {model.source})"),
         *(("", note) for note in model.notes),
-        ("Inputs", ", ".join(
-            f"{graph.value[v].name} {units.shape(graph.value[v].shape)} {graph.value[v].dtype}"
-            for v in graph.inputs) or "none"),
+        ("Inputs", ", ".join(_inputs(graph)) or "none"),
         ("Parameters", f"{units.count(t.parameters)}  ({units.integer(t.parameters)})"
          + ("" if t.trainable_parameters == t.parameters
             else f", {units.integer(t.trainable_parameters)} of them trainable")),
@@ -57,6 +57,7 @@ def facts(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
          + (f", {units.plural(len(graph.breaks), 'graph break')}" if graph.breaks else "")),
         *seams(profile, verbose=verbose),
         *_training(profile),
+        *generation_facts(profile),
         ("Coverage", _coverage(profile)),
         ("Tracer", _tracer(profile)),
     ]  # fmt: skip
@@ -76,6 +77,25 @@ def facts(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
         found.append(("Failed", f"node {failed.id} ({failed.name}){where}: {failed.error}"))
         found.append(("", "the figures are those of the part that ran"))
     return found
+
+
+def _inputs(graph: Graph) -> list[str]:
+    """Names, shapes and dtypes; of an argument with many tensors (a cache) only how many they are."""
+    groups: dict[str, list[Value]] = {}
+    for value in (graph.value[v] for v in graph.inputs):
+        groups.setdefault((value.name or "").partition(".")[0], []).append(value)
+    found = []
+    for name, values in groups.items():
+        if len(values) > _MANY:
+            held = units.size(sum(v.bytes for v in values))
+            found.append(f"{name} {units.plural(len(values), 'tensor')}, {held}")
+        else:
+            found += [f"{v.name} {units.shape(v.shape)} {v.dtype}" for v in values]
+    return found
+
+
+_MANY = 8
+"""Tensors in one argument from which on they are not listed."""
 
 
 def _experts(profile: Profile) -> list[tuple[str, str]]:

@@ -30,6 +30,7 @@ TOP_MODULES = 12
 _HEADS = {
     "intensity": "AI", "peak_memory": "peak", "bytes": "traffic",
     "batch_size": "batch", "seq_len": "tokens", "decoder_seq_len": "decoder", "image_size": "image",
+    "context_len": "context",
 }  # fmt: skip
 
 

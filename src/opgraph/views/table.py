@@ -9,6 +9,7 @@ from opgraph import units
 from opgraph.analysis import GENERIC_RIDGE
 from opgraph.document import Profile
 from opgraph.errors import RenderError
+from opgraph.options import GENERATING
 from opgraph.views.rows import SORT_KEYS, Row, default_depth, rows
 from opgraph.views.summary import bottleneck_analysis, summary
 from opgraph.views.terminal import bar, bound, draw, safe
@@ -75,6 +76,11 @@ def table(
         from opgraph.views.costing import sections
 
         parts += sections(profile.graph, hardware, partition, layout, memory=memory, width=width)
+    if hardware is not None and profile.mode in GENERATING and profile.cache is not None:
+        from opgraph.hardware import device
+        from opgraph.views.generation import serving
+
+        parts += ["", serving(profile, device(hardware))]
     return draw(parts, width, color)
 
 

@@ -1,0 +1,130 @@
+"""Generation: a prompt read into a cache, and one more token after it, as `generate` runs them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import opgraph
+from opgraph.analysis.batching import at_batch
+from opgraph.analysis.generation import shared_reads, steps
+from opgraph.analysis.memory import memory
+from opgraph.analysis.totals import totals
+from opgraph.errors import InputError
+from opgraph.hardware import device
+from opgraph.kvcache import CachePart
+from opgraph.sources import BuildOptions, resolve
+from opgraph.tracing.eager import materialized
+
+
+def real_steps(name: str, tokens: int) -> tuple[int, int, int]:
+    """FLOPs of a prefill of so many tokens, of the next step, and bytes of the cache, all run for real."""
+    module = materialized(resolve(name, BuildOptions(head="causal-lm")))
+    ids = torch.randint(0, 100, (1, tokens))
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as first:
+            out = module(ids, use_cache=True, logits_to_keep=1)
+        with FlopCounterMode(display=False) as second:
+            out = module(ids[:, :1], past_key_values=out.past_key_values, logits_to_keep=1)
+    held = sum(
+        t.numel() * t.element_size() for x in out.past_key_values.layers for t in (x.keys, x.values)
+    )
+    return first.get_total_flops(), second.get_total_flops(), held
+
+
+def test_flops_and_cache_are_those_of_a_real_run():
+    name = "HuggingFaceTB/SmolLM2-135M"
+    prefill = opgraph.profile(name, mode="prefill", context_len=24)
+    decode = opgraph.profile(name, mode="decode", context_len=24)
+    assert (prefill.totals.flops, decode.totals.flops, decode.cache.bytes) == real_steps(name, 24)
+    assert (prefill.cache.tokens, decode.cache.tokens) == (24, 25)
+    assert prefill.totals.coverage == decode.totals.coverage == 1.0
+
+
+def test_cache_of_llama_by_the_formula():
+    """2 x layers x heads of keys and values x their width x 2 bytes of bfloat16."""
+    decode = opgraph.profile("meta-llama/Llama-3.1-8B", mode="decode", context_len=4096)
+    assert decode.cache.bytes_per_token == 2 * 32 * 8 * 128 * 2 == 131_072
+    assert decode.cache.bytes == 4097 * 131_072
+    assert decode.cache.at(131_072, sequences=2) == 2 * 131_072**2
+    assert "131,072 bytes" in str(decode)
+    # The step reads all weights but the table of embeddings, of which it takes one row.
+    weights = decode.totals.weight_bytes - 128_256 * 4096 * 2
+    assert shared_reads(decode) == pytest.approx(weights, rel=1e-3)
+    on = steps(decode, device("h100-sxm"))
+    assert [s.batch for s in on] == [2**i for i in range(len(on))]
+    assert [s.fits for s in on] == [True] * (len(on) - 1) + [False]
+    assert on[1].cache == 2 * decode.cache.bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "tokens", "parts"),
+    [
+        # Self-attention of 6 layers, and what they attend to of 128 encoded tokens.
+        ("t5-small", {}, 5, {CachePart("growing", 6, 2 * 512 * 4),
+                             CachePart("cross", 6, fixed=128 * 2 * 512 * 4)}),
+        # DeepSeek's latent attention: 512 numbers, and 64 of the rotated key.
+        ("hf-type:deepseek_v3", {"num_hidden_layers": "2", "first_k_dense_replace": "2"}, 5,
+         {CachePart("growing", 2, (512 + 64) * 4)}),
+        # Every other layer of gpt-oss looks back 128 tokens only, its own included.
+        ("hf-type:gpt_oss", {"num_hidden_layers": "4"}, 300,
+         {CachePart("window", 2, 8 * 64 * 2 * 4, limit=127), CachePart("growing", 2, 8 * 64 * 2 * 4)}),
+        # Selective state spaces: 1536 channels, of a convolution over 4 and of 16 states.
+        ("hf-type:mamba", {"num_hidden_layers": "2"}, 2,
+         {CachePart("state", 2, fixed=1536 * (4 + 16) * 4)}),
+    ],
+)  # fmt: skip
+def test_caches_of_other_kinds(name, changes, tokens, parts):
+    model = resolve(name, BuildOptions(arguments=changes, head="causal-lm" if changes else None))
+    found = opgraph.profile(model, mode="decode", context_len=tokens)
+    assert found.graph.failed is None
+    assert set(found.cache.parts) == parts
+    assert found.cache.at(found.cache.tokens) == found.cache.bytes
+    assert opgraph.Profile.from_dict(json.loads(found.to_json())) == found
+
+
+@pytest.mark.parametrize("name", ["HuggingFaceTB/SmolLM2-135M", "t5-small"])
+def test_another_batch_on_paper_is_that_of_a_trace(name):
+    one, four = (
+        opgraph.profile(name, mode="decode", context_len=300, batch_size=n).graph for n in (1, 4)
+    )
+    paper = at_batch(one, 4)
+    assert totals(paper).flops == totals(four).flops
+    assert totals(paper).other_flops == pytest.approx(totals(four).other_flops, rel=1e-5)
+    assert totals(paper).bytes == pytest.approx(totals(four).bytes, rel=1e-5)
+    assert memory(paper).peak == pytest.approx(memory(four).peak, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [("resnet18", "prefill"), ("bert-base-uncased", "prefill"), ("bert-base-uncased", "decode")],
+)
+def test_models_that_do_not_generate_say_so(name, mode):
+    with pytest.raises(InputError, match=f"{name} does not generate") as error:
+        opgraph.profile(name, mode=mode)
+    assert "gpt2" in error.value.hint
+
+
+def test_caches_are_never_guessed(resnet18, bert, yolov8n, gpt2):
+    """GPT-2 returns a cache object in a plain forward; the others return none."""
+    assert [p.cache for p in (resnet18, bert, yolov8n)] == [None] * 3
+    assert gpt2.cache.bytes_per_token == 2 * 12 * 768 * 4
+
+
+def test_lengths_that_contradict():
+    with pytest.raises(InputError, match="the context has 8 tokens, and seq_len says 9"):
+        opgraph.profile("gpt2", mode="decode", context_len=8, seq_len=9)
+    with pytest.raises(InputError, match="means nothing to the mode infer"):
+        opgraph.profile("gpt2", context_len=8)
+    with pytest.raises(InputError, match="no mode 'dream'"):
+        opgraph.profile("gpt2", mode="dream")
+
+
+def test_a_sweep_over_contexts():
+    found = opgraph.sweep("HuggingFaceTB/SmolLM2-135M", mode="decode", context_len=[64, 128])
+    few, many = (p.values["flops"] for p in found.points)
+    # 64 more tokens: 4 FLOPs for each of 576 channels in 30 layers.
+    assert many - few == 64 * 4 * 576 * 30
