@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import torch
@@ -50,3 +52,23 @@ def test_other_threads_and_the_time_after_are_not_touched() -> None:
         thread.join()
     made.append(nn.Linear(2, 2))
     assert not any(p.is_meta for module in made for p in module.parameters())
+
+
+def test_what_a_loss_needs_is_not_imported_to_build_a_model():
+    script = """
+import sys
+from opgraph.sources import resolve
+from opgraph.sources.deferring import deferring
+
+resolve("distilgpt2")
+assert "scipy.optimize" not in sys.modules
+from transformers.loss.loss_for_object_detection import linear_sum_assignment
+assert linear_sum_assignment([[1.0, 0.0], [0.0, 1.0]])[1].tolist() == [1, 0]
+assert "minimize" in vars(sys.modules["scipy.optimize"])
+
+del sys.modules["scipy.optimize"]
+with deferring():
+    from scipy.optimize import minimize
+assert minimize.__module__.startswith("scipy")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -12,15 +12,16 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _aten = torch.ops.aten
-_INDEXED = frozenset(
+INDEXED = frozenset(
     (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default)
 )  # fmt: skip
+"""The operators whose results depend on the values of a mask among their arguments."""
 
 
 def places_for_masks(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of an operator that indexes, with the places that real masks choose instead of them;
     those of others as they are."""
-    if func not in _INDEXED or not any(map(_is_mask, args[1])):
+    if func not in INDEXED or not any(map(_is_mask, args[1])):
         return args
     places: list[Tensor | None] = []
     for index in args[1]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from opgraph.errors import SourceError, UnknownModel
 from opgraph.sources.base import BuildOptions, Model, Source
 from opgraph.sources.code import CodeSource
+from opgraph.sources.deferring import deferring
 from opgraph.sources.diffusers import DiffusersSource
 from opgraph.sources.files import FILES, FileSource
 from opgraph.sources.nearest import suggestion
@@ -62,7 +63,8 @@ def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model
 
         return from_module(spec)
     source, rest = find(spec)
-    return source.build(rest, options)
+    with deferring():
+        return source.build(rest, options)
 
 
 def find(spec: str) -> tuple[Source, str]:

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opgraph.costs.count import Operator, cost, describe, tensors_of
 from opgraph.graph import Kernel, Storage
 from opgraph.sources.masks import places_for_masks
+from opgraph.tracing.recall import Recollection, looks, predictable, recollect
 
 REAL_LIMIT = 64 * 2**20
 """Bytes above which a tensor that no fake tensor went into is made fake all the same: masks and tables
@@ -118,6 +119,8 @@ class KernelCapture(TorchDispatchMode):
         self._on_orphan = on_orphan
         self._operators: dict[Any, Operator] = {}
         self._costs: dict[Any, Kernel] = {}
+        self._predictable: set[Any] = set()
+        self._recollections: dict[Any, Recollection] = {}
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -137,6 +140,8 @@ class KernelCapture(TorchDispatchMode):
         operator = self._operators.get(func)
         if operator is None:
             operator = self._operators[func] = describe(func)
+            if predictable(func):
+                self._predictable.add(func)
         if operator.name in _NO_KERNELS:
             return func(*args, **kwargs)
         if operator.name == "higher_order.cond":
@@ -147,17 +152,51 @@ class KernelCapture(TorchDispatchMode):
                 return parts
         if self._fake_mode is None:
             out = func(*args, **kwargs)
+            self._note(operator, args, kwargs, out, self._cost(operator, args, kwargs, out))
         else:
-            tensors = tensors_of((*args, *kwargs.values()) if kwargs else args)
-            fakes = sum(isinstance(t, FakeTensor) for t in tensors)
-            if fakes == len(tensors) and fakes:
-                out = func(*args, **kwargs)
-            elif fakes:
-                args = places_for_masks(func, args)
-                out = func(*_all_fake(args, self._fake_mode), **kwargs)
+            out = self._run(operator, args, kwargs, self._fake_mode)
+        return out
+
+    def _run(
+        self,
+        operator: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        mode: FakeTensorMode,
+    ) -> Any:
+        """Run where tensors may be fake, or make again what such a call gave before."""
+        func = operator.func
+        tensors: list[Tensor] = []
+        key = None
+        if func in self._predictable:
+            try:
+                key = (func, looks(args, tensors), looks(kwargs.items(), tensors))
+                known = self._recollections.get(key)
+            except (TypeError, RuntimeError, NotImplementedError):
+                key = None
             else:
-                out = self._run_on_real(func, args, kwargs, tensors)
-        self._note(operator, args, kwargs, out)
+                if known is not None:
+                    out = known.repeat(tensors, mode)
+                    self._note(operator, args, kwargs, out, known.kernel)
+                    return out
+        if key is None:
+            tensors = tensors_of((*args, *kwargs.values()) if kwargs else args)
+        fakes = sum(isinstance(t, FakeTensor) for t in tensors)
+        if fakes == len(tensors) and fakes:
+            out = func(*args, **kwargs)
+        elif fakes:
+            args = places_for_masks(func, args)
+            out = func(*_all_fake(args, mode), **kwargs)
+        else:
+            out = self._run_on_real(func, args, kwargs, tensors)
+        if key is None or not fakes:
+            kernel = self._cost(operator, args, kwargs, out)
+        else:
+            kernel = cost(operator, args, kwargs, out)
+            found = recollect(tensors, out, kernel)
+            if found is not None:
+                self._recollections[key] = found
+        self._note(operator, args, kwargs, out, kernel)
         return out
 
     def _dearer_branch(self, _predicate: Any, true: Any, false: Any, operands: Any) -> Any:
@@ -192,16 +231,33 @@ class KernelCapture(TorchDispatchMode):
                 return out
         return func(*args, **kwargs)
 
-    def _note(
+    def _cost(
         self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
-    ) -> None:
+    ) -> Kernel:
+        """The kernel of a call, the same object for calls that look the same."""
         try:
-            key = (operator.func, _signature(args), _signature(kwargs.items()), _signature((out,)))
+            seen: list[Tensor] = []
+            key = (
+                operator.func,
+                looks(args, seen),
+                looks(kwargs.items(), seen),
+                looks((out,), seen),
+            )
             kernel = self._costs.get(key)
             if kernel is None:
                 kernel = self._costs[key] = cost(operator, args, kwargs, out)
         except (TypeError, RuntimeError, NotImplementedError):
             kernel = cost(operator, args, kwargs, out)
+        return kernel
+
+    def _note(
+        self,
+        operator: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+        kernel: Kernel,
+    ) -> None:
         born = len(self.kernels)
         self.kernels.append(kernel)
         if not operator.zero:
@@ -260,17 +316,3 @@ def _may_be_large(args: tuple[Any, ...], tensors: list[Tensor]) -> bool:
     if isinstance(sizes, (list, tuple)):
         return prod(n for n in sizes if isinstance(n, int)) >= _WORTH_A_LOOK
     return any(isinstance(n, (int, float)) and n >= _WORTH_A_LOOK for n in args)
-
-
-def _signature(items: Any) -> tuple[Any, ...]:
-    """What of the arguments a cost can depend on, to look it up with. Raises TypeError or RuntimeError
-    for what cannot be compared so (symbolic or ragged sizes, sparse layouts)."""
-    parts = []
-    for item in items:
-        if isinstance(item, Tensor):
-            parts.append((item.shape, item.stride(), item.dtype))
-        elif isinstance(item, (list, tuple)):
-            parts.append(_signature(item))
-        else:
-            parts.append(item)
-    return tuple(parts)

@@ -1,0 +1,69 @@
+"""Calls that look the same give the same: with and without remembering them, the graph is one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import opgraph
+from opgraph.graph import Kernel
+from opgraph.tracing import kernels
+from opgraph.tracing.kernels import fake
+from opgraph.tracing.recall import looks, recollect
+
+
+class Rolling(nn.Module):
+    """The same slices, writes, splits and reductions at every step, on memory that moves along."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        memory = x.new_zeros(8, 16)
+        for step in range(4):
+            row = memory[step + 1 : step + 3]
+            row[0].add_(x[step])
+            first, second = row.chunk(2, dim=1)
+            best, _ = (first * second).max(dim=0)
+            memory = memory + nn.functional.pad(best, (0, 8)).t().expand(8, 16)
+            memory.mul_(1.0).mul_(1).t_().t_()
+        return memory.to(torch.float64).to(torch.float32).reshape(2, 64)[:, ::2].contiguous()
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (Rolling(), {"inputs": torch.randn(8, 16)}),
+        ("shufflenet_v2_x0_5", {}),
+        ("distilgpt2", {"seq_len": 16}),
+    ],
+    ids=["views", "shufflenet", "gpt2"],
+)
+def test_remembering_calls_changes_nothing(monkeypatch, mode, model, options):
+    remembered = opgraph.profile(model, mode=mode, **options).graph
+    monkeypatch.setattr(kernels, "predictable", lambda _func: False)
+    assert opgraph.profile(model, mode=mode, **options).graph == remembered
+    assert remembered.failed is None or isinstance(model, Rolling)
+
+
+def test_a_view_is_a_view_of_the_new_argument():
+    mode = FakeTensorMode()
+    first, other = (fake(torch.randn(6, 4), mode) for _ in range(2))
+    seen: list[torch.Tensor] = []
+    looks((first,), seen)
+    recollection = recollect(seen, first[2:4], Kernel("aten.slice"))
+    again = recollection.repeat([other[1:]], mode)
+    assert again.untyped_storage()._cdata == other.untyped_storage()._cdata
+    assert (again.shape, again.storage_offset()) == ((2, 4), 12)
+
+
+def test_numbers_that_are_equal_but_of_other_kinds_look_different():
+    assert len({looks((1,), []), looks((1.0,), []), looks((True,), [])}) == 3
+
+
+def test_what_is_not_all_in_its_looks_is_not_remembered():
+    mode = FakeTensorMode()
+    x = fake(torch.randn(4), mode)
+    assert recollect([x, torch.tensor(1.0)], x + 1, Kernel("aten.add")) is None
+    assert recollect([x], x.to(torch.complex64), Kernel("aten._to_copy")) is None
+    assert recollect([x, x[1:]], x[2:], Kernel("aten.odd")) is None
