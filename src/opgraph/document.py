@@ -14,6 +14,7 @@ from opgraph.errors import ProfileError
 from opgraph.files import write_atomically
 from opgraph.graph import Graph, InvariantError, Node, verify
 from opgraph.graph.schema import Malformed, decode, encode
+from opgraph.jsontext import dumps
 from opgraph.kvcache import KVCache
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Profile:
         """The profile as JSON text: the same profile gives the same bytes."""
         data = self.to_dict()
         long = {key: data.pop(key) for key in ("formulas", "graph") if key in data}
-        head = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False)
+        head = dumps(data, indent=1)
         parts = "".join(f',\n "{key}": {_sections(part)}' for key, part in long.items())
         return f"{head[:-2]}{parts}\n}}\n"
 
@@ -262,7 +263,7 @@ def _lines(rows: list[Any] | dict[str, Any]) -> str:
 
 
 def _compact(record: Any) -> str:
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return dumps(record, separators=(",", ":"))
 
 
 def _tracing(attempts: Any) -> Tracing:

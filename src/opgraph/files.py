@@ -15,7 +15,7 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
     Raises `RenderError` when the folder or the file cannot be written.
     """
     target = Path(path)
-    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     try:
         target = target.resolve()
         if target.is_dir():

@@ -77,7 +77,7 @@ def test_names_cannot_leave_the_data(saved: Callable[[str], Profile]) -> None:
 @pytest.mark.parametrize("text", ["<", ">", "&", "\u2028", "\u2029", "\ud800"])
 def test_what_could_end_a_script_is_written_as_an_escape(text: str) -> None:
     assert text not in embed([text])
-    assert json.loads(embed([text])) == [text if text != "\ud800" else "?"]
+    assert json.loads(embed([text])) == [text]
 
 
 def test_the_bundle_has_no_end_of_a_script() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from contextlib import redirect_stdout
 
 from opgraph.cli.arguments import add_model_arguments, options_from
 from opgraph.cli.output import color, show, width
 from opgraph.errors import InputError
+from opgraph.jsontext import dumps
 
 EXAMPLES = """examples:
   opgraph check resnet18
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr):
         found = check(args.model, peers=not args.no_counters, **options_from(args))
     if args.json:
-        show(json.dumps(found.to_dict(), ensure_ascii=False, indent=1, allow_nan=False) + "\n")
+        show(dumps(found.to_dict(), indent=1) + "\n")
     else:
         show(check_text(found, color=color(), width=width(), verbose=args.verbose))
     return 0 if found.agree else 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from opgraph.cli.output import color, insist, say, show, status_of, width
 from opgraph.document import Profile
 from opgraph.errors import RenderError
 from opgraph.files import write_atomically
+from opgraph.jsontext import dumps
 
 if TYPE_CHECKING:
     from opgraph.analysis.compare import Comparison
@@ -99,9 +99,7 @@ def _drawn(comparison: Comparison, args: argparse.Namespace, form: str | None) -
     from opgraph.views.compare_markdown import comparison_markdown
 
     if form == ".json":
-        return (
-            json.dumps(comparison.to_dict(), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
-        )
+        return dumps(comparison.to_dict(), indent=1) + "\n"
     if form == ".md":
         return comparison_markdown(comparison, depth=args.depth)
     plain = form == ".txt"

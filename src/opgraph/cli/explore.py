@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from opgraph.cli.arguments import add_model_arguments, profile_from
 from opgraph.cli.output import color, say, show, status_of, width
 from opgraph.errors import MissingDependency, RenderError
 from opgraph.files import write_atomically
+from opgraph.jsontext import dumps
 
 if TYPE_CHECKING:
     from opgraph.analysis.selection import Filter, Range
@@ -128,9 +128,7 @@ def _overview(
     command = _command(args)
     ridge = ridge_on(device, profile)
     if form == ".json":
-        return (
-            json.dumps(overview_data(profile, ridge, device), indent=1, ensure_ascii=False) + "\n"
-        )
+        return dumps(overview_data(profile, ridge, device), indent=1) + "\n"
     if form == ".csv":
         return overview_csv(profile, ridge)
     if form == ".md":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from opgraph.cli.arguments import TRACERS, add_size_arguments, options_from
 from opgraph.cli.output import color, say, show, width
 from opgraph.errors import SourceError, UnknownModel
+from opgraph.jsontext import dumps
 from opgraph.sources.listing import is_pattern, listed
 from opgraph.sources.registry import find
 
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.json:
         rows = [{"name": f.name, "source": f.source, "family": f.family} for f in found]
-        show(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+        show(dumps(rows, indent=1) + "\n")
         return 0
     from opgraph.views.models import families, names
 
@@ -92,7 +92,7 @@ def _try(args: argparse.Namespace) -> int:
         say(line(trial, sum(s in done for s in specs), len(specs)))
     trials = [done[s] for s in specs]
     if args.json:
-        show(json.dumps([t.to_dict() for t in trials], indent=1, ensure_ascii=False) + "\n")
+        show(dumps([t.to_dict() for t in trials], indent=1) + "\n")
     elif args.csv:
         show(as_csv(trials))
     else:

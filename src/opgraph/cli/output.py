@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from opgraph import units
 from opgraph.document import Profile
-from opgraph.views.terminal import safe
+from opgraph.views.terminal import readable_lines, safe
 
 _quiet = False
 
@@ -42,12 +42,12 @@ def be_quiet(quiet: bool) -> None:
 def say(text: str) -> None:
     """Print a remark: to stderr, so that results can be piped."""
     if not _quiet:
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(readable_lines(text) + "\n")
 
 
 def insist(text: str) -> None:
     """Print what must be seen also where it is quiet."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(readable_lines(text) + "\n")
 
 
 def say_what_it_took() -> None:
@@ -85,7 +85,7 @@ def progress() -> Iterator[Callable[[str], None]]:
     columns = shutil.get_terminal_size((80, 24)).columns
 
     def tell(text: str) -> None:
-        sys.stderr.write("\r\x1b[2K" + text[: columns - 1])
+        sys.stderr.write("\r\x1b[2K" + safe(text, columns - 1))
         sys.stderr.flush()
 
     try:

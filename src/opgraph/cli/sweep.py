@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -13,6 +12,7 @@ from opgraph.cli.arguments import add_model_arguments, options_from
 from opgraph.cli.output import color, progress, say, show, width
 from opgraph.errors import RenderError
 from opgraph.files import write_atomically
+from opgraph.jsontext import dumps
 
 if TYPE_CHECKING:
     from opgraph.analysis.sweep import Sweep
@@ -92,7 +92,7 @@ def _text(found: Sweep) -> str:
 
 
 def _json(data: Any) -> str:
-    return json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    return dumps(data, indent=1) + "\n"
 
 
 def _file(found: Sweep, suffix: str) -> str | bytes:

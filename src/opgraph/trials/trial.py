@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from opgraph.errors import ProfileError
+from opgraph.jsontext import dumps
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ COLUMNS = tuple(field.name for field in fields(Trial))
 def save_trial(path: Path, trial: Trial) -> None:
     """Add a trial to a file, one JSON object a line."""
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(trial.to_dict(), ensure_ascii=False) + "\n")
+        file.write(dumps(trial.to_dict()) + "\n")
 
 
 def load_trials(path: Path) -> dict[str, Trial]:

@@ -13,6 +13,7 @@ from opgraph.document import Profile
 from opgraph.graph import Node
 from opgraph.hardware import Device
 from opgraph.views.records import records
+from opgraph.views.terminal import readable
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
@@ -44,5 +45,5 @@ def _cell(value: str | float | None) -> str | float | None:
     """A cell that means the same to a spreadsheet as to a person."""
     if not isinstance(value, str):
         return value
-    plain = value.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return f"'{plain}" if plain.startswith(_FORMULA) else plain
+    plain = readable(value)
+    return f"'{plain}" if value.startswith(_FORMULA) else plain

@@ -186,11 +186,11 @@ class _Layout:
         first.append_text(self._figures(row, text))
         lines = [first]
         if not self.roomy:
-            lines.append(self._below(beside, row.name, row.cls, text))
+            lines.append(self._below(beside, row.name, safe(row.cls), text))
         flow = _flow(row)
-        lines.append(self._below(beside, flow, row.cls if self.roomy else row.place, text))
+        lines.append(self._below(beside, flow, safe(row.cls if self.roomy else row.place), text))
         if self.roomy:
-            lines[-1].append(row.place.rjust(self.width - lines[-1].cell_len), style="dim")
+            lines[-1].append(safe(row.place).rjust(self.width - lines[-1].cell_len), style="dim")
         for number, words in enumerate(() if cell is None else cell.below):
             said = self._gutter(beside.below, text)
             room = self.width - self.indent

@@ -3,15 +3,14 @@ edge for each tensor that a node reads from another (http://graphml.graphdrawing
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
 from opgraph import units
 from opgraph.document import Profile
 from opgraph.views.records import records
+from opgraph.views.terminal import readable
 
-_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 Values = dict[str, str | int | float | None]
 _EDGE_KEYS = {"value": "long", "shape": "string", "dtype": "string", "bytes": "long"}
 
@@ -31,7 +30,7 @@ def _lines(profile: Profile) -> Iterator[str]:
         yield f'  <key id="n_{name}" for="node" attr.name="{name}" attr.type="{kind}"/>'
     for name, kind in _EDGE_KEYS.items():
         yield f'  <key id="e_{name}" for="edge" attr.name="{name}" attr.type="{kind}"/>'
-    yield f'  <graph id={quoteattr(_legal(profile.model.name))} edgedefault="directed">'
+    yield f'  <graph id={quoteattr(readable(profile.model.name))} edgedefault="directed">'
     for row in rows:
         data = _data("n", {name: row[name] for name in keys})
         yield f'    <node id="{row["id"]}">{data}</node>'
@@ -63,11 +62,7 @@ def _type(values: list[str | int | float | None]) -> str:
 
 def _data(prefix: str, values: Values) -> str:
     return "".join(
-        f'<data key="{prefix}_{name}">{escape(_legal(str(value)))}</data>'
+        f'<data key="{prefix}_{name}">{escape(readable(str(value)))}</data>'
         for name, value in values.items()
         if value is not None
     )
-
-
-def _legal(text: str) -> str:
-    return _ILLEGAL.sub("\N{REPLACEMENT CHARACTER}", text)

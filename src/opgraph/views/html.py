@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from opgraph.document import Profile
+from opgraph.jsontext import dumps
 from opgraph.views.page import page_data
 
 _SHELL = """<!doctype html>
@@ -32,13 +32,7 @@ _SHELL = """<!doctype html>
 </html>
 """
 _STYLE = "html,body{height:100%;margin:0}#opgraph{height:100%}noscript{font-family:sans-serif}"
-_ESCAPES: dict[str, str | int | None] = {
-    "<": "\\u003c",
-    ">": "\\u003e",
-    "&": "\\u0026",
-    "\u2028": "\\u2028",
-    "\u2029": "\\u2029",
-}
+_ESCAPES: dict[str, str | int | None] = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def html(profile: Profile, *, against: Profile | None = None, device: str | None = None) -> str:
@@ -67,8 +61,8 @@ def html(profile: Profile, *, against: Profile | None = None, device: str | None
 
 def embed(data: Any) -> str:
     """JSON that can stand inside a script element: nothing in it can end the element or begin markup."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.translate(str.maketrans(_ESCAPES)).encode("utf-8", "replace").decode("utf-8")
+    text = dumps(data, separators=(",", ":"))
+    return text.translate(str.maketrans(_ESCAPES))
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 
 from opgraph import units
@@ -13,6 +12,7 @@ from opgraph.analysis.prediction import predict
 from opgraph.document import Profile
 from opgraph.graph import Node, Shape
 from opgraph.hardware import Device
+from opgraph.jsontext import dumps
 from opgraph.views.nodes import NodeRow, node_rows
 from opgraph.views.records import records
 from opgraph.views.terminal import safe
@@ -78,7 +78,7 @@ def as_json(
         "nodes": records(profile, nodes, ridge=ridge, parts=parts, device=device),
         "notes": list(notes),
     }
-    return json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    return dumps(data, indent=1) + "\n"
 
 
 def _explained(part: Subgraph, end: str) -> str:

@@ -3,7 +3,6 @@ layers, costs are attributes of nodes and layers; and a colour overlay of one co
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ from opgraph.analysis import GENERIC_RIDGE, ModuleCost, classify, module_tree
 from opgraph.document import Profile
 from opgraph.errors import RenderError
 from opgraph.graph import Node, Value
+from opgraph.jsontext import dumps
 from opgraph.views.drawing.themes import LIGHT
 
 Json = dict[str, Any]
@@ -33,7 +33,7 @@ def to_model_explorer(profile: Profile, *, ridge: float = GENERIC_RIDGE) -> str:
         "groupNodeAttributes": layers,
     }
     collection = {"label": profile.model.name, "graphs": [graph]}
-    return json.dumps(collection, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    return dumps(collection, indent=1) + "\n"
 
 
 def to_overlay(profile: Profile, *, by: str = "flops") -> str:
@@ -47,7 +47,7 @@ def to_overlay(profile: Profile, *, by: str = "flops") -> str:
         "gradient": [{"stop": step / 4, "bgColor": LIGHT[f"s{step + 1}"],
                       "textColor": LIGHT[f"s{step + 1}-ink"]} for step in range(5)],
     }  # fmt: skip
-    return json.dumps({GRAPH: data}, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    return dumps({GRAPH: data}, indent=1) + "\n"
 
 
 def _node(profile: Profile, node: Node, ridge: float) -> Json:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import io
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -21,9 +22,20 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 def safe(text: str, limit: int = 200) -> str:
     """Text from a model, without control and formatting characters, so that nothing reaches the
     terminal but what can be read."""
-    plain = "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}"
-                    for c in text[: limit + 1])  # fmt: skip
+    plain = readable(text[: limit + 1])
     return plain if len(plain) <= limit else plain[: limit - 1] + "…"
+
+
+def readable(text: str) -> str:
+    """Text in which what a terminal would act on, or would hide or reorder, is replaced by a sign."""
+    if text.isprintable():
+        return text
+    return "".join("\N{REPLACEMENT CHARACTER}" if _acts(c) else c for c in text)
+
+
+def _acts(character: str) -> bool:
+    category = unicodedata.category(character)
+    return category[0] == "C" or category in ("Zl", "Zp")
 
 
 def bar(share: float, width: int = 8) -> Text:
@@ -70,10 +82,19 @@ def fit_tail(value: str, width: int) -> str:
 
 
 def console(width: int, color: bool) -> Console:
-    """A console that draws into memory."""
+    """A console that draws into memory, and only what can be read: whichever text of a model a view forgets
+    to make safe is made so here."""
     from rich.console import Console
+    from rich.segment import Segment
 
-    return Console(
+    class Readable(Console):
+        def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                text = segment.text
+                known = segment.control or text.isprintable() or text == "\n"
+                yield segment if known else Segment(readable_lines(text), segment.style)
+
+    return Readable(
         force_jupyter=False,
         file=io.StringIO(),
         width=width,
@@ -86,13 +107,18 @@ def console(width: int, color: bool) -> Console:
     )
 
 
+def readable_lines(text: str) -> str:
+    """The same for text of several lines."""
+    return "\n".join(map(readable, text.split("\n")))
+
+
 def draw(parts: list[RenderableType], width: int, color: bool) -> str:
     """Renderables, one below the other, as text without trailing spaces."""
     target = console(width, color)
     for part in parts:
         target.print(part)
     text: str = target.file.getvalue()  # type: ignore[attr-defined]
-    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    return "\n".join(line.rstrip() for line in text.removesuffix("\n").split("\n")) + "\n"
 
 
 def columns(*headers: str) -> Table:

@@ -4,7 +4,6 @@ memory is a counter. No time is measured: see docs/prediction.md."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from opgraph.document import Profile
 from opgraph.errors import RenderError
 from opgraph.graph import Node
 from opgraph.hardware import device
+from opgraph.jsontext import dumps
 from opgraph.views.drawing.calls import Call, call_tree
 
 Event = dict[str, Any]
@@ -38,8 +38,8 @@ def to_trace(profile: Profile, *, hardware: str | None = None) -> str:
     ]
     data = {"displayTimeUnit": "ns", "otherData": {"model": profile.model.name, "device": found.name,
             "made by": f"opgraph {profile.versions.get('opgraph', '')}".strip()}}  # fmt: skip
-    rows = ",\n".join(json.dumps(e, ensure_ascii=False, allow_nan=False) for e in events)
-    head = json.dumps(data, ensure_ascii=False)[:-1]
+    rows = ",\n".join(dumps(e) for e in events)
+    head = dumps(data)[:-1]
     return f'{head}, "traceEvents": [\n{rows}\n]}}\n'
 
 
