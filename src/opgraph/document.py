@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.errors import ProfileError
 from opgraph.files import write_atomically
+from opgraph.garbage import uncollected
 from opgraph.graph import Graph, InvariantError, Node, verify
 from opgraph.graph.schema import Malformed, decode, encode
 from opgraph.jsontext import dumps
@@ -228,17 +229,18 @@ def load(path: str | os.PathLike[str]) -> Profile:
 
     Raises `ProfileError` when the file cannot be read, is not a profile, or is broken.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        data = json.loads(text, parse_constant=_refuse_constant)
-    except OSError as error:
-        raise ProfileError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise ProfileError(f"{path} is not an opgraph profile: {error}") from error
-    try:
-        return Profile.from_dict(data)
-    except ProfileError as error:
-        raise ProfileError(f"{path}: {error}", hint=error.hint) from error
+    with uncollected():
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+            data = json.loads(text, parse_constant=_refuse_constant)
+        except OSError as error:
+            raise ProfileError(f"cannot read {path}: {error.strerror or error}") from error
+        except (ValueError, RecursionError) as error:
+            raise ProfileError(f"{path} is not an opgraph profile: {error}") from error
+        try:
+            return Profile.from_dict(data)
+        except ProfileError as error:
+            raise ProfileError(f"{path}: {error}", hint=error.hint) from error
 
 
 def _formulas(data: Any) -> Formulas | None:

@@ -79,7 +79,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from opgraph.analysis.precision import autocast
     from opgraph.files import ensure_writable
     from opgraph.hardware import device
     from opgraph.views import render, view_for, views, write
@@ -91,6 +90,8 @@ def run(args: argparse.Namespace) -> int:
         device(args.hardware)
     profile = profile_from(args)
     if args.autocast is not None:
+        from opgraph.analysis.precision import autocast
+
         profile = replace(
             profile,
             graph=autocast(profile.graph, args.autocast),
@@ -123,9 +124,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _layout(args: argparse.Namespace) -> Layout | None:
     """Over how many devices, where that is asked for."""
-    from opgraph.analysis.parallel import Layout
-
     sizes = (args.tensor_parallel, args.pipeline_parallel, args.data_parallel, args.micro_batches)
     if sizes == (None,) * 4:
         return None
+    from opgraph.analysis.parallel import Layout
+
     return Layout(*(1 if size is None else size for size in sizes))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opgraph.errors import SourceError, UnknownModel
+from opgraph.garbage import uncollected
 from opgraph.sources.base import BuildOptions, Model, Source
 from opgraph.sources.code import CodeSource
 from opgraph.sources.deferring import deferring
@@ -63,7 +64,7 @@ def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model
 
         return from_module(spec)
     source, rest = find(spec)
-    with deferring():
+    with deferring(), uncollected():
         return source.build(rest, options)
 
 

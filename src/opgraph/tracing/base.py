@@ -10,7 +10,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_map
 
 from opgraph.document import Attempt
 from opgraph.errors import InputError
+from opgraph.garbage import uncollected
 from opgraph.graph import Graph
 from opgraph.inputs.base import Example
 from opgraph.kvcache import KVCache
@@ -119,10 +120,12 @@ def record(
         inputs = tuple(
             recorder.source(tensor, name) for name, tensor in named(module, args, kwargs)
         )
-        result, error = recorder.run(lambda: run(recorder))
-        recorder.finish(error)
-        outputs = recorder.sink(result) if error is None else ()
-        graph = build(module, recorder, inputs, outputs)
+        # Real tensors may hang in cycles of the model's, and are to be freed.
+        with nullcontext() if real else uncollected():
+            result, error = recorder.run(lambda: run(recorder))
+            recorder.finish(error)
+            outputs = recorder.sink(result) if error is None else ()
+            graph = build(module, recorder, inputs, outputs)
         cache = measured(found) if (found := cache_in(result)) is not None else None
         del result, found
     return Outcome(tracer, tensors, graph, error, time.perf_counter() - start, cache)
