@@ -20,6 +20,8 @@ def checked(options: Options) -> Options:
     """The options, if the mode exists and the others go with it. Raises `InputError`."""
     if options.mode not in MODES:
         raise InputError(f"there is no mode {options.mode!r}", hint=f"one of {', '.join(MODES)}")
+    if options.checkpointing and options.mode != "train":
+        raise InputError("activations are checkpointed in training alone", hint="add --mode train")
     if options.context_len is not None and options.mode not in GENERATING:
         raise InputError(
             f"a context length means nothing to the mode {options.mode}",

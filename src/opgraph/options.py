@@ -28,7 +28,8 @@ class Options:
 
     How it runs: `mode` is one of `MODES`. "infer" is one forward. "train" is a step of training: forward,
     backward through autograd and a step of the `optimizer` ("sgd", "adam", "adamw"), and nodes say which
-    `phase` they belong to. "prefill" reads a prompt of `context_len` tokens into an empty cache, and
+    `phase` they belong to; with `checkpointing`, repeated blocks keep their inputs alone and run again in
+    the backward. "prefill" reads a prompt of `context_len` tokens into an empty cache, and
     "decode" makes one more token with `context_len` of them in the cache.
 
     How it is traced: `tracer` is "auto", "eager", "fx", "dynamo", "export" or "hybrid". Where Dynamo
@@ -52,6 +53,7 @@ class Options:
     mode: str = "infer"
     context_len: int | None = None
     optimizer: str = "adamw"
+    checkpointing: bool = False
 
     tracer: str = "auto"
     fragment: int | str = "all"

@@ -203,9 +203,11 @@ def _in_mode(model: Model, example: Example, options: Options) -> Profile:
     from opgraph.tracing import eager, generation, modes
 
     if options.mode == "train":
-        step = modes.training(options.optimizer)
+        step = modes.training(options.optimizer, options.checkpointing)
         outcomes = [eager.trace_fake(model, example, capture=step)]
         convention = {"optimizer": options.optimizer}
+        if options.checkpointing:
+            convention["checkpointing"] = "repeated blocks"
     else:
         decode = partial(generation.decode, name=model.info.name)
         prepare = generation.prefill if options.mode == "prefill" else decode

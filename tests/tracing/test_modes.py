@@ -33,8 +33,8 @@ def real_flops(name: str, request: InputRequest) -> int:
 @pytest.mark.parametrize(
     ("name", "image", "tokens"),
     [
-        ("resnet18", 64, None), ("mobilenet_v2", 64, None), ("squeezenet1_1", 64, None),
-        ("shufflenet_v2_x0_5", 64, None), ("mnasnet0_5", 64, None), ("convnext_tiny", 64, None),
+        ("resnet18", 64, None), ("alexnet", 64, None), ("squeezenet1_1", 64, None),
+        ("vgg11", 32, None), ("googlenet", 64, None), ("HuggingFaceTB/SmolLM2-135M", None, 16),
         ("distilbert-base-uncased", None, 16), ("distilgpt2", None, 16),
     ],
 )  # fmt: skip

@@ -60,10 +60,8 @@ class _Share:
             1, sum(p.bytes for p in self.whole.parameters)
         )
         nodes = tuple(map(self._node, self.whole.nodes))
-        shares = {
-            "backward": _flops(nodes) / max(1, _flops(self.whole.nodes)),
-            "optimizer": held,
-        }
+        computed = _flops(nodes) / max(1, _flops(self.whole.nodes))
+        shares = {"backward": computed, "recompute": computed, "optimizer": held}
         values = tuple(
             replace(v, bytes=ceil(v.bytes / self.devices)) if v.id in self.found.values else v
             for v in self.whole.values

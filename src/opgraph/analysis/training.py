@@ -8,7 +8,7 @@ from opgraph.analysis.memory import live_bytes, memory
 from opgraph.analysis.totals import Cost, cost_of
 from opgraph.graph import Graph
 
-PHASES = ("forward", "backward", "optimizer")
+PHASES = ("forward", "recompute", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)

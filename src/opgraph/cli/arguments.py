@@ -71,6 +71,11 @@ def add_model_arguments(
         metavar=f"N{',N,…' if several else ''}",
         help="tokens of the prompt (prefill) or in the cache (decode)",
     )
+    run.add_argument(
+        "--checkpointing",
+        action="store_true",
+        help="train: repeated blocks keep their inputs alone, and run again in the backward",
+    )
     run.add_argument("--optimizer", choices=("sgd", "adam", "adamw"), default="adamw")
     trace = parser.add_argument_group("tracing")
     trace.add_argument("--tracer", default="auto", metavar="T", help=f"one of {', '.join(TRACERS)}")

@@ -1,5 +1,6 @@
 """Contractions that torch's own registry does not know (torch 2.15): grouped products of MoE experts,
-products with vectors, the fused encoder layers and recurrent layers, and quantized products."""
+products with vectors, the fused encoder layers and recurrent layers, and quantized products; and the one
+that it gets wrong, the gradient of grouped convolutions."""
 
 from __future__ import annotations
 
@@ -24,6 +25,20 @@ def grouped_mm(a: Sizes, b: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) 
     if len(b) == 3:
         return 2 * prod(a) * b[2]
     return 2 * a[1] * a[2] * b[1]
+
+
+@contraction("convolution", "aten.convolution_backward")
+def convolution_backward(grad: Sizes, x: Sizes, weight: Sizes, *args: Any, **kwargs: Any) -> int:
+    """The gradients of the input and of the weight [out, in / groups, …]: each meets every weight once for
+    each position of the result (of the input when transposed), as the forward does: 2 * batch * positions *
+    out * in / groups * window. (Dumoulin and Visin, "A guide to convolution arithmetic", 2016, chapter 4.)
+
+    torch's own formula for the gradient of the weight leaves the groups out, as it says, and comes out as
+    many times too large as there are groups; without groups both agree.
+    """
+    transposed, wanted = args[4], args[7]
+    positions = prod((x if transposed else grad)[2:])
+    return 2 * x[0] * positions * prod(weight) * (bool(wanted[0]) + bool(wanted[1]))
 
 
 @contraction("matmul", "aten.dot", "aten.vdot")

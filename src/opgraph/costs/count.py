@@ -61,11 +61,11 @@ def describe(func: Any) -> Operator:
     found = formulas.get(name) or formulas.get(name.removesuffix("_"))
     zero = bool(getattr(func, "is_view", False)) or name in _VIEWS_IN_ALL_BUT_SCHEMA
     category = "other"
-    if count is not None:
-        category = next((c for word, c in _CONTRACTION_CATEGORIES if word in name), "matmul")
-    elif name.removesuffix("_") in contractions:
+    if name.removesuffix("_") in contractions:
         category, plain = contractions[name.removesuffix("_")]
         count = flop_counter.shape_wrapper(plain)
+    elif count is not None:
+        category = next((c for word, c in _CONTRACTION_CATEGORIES if word in name), "matmul")
     elif found is None:
         found = _by_tag(func, twin)
     if zero:
@@ -174,7 +174,7 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
     try:
         if operator.contraction is not None:
             flops = int(operator.contraction(*args, **kwargs, out_val=out))
-            category = _convolution_kind(category, args)
+            category = _convolution_kind(category, operator.name, args)
         elif operator.formula is not None:
             arguments = _positional(operator.func, args, kwargs)
             other = int(operator.formula.work(Call(arguments, shapes, out_shapes)))
@@ -196,11 +196,12 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
     )
 
 
-def _convolution_kind(category: str, args: tuple[Any, ...]) -> str:
+def _convolution_kind(category: str, name: str, args: tuple[Any, ...]) -> str:
     """Convolutions with one channel a group are bound by other things than dense ones."""
-    if category != "convolution" or len(args) < 9 or args[8] == 1:
+    first = 1 if name.endswith("_backward") else 0  # its arguments begin with the incoming gradient
+    if category != "convolution" or len(args) < 9 + first or args[8 + first] == 1:
         return category
-    weight = args[1].shape
+    weight = args[1 + first].shape
     return "depthwise_convolution" if weight[1] == 1 else "grouped_convolution"
 
 

@@ -118,7 +118,8 @@ class Node:
 
     `op` is canonical (the same whichever tracer found it), `target` is as the tracer spelled it,
     `arguments` are the arguments that are not tensors, `scope` the path of the module that made the
-    call, `file` and `line` the user's source. `phase` is "forward", "backward" or "optimizer".
+    call, `file` and `line` the user's source. `phase` is "forward", "backward", "recompute" (what a
+    backward runs again of the forward) or "optimizer".
     """
 
     id: int

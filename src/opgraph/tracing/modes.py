@@ -12,6 +12,7 @@ from torch import Tensor
 
 from opgraph.errors import TraceError
 from opgraph.tracing.base import Capture, Runner
+from opgraph.tracing.checkpointing import enable
 from opgraph.tracing.recorder import Recorder
 from opgraph.tracing.values import tensors_in
 
@@ -23,9 +24,10 @@ OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
 """Optimizers by name, each parameter updated by itself: what it computes does not depend on that."""
 
 
-def training(optimizer: str) -> Capture:
+def training(optimizer: str, checkpointing: bool = False) -> Capture:
     """One step of training: forward in training mode, backward through autograd from the sum of the
-    results (or from the loss that the model returns), and a step of the optimizer.
+    results (or from the loss that the model returns), and a step of the optimizer. With `checkpointing`,
+    blocks keep their inputs alone, and what runs again in the backward is the phase "recompute".
 
     Raises `TraceError` when there is no such optimizer.
     """
@@ -43,14 +45,18 @@ def training(optimizer: str) -> Capture:
         for weight in weights:
             weight.requires_grad = True
         known = inspect.signature(module.forward).parameters
+        listening: list[Recorder] = []
+        if checkpointing:
+            enable(module, lambda function: _again(function, listening))
         asked = {**kwargs, **({"use_cache": False} if "use_cache" in known else {})}
 
         def run(recorder: Recorder) -> Any:
+            listening.append(recorder)
             with torch.enable_grad():
                 result = module(*args, **asked)
                 loss = _loss(result)
             recorder.phase = "backward"
-            # Not `loss.backward()`: that is one torch function, and would be one node.
+            # Not `loss.backward()`: that is one torch function, and would be one node (see `_RUNNERS`).
             torch.autograd.backward([loss])
             recorder.phase = "optimizer"
             stepper = OPTIMIZERS[optimizer](weights)
@@ -61,6 +67,21 @@ def training(optimizer: str) -> Capture:
         return run
 
     return capture
+
+
+def _again(function: Callable[..., Any], listening: list[Recorder]) -> Callable[..., Any]:
+    """A function that says, while it runs in the backward, that this is for the second time."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        recorder = listening[0]
+        before = recorder.phase
+        recorder.phase = "recompute" if before == "backward" else before
+        try:
+            return function(*args, **kwargs)
+        finally:
+            recorder.phase = before
+
+    return run
 
 
 def _weights(module: torch.nn.Module) -> list[Tensor]:

@@ -213,7 +213,7 @@ class _Functions(TorchFunctionMode):
         kwargs = kwargs or {}
         recorder = self._recorder
         capture = recorder.capture
-        if capture.in_node:
+        if capture.in_node or func in _RUNNERS:
             return func(*args, **kwargs)
         first = len(capture.kernels)
         capture.in_node = True
@@ -227,6 +227,9 @@ class _Functions(TorchFunctionMode):
         recorder.call(func, args, kwargs, out, first)
         return out
 
+
+_RUNNERS = frozenset({torch.autograd.backward})
+"""Functions that do nothing but run others: what they run are nodes of their own."""
 
 _LOOKS = frozenset({"grad", "requires_grad", "requires_grad_", "is_leaf", "grad_fn", "_base",
                     "__set__", "shape", "__setattr__"})  # fmt: skip

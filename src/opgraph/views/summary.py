@@ -132,7 +132,8 @@ def _training(profile: Profile) -> list[tuple[str, str]]:
     t = training(profile.graph)
     flops = ", ".join(f"{units.flops(c.flops)} {name}" for name, c in t.phases.items() if c.flops)
     return [
-        ("Training", f"{flops}; optimizer {profile.convention.get('optimizer', '')}"),
+        ("Training", f"{flops}; optimizer {profile.convention.get('optimizer', '')}"
+         + (", repeated blocks checkpointed" if "checkpointing" in profile.convention else "")),
         ("", f"{units.size(t.saved_activations)} alive after the forward, "
              f"{units.size(t.gradients)} of gradients, "
              f"{units.size(t.optimizer_state)} of optimizer state, "
