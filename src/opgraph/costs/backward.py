@@ -5,7 +5,7 @@ operators are tagged as pointwise and count one operation an element.)
 The figures count the arithmetic of PyTorch's own CPU kernels, as their definitions have it: normalization
 by Ba, Kiros and Hinton, "Layer Normalization" (2016) and aten/src/ATen/native/cpu/layer_norm_kernel.cpp,
 softmax by aten/src/ATen/native/cpu/SoftMaxKernel.cpp (grad - y * sum(grad * y)), activations by
-aten/src/ATen/native/cpu/Activation.cpp, interpolation by the taps of its kernel (2 x 2 linear, 4 x 4 cubic).
+aten/src/ATen/native/cpu/Activation.cpp, interpolation by the taps of its kernel (2 x 2, or 4 x 4 cubic).
 """
 
 from __future__ import annotations
