@@ -17,6 +17,7 @@ import opgraph
 from opgraph import Profile
 from opgraph.analysis.fragments import dominant, fragments, select_fragment
 from opgraph.views import render
+from opgraph.views.overview import overview
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -125,6 +126,22 @@ def test_a_yolo_object_with_all_its_fragments() -> None:
     assert f"the largest is number {largest.number}" in render("table", found)
     again = select_fragment(found.graph, "largest")
     assert sum(n.flops for n in again.nodes) == found.totals.flops
+
+
+def test_what_only_steers_is_in_the_json_and_in_no_table_or_picture() -> None:
+    traced = opgraph.profile(Steered(), torch.zeros(4, 4), tracer="dynamo")
+    kinds = [n["kind"] for n in traced.to_dict()["graph"]["nodes"]]
+    assert (kinds.count("control"), kinds.count("constant")) == (4, 1)
+    texts = {
+        "table": render("table", traced), "explore": overview(traced),
+        **{name: render(name, traced) for name in ("svg", "mermaid", "dot")},
+    }  # fmt: skip
+    for name, text in texts.items():
+        assert "matmul" in str(text), name
+        assert "autocast" not in str(text), name
+        assert "grad_enabled" not in str(text), name
+        if name != "explore":  # what it costs is in the sums
+            assert "arange" not in str(text), name
 
 
 def test_fullgraph_makes_a_break_an_error() -> None:

@@ -26,10 +26,11 @@ class OperatorCost:
 
 
 def by_op(graph: Graph) -> tuple[OperatorCost, ...]:
-    """Costs by operator, the dearest first (by FLOPs, then by bytes, then by name)."""
+    """Costs by operator, the dearest first (by FLOPs, then by bytes, then by name). What only steers
+    (grad mode, autocast) is none."""
     groups: dict[str, list[Node]] = {}
     for node in graph.nodes:
-        if node.kind not in ("input", "output"):
+        if node.kind not in ("input", "output", "control"):
             groups.setdefault(node.op, []).append(node)
     costs = [OperatorCost(op, len(nodes), cost_of(nodes)) for op, nodes in groups.items()]
     return tuple(sorted(costs, key=lambda c: (-c.flops, -c.bytes, c.op)))
