@@ -30,7 +30,7 @@ from opgraph.tracing.caches import cache_in, measured
 from opgraph.tracing.kernels import fake
 from opgraph.tracing.recorder import Recorder, first_line
 from opgraph.tracing.values import tensors_in
-from opgraph.tracing.weights import Weights, set_eval, snapshot, stand_in, untouched
+from opgraph.tracing.weights import Weights, set_eval, snapshot, stand_in, undistribute, untouched
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +166,8 @@ def staged(
         warnings.simplefilter("ignore")
         stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
         set_eval(module)
+        if mode is not None:
+            undistribute(module)
         stand_in(module, weights, mode)
         args, kwargs = arguments(example, mode, real_inputs)
         if warm_up:

@@ -87,7 +87,7 @@ def stored_bytes(tensor: Tensor) -> int:
 @contextmanager
 def untouched(root: torch.nn.Module) -> Iterator[None]:
     """Whatever a forward changes in the modules is undone: attributes, parameters, buffers, submodules,
-    and the train or eval mode, which is eval within."""
+    hooks, and the train or eval mode, which is eval within."""
     restore = snapshot(root)
     try:
         yield
@@ -100,7 +100,7 @@ def snapshot(root: torch.nn.Module) -> Callable[[], None]:
     saved = [
         (table, table.copy())
         for module in root.modules()
-        for table in (module.__dict__, *_tables(module), module._modules)
+        for table in (module.__dict__, *_tables(module), module._modules, *_hooks(module))
         if isinstance(table, dict)
     ]
 
@@ -117,6 +117,26 @@ def _tables(module: torch.nn.Module) -> tuple[dict[str, Any], ...]:
     """The tables of parameters and of buffers; those of scripted modules cannot be changed."""
     tables = (module._parameters, module._buffers)
     return tables if all(isinstance(t, dict) for t in tables) else ()
+
+
+def _hooks(module: torch.nn.Module) -> tuple[dict[int, Any], ...]:
+    return module._forward_pre_hooks, module._forward_hooks
+
+
+def undistribute(root: torch.nn.Module) -> None:
+    """Let a model that is spread over devices run as it would on one, for use within `untouched`: without
+    the hooks that gather its weights and scatter them again (`fully_shard`, tensor parallelism)."""
+    for module in root.modules():
+        for hooks in _hooks(module):
+            for key, hook in list(hooks.items()):
+                if getattr(hook, "__module__", None) in _GATHERING:
+                    del hooks[key]
+
+
+_GATHERING = frozenset({
+    "torch.distributed.fsdp._fully_shard._fsdp_state", "torch.distributed.tensor._api",
+})  # fmt: skip
+"""Where the hooks are defined by which torch spreads a model over devices."""
 
 
 def set_eval(root: torch.nn.Module) -> None:
@@ -169,6 +189,10 @@ def _stand_in(tensor: Tensor, mode: FakeTensorMode | None, is_buffer: bool) -> T
     small = is_buffer and tensor.numel() * tensor.element_size() <= REAL_LIMIT
     if small and tensor.device.type == "cpu" and type(tensor) is Tensor:
         return tensor.detach().clone()
+    if type(tensor).__name__ == "DTensor" and hasattr(
+        tensor, "to_local"
+    ):  # a piece; all of it is meant
+        tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
     stand = fake(tensor, mode)
     if not is_buffer:
         stand._is_param = True

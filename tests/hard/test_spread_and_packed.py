@@ -1,0 +1,111 @@
+"""Models whose weights are not plain tensors: spread over devices, or packed into fewer bits or places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import opgraph
+from opgraph import Profile
+
+X = torch.randn(4, 64)
+FLOPS = 2 * 4 * 64 * 64
+
+
+def two_layers() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+
+
+def profiled(model: nn.Module, x: Tensor = X) -> Profile:
+    profile = opgraph.profile(model, x)
+    assert profile.graph.failed is None, profile.graph.failed
+    return profile
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Iterator[Any]:
+    """A group of this process alone."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("mesh")
+def test_distributed_data_parallel() -> None:
+    profile = profiled(nn.parallel.DistributedDataParallel(two_layers()))
+    assert profile.totals.flops == 2 * FLOPS
+    assert profile.model.notes == ("out of DistributedDataParallel",)
+
+
+def fully_sharded(mesh: Any) -> nn.Module:
+    from torch.distributed.fsdp import fully_shard
+
+    model = two_layers()
+    fully_shard(model[0], mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def tensor_parallel(mesh: Any) -> nn.Module:
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    return parallelize_module(two_layers(), mesh, plan)
+
+
+@pytest.mark.parametrize("spread", [fully_sharded, tensor_parallel])
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_that_is_spread_runs_as_on_one_device(spread: Any, mesh: Any) -> None:
+    model = spread(mesh)
+    before = model(X)
+    profile = profiled(model)
+    assert [n.op for n in profile.nodes] == ["input", "linear", "relu", "linear", "output"]
+    assert profile.totals.flops == 2 * FLOPS
+    assert profile.totals.parameters == 2 * (64 * 64 + 64)
+    # Its weights are still spread, and it still runs.
+    assert torch.equal(model(X), before)
+    assert type(model[0].weight).__name__ == "DTensor"
+
+
+@pytest.mark.parametrize("config", ["Int8WeightOnlyConfig", "IntxWeightOnlyConfig"])
+@pytest.mark.filterwarnings("ignore")
+def test_torchao_int8_and_int4(config: str) -> None:
+    quantization = pytest.importorskip("torchao.quantization")
+    options = {"weight_dtype": torch.int4} if config.startswith("Intx") else {}
+    model = two_layers()
+    quantization.quantize_(model, getattr(quantization, config)(**options))
+    profile = profiled(model)
+    assert profile.totals.flops == 2 * FLOPS
+    assert profile.totals.coverage == 1
+    weight = profile.graph.parameters[0]
+    assert weight.numel == 64 * 64
+    assert weight.bytes < 4 * 64 * 64  # as it is packed
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_two_to_four_sparsity() -> None:
+    from torch.sparse.semi_structured import SparseSemiStructuredTensorCUTLASS
+
+    # What `to_sparse_semi_structured` makes of a 128 x 128 weight on a GPU: half of it, and where it was.
+    weight = SparseSemiStructuredTensorCUTLASS(
+        torch.Size((128, 128)), packed=torch.zeros(128, 64).half(),
+        meta=torch.zeros(128, 8, dtype=torch.int16), packed_t=None, meta_t=None,
+        compressed_swizzled_bitmask=None,
+    )  # fmt: skip
+    model = nn.Linear(128, 128).half()
+    model.weight = nn.Parameter(weight, requires_grad=False)
+    profile = profiled(model, torch.randn(64, 128).half())
+    assert [n.op for n in profile.nodes] == ["input", "linear", "output"]
+    # Half of the products, on units that know how to skip the others: unknown, and not zero.
+    assert profile.totals.coverage < 1
+    assert [p.bytes for p in profile.graph.parameters] == [128 * 64 * 2 + 128 * 8 * 2, 256]
