@@ -73,6 +73,7 @@ class Profile:
     `mode` is "infer", "train", "prefill" or "decode". `convention` records how things were counted
     where published figures differ (`{"attention": "full"}`). `formulas`, where they were looked for, give
     the costs at other sizes of the inputs. `cache` is what a generating model kept of the tokens it read.
+    `compiled` has the ids of the nodes that TorchInductor would run as one kernel, group by group.
     """
 
     graph: Graph
@@ -83,6 +84,7 @@ class Profile:
     versions: dict[str, str] = field(default_factory=dict)
     formulas: Formulas | None = None
     cache: KVCache | None = None
+    compiled: tuple[tuple[int, ...], ...] = ()
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -119,6 +121,11 @@ class Profile:
             "tracing": [asdict(a) for a in self.tracing.attempts],
             "totals": self.totals.to_dict(),
             **({} if self.cache is None else {"kv_cache": self.cache.to_dict()}),
+            **(
+                {"compiled": {"inductor": [list(g) for g in self.compiled]}}
+                if self.compiled
+                else {}
+            ),
             **({} if self.formulas is None else {"formulas": self.formulas.to_dict()}),
             "graph": encode(self.graph),
         }
@@ -126,7 +133,7 @@ class Profile:
     def to_json(self) -> str:
         """The profile as JSON text: the same profile gives the same bytes."""
         data = self.to_dict()
-        long = {key: data.pop(key) for key in ("formulas", "graph") if key in data}
+        long = {key: data.pop(key) for key in ("compiled", "formulas", "graph") if key in data}
         head = dumps(data, indent=1)
         parts = "".join(f',\n "{key}": {_sections(part)}' for key, part in long.items())
         return f"{head[:-2]}{parts}\n}}\n"
@@ -164,6 +171,9 @@ class Profile:
                 versions=_texts(data["versions"]),
                 formulas=_formulas(data.get("formulas")),
                 cache=KVCache.from_dict(data["kv_cache"]) if "kv_cache" in data else None,
+                compiled=_groups(
+                    data.get("compiled", {}).get("inductor", []), len(data["graph"]["nodes"])
+                ),
             )
         except (Malformed, InvariantError) as error:
             raise ProfileError(f"this profile is broken: {error}") from error
@@ -241,6 +251,15 @@ def load(path: str | os.PathLike[str]) -> Profile:
             return Profile.from_dict(data)
         except ProfileError as error:
             raise ProfileError(f"{path}: {error}", hint=error.hint) from error
+
+
+def _groups(data: Any, nodes: int) -> tuple[tuple[int, ...], ...]:
+    """Groups of node ids, no node in two of them."""
+    found = tuple(tuple(group) for group in data)
+    flat = [i for group in found for i in group]
+    if any(type(i) is not int or not 1 <= i <= nodes for i in flat) or len(set(flat)) < len(flat):
+        raise Malformed("its compiled groups are not of its nodes, each once")
+    return tuple(group for group in found if group)
 
 
 def _formulas(data: Any) -> Formulas | None:

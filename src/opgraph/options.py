@@ -35,7 +35,8 @@ class Options:
     How it is traced: `tracer` is "auto", "eager", "fx", "dynamo", "export" or "hybrid". Where Dynamo
     breaks the graph, `fragment` chooses a part of it: a number, "largest", or "all"; with `fullgraph` a
     break is an error. `concrete_args` are arguments of forward that symbolic tracing takes as they are.
-    `warm_up` runs the model once before tracing it.
+    `warm_up` runs the model once before tracing it. With `inductor`, the graph is Dynamo's, and the groups
+    of nodes that TorchInductor would run as one kernel are kept in the profile.
     """
 
     head: str | None = None
@@ -60,6 +61,7 @@ class Options:
     fullgraph: bool = False
     concrete_args: Mapping[str, Any] | None = None
     warm_up: bool = False
+    inductor: bool = False
 
     @property
     def build(self) -> BuildOptions:

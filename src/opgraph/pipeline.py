@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from opgraph.analysis.agreement import Agreement
     from opgraph.analysis.compare import Comparison
-    from opgraph.tracing.base import Outcome
+    from opgraph.tracing.base import Outcome, TraceOptions
 
 _LIBRARIES = ("torchvision", "transformers", "timm", "ultralytics", "diffusers")
 
@@ -194,8 +194,23 @@ def profile_model(model: Model, example: Example, options: Options | None = None
     if asked.mode != "infer":
         return _in_mode(model, example, asked)
     how = TraceOptions(asked.concrete_args or {}, asked.fullgraph, asked.warm_up)
+    if asked.inductor:
+        return _compiled(model, example, asked, how)
     outcomes = attempts(model, example, asked.tracer, how)
     return _profile_of(model, example, outcomes, asked.fragment)
+
+
+def _compiled(model: Model, example: Example, options: Options, how: TraceOptions) -> Profile:
+    """The profile of Dynamo's graph with the groups of TorchInductor."""
+    from opgraph.tracing import inductor
+
+    if options.tracer not in ("auto", "dynamo") or options.fragment != "all":
+        raise InputError(
+            "TorchInductor compiles what Dynamo captures, all of it",
+            hint="leave out --tracer and --fragment",
+        )
+    outcomes, groups = inductor.trace(model, example, how)
+    return replace(_profile_of(model, example, outcomes, "all"), compiled=groups)
 
 
 def _in_mode(model: Model, example: Example, options: Options) -> Profile:

@@ -9,10 +9,11 @@ from outside and writes what is needed outside.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opgraph.analysis.grouping import Grouping, Rule
-from opgraph.analysis.roles import Role, roles_of
+from opgraph.analysis.roles import RANK, Role, role_of, roles_of
 from opgraph.analysis.totals import Cost, cost_of
 from opgraph.graph import Graph, Node, Value
 
@@ -95,6 +96,21 @@ def partition(graph: Graph, rules: tuple[Rule, ...] = RULES) -> tuple[Subgraph, 
 def singletons(graph: Graph) -> tuple[Subgraph, ...]:
     """Every node as a subgraph of its own."""
     return subgraphs(graph, [(NONE, (n,)) for n in graph.nodes])
+
+
+def compiled(graph: Graph, groups: Sequence[Sequence[int]]) -> tuple[Subgraph, ...]:
+    """The groups of a compiler as subgraphs, named after the first role of `RANK` that occurs in them;
+    every other node (views, what was computed when compiling) is by itself."""
+    grouped = {i for group in groups for i in group}
+    rest = [(n.id,) for n in graph.nodes if n.id not in grouped]
+    found = []
+    for group in (*groups, *rest):
+        nodes = tuple(graph.node(i) for i in sorted(group))
+        roles = {role_of(n) for n in nodes}
+        role = next((r for r in RANK if r in roles), "boundary")
+        reason = "TorchInductor runs it as one kernel" if len(nodes) > 1 else "by itself"
+        found.append((Rule(role, reason), nodes))
+    return subgraphs(graph, found)
 
 
 def subgraphs(graph: Graph, groups: list[tuple[Rule, tuple[Node, ...]]]) -> tuple[Subgraph, ...]:

@@ -78,7 +78,9 @@ def parse_gate(text: str, device: Device | None = None) -> Gate:
     what = known.get(name.lower())
     if what is None:
         hint = (
-            "--hardware DEVICE predicts it" if name.lower() in ("latency", "throughput") else None
+            "--hardware DEVICE predicts it"
+            if name.lower() in ("latency", "throughput", "memory_share")
+            else None
         )
         raise GateError(f"{name!r} is no quantity: one of {', '.join(known)}", hint=hint)
     value = float(number) * (-1 if direction == "-" else 1)

@@ -129,7 +129,7 @@ def ring(kind: Kind, size: int, devices: int) -> int:
 
 
 def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cache: int = 0) -> Plan:
-    """Lay a graph out over devices. `cache` are the bytes of the KV cache of the whole model.
+    """Lay a graph out over devices. `cache` are the bytes of the KV cache that the graph reads or makes.
 
     Raises `RenderError` where the model does not divide, with what does.
     """
@@ -149,12 +149,14 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
     whole = training(part) if trains else None
     total = max(1, sum(s.weights for s in cut))
     flops = max(1, sum(s.flops for s in cut))
-    link = None if device is None else device.link_bandwidth
+    paths = blocks(graph)
+    split = any(v in found.values and v not in found.gathered for v in graph.outputs)
     shares, sent = [], []
     for number, stage in enumerate(cut):
         weight = stage.weights / total
         in_flight = min(layout.micro_batches, layout.pipeline - number)
-        traffic = tuple(_traffic(found, cut, number, layout, trains, link))
+        kept = ceil(cache * stage.blocks / max(1, len(paths)) / (layout.tensor if split else 1))
+        traffic = tuple(_traffic(found, cut, number, layout, trains, device))
         seconds = None
         if timed is not None:
             seconds = sum(timed.by_node.get(i, 0.0) for i in range(stage.first, stage.last + 1))
@@ -166,8 +168,8 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
                 weights=stage.weights,
                 gradients=int(whole.gradients * weight) if whole else 0,
                 optimizer_state=int(whole.optimizer_state * weight) if whole else 0,
-                activations=max(stage.peak, stage.saved * in_flight),
-                cache=ceil(cache * stage.blocks / max(1, len(blocks(graph))) / layout.tensor),
+                activations=max(stage.peak - kept, stage.saved * in_flight, 0),
+                cache=kept,
                 flops=stage.flops + int(_flops(part, "backward") * stage.flops / flops),
                 seconds=seconds,
             )
@@ -178,11 +180,7 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
     last: tuple[Traffic, ...] = ()
     if trains and layout.data > 1:
         size = ring("all-reduce", max(s.gradients for s in shares), layout.data)
-        last = (
-            Traffic(
-                "data", "optimizer", "all-reduce", 1, size, None if link is None else size / link
-            ),
-        )
+        last = (Traffic("data", "optimizer", "all-reduce", 1, size, _seconds(size, 1, device)),)
     step = None
     if timed is not None and shares:
         rounds = layout.micro_batches + layout.pipeline - 1
@@ -204,36 +202,46 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
 
 
 def _traffic(
-    found: Sharding, cut: tuple[Stage, ...], number: int, layout: Layout, trains: bool, link: float | None
-) -> Iterator[Traffic]:  # fmt: skip
+    found: Sharding,
+    cut: tuple[Stage, ...],
+    number: int,
+    layout: Layout,
+    trains: bool,
+    device: Device | None,
+) -> Iterator[Traffic]:
     """What a device of a stage sends for one micro-batch."""
     stage = cut[number]
     if layout.tensor > 1:
         mine = [e for e in found.exchanges if stage.first <= e.node <= stage.last]
         for kind in ("all-reduce", "all-gather"):
             yield from _row(
-                "forward", kind, [e.bytes for e in mine if e.kind == kind], layout, link
+                "forward", kind, [e.bytes for e in mine if e.kind == kind], layout, device
             )
         back = [e.bytes for e in found.starts if stage.first <= e.node <= stage.last]
-        yield from _row("backward", "all-reduce", back if trains else [], layout, link)
+        yield from _row("backward", "all-reduce", back if trains else [], layout, device)
     if number + 1 < len(cut):
-        yield _send("forward", cut[number + 1].received, link)
+        yield _send("forward", cut[number + 1].received, device)
     if number > 0 and trains:
-        yield _send("backward", cut[number].received, link)
+        yield _send("backward", cut[number].received, device)
 
 
-def _send(phase: Phase, size: int, link: float | None) -> Traffic:
-    return Traffic("pipeline", phase, "send", 1, size, None if link is None else size / link)
+def _send(phase: Phase, size: int, device: Device | None) -> Traffic:
+    return Traffic("pipeline", phase, "send", 1, size, _seconds(size, 1, device))
 
 
 def _row(
-    phase: Phase, kind: Kind, sizes: list[int], layout: Layout, link: float | None
+    phase: Phase, kind: Kind, sizes: list[int], layout: Layout, device: Device | None
 ) -> Iterator[Traffic]:
     if sizes:
         sent = sum(ring(kind, size, layout.tensor) for size in sizes)
-        yield Traffic(
-            "tensor", phase, kind, len(sizes), sent, None if link is None else sent / link
-        )
+        yield Traffic("tensor", phase, kind, len(sizes), sent, _seconds(sent, len(sizes), device))
+
+
+def _seconds(size: int, times: int, device: Device | None) -> float | None:
+    """Bytes at the link's bandwidth, and a launch for each collective."""
+    if device is None or device.link_bandwidth is None:
+        return None
+    return size / device.link_bandwidth + times * device.launch_overhead
 
 
 def _a_step(t: Traffic, micro_batches: int) -> Traffic:

@@ -75,13 +75,17 @@ QUANTITIES = (
 
 
 def quantities(device: Device | None = None) -> tuple[Quantity, ...]:
-    """All quantities; on a device also the predicted latency of a run, and items of the batch a second."""
+    """All quantities; on a device also the predicted latency of a run, items of the batch a second, and
+    the share of its memory that is needed: above one, it does not fit."""
     if device is None:
         return QUANTITIES
     return (
         *QUANTITIES,
         Quantity("latency", "Latency", "seconds", lambda p: predict(p.graph, device).seconds),
         Quantity("throughput", "Items/s", "count", lambda p: predict(p.graph, device).throughput),
+        Quantity(
+            "memory_share", "Of its memory", "share", lambda p: peak_memory(p) / device.capacity
+        ),
     )
 
 

@@ -41,7 +41,7 @@ _OF_OPERATOR: dict[str, Role] = {
     "where": "elementwise",
     "copy": "elementwise",
 }
-_RANK: tuple[Role, ...] = (
+RANK: tuple[Role, ...] = (
     "attention", "other", "contraction", "softmax", "normalization", "reduction", "movement",
     "elementwise", "view",
 )  # fmt: skip
@@ -65,7 +65,7 @@ def role_of(node: Node) -> Role:
     if node.op == "batch_norm" and not any(_has_statistics(k.out_shapes) for k in working):
         return "scale"
     roles = {_OF_CATEGORY.get(k.category, "other") for k in working}
-    return next(r for r in _RANK if r in roles)
+    return next(r for r in RANK if r in roles)
 
 
 def _has_statistics(out_shapes: tuple[tuple[int | str, ...], ...]) -> bool:

@@ -42,7 +42,8 @@ class Sharding:
     """What is split: values by id with their dimensions, weights by name, nodes that do a part of their
     work, and the collectives. `styles` are the ways of linear layers and tables by node. `starts` are
     the collectives of a backward: the gradient of each whole value that column-parallel layers read.
-    `sizes` are what the number of devices must divide, with the node that says so."""
+    `sizes` are what the number of devices must divide, with the node that says so. `gathered` are the
+    results that are put together again."""
 
     values: dict[int, Dims] = field(default_factory=dict)
     weights: frozenset[str] = frozenset()
@@ -51,6 +52,7 @@ class Sharding:
     exchanges: tuple[Exchange, ...] = ()
     starts: tuple[Exchange, ...] = ()
     sizes: dict[int, str] = field(default_factory=dict)
+    gathered: frozenset[int] = frozenset()
 
 
 def sharding(graph: Graph) -> Sharding:
@@ -77,6 +79,7 @@ class _Flow:
         self.exchanges: list[Exchange] = []
         self.starts: dict[int, Exchange] = {}
         self.sizes: dict[int, str] = {}
+        self.gathered: set[int] = set()
 
     def run(self) -> None:
         for node in self.graph.nodes:
@@ -93,6 +96,7 @@ class _Flow:
         return Sharding(
             {v: d for v, d in self.dims.items() if d}, frozenset(self.weights), nodes, self.styles,
             tuple(self.exchanges), tuple(self.starts.values()), self.sizes,
+            frozenset(self.gathered),
         )  # fmt: skip
 
     def _visit(self, node: Node, role: Role) -> None:
@@ -186,10 +190,20 @@ class _Flow:
                     self._refuse(v)
                 dims |= found
             self._set(out, frozenset(dims), self._origins(split))
+            for v in values:
+                self._slice(v, out, frozenset(dims))
         for v in values:
             weight = self._weight(v)
             if weight is not None and weight.name and self._along(weight, node):
                 self.weights.add(weight.name)
+
+    def _slice(self, value: Value, out: Value, dims: Dims) -> None:
+        """An input that is joined with something split (what is cached of earlier tokens) comes split."""
+        same = len(value.shape) == len(out.shape)
+        if value.kind == "input" and same and dims:
+            kept = frozenset(d for d in dims if value.shape[d] == out.shape[d])
+            if kept:
+                self._set(value, kept, frozenset())
 
     def _along(self, weight: Value, node: Node) -> bool:
         """Whether a weight of element-wise work lies along a split dimension."""
@@ -209,6 +223,7 @@ class _Flow:
         if self._of(found) == {len(found.shape) - 1}:
             for node in self.origins[value]:
                 self.styles[node] = "gathered"
+            self.gathered.add(value)
             self.exchanges.append(Exchange("all-gather", max(self.origins[value]), found.bytes))
 
     def _split_weights(self, node: Node, *, bias: bool) -> None:

@@ -40,7 +40,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     cost.add_argument("--memory", action="store_true", help="live memory over the run")
     cost.add_argument(
-        "--partition", choices=("none", "fuse"), help="what would be fused, and what that saves"
+        "--partition",
+        choices=("none", "fuse", "inductor"),
+        help="what would be fused, by rules or by TorchInductor's scheduler, and what that saves",
     )
     several = parser.add_argument_group("over several devices, on paper")
     for name, what in (
@@ -88,6 +90,7 @@ def run(args: argparse.Namespace) -> int:
         ensure_writable(args.output)
     if args.hardware is not None:
         device(args.hardware)
+    args.inductor = args.partition == "inductor"
     profile = profile_from(args)
     if args.autocast is not None:
         from opgraph.analysis.precision import autocast

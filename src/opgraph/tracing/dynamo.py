@@ -31,14 +31,25 @@ _NO_LIMIT = 1 << 20
 _REASON_SHOWN = 300
 
 
-def trace(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Whoever wants to know which nodes go together: `of` says it for a captured graph by name (with the
+    inputs), and it is noted in `found`: node ids by fragment and group."""
+
+    of: Callable[[fx.GraphModule, Sequence[Any]], Mapping[str, int]]
+    found: dict[tuple[int, int], list[int]]
+
+
+def trace(
+    model: Model, example: Example, options: TraceOptions, groups: Groups | None = None
+) -> list[Outcome]:
     """The tracer. A plain run comes first and finds out, in milliseconds where Dynamo takes long, on which
     tensors the model runs: what Python does between fragments is the same in both."""
     plain = trace_either(model, example, warm_up=options.warm_up)
     failed = [replace(o, tracer="dynamo", graph=None) for o in plain[:-1]]
     how: dict[str, Any] = {
-        "capture": capture(fullgraph=options.fullgraph), "tracer": "dynamo", "stance": "default",
-        "warm_up": options.warm_up,
+        "capture": capture(fullgraph=options.fullgraph, groups=groups), "tracer": "dynamo",
+        "stance": "default", "warm_up": options.warm_up,
     }  # fmt: skip
     if plain[-1].tensors == "real":
         return [*failed, trace_real(model, example, **how)]
@@ -47,12 +58,12 @@ def trace(model: Model, example: Example, options: TraceOptions) -> list[Outcome
     return trace_either(model, example, **how)
 
 
-def capture(*, fullgraph: bool) -> Capture:
+def capture(*, fullgraph: bool, groups: Groups | None = None) -> Capture:
     """A capture by Dynamo. It compiles while the model runs, so there is nothing to do before."""
 
     def find(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:
         def run(recorder: Recorder) -> Any:
-            fragments = _Fragments(module, recorder)
+            fragments = _Fragments(module, recorder, groups)
             with clean():
                 context = torch._dynamo.optimize(fragments.compile, nopython=fullgraph)
                 context.callback = _Shield(context.callback, fragments)
@@ -120,15 +131,17 @@ class Seam:
 class _Fragments:
     """The fragments of one run, in the order in which they are run, and the seams between them."""
 
-    def __init__(self, module: nn.Module, recorder: Recorder) -> None:
+    def __init__(self, module: nn.Module, recorder: Recorder, groups: Groups | None = None) -> None:
         self.recorder = recorder
+        self._groups = groups
         self._count = 0
         self._ended: Seam | None = None
         self._broken: dict[tuple[str, int], Seam] = {}
         self._modules = {id(m): m for m in module.modules()}
 
-    def compile(self, gm: fx.GraphModule, _example: list[Any]) -> Callable[..., Any]:
+    def compile(self, gm: fx.GraphModule, example: list[Any]) -> Callable[..., Any]:
         """The backend: nothing is compiled, the graph is run node by node when its time comes."""
+        grouped = {} if self._groups is None else self._groups.of(gm, example)
         reason = gm.compile_subgraph_reason
         placeholders = gm.graph.find_nodes(op="placeholder")
 
@@ -137,6 +150,10 @@ class _Fragments:
             replay = Replay(gm.graph, gm, self.recorder, self._module)
             result = replay.replay(dict(zip(placeholders, values, strict=True)), self._count)
             self._ended = Seam.of(reason) if reason.graph_break else None
+            for name, position in replay.made.items():
+                if self._groups is not None and name in grouped:
+                    key = self._count, grouped[name]
+                    self._groups.found.setdefault(key, []).append(position + 1)
             return result
 
         return run

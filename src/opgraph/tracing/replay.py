@@ -38,6 +38,8 @@ class Replay(fx.Interpreter):
         self._recorder = recorder
         self._module_of = module_of
         self._open: list[str] = []
+        self.made: dict[str, int] = {}
+        """The position of the record that each node of the graph became, by its name."""
 
     def replay(self, values: Mapping[fx.Node, Any], fragment: int = 1) -> Any:
         """Run with values for the placeholders, as the fragment of that number, and give what the graph
@@ -78,6 +80,8 @@ class Replay(fx.Interpreter):
         first = len(recorder.records)
         result = super().run_node(n)
         made = len(recorder.records) - first
+        if made:
+            self.made[n.name] = first
         if made > 1:
             self._fold(first, *self._called(n), leaf=n.op == "call_module")
         elif made == 0 and not isinstance(result, _DATA) and n.target is not operator.getitem:

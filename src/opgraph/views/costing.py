@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from opgraph import units
 from opgraph.analysis.capacity import fit
-from opgraph.analysis.fusion import Subgraph, partition, savings, singletons
+from opgraph.analysis.fusion import Subgraph, compiled, partition, savings, singletons
 from opgraph.analysis.memory import memory as memory_of
-from opgraph.analysis.parallel import Layout, parallel
+from opgraph.analysis.parallel import Layout, Plan, parallel
 from opgraph.analysis.prediction import Prediction, predict
 from opgraph.analysis.roofline import roofline, shares
+from opgraph.document import Profile
+from opgraph.errors import RenderError
 from opgraph.graph import Graph
 from opgraph.hardware import Device, device
 from opgraph.views.parallel import held_by, over_devices
@@ -125,7 +127,7 @@ def fused(parts: Sequence[Subgraph]) -> Group:
 
 
 def sections(
-    graph: Graph,
+    profile: Profile,
     hardware: str | None,
     how: str | None,
     layout: Layout | None,
@@ -134,7 +136,8 @@ def sections(
     width: int,
 ) -> list[RenderableType]:
     """The sections that were asked for, each after an empty line."""
-    parts = parts_of(graph, how or "fuse")
+    graph = profile.graph
+    parts = parts_of(profile, how or "fuse")
     target = None if hardware is None else device(hardware)
     found: list[RenderableType] = []
     if target is not None:
@@ -142,7 +145,9 @@ def sections(
     if layout is not None:
         found += [
             "",
-            over_devices(parallel(graph, layout, target), None if target is None else target.name),
+            over_devices(
+                _laid_out(profile, layout, target), None if target is None else target.name
+            ),
         ]
     if memory:
         found += ["", memory_over_time(graph, width)]
@@ -151,9 +156,24 @@ def sections(
     return found
 
 
-def parts_of(graph: Graph, how: str) -> tuple[Subgraph, ...]:
-    """The subgraphs of a graph by the name of the partition: "none" or "fuse"."""
-    return singletons(graph) if how == "none" else partition(graph)
+def _laid_out(profile: Profile, layout: Layout, target: Device | None) -> Plan:
+    cache = 0 if profile.cache is None else profile.cache.bytes
+    return parallel(profile.graph, layout, target, cache=cache)
+
+
+def parts_of(profile: Profile, how: str) -> tuple[Subgraph, ...]:
+    """The subgraphs of a profile by the name of the partition: "none", "fuse" or "inductor".
+
+    Raises `RenderError` where TorchInductor was not asked when the profile was made.
+    """
+    if how == "inductor":
+        if not profile.compiled:
+            raise RenderError(
+                "this profile does not have TorchInductor's groups",
+                hint="name the model: opgraph profile MODEL --partition inductor -o FILE.json keeps them",
+            )
+        return compiled(profile.graph, profile.compiled)
+    return singletons(profile.graph) if how == "none" else partition(profile.graph)
 
 
 def _title(text: str) -> RenderableType:

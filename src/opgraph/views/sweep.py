@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-SHOWN = ("flops", "bytes", "peak_memory", "intensity", "latency", "throughput")
+SHOWN = ("flops", "bytes", "peak_memory", "intensity", "latency", "throughput", "memory_share")
 LABELS = {
     "flops": "FLOPs",
     "other_flops": "Other FLOPs",
@@ -28,7 +28,7 @@ LABELS = {
 TOP_MODULES = 12
 
 _HEADS = {
-    "intensity": "AI", "peak_memory": "peak", "bytes": "traffic",
+    "intensity": "AI", "memory_share": "used", "peak_memory": "peak", "bytes": "traffic",
     "batch_size": "batch", "seq_len": "tokens", "decoder_seq_len": "decoder", "image_size": "image",
     "context_len": "context",
 }  # fmt: skip
@@ -40,7 +40,7 @@ def sweep_text(sweep: Sweep, *, color: bool = False, width: int = 120) -> str:
 
     parts: list[RenderableType] = [Text(safe(sweep.model), style="bold"), ""]
     if sweep.points:
-        parts += [_points(sweep), "", *_crossings(sweep)]
+        parts += [_points(sweep, width), "", *_crossings(sweep)]
     if sweep.profile is not None and sweep.profile.formulas is not None:
         parts += [""] if sweep.points else []
         parts += _formulas(sweep.profile, sweep.profile.formulas)
@@ -52,7 +52,7 @@ def spelled(size: Size) -> str:
     return units.shape(tuple(size)) if isinstance(size, tuple) else str(size)
 
 
-def _points(sweep: Sweep) -> Table:
+def _points(sweep: Sweep, width: int) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -61,7 +61,9 @@ def _points(sweep: Sweep) -> Table:
                   header_style="bold")  # fmt: skip
     for option in sweep.axes:
         table.add_column(_HEADS.get(option, option), justify="right", no_wrap=True)
-    shown = [q for q in quantities(sweep.device) if q.name in SHOWN]
+    narrow = sweep.device is not None and width < 92
+    names = [name for name in SHOWN if not (narrow and name in ("bytes", "intensity"))]
+    shown = [q for q in quantities(sweep.device) if q.name in names]
     for q in shown:
         table.add_column(_HEADS.get(q.name, q.label), justify="right", no_wrap=True)
     table.add_column("compute", justify="right", no_wrap=True)
@@ -94,10 +96,22 @@ def _crossings(sweep: Sweep) -> Iterator[Text]:
         style="dim",
     )
     yield from (Text(safe(text, 300)) for text in said)
+    if sweep.device is not None:
+        yield Text(safe(_fitting(sweep, sweep.device.name, sweep.device.capacity), 300))
     for p in sweep.points:
         if p.error is not None:
             at = ", ".join(f"{o.replace('_', ' ')} {spelled(s)}" for o, s in p.sizes.items())
             yield Text(f"At {at}: {safe(p.error, 200)}", style="red")
+
+
+def _fitting(sweep: Sweep, name: str, capacity: float) -> str:
+    """What fits, of the sizes that ran."""
+    ran = [p for p in sweep.points if p.error is None]
+    large = [p for p in ran if (p.values.get("memory_share") or 0.0) > 1]
+    has = f"{units.size(capacity)} of the {name}"
+    if not large:
+        return f"All sizes fit in the {has} (used: weights and peak)."
+    return f"{len(large)} of {units.plural(len(ran), 'size')} do not fit in the {has} (used above 100 %)."
 
 
 def _crossing(option: str, before: SweepPoint, after: SweepPoint) -> str:

@@ -45,8 +45,8 @@ def table(
     `sort` orders rows by "flops", "macs", "bytes", "parameters", "intensity" or "name" instead of by
     execution, and `top` keeps that many. `fold` draws equal neighbours once. `width` is in characters.
     `hardware` names a device to predict the time on, `memory` draws the live memory over the run, and
-    `partition` ("fuse" or "none") says what the subgraphs are. With `layout`, what the model is over
-    several devices.
+    `partition` ("fuse", "inductor" or "none") says what the subgraphs are. With `layout`, what the model
+    is over several devices.
     """
     if sort is not None and sort not in SORT_KEYS:
         raise RenderError(f"cannot sort by {sort!r}", hint=f"one of {', '.join(SORT_KEYS)}")
@@ -75,7 +75,7 @@ def table(
     if hardware is not None or memory or partition is not None or layout is not None:
         from opgraph.views.costing import sections
 
-        parts += sections(profile.graph, hardware, partition, layout, memory=memory, width=width)
+        parts += sections(profile, hardware, partition, layout, memory=memory, width=width)
     if hardware is not None and profile.mode in GENERATING and profile.cache is not None:
         from opgraph.hardware import device
         from opgraph.views.generation import serving
