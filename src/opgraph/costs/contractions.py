@@ -154,3 +154,16 @@ def cudnn_rnn(x: Sizes, weights: list[Sizes], *args: Any, **kwargs: Any) -> int:
 def quantized_linear(a: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) -> int:
     """[..., k] @ [k, n] with a packed weight: 2 * rows * k * n, with n from the result."""
     return 2 * prod(a) * out_shape[-1]
+
+
+@contraction(
+    "convolution",
+    *(f"quantized.conv{n}d{then}" for n in (1, 2, 3) for then in ("", "_relu")),
+)
+def quantized_convolution(
+    x: Sizes, packed: Any, *args: Any, out_shape: Sizes, **kwargs: Any
+) -> int:
+    """A convolution of [b, c, ...] with a packed weight [o, c / groups, ...]: two FLOPs an element of the
+    filter, for every element of the result."""
+    weight = packed.unpack()[0].shape
+    return 2 * prod(out_shape) * prod(weight[1:])

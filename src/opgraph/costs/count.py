@@ -116,6 +116,15 @@ def tensors_of(arguments: Any) -> list[Tensor]:
     return found
 
 
+def packed_tensors(item: Any) -> list[Tensor]:
+    """The weight and the bias in an object that torch's quantized layers keep them packed in; none in
+    anything else."""
+    if not isinstance(item, torch.ScriptObject):
+        return []
+    unpack = getattr(item, "unpack", None)
+    return [] if unpack is None else tensors_of(unpack())
+
+
 def dtype_name(dtype: Any) -> str:
     """ "float32" for torch.float32."""
     return str(dtype).rpartition(".")[2]
@@ -230,7 +239,8 @@ def _traffic(
         fresh = [t for t in results if all(t is not m for m in mutated)]
         read = sum(s for t, s in zip(inputs, sizes, strict=True) if t is not kwargs.get("out"))
         return read, sum(map(touched_bytes, [*mutated, *fresh]))
-    return sum(sizes), written
+    packed = sum(touched_bytes(t) for item in args for t in packed_tensors(item))
+    return sum(sizes) + packed, written
 
 
 def _mutated(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:

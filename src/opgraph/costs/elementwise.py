@@ -47,3 +47,9 @@ for _flops, _names in _FLOPS_PER_ELEMENT.items():
         _formula = elementwise(_flops, "copy" if _name in _COPIES else "elementwise")
         formulas.setdefault(f"aten.{_name}", _formula)
         formulas.setdefault(f"aten.{_name}_", _formula)
+
+for _name, _flops in {
+    "add": 1, "mul": 1, "add_relu": 2, "mul_relu": 2, "hardswish": 4, "sigmoid": 3, "leaky_relu": 2,
+    "elu": 3, "relu6": 2, "cat": 0, "cat_relu": 1,
+}.items():  # fmt: skip
+    formulas[f"quantized.{_name}"] = elementwise(_flops)

@@ -31,6 +31,7 @@ _NEEDS_VALUES = (
 _SIGNS_OF_FAKE = (
     "fake", "meta tensor", "meta device", "data_ptr", "numpy() is not supported", "tensor subclass",
     "no data", "storage", "data dependent", "data-dependent", "couldn't swap",
+    "quantized::",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from opgraph.costs.count import dtype_name, sizes_of
+from opgraph.costs.count import dtype_name, packed_tensors, sizes_of
 from opgraph.graph import Parameter
 from opgraph.tracing.kernels import REAL_LIMIT, fake
 
@@ -36,6 +36,9 @@ class Weights:
                     else:
                         seen[id(tensor)] = []
                         found.append((tensor, name, path, kind))
+            for name, tensor in _packed(path, module):
+                seen[id(tensor)] = []
+                found.append((tensor, name, path, "parameter"))
         for tensor, name, path, kind in found:
             self._add(tensor, name, path, kind, tuple(seen[id(tensor)]))
 
@@ -70,6 +73,15 @@ class Weights:
     def tensor(self, name: str) -> Tensor | None:
         """The tensor that stands for a parameter or buffer during the run."""
         return self._tensors.get(name)
+
+
+def _packed(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The weight and the bias that a quantized layer of torch's own keeps in an object of its own."""
+    for item in module.__dict__.values():
+        tensors = packed_tensors(item)
+        yield from zip(
+            (f"{path}.weight", f"{path}.bias"), (t.detach() for t in tensors), strict=False
+        )
 
 
 def stored_bytes(tensor: Tensor) -> int:
