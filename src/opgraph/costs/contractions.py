@@ -165,5 +165,5 @@ def quantized_convolution(
 ) -> int:
     """A convolution of [b, c, ...] with a packed weight [o, c / groups, ...]: two FLOPs an element of the
     filter, for every element of the result."""
-    weight = packed.unpack()[0].shape
+    weight: Sizes = tuple(packed.unpack()[0].shape)
     return 2 * prod(out_shape) * prod(weight[1:])
