@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command. Returns the exit status: 0 done; 1 a gate failed, or the graph is partial; 2 the
     request cannot be met; 130 interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    output.open_streams()
     try:
         parser = _parser(arguments)
         args = parser.parse_args(arguments)
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help()
             return 0
         status: int = import_module(f"opgraph.cli.{args.command}").run(args)
-        sys.stdout.flush()
+        output.finish()
         if args.verbose:
             output.say_what_it_took()
         return status
@@ -56,11 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has gone (`| head`): nothing is wrong, and nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except MemoryError:
-        return _complain("there is not enough memory", "try a smaller batch size or image")
     except Exception as error:
         if "--debug" in arguments:
             raise
+        if isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY):
+            return _complain("there is not enough memory", _LESS_MEMORY)
         first = str(error).strip().splitlines()[:1]
         return _complain(
             f"{type(error).__name__}: {first[0] if first else 'no message'}",
@@ -71,10 +72,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _complain(message: str, hint: str | None, status: int = 2) -> int:
     from opgraph.views.terminal import safe
 
-    print(f"error: {safe(' '.join(message.split()), 500)}", file=sys.stderr)  # noqa: T201
+    output.insist(f"error: {safe(' '.join(message.split()), 500)}")
     if hint:
-        print(f"hint: {safe(' '.join(hint.split()), 500)}", file=sys.stderr)  # noqa: T201
+        output.insist(f"hint: {safe(' '.join(hint.split()), 500)}")
     return status
+
+
+_NO_MEMORY = (
+    "failed to map segment",
+    "annot allocate memory",
+    "can't allocate memory",
+    "bad_alloc",
+)
+"""What loaders and allocators say when there is none."""
+_LESS_MEMORY = (
+    "a smaller batch size or image takes less; torch itself maps some gigabytes (see `ulimit -v`), "
+    "and a saved profile (.json) opens without it"
+)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -40,7 +40,7 @@ def defaults(folder: Path) -> dict[str, Any]:
 
     try:
         table = tomllib.loads(data.decode("utf-8")).get("tool", {}).get("opgraph", {})
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read: {error}") from error
     for key, value in table.items():
         if key not in KEYS:

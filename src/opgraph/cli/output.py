@@ -7,10 +7,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from opgraph import units
 from opgraph.document import Profile
+from opgraph.errors import RenderError
 from opgraph.views.terminal import readable_lines, safe
 
 _quiet = False
@@ -28,9 +30,38 @@ def color() -> bool:
     )
 
 
+def open_streams() -> None:
+    """Stand in for what the shell has closed (`>&-`): remarks go nowhere, and results to what cannot be
+    written to, which is an error."""
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
+
+
 def show(text: str) -> None:
-    """Print a result."""
-    sys.stdout.write(text)
+    """Print a result. Raises `RenderError` when stdout is closed or takes no more."""
+    with _stdout():
+        sys.stdout.write(text)
+
+
+def finish() -> None:
+    """Write what is left of the results. Raises what `show` raises."""
+    with _stdout():
+        if sys.stdout.writable():
+            sys.stdout.flush()
+
+
+@contextmanager
+def _stdout() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        with suppress(OSError, ValueError):  # what is still held would be tried again at the exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise RenderError(f"cannot write to stdout: {error.strerror or 'it is closed'}") from error
 
 
 def be_quiet(quiet: bool) -> None:
@@ -42,12 +73,14 @@ def be_quiet(quiet: bool) -> None:
 def say(text: str) -> None:
     """Print a remark: to stderr, so that results can be piped."""
     if not _quiet:
-        sys.stderr.write(readable_lines(text) + "\n")
+        insist(text)
 
 
 def insist(text: str) -> None:
-    """Print what must be seen also where it is quiet."""
-    sys.stderr.write(readable_lines(text) + "\n")
+    """Print what must be seen also where it is quiet. A stderr that takes nothing is no reason to fail."""
+    with suppress(OSError):
+        sys.stderr.write(readable_lines(text) + "\n")
+        sys.stderr.flush()
 
 
 def say_what_it_took() -> None:

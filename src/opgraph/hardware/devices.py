@@ -176,7 +176,7 @@ def read(path: Path) -> Device:
         return parse(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
     except OSError as error:
         raise OpgraphError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise OpgraphError(
             f"{path} is not a device file: {reason}",

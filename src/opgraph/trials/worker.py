@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
+import threading
 import time
 from dataclasses import replace
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
 from opgraph.trials.trial import Trial
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 def main(connection: Connection, name: str, options: Options, memory: int | None) -> None:
     """Try a model and send the outcome; what libraries print goes nowhere."""
     silence()
+    end_with_parent()
     limit_memory(memory)
     trial = attempt(name, options)
     connection.send(trial.to_dict())
@@ -84,6 +88,19 @@ def silence() -> None:
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     os.close(nowhere)
+
+
+def end_with_parent() -> None:
+    """End this process when the one that asked for the trial is gone, even if it was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def limit_memory(memory: int | None) -> None:
