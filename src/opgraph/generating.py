@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from opgraph.analysis.conventions import checked_conventions
 from opgraph.errors import InputError, SourceError
 from opgraph.inputs.base import InputRequest
 from opgraph.options import GENERATING, MODES, Options
@@ -20,6 +21,7 @@ def checked(options: Options) -> Options:
     """The options, if the mode exists and the others go with it. Raises `InputError`."""
     if options.mode not in MODES:
         raise InputError(f"there is no mode {options.mode!r}", hint=f"one of {', '.join(MODES)}")
+    checked_conventions(options.count or {})
     if options.checkpointing and options.mode != "train":
         raise InputError("activations are checkpointed in training alone", hint="add --mode train")
     if options.context_len is not None and options.mode not in GENERATING:

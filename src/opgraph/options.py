@@ -32,6 +32,9 @@ class Options:
     the backward. "prefill" reads a prompt of `context_len` tokens into an empty cache, and
     "decode" makes one more token with `context_len` of them in the cache.
 
+    How it is counted: `count` are conventions other than opgraph's own (see
+    `opgraph.analysis.conventions`), as in `{"attention": "causal"}`.
+
     How it is traced: `tracer` is "auto", "eager", "fx", "dynamo", "export" or "hybrid". Where Dynamo
     breaks the graph, `fragment` chooses a part of it: a number, "largest", or "all"; with `fullgraph` a
     break is an error. `concrete_args` are arguments of forward that symbolic tracing takes as they are.
@@ -55,6 +58,8 @@ class Options:
     context_len: int | None = None
     optimizer: str = "adamw"
     checkpointing: bool = False
+
+    count: Mapping[str, str] | None = None
 
     tracer: str = "auto"
     fragment: int | str = "all"

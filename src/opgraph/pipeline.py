@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opgraph.analysis.conventions import counted
 from opgraph.document import Profile, Tracing, load
 from opgraph.errors import InputError, TraceError
 from opgraph.generating import checked, request_for, with_generating_head
@@ -56,7 +57,7 @@ def profile(
     found = profile_model(built, example, asked)
     if found.graph.failed is not None and inputs is None and kwargs is None and asked.sized:
         _blame_the_sizes(built, found.graph.failed, asked)
-    return found
+    return counted(found, asked.count or {})
 
 
 def _blame_the_sizes(model: Model, failed: Node, options: Options) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from opgraph.analysis.conventions import CONVENTIONS, counted
 from opgraph.cli.output import progress
 from opgraph.document import Profile, load
 from opgraph.errors import InputError, OpgraphError, RenderError
@@ -76,6 +77,14 @@ def add_model_arguments(
         action="store_true",
         help="train: repeated blocks keep their inputs alone, and run again in the backward",
     )
+    run.add_argument(
+        "--count",
+        metavar="K=V",
+        action="append",
+        default=[],
+        help="FLOPs by another convention: "
+        + ", ".join(f"{name}={values[1]}" for name, values in CONVENTIONS.items()),
+    )
     run.add_argument("--optimizer", choices=("sgd", "adam", "adamw"), default="adamw")
     trace = parser.add_argument_group("tracing")
     trace.add_argument("--tracer", default="auto", metavar="T", help=f"one of {', '.join(TRACERS)}")
@@ -137,7 +146,8 @@ def profile_from(args: argparse.Namespace) -> Profile:
 
     if is_saved_profile(args.model):
         saved = load(args.model)
-        return replace(saved, graph=select_fragment(saved.graph, args.fragment))
+        part = replace(saved, graph=select_fragment(saved.graph, args.fragment))
+        return counted(part, dict(_pairs(args.count)))
     with progress() as tell, redirect_stdout(sys.stderr):
         tell(f"tracing {args.model} …")
         return profile(args.model, **options_from(args))
@@ -152,6 +162,7 @@ def options_from(args: argparse.Namespace) -> dict[str, Any]:
     if "concrete_args" in given:
         given["concrete_args"] = {k: _literal(v) for k, v in _pairs(args.concrete_args)}
         given["model_args"] = dict(_pairs(args.model_arg))
+        given["count"] = dict(_pairs(args.count))
     return given
 
 

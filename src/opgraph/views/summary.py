@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from opgraph import units
 from opgraph.analysis import bottlenecks
+from opgraph.analysis.conventions import causal_operators
 from opgraph.analysis.experts import mixtures
 from opgraph.document import Profile
 from opgraph.graph import Graph, Value
@@ -47,6 +48,7 @@ def facts(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
         ("FLOPs", f"{units.flops(t.flops)}  ({units.integer(t.flops)}) in contractions, "
                   f"{units.flops(t.other_flops)} in other work"),
         ("MACs", f"{units.macs(t.macs)}  ({units.integer(t.macs)})"),
+        *_counted(profile),
         ("Memory", f"{units.size(t.weight_bytes)} of weights"
          + (f" and {units.size(t.buffer_bytes)} of buffers" if t.buffer_bytes else "")
          + f", {units.size(t.input_bytes)} of inputs, {units.size(t.output_bytes)} of outputs"),
@@ -77,6 +79,17 @@ def facts(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
         found.append(("Failed", f"node {failed.id} ({failed.name}){where}: {failed.error}"))
         found.append(("", "the figures are those of the part that ran"))
     return found
+
+
+def _counted(profile: Profile) -> list[tuple[str, str]]:
+    """By which conventions the FLOPs are counted."""
+    attention = "all pairs of attention"
+    some, every = causal_operators(profile)
+    if profile.convention.get("attention") == "causal":
+        attention = f"no pairs that a mask hides in {some} of {units.plural(every, 'attention')}"
+    tables = "look-ups as products" if profile.convention.get("embedding") == "matmul" else ""
+    said = ("2 FLOPs a MAC", attention if every else "", tables)
+    return [("Counted", ", ".join(filter(None, said)))]
 
 
 def _inputs(graph: Graph) -> list[str]:
