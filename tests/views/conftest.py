@@ -6,19 +6,35 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import opgraph
 from opgraph import Profile
 from opgraph.views import render
+
+TRACED = {"detr-resnet-50": "facebook/detr-resnet-50", "llama-405b": "meta-llama/Llama-3.1-405B"}
+"""Models of which no profile is saved with the tests."""
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 SCREENSHOTS = Path(os.environ.get("OPGRAPH_SCREENSHOTS", Path(__file__).parent / "screenshots"))
+
+
+@cache
+def _traced(name: str) -> Profile:
+    return opgraph.profile(TRACED[name])
+
+
+@pytest.fixture
+def shown(saved: Callable[[str], Profile]) -> Callable[[str], Profile]:
+    """The profile of a model that pages are tried with, by its short name."""
+    return lambda name: _traced(name) if name in TRACED else saved(name)
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +75,28 @@ class Page:
     def settle(self) -> None:
         """Wait until what was asked for is laid out and drawn."""
         self.run("await app.update(); await new Promise(requestAnimationFrame);")
+
+    def lit(self) -> list[int]:
+        """The ids of the nodes that are lit."""
+        return self.run(  # type: ignore[no-any-return]
+            "return app.lit ? [...app.lit].flatMap((on, i) => on ? [i + 1] : []) : []"
+        )
+
+    def paths(self) -> list[str]:
+        """The paths of the modules of all boxes."""
+        return self.run("return app.scene.boxes.map(b => b.shown.path)")  # type: ignore[no-any-return]
+
+    def where(self, path: str, header: bool = False) -> tuple[float, float]:
+        """The middle of a module's box (or of its header) on the screen."""
+        height = "Math.min(30, b.h)" if header else "b.h"
+        x, y = self.run(
+            f"""const b = app.scene.boxes.find(b => b.item.path === {path!r});
+            const c = app.camera, r = document.querySelector('#opgraph').shadowRoot
+              .querySelector('canvas.graph').getBoundingClientRect();
+            return [r.left + (b.x + b.w / 2 - c.x) * c.zoom,
+                    r.top + (b.y + {height} / 2 - c.y) * c.zoom];"""
+        )
+        return x, y
 
     def keep(self, what: str) -> None:
         """Keep a picture for people to look at."""

@@ -22,11 +22,6 @@ Saved = Callable[[str], Profile]
 MODELS = ("resnet18", "bert-base-uncased", "yolov8n", "gpt2")
 
 
-@pytest.fixture(scope="session")
-def detr() -> Profile:
-    return opgraph.profile("detr-resnet-50")
-
-
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_opens(saved: Saved, browse: Browse, name: str, scheme: str) -> None:
@@ -37,30 +32,22 @@ def test_it_opens(saved: Saved, browse: Browse, name: str, scheme: str) -> None:
     page.keep(scheme)
 
 
-def test_detr_opens(detr: Profile, browse: Browse) -> None:
-    page = browse(detr, "detr-resnet-50")
-    page.keep("light")
-    page.run("await app.openAll(true)")
-    page.keep("open")
-    assert page.run("return app.scene.boxes.length") > 100
-
-
 def test_a_click_opens_and_a_second_opens_all_beneath(saved: Saved, browse: Browse) -> None:
     page = browse(saved("resnet18"), "resnet18")
     page.run("await app.openAll(false); app.fit();")
-    x, y = where(page, "layer2")
+    x, y = page.where("layer2")
     page.page.mouse.click(x, y)
     page.page.wait_for_timeout(500)
     page.settle()
-    assert set(paths(page)) >= {"layer2.0", "layer2.1"}
-    assert "layer2.0.conv1" not in paths(page)
+    assert set(page.paths()) >= {"layer2.0", "layer2.1"}
+    assert "layer2.0.conv1" not in page.paths()
     assert page.page.locator(".panel h2").inner_text() == "layer2"
     # What was clicked has not moved: its header is where the card was.
-    assert where(page, "layer2", header=True)[1] == pytest.approx(y, abs=30)
+    assert page.where("layer2", header=True)[1] == pytest.approx(y, abs=30)
     page.run("await app.openAll(false); app.fit();")
-    page.page.mouse.dblclick(*where(page, "layer2"))
+    page.page.mouse.dblclick(*page.where("layer2"))
     page.settle()
-    assert {"layer2.0.conv1", "layer2.0.downsample.0", "layer2.1.bn2"} <= set(paths(page))
+    assert {"layer2.0.conv1", "layer2.0.downsample.0", "layer2.1.bn2"} <= set(page.paths())
 
 
 def test_everything_can_be_done_from_the_keyboard(saved: Saved, browse: Browse) -> None:
@@ -69,7 +56,7 @@ def test_everything_can_be_done_from_the_keyboard(saved: Saved, browse: Browse) 
     press = page.page.keyboard.press
     press("c")
     page.settle()
-    assert "layer1.0" not in paths(page)
+    assert "layer1.0" not in page.paths()
     press("ArrowDown")
     assert page.run("return app.selected.label") == "x"
     for _ in range(5):
@@ -98,10 +85,10 @@ def test_a_fold_shows_any_of_its_members(saved: Saved, browse: Browse) -> None:
     page.run("await app.select(app.scene.boxes.find(b => b.item.kind === 'fold').item)")
     page.page.get_by_role("button", name="Next").click()
     page.settle()
-    assert "encoder.layer.1.attention" in paths(page)
+    assert "encoder.layer.1.attention" in page.paths()
     page.page.get_by_role("button", name="Show all 12").click()
     page.settle()
-    assert {f"encoder.layer.{i}" for i in range(12)} <= set(paths(page))
+    assert {f"encoder.layer.{i}" for i in range(12)} <= set(page.paths())
     page.run("app.fit()")
     page.keep("unfolded")
 
@@ -114,7 +101,7 @@ def test_search_lights_and_steps(saved: Saved, browse: Browse) -> None:
     page.page.wait_for_timeout(300)
     found = [n for n in saved("gpt2").nodes if n.op == "layer_norm"]
     assert page.page.locator(".hits").inner_text() == str(len(found))
-    assert lit(page) == [n.id for n in found]
+    assert page.lit() == [n.id for n in found]
     page.page.keyboard.press("Enter")
     page.page.keyboard.press("Enter")
     page.page.wait_for_timeout(400)
@@ -128,13 +115,13 @@ def test_the_filter_lights_what_passes(saved: Saved, browse: Browse) -> None:
     page = browse(profile, "resnet18")
     page.page.get_by_role("button", name="Filter", exact=True).click()
     page.page.locator(".option", has_text="max_pool2d").click()
-    assert lit(page) == [n.id for n in profile.nodes if n.op == "max_pool2d"]
+    assert page.lit() == [n.id for n in profile.nodes if n.op == "max_pool2d"]
     page.page.get_by_role("button", name="Clear the filter").click()
-    assert lit(page) == []
+    assert page.lit() == []
     page.page.get_by_label("Least share").fill("63")
     page.page.get_by_label("Least share").dispatch_event("change")
     floor = 10 ** (-4 + 0.63 * 4) * profile.totals.flops
-    assert lit(page) == [n.id for n in profile.nodes if n.flops >= floor]
+    assert page.lit() == [n.id for n in profile.nodes if n.flops >= floor]
     page.keep("filter")
 
 
@@ -144,11 +131,11 @@ def test_graph_and_table_are_in_step(saved: Saved, browse: Browse) -> None:
     page.page.locator(".row", has_text="layer4").first.click()
     page.settle()
     assert page.run("return app.selected.path") == "layer4"
-    x, y = where(page, "layer4", header=True)
+    x, y = page.where("layer4", header=True)
     assert 0 < x < 1440
     assert 0 < y < 900
     page.run("await app.openAll(true, true)")
-    page.page.mouse.click(*where(page, "layer2.0.conv2"))
+    page.page.mouse.click(*page.where("layer2.0.conv2"))
     page.settle()
     chosen = page.page.locator(".row.chosen")
     assert chosen.inner_text().startswith("conv2")
@@ -209,12 +196,9 @@ def test_colours_follow_the_choice(saved: Saved, browse: Browse) -> None:
 
 
 @pytest.mark.parametrize("name", ["h100-sxm", "rtx-4090", "epyc-9654"])
-@pytest.mark.parametrize("model", ["gpt2", "yolov8n"])
-def test_the_device_is_chosen_in_the_page(
-    saved: Saved, browse: Browse, model: str, name: str
-) -> None:
-    profile = saved(model)
-    page = browse(profile, model)
+def test_the_device_is_chosen_in_the_page(saved: Saved, browse: Browse, name: str) -> None:
+    profile = saved("yolov8n")
+    page = browse(profile, "yolov8n")
     page.page.get_by_label("Device").select_option(name)
     machine = device(name)
     expected = predict(profile.graph, machine)
@@ -263,7 +247,7 @@ def test_the_peak_lights_what_is_alive_then(saved: Saved, browse: Browse) -> Non
         for s in profile.graph.storages
         if s.bytes and s.node and s.born <= at and (s.died is None or at < s.died)
     }
-    assert lit(page) == sorted(alive)
+    assert page.lit() == sorted(alive)
     page.keep("peak")
     box = page.page.locator("canvas.plot").bounding_box()
     page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -368,28 +352,3 @@ def test_a_phone_shows_the_graph_first(saved: Saved, browse: Browse) -> None:
     assert page.page.locator(".panel").is_visible()
     page.keep("panel")
     assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
-def lit(page: Any) -> list[int]:
-    """The ids of the nodes that are lit."""
-    found: list[int] = page.run(
-        "return app.lit ? [...app.lit].flatMap((on, i) => on ? [i + 1] : []) : []"
-    )
-    return found
-
-
-def paths(page: Any) -> list[str]:
-    found: list[str] = page.run("return app.scene.boxes.map(b => b.shown.path)")
-    return found
-
-
-def where(page: Any, path: str, header: bool = False) -> tuple[float, float]:
-    """The middle of a module's box (or of its header) on the screen."""
-    height = "Math.min(30, b.h)" if header else "b.h"
-    x, y = page.run(
-        f"""const b = app.scene.boxes.find(b => b.item.path === {path!r});
-        const c = app.camera, r = document.querySelector('#opgraph').shadowRoot
-          .querySelector('canvas.graph').getBoundingClientRect();
-        return [r.left + (b.x + b.w / 2 - c.x) * c.zoom, r.top + (b.y + {height} / 2 - c.y) * c.zoom];"""
-    )
-    return x, y

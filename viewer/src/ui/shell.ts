@@ -12,6 +12,7 @@ import { help } from "./help";
 import { legend } from "./legend";
 import { minimap } from "./minimap";
 import { panel } from "./panel";
+import { paper } from "./paper";
 import { menu, popover } from "./popover";
 import { searchField } from "./search";
 import { sizesSheet } from "./sizes";
@@ -64,8 +65,9 @@ export function shell(app: App): Shell {
   );
   const live = h("div", { class: "offscreen", "aria-live": "polite" });
   app.on("select", () => (live.textContent = app.selected ? `${app.selected.label}, ${app.selected.cls || app.selected.kind}` : ""));
-  const middle = h("main", { class: "middle" }, h("div", { class: "stage-box" }, stage.element, controls, minimap(app), notice(app)), dock(app, legend(app)), live);
-  fill(element, bar, h("div", { class: "columns" }, table.element, splitter(element, "--left", 1), middle, splitter(element, "--right", -1), details));
+  const key = legend(app);
+  const middle = h("main", { class: "middle" }, h("div", { class: "stage-box" }, stage.element, controls, minimap(app), notice(app)), dock(app, key), live);
+  fill(element, bar, h("div", { class: "columns" }, table.element, splitter(element, "--left", 1), middle, splitter(element, "--right", -1), details), paper(app, () => [key, details]));
 
   const dress = (): void => {
     const { theme } = app;
