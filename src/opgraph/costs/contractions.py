@@ -150,6 +150,10 @@ def cudnn_rnn(x: Sizes, weights: list[Sizes], *args: Any, **kwargs: Any) -> int:
     "quantized.linear_relu",
     "quantized.linear_relu_dynamic",
     "quantized.linear_dynamic_fp16",
+    "bitsandbytes.int8_scaled_mm",
+    "bitsandbytes.int8_linear_matmul",
+    "bitsandbytes.gemv_4bit",
+    "bitsandbytes.gemm_4bit",
 )
 def quantized_linear(a: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) -> int:
     """[..., k] @ [k, n] with a packed weight: 2 * rows * k * n, with n from the result."""

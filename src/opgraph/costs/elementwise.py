@@ -53,3 +53,8 @@ for _name, _flops in {
     "elu": 3, "relu6": 2, "cat": 0, "cat_relu": 1,
 }.items():  # fmt: skip
     formulas[f"quantized.{_name}"] = elementwise(_flops)
+
+for _name, _flops in (("int8_vectorwise_quant", 2), ("dequantize_blockwise", 1), ("dequantize_4bit", 1),
+                      ("int8_vectorwise_dequant", 1), ("quantize_blockwise", 2),
+                      ("int8_mm_dequant", 2)):  # fmt: skip
+    formulas[f"bitsandbytes.{_name}"] = elementwise(_flops)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import torch
@@ -44,8 +45,9 @@ class Weights:
 
     def _add(self, tensor: Tensor, name: str, path: str, kind: Any, tied: tuple[str, ...]) -> None:
         lazy = torch.nn.parameter.is_lazy(tensor)
-        shape = () if lazy else sizes_of(tensor)
-        numel = 0 if lazy else int(tensor.numel())
+        shape = () if lazy else true_shape(tensor)
+        packed = not lazy and shape != sizes_of(tensor)
+        numel = 0 if lazy else prod(shape) if packed else int(tensor.numel())
         parameter = Parameter(
             name=name,
             shape=shape,
@@ -93,7 +95,36 @@ def stored_bytes(tensor: Tensor) -> int:
             return sum(stored_bytes(getattr(tensor, n)) for n in names)
         except (AttributeError, TypeError, RuntimeError, NotImplementedError):
             pass
-    return int(tensor.numel() * tensor.element_size())
+    return int(tensor.numel() * tensor.element_size()) + sum(map(stored_bytes, _beside(tensor)))
+
+
+def _beside(tensor: Tensor) -> list[Tensor]:
+    """Tensors that a packed weight keeps beside its data, such as scales: of a quantizer of torch's, or as
+    attributes of a class of its own (bitsandbytes)."""
+    if tensor.is_quantized and tensor.qscheme() in _BY_CHANNEL:
+        return [tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
+    if type(tensor) in (Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor):
+        return []
+    state = vars(tensor).get("quant_state")
+    owners = [vars(tensor), getattr(state, "__dict__", {})]
+    second = getattr(getattr(state, "state2", None), "__dict__", {})
+    found = [t for table in (*owners, second) for t in table.values() if isinstance(t, Tensor)]
+    seen = {tensor.data_ptr()}
+    kept = []
+    for item in found:
+        if item.device.type == "cpu" and item.data_ptr() not in seen:
+            seen.add(item.data_ptr())
+            kept.append(item)
+    return kept
+
+
+_BY_CHANNEL = (torch.per_channel_affine, torch.per_channel_affine_float_qparams)
+
+
+def true_shape(tensor: Tensor) -> tuple[int, ...]:
+    """The shape of a weight, of which several numbers may be packed into one element."""
+    packed = getattr(getattr(tensor, "quant_state", None), "shape", None)
+    return tuple(map(int, packed)) if packed is not None else sizes_of(tensor)
 
 
 @contextmanager
@@ -196,6 +227,8 @@ def _attributes(root: torch.nn.Module, mode: FakeTensorMode, memo: dict[int, Ten
 
 
 def _stand_in(tensor: Tensor, mode: FakeTensorMode | None, is_buffer: bool) -> Tensor:
+    if tensor.is_quantized:
+        return tensor  # not all schemes can be copied, and none is written to
     if mode is None:
         return tensor.detach().clone()
     small = is_buffer and tensor.numel() * tensor.element_size() <= REAL_LIMIT
