@@ -53,7 +53,7 @@ class Efficiencies:
 
 FITTED = Efficiencies(
     compute={
-        "matmul": 1.12,
+        "matmul": 1.0,
         "convolution": 0.66,
         "grouped_convolution": 0.47,
         "depthwise_convolution": 0.10,

@@ -20,9 +20,7 @@ _FLOPS_PER_INPUT_ELEMENT = {
     "softmax": {5: "_softmax _log_softmax _safe_softmax softmax log_softmax"},
     "normalization": {
         # Mean, difference, square, sum; times 1/std, times weight, plus bias.
-        7: "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit "
-        "_native_batch_norm_legit_functional cudnn_batch_norm _batch_norm_with_update miopen_batch_norm "
-        "_batch_norm_with_update_functional",
+        7: "native_layer_norm native_group_norm _batch_norm_with_update _batch_norm_with_update_functional",
         # The statistics are given: difference, times 1/std, times weight, plus bias.
         4: "_native_batch_norm_legit_no_training _batch_norm_no_update "
         # Square, sum, times 1/rms, times weight.
@@ -39,6 +37,18 @@ for _category, _table in _FLOPS_PER_INPUT_ELEMENT.items():
     for _flops, _names in _table.items():
         for _name in _names.split():
             formulas[f"aten.{_name}"] = _per_input(_flops, _category)
+
+
+@formula(
+    "normalization",
+    "aten.native_batch_norm", "aten._native_batch_norm_legit", "aten.cudnn_batch_norm",
+    "aten._native_batch_norm_legit_functional", "aten.miopen_batch_norm",
+)  # fmt: skip
+def batch_norm(call: Call) -> int:
+    """7 an element with the statistics of the batch (as layer normalization), 4 where they are given; the
+    first boolean argument says which. (Ioffe and Szegedy, "Batch normalization", 2015, algorithms 1, 2.)"""
+    training = next((a for a in call.args if isinstance(a, bool)), True)
+    return (7 if training else 4) * call.input_elements
 
 
 @formula(
