@@ -171,6 +171,26 @@ def test_nothing_is_left_behind(tracer: str, state: Callable[[nn.Module], Any]) 
     assert sys.gettrace() is None
 
 
+def test_what_others_compiled_stays_compiled() -> None:
+    compilations = []
+
+    def backend(gm: Any, _inputs: Any) -> Any:
+        compilations.append(gm)
+        return gm.forward
+
+    @torch.compile(backend=backend)
+    def mine(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() + 1
+
+    mine(torch.ones(4))
+    opgraph.profile(nn.Sequential(Layer()), torch.zeros(2, 4), tracer="dynamo")
+    mine(torch.ones(4))
+    assert len(compilations) == 1
+    mine(torch.ones(5))  # a second size: as if nothing had been between, it becomes dynamic
+    mine(torch.ones(6))
+    assert len(compilations) == 2
+
+
 @pytest.fixture
 def state() -> Callable[[nn.Module], Any]:
     """All that a tracer could leave behind, in the process and in a model."""

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from opgraph.errors import TraceError
 from opgraph.tracing.base import Stage, bound, named
 from opgraph.tracing.boundary import plain_result
-from opgraph.tracing.dynamo import clean, entry
+from opgraph.tracing.dynamo import Watch, clean, entry
 from opgraph.tracing.export import exported
 from opgraph.tracing.export import placeholders as placeholders_of
 from opgraph.tracing.fx import concrete, placeholders, symbolic_graph
@@ -78,9 +78,10 @@ def _by_dynamo(module: nn.Module, stage: Stage, inputs: dict[str, Tensor]) -> Ca
 
         return run
 
-    with clean():
-        compiled = torch._dynamo.optimize(keep, nopython=True)(entry(module))
-        result = plain_result(compiled(*stage.args, **stage.kwargs))
+    with clean() as note:
+        context = torch._dynamo.optimize(keep, nopython=True)
+        context.callback = Watch(context.callback, note)
+        result = plain_result(context(entry(module))(*stage.args, **stage.kwargs))
     if len(runs) != 1:
         raise TraceError(f"dynamo gives {len(runs)} graphs, and a file holds one")
     gm, values, returned = runs[0]

@@ -132,7 +132,8 @@ class Speller:
         name = getattr(node.target, "__name__", str(node.target))
         what = f"{name} around {type(inner).__name__}" if inner is not None else name
         raise TraceError(
-            f"{what} cannot be written as Python", hint="try --tracer dynamo, or write a .pt2"
+            f"{what} cannot be written as Python",
+            hint="a .pt2 holds it; another --tracer may find a graph without it",
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -64,9 +65,9 @@ def capture(*, fullgraph: bool, groups: Groups | None = None) -> Capture:
     def find(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:
         def run(recorder: Recorder) -> Any:
             fragments = _Fragments(module, recorder, groups)
-            with clean():
+            with clean() as note:
                 context = torch._dynamo.optimize(fragments.compile, nopython=fullgraph)
-                context.callback = _Shield(context.callback, fragments)
+                context.callback = _Shield(context.callback, note, fragments)
                 return context(entry(module))(*args, **kwargs)
 
         return run
@@ -86,14 +87,24 @@ def entry(module: nn.Module) -> Callable[..., Any]:
     return call
 
 
+Note = Callable[[CodeType], None]
+"""Takes the code that Dynamo looks at."""
+
+
 @contextmanager
-def clean() -> Iterator[None]:
-    """Dynamo with nothing remembered before and nothing left behind, compiling each call for the sizes
-    it really has, however often a module is called."""
+def clean() -> Iterator[Note]:
+    """Dynamo with a memory of its own: nothing of it is left behind, and what others compiled stays
+    compiled, but for functions that the model runs, too. Each call is compiled for the sizes that it
+    really has, however often a module is called. Gives the function that must be told what is compiled."""
     loggers = [logging.getLogger(name) for name in ("torch", "torch._dynamo")]
     levels = [logger.level for logger in loggers]
-    torch._dynamo.reset()
+    pgo, reasons = torch._dynamo.pgo, torch._dynamo.utils.graph_break_reasons
+    sizes, before = (pgo._CODE_STATE, pgo._INIT_CODE_STATE), len(reasons)
+    compiled: set[CodeType] = set()
     try:
+        pgo._CODE_STATE = defaultdict(
+            pgo.CodeState
+        )  # the sizes seen so far, which decide what is dynamic
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)  # what is worth saying becomes a reason
         with torch._dynamo.config.patch(
@@ -103,11 +114,26 @@ def clean() -> Iterator[None]:
             assume_static_by_default=True,
             suppress_errors=False,
         ):
-            yield
+            yield compiled.add
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-        torch._dynamo.reset()
+        for code in compiled:
+            torch._dynamo.eval_frame.reset_code(code)
+        pgo._CODE_STATE, pgo._INIT_CODE_STATE = sizes
+        del reasons[before:]
+
+
+class Watch:
+    """Stands between the interpreter and Dynamo, and tells what is compiled."""
+
+    def __init__(self, dynamo: Any, note: Note) -> None:
+        self._torchdynamo_orig_backend = dynamo  # the name by which Dynamo looks for the one within
+        self._note = note
+
+    def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
+        self._note(frame.f_code)
+        return self._torchdynamo_orig_backend(frame, cache_entry, frame_state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +219,11 @@ class _Fragments:
         return self._modules.get(int(number)) if number.isdigit() else None
 
 
-class _Shield:
-    """Stands between the interpreter and Dynamo: Dynamo must not see that the recorder is listening, nor
-    compile the recorder itself."""
+class _Shield(Watch):
+    """Dynamo must not see that the recorder is listening, nor compile the recorder itself."""
 
-    def __init__(self, dynamo: Any, fragments: _Fragments) -> None:
-        self._torchdynamo_orig_backend = dynamo  # the name by which Dynamo looks for the one within
+    def __init__(self, dynamo: Any, note: Note, fragments: _Fragments) -> None:
+        super().__init__(dynamo, note)
         self._fragments = fragments
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
@@ -206,13 +231,14 @@ class _Shield:
 
         code: CodeType = frame.f_code
         if code.co_filename.startswith(_OURS):
+            self._note(code)
             return ConvertFrameReturn(FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
         for thing in frame.f_locals.values():
             self._fragments.know(thing)
         reasons = torch._dynamo.utils.graph_break_reasons
         before = len(reasons)
         with self._fragments.recorder.silent():
-            result = self._torchdynamo_orig_backend(frame, cache_entry, frame_state)
+            result = super().__call__(frame, cache_entry, frame_state)
         self._fragments.converted(code, reasons[before:])
         return result
 
