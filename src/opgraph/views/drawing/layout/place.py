@@ -14,6 +14,9 @@ from opgraph.views.drawing.layout.spacing import Spacing
 
 ROUNDS = 8
 
+MOST_ASIDE = 0.3
+"""How far a box may be moved aside to keep a line straight, as a share of the wider one's width."""
+
 
 @dataclass(slots=True, eq=False)
 class Block:
@@ -78,11 +81,20 @@ def _blocks(level: Level, straight: list[Hop]) -> tuple[dict[Cell, Block], dict[
                 block[cell], offset[cell] = Block(), 0.0
             else:
                 block[cell] = block[hop.upper]
-                leaves = hop.upper.exits.get(hop.net.id, 0.0)
-                enters = cell.entries.get(hop.net.id, 0.0)
+                leaves, enters = _ends(hop)
                 offset[cell] = offset[hop.upper] + leaves - enters
             block[cell].cells.append(cell)
     return block, offset
+
+
+def _ends(hop: Hop) -> tuple[float, float]:
+    """Where a line leaves and enters, from the middles of its cells. Where that is far apart, as between
+    open boxes of several columns, it is not worth its straightness: the boxes lie below each other."""
+    leaves = hop.upper.exits.get(hop.net.id, 0.0)
+    enters = hop.lower.entries.get(hop.net.id, 0.0)
+    if abs(leaves - enters) > MOST_ASIDE * max(hop.upper.width, hop.lower.width):
+        return 0.0, 0.0
+    return leaves, enters
 
 
 Rooms = dict[tuple[Block, Block], float]
@@ -146,8 +158,8 @@ def _settle(
             upper, lower = block[hop.upper], block[hop.lower]
             if upper is lower:
                 continue
-            start = offset[hop.upper] + hop.upper.exits.get(hop.net.id, 0.0)
-            end = offset[hop.lower] + hop.lower.entries.get(hop.net.id, 0.0)
+            leaves, enters = _ends(hop)
+            start, end = offset[hop.upper] + leaves, offset[hop.lower] + enters
             weight = (4.0, 1.0, 8.0)[_bends(hop)]
             pulls.setdefault(lower, []).append((upper, start - end, weight))
             pulls.setdefault(upper, []).append((lower, end - start, weight))
