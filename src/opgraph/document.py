@@ -110,7 +110,10 @@ class Profile:
         return by_op(self.graph)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready data; `from_dict` gives an equal profile back."""
+        """JSON-ready data; `from_dict` gives an equal profile back. `totals` and `memory`, the live bytes
+        after each kernel, are for those who read the file by other means."""
+        from opgraph.analysis.memory import memory
+
         return {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
@@ -120,6 +123,7 @@ class Profile:
             "versions": self.versions,
             "tracing": [asdict(a) for a in self.tracing.attempts],
             "totals": self.totals.to_dict(),
+            "memory": memory(self.graph).to_dict(),
             **({} if self.cache is None else {"kv_cache": self.cache.to_dict()}),
             **(
                 {"compiled": {"inductor": [list(g) for g in self.compiled]}}
@@ -134,8 +138,9 @@ class Profile:
         """The profile as JSON text: the same profile gives the same bytes."""
         data = self.to_dict()
         long = {key: data.pop(key) for key in ("compiled", "formulas", "graph") if key in data}
+        parts = f',\n "memory": {_compact(data.pop("memory"))}'
+        parts += "".join(f',\n "{key}": {_sections(part)}' for key, part in long.items())
         head = dumps(data, indent=1)
-        parts = "".join(f',\n "{key}": {_sections(part)}' for key, part in long.items())
         return f"{head[:-2]}{parts}\n}}\n"
 
     @classmethod

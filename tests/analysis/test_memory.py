@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import weakref
 
 import pytest
@@ -130,3 +131,11 @@ def test_the_peak_is_that_of_the_allocator(name):
         live += event.nbytes()
         peak = max(peak, live)
     assert predicted == pytest.approx(peak, rel=0.02)
+
+
+def test_a_saved_profile_has_every_point(resnet18, tmp_path):
+    resnet18.save(tmp_path / "resnet18.json")
+    data = json.loads((tmp_path / "resnet18.json").read_text())["memory"]
+    found = memory(resnet18.graph)
+    assert data["live"] == list(found.live)
+    assert (data["peak_bytes"], len(data["live"])) == (found.peak, resnet18.totals.kernels)
