@@ -34,6 +34,11 @@ def shapes(spec: str, request: InputRequest | None = None, **options: Any) -> di
         ("facebook/wav2vec2-base", {"input_values": (1, 153_600)}),
         ("facebook/detr-resnet-50", {"pixel_values": (1, 3, 800, 800)}),
         ("yolov8n", {"x": (1, 3, 640, 640)}),
+        ("hf-type:videomae", {"pixel_values": (1, 16, 3, 224, 224)}),
+        ("diffusers:unet/sd-1.5", {"sample": (1, 4, 64, 64), "timestep": (1,),
+                                   "encoder_hidden_states": (1, 77, 768)}),
+        ("diffusers:transformer/wan-2.1-1.3b", {"hidden_states": (1, 16, 21, 60, 104), "timestep": (1,),
+                                                "encoder_hidden_states": (1, 512, 4096)}),
     ],
 )  # fmt: skip
 def test_every_kind_of_model_gets_what_it_takes(spec: str, expected: dict[str, Any]) -> None:

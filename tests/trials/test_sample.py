@@ -8,27 +8,19 @@ from pathlib import Path
 import pytest
 
 from opgraph.errors import ProfileError
+from opgraph.sources import sources
 from opgraph.trials import Limits, Trial, load_trials, run, save_trial
 
-SAMPLE = """
-alexnet densenet121 efficientnet_b0 googlenet mobilenet_v3_small regnet_y_400mf swin_v2_t vit_b_32
-fcn_resnet50 lraspp_mobilenet_v3_large r3d_18 raft_small quantized_resnet18 ssdlite320_mobilenet_v3_large
-bert-base-uncased gpt2 t5-small facebook/bart-base openai/whisper-tiny facebook/wav2vec2-base
-facebook/detr-resnet-50 google/vit-base-patch16-224 openai/clip-vit-base-patch32 Qwen/Qwen2.5-0.5B
-Qwen/Qwen2-VL-2B-Instruct llava-hf/llava-1.5-7b-hf mistralai/Mixtral-8x7B-v0.1
-yolov5n yolov8n yolov8n-seg yolov8n-pose yolov8n-cls yolov9t yolov10n yolo11n yolo12n rtdetr-l
-timm:convnext_tiny timm:deit_tiny_patch16_224 timm:efficientnet_lite0 timm:mobilevit_xs timm:nfnet_f0
-timm:eva02_tiny_patch14_224 timm:swinv2_tiny_window8_256 timm:coatnet_0_224 timm:levit_128s
-hf-type:albert hf-type:clap hf-type:decision_transformer hf-type:encodec hf-type:layoutlm hf-type:mamba2
-hf-type:modernbert hf-type:sam hf-type:segformer hf-type:siglip2 hf-type:videomae hf-type:vits
-diffusers:unet/sd-1.5
-""".split()
+SAMPLE = (Path(__file__).parent.parent / "data" / "sample.txt").read_text(encoding="utf-8").split()
 
 
 def test_the_sample_is_traced() -> None:
-    trials = list(run(SAMPLE, Limits(jobs=2, timeout=200)))
+    limits = Limits(jobs=2, timeout=200, memory=8 * 2**30)
+    trials = list(run(SAMPLE, limits, sources=frozenset(sources())))
     assert {t.name: t.reason for t in trials if not t.ok} == {}
     assert len(trials) == len(SAMPLE)
+    assert {t.name: t.coverage for t in trials if t.coverage < 1} == {}
+    assert all(t.flops and t.parameters for t in trials)
 
 
 def test_a_hang_costs_one_row() -> None:

@@ -10,14 +10,12 @@ from torch import Tensor, nn
 
 from opgraph.inputs import dims, grids
 from opgraph.inputs.context import Context, pair
-from opgraph.inputs.latents import latents
+from opgraph.inputs.latents import denoises, latents
 from opgraph.inputs.placeholders import encoder_needs
 from opgraph.inputs.reading import applied_to
 from opgraph.inputs.table import rule
 
 _PAIR = 2
-_IMAGES = 4
-"""Sizes of a batch of images."""
 
 
 @rule("pixel_values", "image_pixel_values")
@@ -42,7 +40,7 @@ def pixel_values(c: Context) -> Tensor:
         if len(names) == 5:
             return c.floats(c.batch, count, c.channels, *grids.patch(c))
         return c.floats(c.batch * count, width * grids.temporal_patch(c))
-    if c.has("spatial_shapes") or (isinstance(layer, nn.Linear) and len(names) != _IMAGES):
+    if c.has("spatial_shapes") or (isinstance(layer, nn.Linear) and not c.has("image_grid_hw")):
         count = math.prod(grids.patches(c))
         return c.floats(c.batch, count, getattr(layer, "in_features", width))
     if c.settings.get("image_grid_pinpoints") is not None:
@@ -106,7 +104,7 @@ def patch_rows(c: Context) -> Tensor | None:
     rule for other hidden states."""
     if grids.takes_grid(c):
         return pixel_values(c)
-    return latents(c) if c.settings.own("sample_size") else None
+    return latents(c) if denoises(c) else None
 
 
 @rule("spatial_shapes", "target_sizes")

@@ -63,10 +63,14 @@ def decoder_token_ids(c: Context) -> Tensor:
 @rule("use_cache")
 def use_cache(c: Context) -> bool | None:
     """No cache of keys and values where no layer has any."""
+    if not c.settings.own("num_attention_heads", part="text"):
+        return None
     layers = c.settings.own("layer_types", "layers_block_type", part="text")
     if not isinstance(layers, (list, tuple)) or not layers:
         return None
-    keyed = [k for k in map(str, layers) if "attention" in k and "linear" not in k]
+    keyed = [
+        k for k in map(str, layers) if "linear" not in k and ("attention" in k or k == "hybrid")
+    ]
     return None if keyed else False
 
 
