@@ -53,3 +53,25 @@ def test_what_a_default_configuration_lacks_is_completed_and_said() -> None:
 def test_a_model_without_a_forward_says_so() -> None:
     with pytest.raises(SourceError, match="BarkModel has no forward"):
         resolve("hf-type:bark")
+
+
+@pytest.mark.parametrize(
+    ("spec", "near"),
+    [
+        ("torchvision:resnet81", "torchvision:resnet18"),
+        ("timm:resnet81", "timm:resnet18"),
+        ("ultralytics:yolov88n", "ultralytics:yolov8n"),
+        ("diffusers:unet/sdx", "diffusers:unet/sdxl"),
+        ("hf-type:bret", "hf-type:bert"),
+    ],
+)
+def test_a_source_suggests_its_own_names(spec: str, near: str) -> None:
+    with pytest.raises(UnknownModel) as caught:
+        resolve(spec)
+    assert near in (caught.value.hint or "")
+
+
+def test_a_head_is_refused_where_there_are_none() -> None:
+    with pytest.raises(SourceError, match="no heads") as caught:
+        resolve("resnet18", BuildOptions(head="causal-lm"))
+    assert "hf-type" in (caught.value.hint or "")

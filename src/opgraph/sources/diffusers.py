@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from opgraph.errors import SourceError, UnknownModel
+from opgraph.errors import SourceError
 from opgraph.sources import catalogue, installed
 from opgraph.sources.base import BuildOptions, Model
+from opgraph.sources.nearest import unknown
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,7 +33,7 @@ class DiffusersSource:
         installed.require("diffusers", "diffusers")
         entry = catalogue.lookup(spec, LIBRARY)
         if entry is None:
-            raise UnknownModel(f"{spec} is not in the catalogue")
+            raise unknown(spec, self)
         import diffusers
 
         from opgraph.sources.building import assemble

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import difflib
+from typing import TYPE_CHECKING
+
+from opgraph.errors import UnknownModel
+
+if TYPE_CHECKING:
+    from opgraph.sources.base import Source
 
 PREFIXED = ("hf-type",)
 """Sources whose names are only found with their prefix."""
 
 
-def nearest(name: str, count: int = 3) -> list[str]:
-    """The known names most like this one, over all sources."""
+def nearest(name: str, count: int = 3, source: Source | None = None) -> list[str]:
+    """The known names most like this one, over all sources or in one, as they are typed."""
     from opgraph.sources.registry import sources
 
     known: dict[str, str] = {}
-    for source in sources().values():
-        bare = source.name not in PREFIXED
-        for n in source.names():
-            spec = n if bare else f"{source.name}:{n}"
+    for one in sources().values() if source is None else (source,):
+        bare = source is None and one.name not in PREFIXED
+        for n in one.names():
+            spec = n if bare else f"{one.name}:{n}"
             known.setdefault(n.lower(), spec)
             known.setdefault(n.lower().rpartition("/")[2], spec)
     close = difflib.get_close_matches(name.lower(), known, 2 * count, 0.6)
     return list(dict.fromkeys(known[n] for n in close))[:count]
 
 
-def suggestion(name: str) -> str:
+def suggestion(name: str, source: Source | None = None) -> str:
     """One line that helps on from a name that is not known."""
-    close = nearest(name.rpartition(":")[2])
-    return "did you mean " + ", ".join(close) + "?" if close else "`opgraph models` lists the names"
+    close = nearest(name.rpartition(":")[2], source=source)
+    if close:
+        return "did you mean " + ", ".join(close) + "?"
+    where = "" if source is None else f" --source {source.name}"
+    return f"`opgraph models{where}` lists the names"
+
+
+def unknown(spec: str, source: Source) -> UnknownModel:
+    """What to raise for a name that was asked of one source, which has no such model."""
+    return UnknownModel(f"{source.name} has no model {spec}", hint=suggestion(spec, source))

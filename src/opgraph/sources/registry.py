@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 GROUP = "opgraph.sources"
+HEADED = ("hf", "hf-type")
+"""The sources whose models come with a choice of heads."""
 
 
 def _built_in() -> tuple[Source, ...]:
@@ -62,10 +64,21 @@ def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model
     if not isinstance(spec, str):
         from opgraph.sources.objects import from_module
 
+        _without_head(options, "a module that is built already")
         return from_module(spec)
     source, rest = find(spec)
+    if source.name not in HEADED:
+        _without_head(options, f"a model from {source.name}")
     with deferring(), uncollected():
         return source.build(rest, options)
+
+
+def _without_head(options: BuildOptions, what: str) -> None:
+    if options.head is not None:
+        raise SourceError(
+            f"{what} has no heads to choose from, and --head {options.head} was asked for",
+            hint=f"heads are for the models of {' and '.join(HEADED)}",
+        )
 
 
 def find(spec: str) -> tuple[Source, str]:

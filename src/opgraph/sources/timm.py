@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from opgraph.errors import UnknownModel
 from opgraph.sources import installed
 from opgraph.sources.base import BuildOptions, Model
+from opgraph.sources.nearest import unknown
 from opgraph.sources.values import parse_arguments
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class TimmSource:
         from opgraph.sources.building import assemble
 
         if not timm.is_model(spec):
-            raise UnknownModel(f"the installed timm has no model {spec}")
+            raise unknown(spec, self)
         arguments = parse_arguments(options.arguments)
 
         def construct() -> nn.Module:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.sources import installed
 from opgraph.sources.base import BuildOptions, Model
+from opgraph.sources.nearest import unknown
 from opgraph.sources.values import parse_arguments
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class TorchvisionSource:
 
     def build(self, spec: str, options: BuildOptions) -> Model:
         installed.require("torchvision", "torchvision")
+        if not self.claims(spec):
+            raise unknown(spec, self)
         from torchvision.models import get_model, get_model_weights
 
         from opgraph.sources.building import assemble

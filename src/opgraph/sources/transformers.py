@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from opgraph.errors import SourceError, UnknownModel
 from opgraph.sources import catalogue, hub, installed, preprocessing
 from opgraph.sources.base import BuildOptions, Model
+from opgraph.sources.nearest import unknown
 from opgraph.sources.values import parse_arguments
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class ModelTypeSource:
 
     def build(self, spec: str, options: BuildOptions) -> Model:
         installed.require("transformers", "transformers")
+        if spec not in self.names():
+            raise unknown(spec, self)
         asked = parse_arguments(options.arguments)
         filled = {k: v for k, v in catalogue.completion(spec).items() if k not in asked}
         return from_config(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from opgraph.errors import SourceError
 from opgraph.sources import installed
 from opgraph.sources.base import BuildOptions, Model
+from opgraph.sources.nearest import unknown
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,6 +53,8 @@ class UltralyticsSource:
 
     def build(self, spec: str, options: BuildOptions) -> Model:
         installed.require("ultralytics", "yolo")
+        if not self.claims(spec):
+            raise unknown(spec, self)
         from ultralytics.nn import tasks
         from ultralytics.utils import YAML
 

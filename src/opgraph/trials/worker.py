@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
     from opgraph.options import Options
 
+OUT_OF_MEMORY = (
+    "its path depends on values, and real tensors take more memory than a trial is allowed"
+)
+
 
 def main(connection: Connection, name: str, options: Options, memory: int | None) -> None:
     """Try a model and send the outcome; what libraries print goes nowhere."""
@@ -54,6 +58,8 @@ def _stages(trial: Trial, options: Options) -> Trial:
         trial = replace(trial, stage="trace")
         profile = profile_model(model, example, options)
     except Exception as error:  # noqa: BLE001 - whatever goes wrong is the outcome
+        if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+            return replace(trial, stage="process", reason=OUT_OF_MEMORY)
         return replace(trial, reason=_reason(error))
     totals = profile.totals
     failed = profile.graph.failed
