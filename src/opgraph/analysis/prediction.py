@@ -43,8 +43,8 @@ _NORMALIZATIONS = {
 @dataclass(frozen=True, slots=True)
 class Efficiencies:
     """Shares of a device's peak and bandwidth that classes of work reach. `cached` is the share of the
-    time that reads cost where the cache still holds the data. Shares above one are possible: a device's
-    clock may exceed the data sheet's."""
+    time that reads cost where the cache still holds the data. None is above one: nothing is predicted to
+    be faster than the data sheet."""
 
     compute: Mapping[str, float]
     traffic: Mapping[str, float]
@@ -55,20 +55,20 @@ FITTED = Efficiencies(
     compute={
         "matmul": 1.0,
         "convolution": 0.66,
-        "grouped_convolution": 0.47,
-        "depthwise_convolution": 0.10,
-        "large_window": 0.028,
-        "attention": 0.85,
+        "grouped_convolution": 0.39,
+        "depthwise_convolution": 0.091,
+        "large_window": 0.03,
+        "attention": 1.0,
         "other": 1.0,
     },
     traffic={
-        "streaming": 0.95,
-        "layer_norm": 0.34,
-        "group_norm": 0.74,
-        "softmax": 1.0,
-        "reduction": 0.72,
-        "rearranging": 0.43,
-        "convolution": 0.52,
+        "streaming": 1.0,
+        "layer_norm": 0.4,
+        "group_norm": 0.69,
+        "softmax": 0.82,
+        "reduction": 0.68,
+        "rearranging": 0.44,
+        "convolution": 0.49,
     },
     cached=1.0,
 )
