@@ -16,8 +16,15 @@ X = torch.randn(4, 64)
 FLOPS = 2 * 4 * 64 * 64
 
 
-def two_layers() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+class Choosy(nn.ReLU):
+    """Looks at the values, so that only real tensors will do."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if x.sum() < float("inf") else x
+
+
+def two_layers(between: nn.Module | None = None) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(64, 64), between or nn.ReLU(), nn.Linear(64, 64))
 
 
 def profiled(model: nn.Module, x: Tensor = X) -> Profile:
@@ -44,10 +51,10 @@ def test_distributed_data_parallel() -> None:
     assert profile.model.notes == ("out of DistributedDataParallel",)
 
 
-def fully_sharded(mesh: Any) -> nn.Module:
+def fully_sharded(mesh: Any, between: nn.Module | None = None) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
-    model = two_layers()
+    model = two_layers(between)
     fully_shard(model[0], mesh=mesh)
     return fully_shard(model, mesh=mesh)
 
@@ -75,6 +82,15 @@ def test_a_model_that_is_spread_runs_as_on_one_device(spread: Any, mesh: Any) ->
     # Its weights are still spread, and it still runs.
     assert torch.equal(model(X), before)
     assert type(model[0].weight).__name__ == "DTensor"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_on_real_tensors_too(mesh: Any) -> None:
+    model = fully_sharded(mesh, Choosy())
+    profile = profiled(model)
+    assert profile.tracing.tensors == "real"
+    assert profile.totals.flops == 2 * FLOPS
+    model(X)
 
 
 @pytest.mark.parametrize("config", ["Int8WeightOnlyConfig", "IntxWeightOnlyConfig"])

@@ -166,8 +166,7 @@ def staged(
         warnings.simplefilter("ignore")
         stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
         set_eval(module)
-        if mode is not None:
-            undistribute(module)
+        undistribute(module)
         stand_in(module, weights, mode)
         args, kwargs = arguments(example, mode, real_inputs)
         if warm_up:

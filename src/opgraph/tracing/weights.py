@@ -193,13 +193,14 @@ def stand_in(root: torch.nn.Module, weights: Weights, mode: FakeTensorMode | Non
 
     On fake tensors (a mode is given) parameters become fake CPU tensors, and so do buffers above the
     limit for real tensors and those on other devices; other buffers are cloned, since a forward may
-    write into them. On real tensors parameters stay and buffers are cloned.
+    write into them. On real tensors parameters stay, put together where they are spread over devices, and
+    buffers are cloned.
     """
     memo: dict[int, Tensor] = {}
     for module in root.modules():
         for table, is_buffer in zip(_tables(module), (False, True), strict=False):
             for key, tensor in table.items():
-                if tensor is None or (mode is None and not is_buffer):
+                if tensor is None or (mode is None and not is_buffer and not _is_piece(tensor)):
                     continue
                 stand = memo.get(id(tensor))
                 if stand is None:
@@ -226,11 +227,16 @@ def _attributes(root: torch.nn.Module, mode: FakeTensorMode, memo: dict[int, Ten
                 module.__dict__[key] = [memo.get(id(t), t) for t in item]
 
 
+def _is_piece(tensor: Any) -> bool:
+    """Whether it is the piece of a tensor that is on this device; all of it is meant."""
+    return type(tensor).__name__ == "DTensor" and hasattr(tensor, "full_tensor")
+
+
 def _stand_in(tensor: Tensor, mode: FakeTensorMode | None, is_buffer: bool) -> Tensor:
     if tensor.is_quantized:
         return tensor  # not all schemes can be copied, and none is written to
     if mode is None:
-        return tensor.detach().clone()
+        return tensor.full_tensor() if _is_piece(tensor) else tensor.detach().clone()
     small = is_buffer and tensor.numel() * tensor.element_size() <= REAL_LIMIT
     if small and tensor.device.type == "cpu" and type(tensor) is Tensor:
         return tensor.detach().clone()
