@@ -21,8 +21,9 @@ _CODE = (".so", ".o", ".a", ".cpp", ".py", ".cubin", ".ptx")
 _OBJECTS = ("custom_obj", "opaque_obj")
 _NAME = re.compile(r"[\w.+\-]*")
 _TARGET = re.compile(
-    r"torch\.ops\.(aten|prims?|torchvision|quantized|quantized_decomposed|torchao|higher_order)"
-    r"\.\w+(\.\w+)?"
+    r"torch\.ops\.(aten|prims?|torchvision|quantized|quantized_decomposed|torchao)\.\w+(\.\w+)?"
+    r"|torch\.ops\.higher_order\.(cond|while_loop|map_impl|scan|associative_scan|invoke_subgraph|wrap\w*"
+    r"|flex_attention|out_dtype|auto_functionalized\w*|hints_wrapper)"
     r"|_?operator\.(eq|ne|le|ge|lt|gt|neg|pos|mul|add|sub|floordiv|truediv|mod|pow|and_|or_|lshift|rshift"
     r"|getitem)"
     r"|math\.\w+|torch\.sym_\w+"
@@ -101,9 +102,7 @@ def _plain(text: str, key: str) -> bool:
         return _arithmetic(text)
     if key in ("in_spec", "out_spec"):
         return _imports_nothing(text)
-    if key == "target" and "." in text and not _NAME.fullmatch(text):
-        return False
-    if key == "target" and text.startswith(("torch.", "operator.", "_operator.", "math.")):
+    if key != "fqn" and text.startswith(("torch.", "operator.", "_operator.", "math.")):
         return bool(_TARGET.fullmatch(text)) and not _HELD.match(text)
     return bool(_NAME.fullmatch(text))
 
