@@ -19,7 +19,7 @@ import opgraph
 from opgraph.cli import main
 from opgraph.errors import OpgraphError, SourceError, UntrustedFile
 
-CASES = int(os.environ.get("OPGRAPH_HOSTILE_FILES", "40"))
+CASES = int(os.environ.get("OPGRAPH_HOSTILE_FILES", "20"))
 """How many of each kind are tried here; benchmarks/fuzz.py tries 10,000."""
 
 
