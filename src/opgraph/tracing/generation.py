@@ -92,6 +92,12 @@ def _prompt(
     given["use_cache"] = True
     if "logits_to_keep" in known:
         given["logits_to_keep"] = 1
+    place = getattr(module, "_prepare_position_ids_for_generation", None)
+    if not both and place is not None and "position_ids" in known and "position_ids" not in given:
+        given["position_ids"] = place(ids, dict(given))
+    mask = given.get("attention_mask")
+    if not both and isinstance(mask, torch.Tensor) and mask.dim() == 2 and bool(mask.all()):
+        del given["attention_mask"]  # nothing is padded
     source = getattr(module, "main_input_name", "input_ids")
     read = {source: given.pop(source)} if both and source in given else {}
     return ids, read, given
