@@ -182,6 +182,7 @@ def test_on_the_command_line(capsys):
     assert main(["profile", gpt2, "--hardware", "h100-sxm", *asked]) == 0
     text = capsys.readouterr().out
     assert "Tensor 4 × pipeline 2 × data 1 on 8 devices, each NVIDIA H100 SXM5 80GB" in text
+    assert "pipeline: to the next stage  " in text
     assert "Rows of wte.weight are padded to a multiple of 4." in text
     assert main(["profile", gpt2, "--tensor-parallel", "5"]) == 2
     assert "tensor-parallel sizes that fit: 1, 2, 3, 4, 6, 12" in capsys.readouterr().err

@@ -85,9 +85,10 @@ class Share:
 
 @dataclass(frozen=True)
 class Plan:
-    """A graph over a layout: the share of a device of each stage, what the busiest of them sends, and
-    the time of a step (all micro-batches) where a device is named. `whole` is the share of the FLOPs of a
-    forward that tensor parallelism does not split, `padded` are tables whose rows do not divide."""
+    """A graph over a layout: the share of a device of each stage, the most that any of them sends for each
+    purpose, and the time of a step (all micro-batches) where a device is named. `whole` is the share of
+    a forward's FLOPs that tensor parallelism does not split, `padded` are tables whose rows do not
+    divide."""
 
     layout: Layout
     shares: tuple[Share, ...]
@@ -175,8 +176,11 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
             )
         )
         sent.append(traffic)
-    busiest = max(range(len(cut)), key=lambda i: sum(t.bytes for t in sent[i]))
-    traffic = tuple(_a_step(t, layout.micro_batches) for t in sent[busiest])
+    most: dict[tuple[str, str, str], Traffic] = {}
+    for t in (t for traffic in sent for t in traffic):
+        key = (t.what, t.phase, t.kind)
+        most[key] = max(most.get(key, t), t, key=lambda t: t.bytes)
+    traffic = tuple(_a_step(t, layout.micro_batches) for t in most.values())
     last: tuple[Traffic, ...] = ()
     if trains and layout.data > 1:
         size = ring("all-reduce", max(s.gradients for s in shares), layout.data)

@@ -34,7 +34,7 @@ def main(connection: Connection, name: str, options: Options, memory: int | None
 
 
 def attempt(name: str, options: Options) -> Trial:
-    """Build a model, make its inputs, trace it."""
+    """Build a model, make its inputs, trace it, and see that its subgraphs have every node once."""
     start = time.perf_counter()
     trial = _stages(Trial(name), options)
     seconds = time.perf_counter() - start
@@ -46,6 +46,7 @@ def attempt(name: str, options: Options) -> Trial:
 def _stages(trial: Trial, options: Options) -> Trial:
     import torch
 
+    from opgraph.analysis.fusion import partition
     from opgraph.inputs import make_inputs
     from opgraph.pipeline import profile_model
     from opgraph.sources import resolve
@@ -63,6 +64,9 @@ def _stages(trial: Trial, options: Options) -> Trial:
         return replace(trial, reason=_reason(error))
     totals = profile.totals
     failed = profile.graph.failed
+    parted = sorted(i for part in partition(profile.graph) for i in part.nodes)
+    if parted != [n.id for n in profile.nodes]:
+        return replace(trial, reason="its subgraphs do not have every node exactly once")
     return replace(
         trial,
         ok=failed is None,

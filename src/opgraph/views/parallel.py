@@ -91,7 +91,11 @@ def _figures(share: Share) -> tuple[int, ...]:
 def _traffic(plan: Plan) -> Table:
     timed = any(t.seconds is not None for t in plan.traffic)
     result = columns(
-        "sent by a device in a step", "phase", "times", "bytes", *(["time"] if timed else [])
+        "sent by a device in a step, at most",
+        "phase",
+        "times",
+        "bytes",
+        *(["time"] if timed else []),
     )
     for t in plan.traffic:
         what = {
