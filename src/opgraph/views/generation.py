@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opgraph import units
-from opgraph.analysis.generation import shared_reads, steps
 from opgraph.document import Profile
 from opgraph.hardware import Device
 from opgraph.kvcache import CachePart, KVCache
@@ -29,6 +28,8 @@ def generation_facts(profile: Profile) -> list[tuple[str, str]]:
         prompt = f" of {units.plural(cache.tokens, 'token')}" if cache.tokens else ""
         rows.append(("Mode", f"prefill: {many}, a prompt{prompt} into an empty cache{logits}"))
     elif profile.mode == "decode":
+        from opgraph.analysis.generation import shared_reads
+
         before = f" after {units.integer(cache.tokens - 1)} in the cache" if cache.tokens else ""
         rows.append(("Mode", f"decode: one token for {many}{before}{logits}"))
         rows.append(("Reads", f"{units.size(shared_reads(profile))} of weights for the whole batch, "
@@ -70,6 +71,8 @@ def serving(profile: Profile, device: Device) -> Group:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
+
+    from opgraph.analysis.generation import steps
 
     prefill = profile.mode == "prefill"
     title = "Time to the first token" if prefill else "Time per output token"

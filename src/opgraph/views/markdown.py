@@ -11,7 +11,7 @@ from opgraph.document import Profile
 from opgraph.views.listing import markdown_cell as cell
 from opgraph.views.mermaid import to_mermaid
 from opgraph.views.picture import Options, Picture
-from opgraph.views.rows import Row, default_depth, rows
+from opgraph.views.rows import Row, rows
 from opgraph.views.summary import facts
 
 OPERATORS = 12
@@ -31,7 +31,7 @@ def _lines(profile: Profile, ridge: float) -> Iterator[str]:
                       raw=(0,))  # fmt: skip
     yield from ("", "## Graph", "", "```mermaid", _diagram(profile).rstrip(), "```")
     yield from ("", "## Modules", "")
-    listed = rows(profile.graph, default_depth(profile.graph, fold=True), fold=True, ridge=ridge)
+    listed = rows(profile.graph, None, fold=True, ridge=ridge)
     heads = (
         "Module",
         "Class",

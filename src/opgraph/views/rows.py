@@ -39,21 +39,25 @@ SORT_KEYS: dict[str, Callable[[Row], float | str]] = {
 }
 
 
-def rows(graph: Graph, depth: int, *, fold: bool, ridge: float) -> list[Row]:
-    """The rows down to a depth below the root, in order of the module tree."""
-    tree = module_tree(graph)
-    return list(_rows(fold_tree(tree) if fold else tree, depth, ridge))
-
-
-def default_depth(graph: Graph, fold: bool) -> int:
-    """The deepest level at which the table still fits a page."""
+def rows(graph: Graph, depth: int | None, *, fold: bool, ridge: float) -> list[Row]:
+    """The rows down to a depth below the root, in order of the module tree; without one, down to the
+    deepest level at which the table still fits a page."""
     tree = module_tree(graph)
     tree = fold_tree(tree) if fold else tree
-    deepest = max(m.depth for m in tree.walk())
-    for depth in range(deepest, 1, -1):
-        if sum(1 for _ in _rows(tree, depth, 1.0)) <= FITTING_ROWS:
-            return depth
-    return 1
+    return list(_rows(tree, _fitting(tree) if depth is None else depth, ridge))
+
+
+def _fitting(tree: ModuleCost) -> int:
+    """The deepest level whose rows fit a page, at least one."""
+    level, depth, total = [tree], 0, 1
+    while level:
+        below = [c for m in level for c in m.children if c.parameters or c.cost.bytes]
+        operators = sum(len(_groups(m)) for m in level if m.children or not m.path)
+        total += len(below) + operators
+        if depth and total > FITTING_ROWS:
+            break
+        level, depth = below, depth + 1
+    return depth
 
 
 def _rows(module: ModuleCost, depth: int, ridge: float) -> Iterator[Row]:
@@ -78,14 +82,7 @@ def _rows(module: ModuleCost, depth: int, ridge: float) -> Iterator[Row]:
 
 
 def _operators(module: ModuleCost, ridge: float) -> Iterator[Row]:
-    """What a module computes itself beside its children, by operator; what it makes from constants is
-    one row, and plumbing without cost is left out."""
-    groups: dict[str, list[Node]] = {}
-    for node in module.nodes:
-        if node.bytes or node.flops:
-            label = "constants" if node.kind == "constant" else node.op
-            groups.setdefault(label, []).append(node)
-    for op, nodes in groups.items():
+    for op, nodes in _groups(module).items():
         cost = cost_of(nodes)
         yield Row(
             path=f"{module.path}.{op}" if module.path else op,
@@ -99,3 +96,14 @@ def _operators(module: ModuleCost, ridge: float) -> Iterator[Row]:
             bottleneck=classify(cost.arithmetic_intensity, ridge),
             is_module=False,
         )
+
+
+def _groups(module: ModuleCost) -> dict[str, list[Node]]:
+    """What a module computes itself beside its children, by operator; what it makes from constants is
+    one row, and plumbing without cost is left out."""
+    groups: dict[str, list[Node]] = {}
+    for node in module.nodes:
+        if node.bytes or node.flops:
+            label = "constants" if node.kind == "constant" else node.op
+            groups.setdefault(label, []).append(node)
+    return groups

@@ -10,7 +10,7 @@ from opgraph.analysis import GENERIC_RIDGE
 from opgraph.document import Profile
 from opgraph.errors import RenderError
 from opgraph.options import GENERATING
-from opgraph.views.rows import SORT_KEYS, Row, default_depth, rows
+from opgraph.views.rows import SORT_KEYS, Row, rows
 from opgraph.views.summary import bottleneck_analysis, summary
 from opgraph.views.terminal import bar, bound, draw, safe
 
@@ -54,8 +54,6 @@ def table(
         raise RenderError("--top takes a number of at least 1")
     if depth is not None and depth < 0:
         raise RenderError("--depth takes a number of at least 0")
-    if depth is None:
-        depth = default_depth(profile.graph, fold)
     listed = rows(profile.graph, depth, fold=fold, ridge=ridge)
     hidden = 0
     if sort is not None:
