@@ -19,6 +19,8 @@ EXAMPLES = """examples:
   opgraph profile yolov8n.json --sort flops --top 10
   opgraph profile resnet50 --batch-size 64 --hardware rtx-4090 --autocast float16
   opgraph profile bert-base-uncased --hardware h100-sxm -o bert.roofline.svg
+  opgraph profile gpt2 --mode train --optimizer sgd --checkpointing
+  opgraph profile meta-llama/Llama-3.1-8B --mode decode --context-len 8192 --hardware h100-sxm
   opgraph profile gpt2 --memory --partition fuse
   opgraph profile meta-llama/Llama-3.1-405B --dtype bfloat16 --hardware h100-sxm \\
       --tensor-parallel 8 --pipeline-parallel 2"""
