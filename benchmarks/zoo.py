@@ -58,7 +58,7 @@ def page(trials: Iterable[Trial], seconds: float | None) -> str:
         groups.setdefault(prefix, []).append(trial)
     versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
     known = [trial for group in groups.values() for trial in group]
-    spent = sum(t.cpu for t in known) / 60
+    spent = sum(t.cpu or t.seconds for t in known) / 60
     took = f" In all {spent:.0f} minutes of one core's work"
     took += f", {seconds / 60:.0f} on the clock." if seconds else ", in several sittings."
     parts = [
@@ -118,9 +118,9 @@ def _slowest(trials: list[Trial]) -> Iterable[str]:
     yield "The slowest:\n"
     yield "| name | CPU s | nodes | MiB | |"
     yield "|---|---:|---:|---:|---|"
-    for t in sorted(trials, key=lambda t: -t.cpu)[:SLOWEST]:
+    for t in sorted(trials, key=lambda t: -(t.cpu or t.seconds))[:SLOWEST]:
         outcome = "traced" if t.ok else "not traced"
-        yield f"| `{t.name}` | {t.cpu:.0f} | {t.nodes:,} | {t.memory / 2**20:,.0f} | {outcome} |"
+        yield f"| `{t.name}` | {t.cpu or t.seconds:.0f} | {t.nodes:,} | {t.memory / 2**20:,.0f} | {outcome} |"
 
 
 def _reasons(failed: list[Trial]) -> Iterable[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -75,3 +77,8 @@ def test_a_head_is_refused_where_there_are_none() -> None:
     with pytest.raises(SourceError, match="no heads") as caught:
         resolve("resnet18", BuildOptions(head="causal-lm"))
     assert "hf-type" in (caught.value.hint or "")
+
+
+def test_a_folder_without_a_configuration_says_so(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"has no config\.json"):
+        resolve(str(tmp_path))

@@ -89,7 +89,7 @@ def find(spec: str) -> tuple[Source, str]:
     source = claimant(spec)
     if source is not None:
         return source, spec
-    if _looks_like_a_repository(spec):
+    if _looks_like_a_repository(spec) or Path(spec).is_dir():
         return sources()["hf"], spec
     if Path(spec).suffix in FILES:
         raise SourceError(f"there is no file {spec}")
