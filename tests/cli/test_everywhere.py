@@ -99,3 +99,14 @@ def test_completion_knows_commands_and_options(capsys: pytest.CaptureFixture[str
     script = capsys.readouterr().out
     for word in (*COMMANDS, "--fail-if", "--symbolic", "--around"):
         assert word in script
+
+
+@pytest.mark.parametrize(
+    "options", [["--seq-len", "64"], ["--mode", "decode"], ["--tracer", "fx"], ["--head", "base"]]
+)
+def test_a_saved_profile_does_not_pass_over_what_needs_tracing(
+    capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    assert main(["explore", RESNET, *options]) == 2
+    assert f"error: {options[0]} is for tracing" in capsys.readouterr().err
+    assert main(["compare", RESNET, RESNET, "-q", *options]) == 0

@@ -123,3 +123,19 @@ def test_arguments_that_cannot_be_made_are_named() -> None:
     with pytest.raises(InputError, match="left, right") as caught:
         make_inputs(resolve(Odd()))
     assert "--input left=" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("spec", "option", "most"),
+    [("gpt2", "seq_len", 1024), ("openai/whisper-tiny", "decoder_seq_len", 448)],
+)
+def test_no_longer_than_the_learned_positions(spec: str, option: str, most: int) -> None:
+    model = resolve(spec)
+    make_inputs(model, InputRequest(**{option: most}))
+    with pytest.raises(InputError, match=f"has learned {most:,} positions"):
+        make_inputs(model, InputRequest(**{option: most + 1}))
+
+
+def test_rotary_positions_go_on() -> None:
+    example = make_inputs(resolve("meta-llama/Llama-3.2-1B"), InputRequest(seq_len=200_000))
+    assert example.kwargs["input_ids"].shape == (1, 200_000)

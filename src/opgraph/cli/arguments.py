@@ -18,7 +18,7 @@ from opgraph.analysis.conventions import CONVENTIONS, counted
 from opgraph.cli.output import progress
 from opgraph.document import Profile, load
 from opgraph.errors import InputError, OpgraphError, RenderError
-from opgraph.options import MODES
+from opgraph.options import MODES, NAMES, Options
 
 if TYPE_CHECKING:
     from opgraph.inputs.base import TensorSpec
@@ -138,13 +138,19 @@ def add_size_arguments(parser: argparse.ArgumentParser, *, several: bool = False
     )
 
 
-def profile_from(args: argparse.Namespace) -> Profile:
+def profile_from(args: argparse.Namespace, *, for_several: bool = False) -> Profile:
     """The profile that the arguments ask for: loaded, or traced now. What the model itself prints goes to
-    stderr, so that results stay alone on stdout."""
+    stderr, so that results stay alone on stdout.
+
+    Raises `InputError` for a saved profile with options that only tracing can meet, unless they are
+    `for_several` models, of which it is one.
+    """
     from opgraph.analysis.fragments import select_fragment
     from opgraph.pipeline import is_saved_profile, profile
 
     if is_saved_profile(args.model):
+        if not for_several:
+            _refuse_tracing(args)
         saved = load(args.model)
         part = replace(saved, graph=select_fragment(saved.graph, args.fragment))
         return counted(part, dict(_pairs(args.count)))
@@ -153,10 +159,25 @@ def profile_from(args: argparse.Namespace) -> Profile:
         return profile(args.model, **options_from(args))
 
 
+def _refuse_tracing(args: argparse.Namespace) -> None:
+    """A saved profile is as it was traced: what cannot be had from it is not passed over in silence."""
+    usual = Options()
+    for name in NAMES:
+        value = getattr(args, name, None)
+        if (
+            name not in ("fragment", "count", "inductor")
+            and value
+            and value != getattr(usual, name)
+        ):
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(
+                f"{option} is for tracing, and {args.model} is a saved profile",
+                hint="name the model instead",
+            )
+
+
 def options_from(args: argparse.Namespace) -> dict[str, Any]:
     """The options for `profile` (see `opgraph.options.Options`) that the arguments ask for."""
-    from opgraph.options import NAMES
-
     given = {name: getattr(args, name) for name in NAMES if hasattr(args, name)}
     given["input_overrides"] = _overrides(args.input)
     if "concrete_args" in given:
@@ -173,7 +194,7 @@ def profile_of(spec: str, args: argparse.Namespace) -> Profile:
     add_model_arguments(parser)
     given = copy.deepcopy(args)
     try:
-        return profile_from(parser.parse_args(_words(spec), namespace=given))
+        return profile_from(parser.parse_args(_words(spec), namespace=given), for_several=True)
     except OpgraphError as error:
         error.args = (f"{spec}: {error}" if spec not in str(error) else str(error),)
         raise

@@ -98,22 +98,42 @@ class Context:
     @cached_property
     def sequence(self) -> int:
         """Text tokens: as asked, else 128 or as many as the model has positions for."""
-        if self.request.seq_len is not None:
-            return self.request.seq_len
         most = self.settings.number(
             "max_position_embeddings", "n_positions", "max_sequence_length", part="text"
         )
-        return min(SEQUENCE, most) if most > 0 else SEQUENCE
+        return self._within("seq_len", self.request.seq_len, most, SEQUENCE)
 
     @cached_property
     def decoder_sequence(self) -> int:
         """Tokens of the decoder's sequence."""
-        if self.request.decoder_seq_len is not None:
-            return self.request.decoder_seq_len
         most = self.settings.number(
             "max_target_positions", "max_position_embeddings", part="decoder"
         )
-        return min(self.sequence, most) if most > 0 else self.sequence
+        return self._within("decoder_seq_len", self.request.decoder_seq_len, most, self.sequence)
+
+    def _within(self, option: str, asked: int | None, most: int, usual: int) -> int:
+        """A length as asked, else the usual one or as many as there are positions. A table of learned
+        positions has no more than it has: on fake tensors nothing else would say so.
+
+        Raises `InputError`.
+        """
+        if asked is None:
+            return min(usual, most) if most > 0 else usual
+        if 0 < most < asked and self._learned(most):
+            raise InputError(
+                f"the model has learned {most:,} positions, and {option} is {asked:,}",
+                hint=f"at most {most:,}",
+            )
+        return asked
+
+    def _learned(self, positions: int) -> bool:
+        """Whether positions are looked up in a table (some keep a row or two more, for padding)."""
+        tables = (m for m in self.module.modules() if isinstance(m, nn.Embedding))
+        return any(
+            positions <= table.num_embeddings <= positions + 2
+            for table in tables
+            if table is not self.embedding
+        )
 
     @cached_property
     def embedding(self) -> nn.Embedding | None:
