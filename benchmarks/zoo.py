@@ -120,7 +120,8 @@ def _slowest(trials: list[Trial]) -> Iterable[str]:
     yield "|---|---:|---:|---:|---|"
     for t in sorted(trials, key=lambda t: -(t.cpu or t.seconds))[:SLOWEST]:
         outcome = "traced" if t.ok else "not traced"
-        yield f"| `{t.name}` | {t.cpu or t.seconds:.0f} | {t.nodes:,} | {t.memory / 2**20:,.0f} | {outcome} |"
+        figures = f"{t.cpu or t.seconds:.0f} | {t.nodes:,} | {t.memory / 2**20:,.0f}"
+        yield f"| `{t.name}` | {figures} | {outcome} |"
 
 
 def _reasons(failed: list[Trial]) -> Iterable[str]:
