@@ -85,6 +85,10 @@ def test_help_does_not_import_torch(args):
         (["profile"], "MODEL", "--help"),
         (["prophile"], "prophile", ""),
         (["profile", "resnet18", "--input", "y=1x2"], "y", "x"),
+        (["profile", "resnet18", "--mode", "decode"], "does not generate", "gpt2"),
+        (["profile", "gpt2", "--mode", "dream"], "no mode 'dream'", "decode"),
+        (["profile", "gpt2", "--count", "pixels=all"], "no convention 'pixels'", "attention"),
+        (["export", "gpt2", "--mode", "decode", "-o", "x.pt2"], "not of the mode decode", "csv"),
     ],
 )
 def test_bad_input_is_one_clear_line(args, message, hint, tmp_path):

@@ -152,6 +152,9 @@ def profile_from(args: argparse.Namespace, *, for_several: bool = False) -> Prof
         if not for_several:
             _refuse_tracing(args)
         saved = load(args.model)
+        if args.mode not in ("infer", saved.mode):
+            raise InputError(f"this profile was saved in the mode {saved.mode}",
+                             hint=f"name the model to trace it with --mode {args.mode}")  # fmt: skip
         part = replace(saved, graph=select_fragment(saved.graph, args.fragment))
         return counted(part, dict(_pairs(args.count)))
     with progress() as tell, redirect_stdout(sys.stderr):

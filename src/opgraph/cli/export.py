@@ -86,6 +86,11 @@ def _export(exporter: Exporter, args: argparse.Namespace) -> int:
         )
     ensure_writable(args.output)
     options = Options(**options_from(args))
+    if options.mode != "infer":
+        raise RenderError(
+            f"{exporter.name} is of one forward, not of the mode {options.mode}",
+            hint="json, csv and other views of a profile take every mode",
+        )
     with redirect_stdout(sys.stderr):
         model, example = prepared(args.model, options=options)
         made = exporter.run(model, example, tracer)
