@@ -7,6 +7,7 @@ other types, huge numbers, deep nests and other parts of the same file; pickles 
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
@@ -81,7 +82,7 @@ def odd(rng: random.Random, whole: Any) -> Any:
     if rng.random() < 0.1:
         return deep(rng)
     if rng.random() < 0.15:
-        return place(rng, whole)[2]
+        return copy.deepcopy(place(rng, whole)[2])
     return rng.choice(simple)
 
 

@@ -162,7 +162,8 @@ def test_a_fused_checkpoint_keeps_its_forward(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ['{"model_type": "bert", "num_hidden_layers": 1000000000}', '{"model_type": []}', "[" * 100_000,
+    ['{"model_type": "bert", "num_hidden_layers": 1000000000}', '{"model_type": []}',
+     '{"model_type": "bert", "architectures": 3, "hidden_size": -1}', "[" * 100_000,
      '{"model_type": "bert", "hidden_size": NaN}', '{"auto_map": {"AutoModel": "x.Y"}}', "\0", "3"],
 )  # fmt: skip
 def test_configurations_that_cannot_be(

@@ -66,7 +66,7 @@ class HuggingFaceSource:
 def _published_head(config: Any) -> str | None:
     """The class that the configuration names, as it is written there."""
     architectures = getattr(config, "architectures", None)
-    return str(architectures[0]) if architectures else None
+    return str(architectures[0]) if isinstance(architectures, list) and architectures else None
 
 
 class ModelTypeSource:
