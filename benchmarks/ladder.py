@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,9 +23,9 @@ SAMPLE = ROOT / "tests" / "data" / "sample.txt"
 PAGE = ROOT / "docs" / "ladder.md"
 
 
-def page(trials: Iterable[Trial]) -> str:
-    """The page: how often each rung got through, and the models with what was in their way."""
-    trials = list(trials)
+def page(trials: Sequence[Trial], wanted: int) -> str:
+    """The page: how often each rung got through, and the models with what was in their way. So many were
+    wanted; a run that was cut short has fewer."""
     good = [t for t in trials if t.ok]
     rungs = Counter((t.tracer, t.tensors) for t in good)
     versions = ", ".join(f"{n} {version(n)}" for n in ("torch", "transformers"))
@@ -33,8 +33,8 @@ def page(trials: Iterable[Trial]) -> str:
     return "\n".join(
         [
             "# The ladder on a sample of models\n",
-            f"Made by `python benchmarks/ladder.py` with {versions}: {len(good)} of {len(trials)} models "
-            f"got through `--tracer hybrid`: {won}.\n",
+            f"Made by `python benchmarks/ladder.py` with {versions}: of {wanted} models, {len(trials)} "
+            f"were tried, and {len(good)} got through `--tracer hybrid`: {won}.\n",
             "| model | got through | nodes | what came before it |",
             "|---|---|---:|---|",
             *map(_row, trials),
@@ -52,30 +52,32 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")[:160]
 
 
-def tried(names: list[str], limits: Limits, resume: Path | None) -> Iterator[Trial]:
-    """The trials in the order of the names, those in the file first."""
+def tried(names: list[str], limits: Limits, resume: Path | None, report: bool) -> list[Trial]:
+    """The trials in the order of the names, those in the file among them; with `report` only those."""
     done = {} if resume is None else load_trials(resume)
-    waiting = [n for n in names if n not in done]
+    waiting = [] if report else [n for n in names if n not in done]
     for number, trial in enumerate(run(waiting, limits, Options(tracer="hybrid")), start=1):
         done[trial.name] = trial
         if resume is not None:
             save_trial(resume, trial)
         print(line(trial, number, len(waiting)), file=sys.stderr)
-    yield from (done[n] for n in names)
+    return [done[n] for n in names if n in done]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("models", nargs="*", help="default: the sample that is tested, to the page")
     parser.add_argument("--resume", type=Path, metavar="FILE")
+    parser.add_argument("--report", action="store_true", help="only write what is in the file")
     parser.add_argument("--jobs", type=int, default=1)
     args = parser.parse_args()
     names = args.models or SAMPLE.read_text(encoding="utf-8").split()
-    trials = list(tried(names, Limits(args.jobs, timeout=1200), args.resume))
+    trials = tried(names, Limits(args.jobs, timeout=1200), args.resume, args.report)
+    text = page(trials, len(names))
     if args.models:
-        print(page(trials))
+        print(text)
     else:
-        PAGE.write_text(page(trials), encoding="utf-8")
+        PAGE.write_text(text, encoding="utf-8")
     return 0 if all(t.ok for t in trials) else 1
 
 
