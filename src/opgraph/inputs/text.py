@@ -66,12 +66,8 @@ def use_cache(c: Context) -> bool | None:
     if not c.settings.own("num_attention_heads", part="text"):
         return None
     layers = c.settings.own("layer_types", "layers_block_type", part="text")
-    if not isinstance(layers, (list, tuple)) or not layers:
-        return None
-    keyed = [
-        k for k in map(str, layers) if "linear" not in k and ("attention" in k or k == "hybrid")
-    ]
-    return None if keyed else False
+    known = isinstance(layers, (list, tuple)) and layers
+    return False if known and set(layers) == {"linear_attention"} else None
 
 
 @rule("position_ids", needed=True)
