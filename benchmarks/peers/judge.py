@@ -57,6 +57,13 @@ class Board:
         said = self.cell(tool, entry).get("parameters")
         return said is not None and said == self.parameters(entry)
 
+    def tried(self, tool: str, entry: Entry) -> bool:
+        return (tool, entry.name) in self.cells
+
+    def whole(self, entry: Entry) -> bool:
+        """Whether every tool was tried on the model."""
+        return all(self.tried(tool, entry) for tool in (OURS, *PEERS))
+
     def ran(self, tool: str, entry: Entry) -> bool:
         return "first" in self.cell(tool, entry)
 

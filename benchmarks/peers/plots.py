@@ -39,6 +39,8 @@ def compared(board: Board, file: Path) -> None:
 
 def grown(rows: list[dict[str, Any]], file: Path) -> None:
     """Time by the number of layers, by parameters, and by the length of the sequence."""
+    from matplotlib.ticker import NullFormatter
+
     figure, axes = _figure(3, width=11.5, height=3.8)
     series = {
         name: [r for r in rows if r["kind"] == "growth" and r["series"] == name and "trace" in r]
@@ -47,14 +49,26 @@ def grown(rows: list[dict[str, Any]], file: Path) -> None:
     marks = {"layers": "nodes", "width": "parameters", "length": "at"}
     labels = ("nodes of the graph (1 to 126 layers)", "parameters", "tokens of the sequence (8B)")
     for panel, (name, found), label in zip(axes, series.items(), labels, strict=True):
+        if not found:
+            panel.set_visible(False)
+            continue
         for colour, step in zip((*COLOURS, "#6b7480"), STEPS, strict=True):
             panel.plot([r[marks[name]] for r in found], [r[step] for r in found], marker="o",
                        markersize=3, linewidth=1.4, color=colour, label=step)  # fmt: skip
         panel.set_xscale("log")
         panel.set_yscale("log")
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_minor_formatter(NullFormatter())
         panel.set_xlabel(label)
     axes[0].set_ylabel("CPU seconds")
-    axes[-1].legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    drawn = next(panel for panel in axes if panel.lines)
+    axes[-1].legend(
+        *drawn.get_legend_handles_labels(),
+        fontsize="small",
+        frameon=False,
+        loc="center left",
+        bbox_to_anchor=(1, 0.5),
+    )
     _save(figure, file)
 
 
