@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from opgraph.inputs.context import Context
 from opgraph.inputs.placeholders import encoder_needs
-from opgraph.inputs.reading import applied_to, first_layer, first_taking, swaps
+from opgraph.inputs.reading import applied_to, first_layer, first_taking, reached_by, swaps
 from opgraph.inputs.table import rule
 
 SECONDS = 9.6
@@ -36,8 +36,12 @@ def waveform(c: Context) -> Tensor | None:
 
 
 def _has_channel(c: Context) -> bool:
-    """Whether a waveform has an axis for its channels: as the model's code or documentation says."""
-    return len(c.dims("input_values")) == 3
+    """Whether a waveform has an axis for its channels: as the model's code or documentation says, or
+    the convolution wants that takes it as it comes."""
+    known = c.dims("input_values")
+    return len(known) == 3 or (
+        not known and isinstance(reached_by(c.module, "input_values"), nn.Conv1d)
+    )
 
 
 @rule("input_features", "audio_input_features", "audio_mel")

@@ -93,6 +93,32 @@ def applied_to(module: nn.Module, name: str) -> nn.Module | None:
     return None
 
 
+def reached_by(module: nn.Module, name: str) -> nn.Module | None:
+    """The convolution or linear layer that an argument comes to as it is, also through a module which
+    begins with that (`self.encoder(input_values)`, and there `x = self.conv(x)`)."""
+    layer = applied_to(module, name)
+    inners = () if layer is not None else module.modules()
+    for inner in inners:
+        cls: Any = type(inner)
+        if cls.__module__.startswith("torch."):
+            continue
+        for found in re.finditer(rf"self\.(\w+)\(\s*{re.escape(name)}\b", _source(cls)):
+            called = getattr(inner, found.group(1), None)
+            first = _beginning(called) if isinstance(called, nn.Module) else None
+            if isinstance(first, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+                return first
+    return layer
+
+
+def _beginning(module: nn.Module) -> nn.Module | None:
+    """The module that `forward` calls first, where it begins with that: `x = self.conv(x)`."""
+    cls: Any = type(module)
+    body = _source(cls).partition("def forward(")[2]
+    begun = re.search(r"\n\s+(\w+) = (.*)", body)
+    call = begun and re.fullmatch(rf"self\.(\w+)\({begun.group(1)}\)", begun.group(2).strip())
+    return getattr(module, call.group(1), None) if call else None
+
+
 def first_taking(module: nn.Module, *sizes: int) -> nn.Module | None:
     """The first convolution or linear layer whose input has one of these sizes."""
     for layer in module.modules():
