@@ -1,7 +1,7 @@
 """Predicted against measured: fits the efficiencies of `opgraph.analysis.prediction` and says how well
 they hold.
 
-    python benchmarks/predict.py trace   # trace every model of the file (an hour or two; resumable)
+    python benchmarks/predict.py trace   # trace every model of the file (most of an hour; resumable)
     python benchmarks/predict.py fit     # fit, cross-validate, print the figures
     python benchmarks/predict.py score   # the figures of the efficiencies that opgraph ships
 

@@ -109,4 +109,7 @@ def test_a_saved_profile_does_not_pass_over_what_needs_tracing(
 ) -> None:
     assert main(["explore", RESNET, *options]) == 2
     assert f"error: {options[0]} is for tracing" in capsys.readouterr().err
-    assert main(["compare", RESNET, RESNET, "-q", *options]) == 0
+
+
+def test_of_several_models_the_options_are_for_those_that_are_traced() -> None:
+    assert main(["compare", RESNET, RESNET, "-q", "--seq-len", "64"]) == 0
