@@ -430,7 +430,11 @@ def test_a_module_made_in_forward():
 def test_two_threads_at_once():
     from concurrent.futures import ThreadPoolExecutor
 
-    models = [nn.Sequential(*[nn.Linear(8, 8) for _ in range(n)]) for n in (3, 7)]
-    with ThreadPoolExecutor(2) as pool:
+    from torch._dynamo import eval_frame
+
+    sizes = (3, 7, 5, 2)
+    models = [nn.Sequential(*[nn.Linear(8, 8) for _ in range(n)]) for n in sizes]
+    with ThreadPoolExecutor(4) as pool:
         profiles = list(pool.map(lambda m: opgraph.profile(m, inputs=X), models))
-    assert [p.totals.flops for p in profiles] == [n * 2 * 4 * 8 * 8 for n in (3, 7)]
+    assert [p.totals.flops for p in profiles] == [n * 2 * 4 * 8 * 8 for n in sizes]
+    assert eval_frame._stance.stance == "default"

@@ -7,6 +7,7 @@ import inspect
 import logging
 import random
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -141,6 +142,10 @@ class Stage:
     mode: FakeTensorMode | None
 
 
+_TURNS = threading.RLock()
+"""What tracing changes and puts back (the compiler's stance, random numbers) is the whole process's."""
+
+
 @contextmanager
 def staged(
     module: torch.nn.Module,
@@ -152,10 +157,12 @@ def staged(
     warm_up: bool = False,
 ) -> Iterator[Stage]:
     """Within, a model in eval mode, with stand-ins for its weights, may be called or captured; afterwards
-    it is as it was, and so is the state of the process. The options are those of `record`."""
+    it is as it was, and so is the state of the process. The options are those of `record`. Threads take
+    turns."""
     mode = None if real else FakeTensorMode(allow_non_fake_inputs=True)
     weights = Weights(module)
     with ExitStack() as stack:
+        stack.enter_context(_TURNS)
         stack.enter_context(untouched(module))
         stack.enter_context(same_randomness())
         stack.enter_context(torch.no_grad())
