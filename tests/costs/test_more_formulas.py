@@ -8,6 +8,7 @@ import torchvision
 from torch.nn import functional
 
 import opgraph
+from opgraph.costs.registry import contractions
 
 X = torch.ones(4, 6)
 
@@ -114,3 +115,44 @@ def test_the_gradient_of_a_grouped_convolution():
     first, second = 2 * 25 * 4 * 4, 2 * 9 * 6 * 2 * 9
     # The input of the first one needs no gradient.
     assert sum(n.flops for n in graph.nodes if n.phase == "backward") == first + 2 * second
+
+
+def packed_filter() -> object:
+    """A quantized filter of 6 outputs in 2 groups, each of 2 channels and 3 x 3 places."""
+    weight = torch.quantize_per_tensor(torch.ones(6, 2, 3, 3), 1.0, 0, torch.qint8)
+    pack = torch.ops.quantized.conv2d_prepack
+    return pack(weight, None, [1, 1], [0, 0], [1, 1], 2)
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "out_shape", "flops"),
+    [
+        ("aten._weight_int8pack_mm", ((3, 8), (5, 8)), (3, 5), 2 * 3 * 8 * 5),
+        ("aten._weight_int4pack_mm", ((3, 8), (1, 1, 32, 4)), (3, 5), 2 * 3 * 8 * 5),
+        ("quantized.linear", ((2, 3, 8), None), (2, 3, 5), 2 * 2 * 3 * 8 * 5),
+        # Each of 6 x 3 x 3 results sums over 2 channels and 3 x 3 places.
+        ("quantized.conv2d", ((1, 4, 5, 5), packed_filter), (1, 6, 3, 3), 2 * 6 * 9 * 2 * 9),
+        # 2 x 3 queries meet 2 x 5 keys, 4 wide: projections of q and out, of k and v; QK^T and AV.
+        ("aten._native_multi_head_attention", ((2, 3, 4), (2, 5, 4), (2, 5, 4), 4), (2, 3, 4),
+         2 * (2 * 6 * 16) + 2 * (2 * 10 * 16) + 2 * (2 * 2 * 3 * 5 * 4)),
+        # The same of 3 by 3, and two linear layers between widths of 4 and 8.
+        ("aten._transformer_encoder_layer_fwd", ((2, 3, 4), 4, *[None] * 12, (8, 4)), (2, 3, 4),
+         4 * (2 * 6 * 16) + 2 * (2 * 2 * 3 * 3 * 4) + 2 * (2 * 6 * 4 * 8)),
+        # An LSTM of 4 units over 5 steps of 2 sequences, 3 wide: 4 gates, from inputs and from states.
+        ("aten._cudnn_rnn", ((5, 2, 3), [(16, 3), (16, 4), (16,), (16,)]), None,
+         5 * 2 * 4 * (2 * 4 * 3 + 2 * 4 * 4)),
+    ],
+)  # fmt: skip
+def test_formulas_of_operators_that_run_elsewhere(operator, arguments, out_shape, flops) -> None:
+    """Packed weights and other devices: from shapes alone, as the counter passes them."""
+
+    _, count = contractions[operator]
+    given = [a() if callable(a) else a for a in arguments]
+    assert count(*given, out_shape=out_shape) == flops
+
+
+def test_a_pool_of_regions_is_counted_by_its_cells() -> None:
+    boxes = torch.tensor([[0.0, 0, 0, 4, 4]] * 3)
+    pool = Calls(lambda x, b: torchvision.ops.roi_pool(x, b, 2))
+    totals = opgraph.profile(pool, (torch.ones(1, 2, 8, 8), boxes)).totals
+    assert (totals.flops, totals.other_flops) == (0, 3 * 2 * 2 * 2)
