@@ -22,10 +22,12 @@ COMMANDS = {
     "profile-hardware": ["profile", RESNET, "--hardware", "h100-sxm"],
     "profile-memory": ["profile", BERT, "--depth", "1", "--memory"],
     "profile-fused": ["profile", GPT2, "--depth", "1", "--partition", "fuse"],
+    "profile-parallel": ["profile", GPT2, "--depth", "1", "--hardware", "h100-sxm",
+                         "--tensor-parallel", "4", "--pipeline-parallel", "3"],
     "hardware": ["hardware"],
     "hardware-one": ["hardware", "h100-sxm"],
     "models-whisper": ["models", "openai/whisper*"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -40,6 +42,22 @@ def test_commands_print_their_goldens(
     monkeypatch.setenv("COLUMNS", str(width))
     assert main(COMMANDS[name]) == 0
     golden(capsys.readouterr().out, f"{name}-{width}.txt")
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_generation_prints_its_golden(
+    golden: Callable[[str, str], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    decode = ["profile", "gpt2", "--mode", "decode", "--context-len", "64", "--depth", "1"]
+    assert main([*decode, "--hardware", "h100-sxm"]) == 0
+    text = capsys.readouterr().out
+    facts = [line for line in text.splitlines() if line.startswith(("Mode", "Reads", "KV cache"))]
+    table = text[text.index("Time per output token") :]
+    golden("\n".join([*facts, "", table]), f"profile-decode-{width}.txt")
 
 
 @pytest.mark.parametrize("width", [80, 140])
