@@ -76,7 +76,10 @@ def read(config: Any, name: str) -> Any:
     """One setting of a configuration object or mapping; None where it is missing."""
     if isinstance(config, Mapping):
         return config.get(name)
-    return getattr(config, name, None)
+    try:
+        return getattr(config, name, None)
+    except (ValueError, RuntimeError, TypeError, LookupError):
+        return None  # a setting that differs by layer, say
 
 
 def items(config: Any) -> Iterator[tuple[str, Any]]:
