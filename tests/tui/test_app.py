@@ -36,7 +36,7 @@ def drive(
     async def run() -> None:
         app = Explorer(profile, None if hardware is None else device(hardware))
         async with app.run_test(size=size) as pilot:
-            await pilot.pause()
+            await pilot.pause(0.2)  # until it is drawn, also on a machine that is busy
             await script(app, pilot)
 
     # In a thread of its own: tests of browsers leave an event loop running in this one.
@@ -225,7 +225,7 @@ def test_the_screen_looks_like_its_golden(
 
     async def script(app: Explorer, pilot: Pilot[None]) -> None:
         await pilot.press("down", "down", "s", "c")
-        await pilot.pause()
+        await pilot.pause(0.3)
         screens.append(characters(app))
 
     drive(saved(model), script, size, hardware="h100-sxm")
