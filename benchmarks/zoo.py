@@ -142,6 +142,7 @@ def _reasons(failed: list[Trial]) -> Iterable[str]:
 
 
 def _cell(text: str) -> str:
+    text = re.sub(r"(/[\w.-]+)+/site-packages", "…/site-packages", text)
     return text.replace("|", "\\|").replace("<", "&lt;")[:200]
 
 
