@@ -308,4 +308,7 @@ def _versions(model: Model) -> dict[str, str]:
 
 def is_saved_profile(spec: str) -> bool:
     """Whether a model spec is a saved profile: a file that ends in .json."""
-    return spec.endswith(".json") and not Path(spec).is_dir()
+    try:
+        return spec.endswith(".json") and not Path(spec).is_dir()
+    except OSError:  # a name that no folder can have
+        return True

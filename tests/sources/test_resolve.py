@@ -62,6 +62,7 @@ def test_a_model_without_a_forward_says_so() -> None:
     [
         ("torchvision:resnet81", "torchvision:resnet18"),
         ("timm:resnet81", "timm:resnet18"),
+        ("timm:resnet18.onnx", "timm:resnet18"),
         ("ultralytics:yolov88n", "ultralytics:yolov8n"),
         ("diffusers:unet/sdx", "diffusers:unet/sdxl"),
         ("hf-type:bret", "hf-type:bert"),
@@ -71,6 +72,49 @@ def test_a_source_suggests_its_own_names(spec: str, near: str) -> None:
     with pytest.raises(UnknownModel) as caught:
         resolve(spec)
     assert near in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("tag", ["onnx", "a9_in1k", ""])
+def test_a_tag_that_an_architecture_does_not_have(tag: str) -> None:
+    with pytest.raises(UnknownModel, match="no source knows") as caught:
+        resolve(f"resnet18.{tag}")
+    assert "resnet18" in (caught.value.hint or "")
+    assert resolve("resnet18.a1_in1k").info.source == "timm"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("notes.txt", ".pt2"),
+        ("picture.png", "config.json"),
+        ("resnet18.onnx", "saved profiles"),
+        ("folder/notes", ".pth"),
+        ("model.py", "model.py:build"),
+    ],
+)
+def test_a_file_that_holds_no_model(name: str, hint: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"\x89PNG")
+    with pytest.raises(SourceError, match=f"{name} is no file that holds a model") as caught:
+        resolve(str(file))
+    assert hint in (caught.value.hint or "")
+
+
+def test_a_file_in_the_current_folder_is_no_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "owner").mkdir()
+    (tmp_path / "owner" / "name").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SourceError, match="no file that holds a model"):
+        resolve("owner/name")
+
+
+@pytest.mark.parametrize("suffix", ["", ".pt", "/name"])
+def test_a_name_longer_than_any_file_can_have(suffix: str) -> None:
+    with pytest.raises(UnknownModel, match="too long"):
+        resolve("x" * 5000 + suffix)
 
 
 def test_a_head_is_refused_where_there_are_none() -> None:

@@ -49,7 +49,7 @@ class Source(Protocol):
     """The prefix in `name:spec`, and what the output says."""
 
     def claims(self, spec: str) -> bool:
-        """Whether this source has a model of that name. Cheap: torch is not imported for it."""
+        """Whether this source has a model of that name. Cheap: no plain name imports torch."""
 
     def names(self) -> Mapping[str, str]:
         """All names that can be given, each with its family, for listings and suggestions. Cheap, too."""

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 GROUP = "opgraph.sources"
 HEADED = ("hf", "hf-type")
 """The sources whose models come with a choice of heads."""
+_READABLE = (
+    f"models are read from {', '.join(FILES)} files, from code (model.py:build), "
+    "from folders with a config.json, and from saved profiles (.json)"
+)
 
 
 def _built_in() -> tuple[Source, ...]:
@@ -82,13 +86,25 @@ def _without_head(options: BuildOptions, what: str) -> None:
 
 
 def find(spec: str) -> tuple[Source, str]:
-    """The source for a name, and the name without the source's prefix. Raises `UnknownModel`."""
+    """The source for a name, and the name without the source's prefix.
+
+    Raises `UnknownModel`, or another `SourceError` for a file that is not there or holds no model.
+    """
+    try:
+        return _found(spec)
+    except OSError as error:  # longer than the file system lets a name be
+        raise UnknownModel(f"no source knows a model {spec:.60}…: {error.strerror}") from error
+
+
+def _found(spec: str) -> tuple[Source, str]:
     prefix, _, rest = spec.partition(":")
     if rest and prefix in sources():
         return sources()[prefix], rest
     source = claimant(spec)
     if source is not None:
         return source, spec
+    if Path(spec).is_file():
+        raise _no_model_in(spec)
     if _looks_like_a_repository(spec) or Path(spec).is_dir():
         return sources()["hf"], spec
     if Path(spec).suffix in FILES:
@@ -99,6 +115,12 @@ def find(spec: str) -> tuple[Source, str]:
 def claimant(spec: str) -> Source | None:
     """The first source that claims a bare name."""
     return next((source for source in sources().values() if source.claims(spec)), None)
+
+
+def _no_model_in(file: str) -> SourceError:
+    """What to raise for a file that is there, and that no source can read."""
+    hint = f"name what makes the model in it: {file}:build" if file.endswith(".py") else _READABLE
+    return SourceError(f"{file} is no file that holds a model", hint=hint)
 
 
 def _looks_like_a_repository(spec: str) -> bool:

@@ -24,7 +24,8 @@ class TimmSource:
     name = "timm"
 
     def claims(self, spec: str) -> bool:
-        return spec.partition(".")[0] in installed.registered("timm", "models", _REGISTERED)
+        architecture, dot, _ = spec.partition(".")
+        return architecture in self.names() and (not dot or _has_checkpoint(spec))
 
     def names(self) -> Mapping[str, str]:
         return installed.registered("timm", "models", _REGISTERED)
@@ -35,7 +36,7 @@ class TimmSource:
 
         from opgraph.sources.building import assemble
 
-        if not timm.is_model(spec):
+        if not timm.is_model(spec) or ("." in spec and not _has_checkpoint(spec)):
             raise unknown(spec, self)
         arguments = parse_arguments(options.arguments)
 
@@ -48,3 +49,14 @@ class TimmSource:
         if isinstance(size, int):
             size = (arguments.get("in_chans", 3), size, size)
         return replace(model, hints={"input_size": tuple(size)})
+
+
+def _has_checkpoint(spec: str) -> bool:
+    """Whether timm knows the tag of `NAME.TAG` for that architecture; building would take any. Tags are made
+    as timm is imported, so this is the one question for which a name costs that."""
+    import timm
+
+    try:
+        return timm.get_pretrained_cfg(spec) is not None
+    except RuntimeError:
+        return False
