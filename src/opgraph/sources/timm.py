@@ -52,8 +52,8 @@ class TimmSource:
 
 
 def _has_checkpoint(spec: str) -> bool:
-    """Whether timm knows the tag of `NAME.TAG` for that architecture; building would take any. Tags are made
-    as timm is imported, so this is the one question for which a name costs that."""
+    """Whether timm knows the tag of `NAME.TAG` for that architecture; building would take any. Tags are
+    made as timm is imported, so this is the one question for which a name costs that."""
     import timm
 
     try:
