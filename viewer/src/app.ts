@@ -1,40 +1,26 @@
 // The state of the page and everything that can be done to it. The parts of the page (graph, table, panel,
 // charts) call these methods and listen to the events; they do not know one another.
 
-import { Costs } from "./data/costs";
-import { Difference } from "./data/difference";
-import type { PageJson, WorkJson } from "./data/document";
+import { type Filter, NO_FILTER, passing } from "./data/filters";
 import type { Model } from "./data/graph";
 import { buildTree, type Item, type Tree } from "./data/items";
-import { Fusion } from "./data/fusion";
-import { type Filter, NO_FILTER, passing } from "./data/filters";
-import { Memory } from "./data/memory";
 import { find } from "./data/search";
-import { type Camera, fitted, type Rect } from "./draw/camera";
-import { COLOUR_MODES, type ColourMode, Colours } from "./draw/colours";
-import type { Marks } from "./draw/painter";
-import { type Device, mainDtype } from "./data/devices";
-import { DARK, LIGHT, type Theme } from "./draw/theme";
+import type { Device } from "./data/devices";
+import { bringing, type Camera, fitted } from "./draw/camera";
+import { edgesAt, type Marks } from "./draw/marks";
+import { type Extras, Figures } from "./figures";
 import { LayoutClient } from "./layout/client";
+import { Queue } from "./layout/queue";
 import { type Box, type Scene, SceneMaker } from "./layout/scene";
-import { pack } from "./url";
 import { openReadable, plumbing, setDeep, View } from "./layout/view";
+import { pack } from "./url";
 
-export type AppEvent = "scene" | "select" | "look" | "lit" | "camera" | "hover" | "search" | "dock";
+export type { AppEvent } from "./figures";
 export type Dock = "" | "memory" | "roofline";
 
-const QUANTITIES = ["flops", "otherFlops", "bytes"] as const;
-
-/** FLOPs per byte, where no device is chosen; as in `opgraph.analysis.bottleneck`. */
-const GENERIC_RIDGE = 10;
-
-export type ThemeChoice = "auto" | "light" | "dark";
-
-export class App {
+export class App extends Figures {
   readonly tree: Tree;
-  readonly costs: Costs;
   readonly view: View;
-  readonly colours: Colours;
   scene: Scene | null = null;
   camera: Camera = { x: 0, y: 0, zoom: 1 };
   size = { width: 800, height: 600 };
@@ -47,70 +33,32 @@ export class App {
   lit: Uint8Array | null = null;
   litBefore: Int32Array | null = null;
   plumbingHidden = true;
-  themeChoice: ThemeChoice = "auto";
   filter: Filter = NO_FILTER;
   /** The kernel whose live tensors are shown. */
   moment: number | null = null;
   dock: Dock = "";
-  device: Device | null = null;
-  readonly firstDevice: string;
-  /** Sizes of the inputs other than those profiled, in the order of the formulas' variables. */
-  sizes: number[] | null = null;
-  readonly memory: Memory;
-  readonly difference: Difference | null;
-  /** The way of colouring that is chosen at first. */
-  readonly firstMode: ColourMode;
   /** What is open without anyone having opened anything. */
   readonly openAtFirst: string;
   /** The camera follows the whole picture until a person moves it. */
   following = true;
 
-  private work: WorkJson | null;
   private client = new LayoutClient();
   private maker = new SceneMaker(this.client);
-  private listeners = new Map<AppEvent, Set<() => void>>();
-  private updating: Promise<void> | null = null;
-  private again: (() => void) | null = null;
+  private queue = new Queue();
 
-  constructor(
-    readonly model: Model,
-    readonly devices: Device[] = [],
-    more: Pick<PageJson, "against" | "partition" | "device" | "work"> = {},
-  ) {
-    this.costs = new Costs(model.graph);
-    this.work = more.work ?? null;
-    const difference = more.against ? new Difference(model.graph, this.costs, more.against) : null;
-    this.tree = buildTree(model.graph, (node) => difference?.change(node) ?? "");
-    this.view = new View(model.graph, this.tree);
-    this.view.hide(plumbing(model.graph));
-    this.colours = new Colours(model.graph, this.costs, "bottleneck", LIGHT, GENERIC_RIDGE);
-    this.memory = new Memory(model.graph);
-    this.difference = difference;
-    this.colours.difference = difference;
-    if (difference) this.colours.mode = "difference";
-    this.firstMode = this.colours.mode;
-    if (more.partition) this.colours.fusion = new Fusion(model.graph, more.partition);
-    this.firstDevice = this.devices.some((d) => d.id === more.device) ? (more.device as string) : "";
-    this.setDevice(this.firstDevice);
+  constructor(model: Model, devices: Device[] = [], more: Extras = {}) {
+    super(model, devices, more);
+    const { graph } = model;
+    this.tree = buildTree(graph, (node) => this.difference?.change(node) ?? "");
+    this.view = new View(graph, this.tree);
+    this.view.hide(plumbing(graph));
     this.openDefault();
     this.openAtFirst = pack(this.view.open);
   }
 
-  // Events.
-
-  on(event: AppEvent, run: () => void): void {
-    const known = this.listeners.get(event) ?? new Set();
-    known.add(run);
-    this.listeners.set(event, known);
-  }
-
-  emit(...events: AppEvent[]): void {
-    for (const event of events) this.listeners.get(event)?.forEach((run) => run());
-  }
-
   close(): void {
     this.client.close();
-    this.listeners.clear();
+    this.silence();
   }
 
   // What is open.
@@ -178,24 +126,9 @@ export class App {
     return this.update();
   }
 
-  /** Lay out what is open. Calls while one runs are made into one more. */
+  /** Lay out what is open. */
   update(anchor?: Box): Promise<void> {
-    if (this.updating) {
-      const before = this.again;
-      return new Promise((done) => {
-        this.again = () => {
-          before?.();
-          void this.update(anchor).then(done);
-        };
-      });
-    }
-    this.updating = this.make(anchor).finally(() => {
-      this.updating = null;
-      const again = this.again;
-      this.again = null;
-      again?.();
-    });
-    return this.updating;
+    return this.queue.run(() => this.make(anchor));
   }
 
   private async make(anchor?: Box): Promise<void> {
@@ -259,16 +192,8 @@ export class App {
   /** Bring an item into sight: not at all if it is readable and well inside, else to the middle. */
   bring(item: Item, always = false): void {
     const box = this.box(item);
-    if (!box) return;
-    const { width, height } = this.size;
-    const { zoom } = this.camera;
-    const left = (box.x - this.camera.x) * zoom;
-    const top = (box.y - this.camera.y) * zoom;
-    const inside = left > 20 && top > 20 && left + Math.min(box.w * zoom, width * 0.7) < width - 20 && top + Math.min(box.h * zoom, height * 0.7) < height - 20;
-    if (inside && zoom > 0.45 && !always) return;
-    const near: Rect = { x: box.x - 260, y: box.y - 180, w: box.w + 520, h: box.h + 360 };
-    const target = fitted(near, width, height, 10, Math.max(zoom, 0.9));
-    this.setCamera(target.zoom < zoom && zoom < 1.2 && box.h * zoom < height ? centred(box, zoom, width, height) : target);
+    const camera = box && bringing(this.camera, box, this.size.width, this.size.height, always);
+    if (camera) this.setCamera(camera);
   }
 
   resize(width: number, height: number): void {
@@ -276,38 +201,6 @@ export class App {
     this.size = { width, height };
     if (this.following) this.fit();
     else this.emit("camera");
-  }
-
-  // Looks.
-
-  get dark(): boolean {
-    if (this.themeChoice !== "auto") return this.themeChoice === "dark";
-    return globalThis.matchMedia?.("(prefers-color-scheme: dark)").matches ?? false;
-  }
-
-  get theme(): Theme {
-    return this.dark ? DARK : LIGHT;
-  }
-
-  setTheme(choice: ThemeChoice): void {
-    this.themeChoice = choice;
-    this.recolour();
-  }
-
-  /** The ways of colouring that this page has something for. */
-  modes(): [ColourMode, string][] {
-    return COLOUR_MODES.filter(([mode]) => (mode !== "difference" || this.difference) && (mode !== "fusion" || this.colours.fusion) && (mode !== "time" || this.devices.length));
-  }
-
-  setMode(mode: ColourMode): void {
-    this.colours.mode = mode;
-    this.recolour();
-  }
-
-  recolour(): void {
-    this.colours.theme = this.theme;
-    this.colours.forget();
-    this.emit("look");
   }
 
   // Light on some nodes.
@@ -356,10 +249,6 @@ export class App {
     this.light("moment", kernel === null ? null : alive.filter((n) => n >= 0));
   }
 
-  boundOf(node: number): string {
-    return this.colours.bound(node).name;
-  }
-
   setFilter(filter: Filter | null): void {
     this.filter = filter ?? NO_FILTER;
     this.light("filter", passing(this.model.graph, this.costs, this.filter, (n) => this.boundOf(n)));
@@ -370,107 +259,13 @@ export class App {
     this.emit("dock");
   }
 
-  /** The costs at other sizes of the inputs, or with null as profiled. False where no formula holds. */
-  setSizes(point: number[] | null): boolean {
-    const { formulas, graph } = this.model;
-    if (!formulas) return false;
-    const base = formulas.base;
-    const asked = point && point.some((size, i) => size !== base[i]) ? point : null;
-    const values = QUANTITIES.map((q) => (asked ? formulas.nodes(graph, q, (n) => this.costs.own(q, n), asked) : null));
-    if (asked && values.includes(null)) return false;
-    QUANTITIES.forEach((q, i) => this.costs.replace(q, values[i]));
-    this.sizes = asked;
-    this.time();
-    this.recolour();
-    return true;
-  }
-
-  /** Predict for a device, or with an unknown id for none. */
-  setDevice(id: string): void {
-    const next = this.devices.find((d) => d.id === id) ?? null;
-    if (next === this.device) return;
-    this.device = next;
-    this.colours.ridge = next ? next.ridgePoint(mainDtype(this.model.graph)) : GENERIC_RIDGE;
-    this.time();
-    this.recolour();
-  }
-
-  /** Predicted times are of the sizes that were profiled: there are none for others. */
-  private time(): void {
-    const { device, model } = this;
-    const seconds = device && this.work && !this.sizes ? device.predict(this.work, model.graph.nodes.length) : null;
-    this.costs.setTime((n) => seconds?.[n] ?? 0);
-  }
-
-  /** The ten nodes that take the longest, or without a device do most. */
-  hotspots(count = 10): number[] {
-    const weight = this.weights();
-    return range(0, weight.length - 1)
-      .filter((n) => weight[n] > 0)
-      .sort((a, b) => weight[b] - weight[a])
-      .slice(0, count);
-  }
-
-  /** The chain of nodes, each reading what the one before made, that is dearest in all. */
-  dearestPath(): number[] {
-    const weight = this.weights();
-    const best = new Float64Array(weight.length);
-    const from = new Int32Array(weight.length).fill(-1);
-    let end = -1;
-    for (let n = 0; n < weight.length; n++) {
-      for (const s of this.model.graph.sources[n]) {
-        if (from[n] < 0 || best[s] > best[from[n]]) from[n] = s;
-      }
-      best[n] = weight[n] + (from[n] >= 0 ? best[from[n]] : 0);
-      if (end < 0 || best[n] > best[end]) end = n;
-    }
-    const path: number[] = [];
-    for (let n = end; n >= 0; n = from[n]) path.unshift(n);
-    return path;
-  }
-
-  /** Seconds by node, or without a device the share of all FLOPs and bytes. */
-  private weights(): Float64Array {
-    const { costs } = this;
-    const timed = costs.total("time") > 0;
-    const [flops, bytes] = [costs.total("flops") || 1, costs.total("bytes") || 1];
-    return Float64Array.from(this.model.graph.nodes, (_, n) =>
-      timed ? costs.node("time", n) : costs.node("flops", n) / flops + costs.node("bytes", n) / bytes,
-    );
-  }
-
-  get ridgeText(): string {
-    return `${this.colours.ridge.toFixed(1)} FLOPs/byte`;
-  }
-
   marks(): Marks {
     const selected = this.box(this.selected);
-    const marks: Marks = {
-      selected,
-      hovered: this.hovered,
-      lit: this.lit,
-      litBefore: this.litBefore,
-      current: this.box(this.hits[this.hit] ?? null),
-      into: [],
-      out: [],
-    };
-    if (selected?.parent?.layout) {
-      const { parent } = selected;
-      const at = parent.children.indexOf(selected);
-      parent.edges.forEach((edge, i) => {
-        const points = (parent.layout as NonNullable<Box["layout"]>).edges[i];
-        if (edge.to === at) marks.into.push({ box: parent, points });
-        else if (edge.from === at) marks.out.push({ box: parent, points });
-      });
-    }
-    return marks;
+    const { hovered, lit, litBefore } = this;
+    return { selected, hovered, lit, litBefore, current: this.box(this.hits[this.hit] ?? null), ...edgesAt(selected) };
   }
 }
 
-function centred(box: Rect, zoom: number, width: number, height: number): Camera {
-  return { zoom, x: box.x + box.w / 2 - width / 2 / zoom, y: box.y + box.h / 2 - height / 2 / zoom };
-}
-
-export function range(first: number, last: number): number[] {
+function range(first: number, last: number): number[] {
   return Array.from({ length: last - first + 1 }, (_, i) => first + i);
 }

@@ -31,6 +31,22 @@ export function fitted(rect: Rect, width: number, height: number, margin = 24, m
   };
 }
 
+/** The camera that shows a box in the middle, or null where it is readable and well inside already. */
+export function bringing(camera: Camera, box: Rect, width: number, height: number, always: boolean): Camera | null {
+  const { zoom } = camera;
+  const left = (box.x - camera.x) * zoom;
+  const top = (box.y - camera.y) * zoom;
+  const inside = left > 20 && top > 20 && left + Math.min(box.w * zoom, width * 0.7) < width - 20 && top + Math.min(box.h * zoom, height * 0.7) < height - 20;
+  if (inside && zoom > 0.45 && !always) return null;
+  const near: Rect = { x: box.x - 260, y: box.y - 180, w: box.w + 520, h: box.h + 360 };
+  const target = fitted(near, width, height, 10, Math.max(zoom, 0.9));
+  return target.zoom < zoom && zoom < 1.2 && box.h * zoom < height ? centred(box, zoom, width, height) : target;
+}
+
+function centred(box: Rect, zoom: number, width: number, height: number): Camera {
+  return { zoom, x: box.x + box.w / 2 - width / 2 / zoom, y: box.y + box.h / 2 - height / 2 / zoom };
+}
+
 /** Zoom by a factor about a point of the screen. */
 export function zoomed(camera: Camera, factor: number, sx: number, sy: number): Camera {
   const zoom = Math.min(MAX_ZOOM, Math.max(MIN_ZOOM, camera.zoom * factor));

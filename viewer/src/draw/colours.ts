@@ -2,69 +2,14 @@
 // written on it. A colour never stands alone: the figure or the mark beside it says the same.
 
 import { bottleneck, type Costs, type Measure } from "../data/costs";
+import { Flags } from "../data/flags";
 import type { Fusion } from "../data/fusion";
-import type { Change, Difference } from "../data/difference";
+import type { Difference } from "../data/difference";
 import type { Graph } from "../data/graph";
 import type { Item } from "../data/items";
 import * as format from "../format";
+import { BOUND, category, type Category, CHANGES, type ColourMode, NOTHING, SPARE, UNKNOWN, WORK } from "./categories";
 import { mix, ramp, type Theme } from "./theme";
-
-export type ColourMode = "bottleneck" | "operator" | "flops" | "bytes" | "memory" | "time" | "dtype" | "fusion" | "difference";
-
-export const COLOUR_MODES: [ColourMode, string][] = [
-  ["bottleneck", "Bottleneck"],
-  ["operator", "Operator"],
-  ["time", "Predicted time"],
-  ["flops", "FLOPs"],
-  ["bytes", "Bytes moved"],
-  ["memory", "Memory made"],
-  ["dtype", "dtype"],
-  ["fusion", "Fusion"],
-  ["difference", "Difference"],
-];
-
-export interface Category {
-  name: string;
-  light: string;
-  dark: string;
-  /** A mark that tells it without colour. */
-  mark: string;
-}
-
-const category = (name: string, light: string, dark: string, mark: string): Category => ({ name, light, dark, mark });
-
-export const BOUND: Category[] = [
-  category("compute-bound", "#d55e00", "#ff9d4d", "▲"),
-  category("balanced", "#009e73", "#35c79a", "◆"),
-  category("memory-bound", "#0072b2", "#5cb6f2", "●"),
-];
-export const NOTHING = category("no work", "#b4b8c0", "#5a6270", "·");
-export const UNKNOWN = category("unknown cost", "#cc79a7", "#e79fc6", "?");
-
-const CHANGES: Record<Change, Category> = {
-  dearer: category("dearer", "#d55e00", "#ff9d4d", "▲"),
-  cheaper: category("cheaper", "#0072b2", "#5cb6f2", "▼"),
-  added: category("added", "#009e73", "#35c79a", "+"),
-  changed: category("changed", "#8e44ad", "#c792ea", "≠"),
-  same: category("same", "#b4b8c0", "#5a6270", "="),
-};
-
-/** Kinds of work, as kernels name them, in the order of the legend. */
-const WORK: Category[] = [
-  category("matmul", "#0072b2", "#5cb6f2", "M"),
-  category("convolution", "#d55e00", "#ff9d4d", "C"),
-  category("attention", "#8e44ad", "#c792ea", "A"),
-  category("normalization", "#009e73", "#35c79a", "N"),
-  category("elementwise", "#e69f00", "#ffc44d", "+"),
-  category("softmax", "#cc79a7", "#e79fc6", "S"),
-  category("reduction", "#7a7a00", "#c9c94a", "Σ"),
-  category("pooling", "#a0522d", "#d99a73", "P"),
-  category("indexing", "#4b5fc4", "#98a7ff", "I"),
-  category("recurrent", "#b03060", "#ff8fb5", "R"),
-  category("interpolation", "#2f8f8f", "#7fd0d0", "↕"),
-  category("copy", "#7f8793", "#9aa3b1", "="),
-];
-const SPARE = ["#5f6b7a", "#3f7f7f", "#8a6d3b", "#6b4f8a", "#2f6f4f", "#7f3f3f"];
 
 export interface Look {
   /** The full colour, as in the legend. */
@@ -76,15 +21,6 @@ export interface Look {
   mark: string;
 }
 
-export interface LegendEntry {
-  name: string;
-  colour: string;
-  mark: string;
-  /** How many nodes, and their share of the whole. */
-  note: string;
-  nodes?: number[];
-}
-
 export interface Part {
   colour: string;
   share: number;
@@ -93,23 +29,28 @@ export interface Part {
 export class Colours {
   /** What differs from another profile, if there is one. */
   difference: Difference | null = null;
+  fusion: Fusion | null = null;
+  readonly flags: Flags;
   private categories = new Map<string, Category>();
   private most = new Map<Measure, number>();
-  /** Forget what depends on the mode, the device or the theme. */
-  forget(): void {
-    this.barCache.clear();
-    this.most.clear();
-  }
-
-  fusion: Fusion | null = null;
+  private bars = new Map<number, Part[]>();
+  private drawn: Item[] = [];
 
   constructor(
-    private graph: Graph,
-    private costs: Costs,
+    readonly graph: Graph,
+    readonly costs: Costs,
     public mode: ColourMode,
     public theme: Theme,
     public ridge: number,
-  ) {}
+  ) {
+    this.flags = new Flags(graph, costs);
+  }
+
+  /** Forget what depends on the mode, the device or the theme. */
+  forget(): void {
+    this.bars.clear();
+    this.most.clear();
+  }
 
   look(item: Item): Look {
     const { theme } = this;
@@ -189,60 +130,17 @@ export class Colours {
     return list.map(([kind, weight]) => [kind, weight / whole]);
   }
 
-  private barCache = new Map<number, Part[]>();
-
   /** The strip of colours along the bottom of a closed module. */
   bar(item: Item): Part[] {
     if (this.mode in MEASURES || this.mode === "fusion") return [];
-    let parts = this.barCache.get(item.id);
+    let parts = this.bars.get(item.id);
     if (!parts) {
       parts = this.shares(item)
         .slice(0, 6)
         .map(([kind, share]) => ({ colour: this.theme.dark ? kind.dark : kind.light, share }));
-      this.barCache.set(item.id, parts);
+      this.bars.set(item.id, parts);
     }
     return parts;
-  }
-
-  legend(): LegendEntry[] {
-    const { graph, theme } = this;
-    if (this.mode === "fusion") return this.rules();
-    const found = new Map<string, { kind: Category; nodes: number[]; time: number }>();
-    graph.nodes.forEach((node, i) => {
-      if (node.kind === "input" || node.kind === "output") return;
-      const kind = this.nodeKind(i);
-      const entry = found.get(kind.name) ?? { kind, nodes: [], time: 0 };
-      entry.nodes.push(i);
-      entry.time += this.costs.node("time", i);
-      found.set(kind.name, entry);
-    });
-    const whole = this.costs.total("time") || 1;
-    const order = (e: { kind: Category; time: number }): number => (e.kind === NOTHING || e.kind === CHANGES.same ? -1 : e.time);
-    return [...found.values()]
-      .sort((a, b) => order(b) - order(a))
-      .slice(0, 14)
-      .map(({ kind, nodes, time }) => ({
-        name: kind.name,
-        colour: theme.dark ? kind.dark : kind.light,
-        mark: kind.mark,
-        note: time ? `${format.percent(time / whole)} of time` : format.plural(nodes.length, "node"),
-        nodes,
-      }));
-  }
-
-  /** In place of hundreds of subgraphs, the rules that made them; neighbours differ in colour. */
-  private rules(): LegendEntry[] {
-    const found = new Map<string, { count: number; nodes: number[] }>();
-    for (const part of this.fusion?.subgraphs ?? []) {
-      if (part.rule === "view" || part.rule === "boundary") continue;
-      const entry = found.get(part.rule) ?? { count: 0, nodes: [] };
-      entry.count++;
-      entry.nodes.push(...part.nodes);
-      found.set(part.rule, entry);
-    }
-    return [...found]
-      .sort((a, b) => b[1].count - a[1].count)
-      .map(([name, { count, nodes }]) => ({ name, colour: this.theme.none, mark: "", note: format.plural(count, "subgraph"), nodes }));
   }
 
   /** For a measure: its name, and the figure at each end of the ramp. */
@@ -252,44 +150,15 @@ export class Colours {
     return { low: show(measure, 0), high: show(measure, this.dearest(measure)) };
   }
 
-  private drawn: Item[] = [];
-
   /** What is drawn as one box: the measure of dear and cheap. */
   setDrawn(items: Item[]): void {
     this.drawn = items;
     this.most.clear();
   }
 
-  private flagged = new Map<string, Int32Array>();
-
-  /** How many nodes beneath an item have a flag. */
-  private flags(name: string, item: Item, has: (node: number) => boolean): number {
-    let before = this.flagged.get(name);
-    if (!before) {
-      before = new Int32Array(this.graph.nodes.length + 1);
-      for (let i = 0; i < this.graph.nodes.length; i++) before[i + 1] = before[i] + (has(i) ? 1 : 0);
-      this.flagged.set(name, before);
-    }
-    return before[item.last + 1] - before[item.first];
-  }
-
-  errors(item: Item): number {
-    return this.flags("error", item, (i) => this.graph.nodes[i].error !== "");
-  }
-
-  unknown(item: Item): number {
-    return this.flags("unknown", item, (i) => this.costs.node("unknown", i) > 0);
-  }
-
   /** How many nodes of the other profile are gone from an item. */
   removed(item: Item): number {
     return this.mode === "difference" ? this.difference?.removed(item).length ?? 0 : 0;
-  }
-
-  /** Seams between fragments: nodes that begin another fragment than the node before. */
-  breaks(item: Item): number {
-    const { nodes } = this.graph;
-    return this.flags("break", item, (i) => i > 0 && nodes[i].fragment !== nodes[i - 1].fragment);
   }
 
   private figure(item: Item): string {

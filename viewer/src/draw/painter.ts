@@ -8,22 +8,10 @@ import { HEADER } from "../layout/spec";
 import type { Box, Scene } from "../layout/scene";
 import { overlaps, type Rect } from "./camera";
 import type { Colours } from "./colours";
+import type { Marks } from "./marks";
 import { trace } from "./path";
 import { fit, measure, type Pen } from "./pen";
 import { ink, mix, type Theme } from "./theme";
-
-/** What stands out: chosen, found, or pointed at. */
-export interface Marks {
-  selected: Box | null;
-  hovered: Box | null;
-  /** Nodes to be lit; all others fade. Null where nothing is lit. */
-  lit: Uint8Array | null;
-  /** Of `lit`, running sums by node, so that a container knows at once. */
-  litBefore: Int32Array | null;
-  current: Box | null;
-  into: { box: Box; points: Float32Array }[];
-  out: { box: Box; points: Float32Array }[];
-}
 
 /** On the screen, in pixels. */
 const BLOCK = 22;
@@ -220,12 +208,12 @@ export class Painter {
       x -= 4;
     };
     if (10 * this.zoom < LETTERS) return;
-    if (this.colours.errors(item)) flag("error", this.theme.error);
-    const unknown = this.colours.unknown(item);
+    if (this.colours.flags.errors(item)) flag("error", this.theme.error);
+    const unknown = this.colours.flags.unknown(item);
     if (unknown) flag(`${unknown} unknown`, this.theme.dark ? "#e79fc6" : "#a8447b");
     const removed = this.colours.removed(item);
     if (removed) flag(`${removed} removed`, this.theme.dark ? "#ff9d4d" : "#b34700");
-    const breaks = this.colours.breaks(item);
+    const breaks = this.colours.flags.breaks(item);
     if (breaks) flag(breaks === 1 ? "graph break" : `${breaks} graph breaks`, this.theme.hit);
   }
 

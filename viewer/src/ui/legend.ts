@@ -1,7 +1,8 @@
 // What the colours mean, with a click on an entry lighting what has that colour.
 
 import type { App } from "../app";
-import { COLOUR_MODES } from "../draw/colours";
+import { COLOUR_MODES } from "../draw/categories";
+import { legendEntries } from "../draw/legend";
 import { ramp } from "../draw/theme";
 import { fill, h } from "./dom";
 
@@ -21,14 +22,14 @@ export function legend(app: App): HTMLElement {
       );
       return;
     }
-    const entries = app.colours.legend().map((entry) => {
+    const entries = legendEntries(app.colours).map((entry) => {
       const light = `colour:${entry.name}`;
       return h(
         "button",
         {
           type: "button", class: "legend-entry", "aria-pressed": String(app.litName === light),
           title: "Light these",
-          onclick: () => (app.litName === light ? app.light("", null) : app.light(light, entry.nodes ?? [])),
+          onclick: () => (app.litName === light ? app.light("", null) : app.light(light, entry.nodes)),
         },
         h("span", { class: "swatch", style: { background: entry.colour } }),
         h("span", { class: "legend-mark" }, entry.mark),

@@ -1,7 +1,7 @@
 // The page: the bar above, the table, the graph with its corners, and the panel.
 
 import type { App } from "../app";
-import type { ColourMode } from "../draw/colours";
+import type { ColourMode } from "../draw/categories";
 import { zoomed } from "../draw/camera";
 import * as format from "../format";
 import { dock } from "./dock";

@@ -3,45 +3,11 @@
 
 import type { App } from "../app";
 import type { Item } from "../data/items";
-import * as format from "../format";
 import type { Box } from "../layout/scene";
+import { copyText } from "./clipboard";
+import { COLUMNS, columnsOf, csv } from "./columns";
 import { button, fill, h, ICONS, onFrame } from "./dom";
-
-const ROW = 26;
-
-interface Column {
-  name: string;
-  key: string;
-  width: number;
-  /** For sorting; text sorts upwards, figures downwards. */
-  value: (app: App, item: Item) => number | string;
-  text: (app: App, item: Item) => string;
-}
-
-const figure = (name: string, key: string, width: number, value: (app: App, item: Item) => number, text: (value: number) => string): Column => ({
-  name, key, width, value, text: (app, item) => {
-    const amount = value(app, item);
-    return amount ? text(amount) : "";
-  },
-});
-
-const COLUMNS: Column[] = [
-  { name: "Name", key: "name", width: 214, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
-  figure("Time", "time", 74, (app, i) => app.costs.item("time", i), format.seconds),
-  figure("FLOPs", "flops", 82, (app, i) => app.costs.item("flops", i), (v) => format.count(v, "").replace(/B$/, "G").replace(/([A-Za-z])$/, " $1")),
-  figure("Bytes", "bytes", 84, (app, i) => app.costs.item("bytes", i), format.size),
-  figure("Parameters", "parameters", 84, (app, i) => app.costs.parameterCount(i), (v) => format.count(v)),
-  figure("Intensity", "intensity", 72, (app, i) => app.costs.intensity(i) ?? 0, format.intensity),
-  figure("Memory", "memory", 84, (app, i) => app.costs.item("memory", i), format.size),
-  { name: "Class or operator", key: "kind", width: 150, value: (app, i) => kindOf(app, i), text: kindOf },
-  { name: "Output", key: "output", width: 140, value: (app, i) => outputOf(app, i), text: outputOf },
-];
-
-interface Row {
-  item: Item;
-  box: Box | null;
-  depth: number;
-}
+import { ROW, type Row, rowElement } from "./row";
 
 export class Table {
   readonly element: HTMLElement;
@@ -145,13 +111,8 @@ export class Table {
     });
   }
 
-  /** Time is a column where a device is chosen. */
-  private get columns(): Column[] {
-    return this.app.costs.total("time") > 0 ? COLUMNS : COLUMNS.filter((c) => c.key !== "time");
-  }
-
   private drawHead(): void {
-    const { columns } = this;
+    const columns = columnsOf(this.app);
     const width = columns.reduce((sum, c) => sum + c.width, 0);
     for (const part of [this.head, this.space]) part.style.setProperty("min-width", `${width}px`);
     this.body.style.setProperty("--columns", columns.map((c, i) => (i ? `${c.width}px` : `minmax(${c.width}px, 1fr)`)).join(" "));
@@ -186,52 +147,10 @@ export class Table {
     }
     for (let at = first; at < last; at++) {
       if (this.drawn.has(at)) continue;
-      const row = this.row(this.rows[at], at);
+      const row = rowElement(this.app, this.rows[at], at);
       this.drawn.set(at, row);
       this.space.append(row);
     }
-  }
-
-  private row({ item, box, depth }: Row, at: number): HTMLElement {
-    const { app } = this;
-    const branch = item.children.length > 0;
-    const open = box ? box.layout !== null : false;
-    const faded = app.litBefore ? app.litBefore[item.last + 1] === app.litBefore[item.first] : false;
-    const chosen = app.selected === item;
-    const look = app.colours.look(item);
-    const classes = `row${chosen ? " chosen" : ""}${faded ? " faded" : ""}${app.hovered?.item === item ? " hovered" : ""}${app.colours.errors(item) ? " failed" : ""}`;
-    const toggle = branch
-      ? h("button", { type: "button", class: open ? "twist open" : "twist", tabindex: "-1", "aria-label": open ? "Close" : "Open", onclick: (event: MouseEvent) => {
-        event.stopPropagation();
-        if (box) void app.toggle(box);
-      } })
-      : h("span", { class: "twist none" });
-    return h(
-      "div",
-      {
-        class: classes, role: "row", "aria-level": String(depth + 1), "aria-selected": String(chosen),
-        style: { top: `${at * ROW}px` }, data: { item: String(item.id) },
-        onclick: () => void app.select(item, true),
-        ondblclick: () => box && void app.toggle(box),
-        onmouseenter: () => {
-          const under = app.box(item);
-          if (under === app.hovered) return;
-          app.hovered = under;
-          app.emit("hover");
-        },
-      },
-      ...this.columns.map((c, i) => {
-        if (i) return h("span", { class: "cell number", role: "gridcell" }, c.text(app, item));
-        return h(
-          "span",
-          { class: "cell name", role: "gridcell", style: { "padding-left": `${8 + depth * 13}px` } },
-          toggle,
-          h("span", { class: "swatch", style: { background: look.colour } }),
-          h("span", { class: branch ? "label strong" : "label" }, c.text(app, item)),
-          item.kind === "fold" ? h("span", { class: "pill" }, `× ${item.children.length}`) : null,
-        );
-      }),
-    );
   }
 
   /** Scroll to an item's row, if it has one and it is out of sight. */
@@ -309,51 +228,10 @@ export class Table {
     action();
   }
 
-  /** The rows as they stand, with plain numbers. */
-  csv(): string {
-    const quote = (cell: string): string => (/[",\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
-    // A cell that begins like a formula would be run by a spreadsheet.
-    const safe = (cell: string): string => quote(/^[=+\-@\t]/.test(cell) ? `'${cell}` : cell);
-    const head = this.columns.map((c) => c.key).join(",");
-    const lines = this.rows.map(({ item }) => this.columns.map((c) => {
-      const value = c.value(this.app, item);
-      return typeof value === "number" ? String(value) : safe(value);
-    }).join(","));
-    return [head, ...lines].join("\n") + "\n";
-  }
-
   private async copy(near: HTMLElement): Promise<void> {
-    await copyText(this.csv());
+    await copyText(csv(this.app, this.rows.map((row) => row.item)));
     near.classList.add("done");
     setTimeout(() => near.classList.remove("done"), 900);
   }
 }
 
-/** To the clipboard; where a page may not, through a text field. */
-export async function copyText(text: string): Promise<void> {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    const field = h("textarea", { class: "offscreen" });
-    field.value = text;
-    document.body.append(field);
-    field.select();
-    document.execCommand("copy");
-    field.remove();
-  }
-}
-
-function nameOf(item: Item): string {
-  if (item.node < 0) return item.label + (item.call ? ` (call ${item.call})` : "");
-  return item.label;
-}
-
-function kindOf(app: App, item: Item): string {
-  return item.node >= 0 ? app.model.graph.nodes[item.node].op : item.cls;
-}
-
-function outputOf(app: App, item: Item): string {
-  const { graph } = app.model;
-  const value = graph.nodes[item.last]?.outputs[0];
-  return value === undefined ? "" : format.shape(graph.values[value].shape);
-}

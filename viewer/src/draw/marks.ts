@@ -1,0 +1,35 @@
+// What stands out in the picture: chosen, found, lit, or pointed at.
+
+import type { Box } from "../layout/scene";
+
+export interface Marks {
+  selected: Box | null;
+  hovered: Box | null;
+  /** Nodes to be lit; all others fade. Null where nothing is lit. */
+  lit: Uint8Array | null;
+  /** Of `lit`, running sums by node, so that a container knows at once. */
+  litBefore: Int32Array | null;
+  current: Box | null;
+  into: Ends[];
+  out: Ends[];
+}
+
+/** An edge among the children of a box. */
+export interface Ends {
+  box: Box;
+  points: Float32Array;
+}
+
+/** The edges that end in a box, and those that begin there. */
+export function edgesAt(box: Box | null): Pick<Marks, "into" | "out"> {
+  const found: Pick<Marks, "into" | "out"> = { into: [], out: [] };
+  const parent = box?.parent;
+  if (!box || !parent?.layout) return found;
+  const at = parent.children.indexOf(box);
+  const { edges } = parent.layout;
+  parent.edges.forEach((edge, i) => {
+    if (edge.to === at) found.into.push({ box: parent, points: edges[i] });
+    else if (edge.from === at) found.out.push({ box: parent, points: edges[i] });
+  });
+  return found;
+}
