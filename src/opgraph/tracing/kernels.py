@@ -3,7 +3,6 @@ really runs, notes what it costs, and follows the memory that is made and freed.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from functools import cache
 from math import prod
@@ -15,8 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opgraph.costs.count import Operator, cost, describe, tensors_of
-from opgraph.graph import Kernel, Storage
+from opgraph.graph import Kernel
 from opgraph.sources.masks import places_for_masks
+from opgraph.tracing.memory_log import MemoryLog
 from opgraph.tracing.recall import Recollection, looks, predictable, recollect
 
 REAL_LIMIT = 64 * 2**20
@@ -36,72 +36,6 @@ _NO_KERNELS = frozenset(
 )
 
 _CPU = torch.device("cpu")
-
-
-class MemoryLog:
-    """Follows storages: when each was made and freed, in numbers of kernels."""
-
-    def __init__(self, clock: Callable[[], int]) -> None:
-        self._clock = clock
-        self._index: dict[int, int] = {}
-        self._references: list[Any] = []
-        self.bytes: list[int] = []
-        self.born: list[int] = []
-        self.died: list[int | None] = []
-        self.owner: list[int | None] = []
-        self._weights: set[int] = set()
-
-    def ignore(self, tensor: Tensor) -> None:
-        """The storage of a weight: it is not an activation."""
-        key = _storage_key(tensor)
-        if key is not None:
-            self._weights.add(key)
-
-    def find(self, tensor: Tensor) -> int | None:
-        """The index of the storage of a tensor that is known."""
-        key = _storage_key(tensor)
-        return None if key is None else self._index.get(key)
-
-    def see(self, tensor: Tensor, born: int) -> int | None:
-        """The index of the tensor's storage, noting it as made by the kernel `born` if it is new.
-
-        None for weights and for tensors without a storage.
-        """
-        try:
-            storage = tensor.untyped_storage()
-        except (NotImplementedError, RuntimeError):
-            return None
-        key = storage._cdata
-        index = self._index.get(key)
-        if index is not None or key in self._weights:
-            return index
-        index = self._index[key] = len(self.bytes)
-        self.bytes.append(storage.nbytes())
-        self.born.append(born)
-        self.died.append(None)
-        self.owner.append(None)
-
-        def freed(_: Any, index: int = index, key: int = key) -> None:
-            self.died[index] = self._clock()
-            self._index.pop(key, None)
-
-        self._references.append(weakref.ref(storage, freed))
-        return index
-
-    def close(self) -> tuple[Storage, ...]:
-        """All storages; from here on nothing is followed any more."""
-        end = self._clock()  # a branch that was not kept had kernels that are no more
-        born = [min(b, end) for b in self.born]
-        died = [None if d is None else min(d, end) for d in self.died]
-        self._references.clear()
-        return tuple(map(Storage, self.bytes, born, died, self.owner))
-
-
-def _storage_key(tensor: Tensor) -> int | None:
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return None
 
 
 class KernelCapture(TorchDispatchMode):
@@ -189,6 +123,8 @@ class KernelCapture(TorchDispatchMode):
             out = func(*_all_fake(args, mode), **kwargs)
         else:
             out = self._run_on_real(func, args, kwargs, tensors)
+        if type(out) is tuple and fakes:
+            out = _apart(out, mode)
         if key is None or not fakes:
             kernel = self._cost(operator, args, kwargs, out)
         else:
@@ -282,6 +218,18 @@ def _is_wrapper(cls: type) -> bool:
 
 def _listed(out: Any) -> Any:
     return out if isinstance(out, (list, tuple)) else (out,)
+
+
+def _apart(results: tuple[Any, ...], mode: FakeTensorMode) -> tuple[Any, ...]:
+    """The results of a call, each a tensor of its own, as operators give them. Torch's fake backward of a
+    recurrent layer gives one tensor as the gradient of both biases, unless it remembers it from before:
+    autograd then copies it, which it does not with real ones."""
+    seen: set[int] = set()
+    out = []
+    for item in results:
+        out.append(fake(item, mode) if id(item) in seen and type(item) is FakeTensor else item)
+        seen.add(id(item))
+    return tuple(out)
 
 
 def _all_fake(args: Any, mode: FakeTensorMode) -> list[Any]:
