@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 import opgraph
-from opgraph.pipeline import check
+from opgraph.checking import check
 
 MODELS = (
     "resnet18", "mobilenet_v2", "vit_b_16", "bert-base-uncased", "gpt2", "t5-small", "yolov8n.pt",

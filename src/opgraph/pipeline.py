@@ -4,7 +4,6 @@ command line and the Python interface both come through here."""
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,8 +24,8 @@ from opgraph.version import __version__
 if TYPE_CHECKING:
     from torch import nn
 
-    from opgraph.analysis.agreement import Agreement
     from opgraph.analysis.compare import Comparison
+    from opgraph.tracing.asking import Told
     from opgraph.tracing.base import Outcome, TraceOptions
 
 _LIBRARIES = ("torchvision", "transformers", "timm", "ultralytics", "diffusers")
@@ -138,63 +137,18 @@ def compare(
     return compare_profiles(profiles, fail_if=fail_if, device=chosen)
 
 
-def check(
-    model: str | nn.Module,
-    inputs: Any = None,
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    tracers: Sequence[str] = ("auto", "fx", "dynamo", "export"),
-    peers: bool = True,
-    **options: Any,
-) -> Agreement:
-    """Trace a model with every tracer and compare what they found; with `peers`, beside the figures of
-    the other counters that are installed. `options` are those of `profile`.
-
-    Raises `SourceError` or `InputError`. A tracer that cannot is part of the result.
-    """
-    from opgraph.analysis.agreement import Agreement, Trial
-
-    asked = Options(**options)
-    if asked.mode != "infer":
-        raise InputError(f"tracers are compared on one forward, not on {asked.mode}")
-    built, example = prepared(model, inputs, kwargs, asked)
-    trials: list[Trial] = []
-    for tracer in tracers:
-        start = time.perf_counter()
-        try:
-            found = profile_model(built, example, replace(asked, tracer=tracer))
-        except TraceError as error:
-            spent = time.perf_counter() - start
-            trials.append(
-                Trial(tracer, None, str(error).partition("traced: ")[2] or str(error), spent)
-            )
-            continue
-        failed = found.graph.failed
-        trials.append(
-            Trial(
-                found.tracing.tracer,
-                found,
-                None if failed is None else failed.error,
-                found.tracing.seconds,
-            )
-        )
-    if not peers:
-        return Agreement(built.info.name, tuple(trials))
-    from opgraph.peers import readings
-
-    return Agreement(built.info.name, tuple(trials), readings(built, example))
-
-
-def profile_model(model: Model, example: Example, options: Options | None = None) -> Profile:
+def profile_model(
+    model: Model, example: Example, options: Options | None = None, told: Told = "nothing"
+) -> Profile:
     """Trace a model that is built already, with inputs that are made already; of the `options`, those
-    count that say how it is run and traced."""
+    count that say how it is run and traced. A plain run may be `told` what compilers tell a model."""
     from opgraph.tracing import trace as attempts
     from opgraph.tracing.base import TraceOptions
 
     asked = options or Options()
     if asked.mode != "infer":
         return _in_mode(model, example, asked)
-    how = TraceOptions(asked.concrete_args or {}, asked.fullgraph, asked.warm_up)
+    how = TraceOptions(asked.concrete_args or {}, asked.fullgraph, asked.warm_up, told)
     if asked.inductor:
         return _compiled(model, example, asked, how)
     outcomes = attempts(model, example, asked.tracer, how)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ from torch import nn
 import opgraph
 from opgraph.analysis.agreement import Agreement, disagreements
 from opgraph.analysis.differences import Reading, reasons
+from opgraph.checking import check
 from opgraph.cli import main
-from opgraph.pipeline import check
+from opgraph.pipeline import prepared, profile_model
+from opgraph.views.check import check_text
 
 
 class Choosy(nn.Module):
@@ -43,6 +46,63 @@ def test_what_really_differs_is_named(choosy: Agreement) -> None:
     assert (other.scope, other.op, other.places, other.spelling) == ("", "exp", 1, False)
     assert (other.nodes, other.other_flops) == ((0, 1), (0, 16))
     assert other.bytes == (0, 128)
+
+
+def test_what_a_model_does_when_it_is_told_that_it_is_compiled_is_explained(
+    choosy: Agreement,
+) -> None:
+    trials = {t.tracer: t for t in choosy.trials}
+    assert [t for t in trials if choosy.matches(trials[t])] == ["eager", "fx"]
+    assert all(choosy.told(trials[t]) for t in ("dynamo", "export"))
+    assert "asks whether it is being compiled" in check_text(choosy)
+    wrong = replace(trials["dynamo"], told=trials["eager"].profile)
+    assert not replace(choosy, trials=(trials["eager"], wrong)).agree
+
+
+def test_a_plain_run_is_told_nothing_and_leaves_no_answer_behind() -> None:
+    heard = []
+
+    class Listening(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            heard.append((torch.compiler.is_compiling(), torch.compiler.is_exporting()))
+            return x + 1
+
+    model, example = prepared(Listening(), torch.ones(2))
+    for told in ("nothing", "compiling", "exporting"):
+        profile_model(model, example, told=told)
+        assert not torch.compiler.is_compiling()
+        assert not torch.compiler.is_exporting()
+    assert heard == [(False, False), (True, False), (True, True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "inputs"),
+    [
+        ("BertModel", "BertConfig", ("input_ids", "attention_mask")),
+        ("LlamaModel", "LlamaConfig", ("input_ids", "attention_mask")),
+        ("T5Model", "T5Config", ("input_ids", "attention_mask", "decoder_input_ids")),
+    ],
+)
+def test_tracers_agree_to_the_digit_on_the_same_program(
+    name: str, config: str, inputs: tuple[str, ...]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "d_model": 32,
+             "intermediate_size": 64, "num_layers": 2, "num_heads": 2, "d_ff": 64, "d_kv": 16}  # fmt: skip
+    model = getattr(transformers, name)(getattr(transformers, config)(**sizes))
+    found = check(model, kwargs={i: torch.ones(1, 8, dtype=torch.long) for i in inputs}, peers=False)
+    whole = {t.tracer: t for t in found.trials if t.whole}
+    assert whole.keys() >= {"eager", "dynamo", "export"}
+    assert not any(map(found.matches, (whole["dynamo"], whole["export"])))  # the mask is built
+    assert found.agree
+    for trial in whole.values():
+        assert trial.profile is not None
+        truth = trial.told or whole["eager"].profile
+        assert truth is not None
+        mine, theirs = trial.profile.totals, truth.totals
+        assert (mine.flops, mine.other_flops, mine.bytes, mine.parameters) == (
+            theirs.flops, theirs.other_flops, theirs.bytes, theirs.parameters,
+        )  # fmt: skip
 
 
 def test_a_graph_agrees_with_itself(bert: opgraph.Profile) -> None:

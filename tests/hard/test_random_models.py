@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import opgraph
 from opgraph.document import Profile
 from opgraph.graph import verify
-from opgraph.pipeline import check
+from opgraph.checking import check
 from opgraph.views import render, views
 
 EXAMPLES = int(os.environ.get("OPGRAPH_EXAMPLES", "100"))

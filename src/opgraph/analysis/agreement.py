@@ -18,12 +18,20 @@ from opgraph.graph import Graph, Node
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one tracer made of a model: a profile, or the reason why there is none."""
+    """What one tracer made of a model: a profile, or the reason why there is none. Where it differs from
+    the reference, `told` is a plain run in which the model heard what this tracer tells it: that it is being
+    compiled, or exported."""
 
     tracer: str
     profile: Profile | None
     error: str | None
     seconds: float
+    told: Profile | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the tracer got through."""
+        return self.profile is not None and self.profile.graph.failed is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +61,28 @@ class Agreement:
 
     @property
     def reference(self) -> Trial | None:
-        return next((t for t in self.trials if _whole(t)), None)
+        return next((t for t in self.trials if t.whole), None)
 
     @property
     def agree(self) -> bool:
-        """Whether all tracers that got through have the same FLOPs and parameters, to the digit."""
-        found = {
-            (t.profile.totals.flops, t.profile.totals.parameters)
-            for t in self.trials if t.profile is not None and _whole(t)
-        }  # fmt: skip
-        return len(found) == 1
+        """Whether all tracers that got through have the same FLOPs, parameters and bytes, to the digit: those
+        of the reference, or of a plain run that was told the same."""
+        whole = [t for t in self.trials if t.whole]
+        return bool(whole) and all(map(self.agrees, whole))
+
+    def agrees(self, trial: Trial) -> bool:
+        """Whether a trial is the reference's equal, or explained."""
+        return self.matches(trial) or self.told(trial)
+
+    def matches(self, trial: Trial) -> bool:
+        """Whether the totals of a trial are those of the reference, to the digit."""
+        reference = self.reference
+        return reference is not None and _figures(trial.profile) == _figures(reference.profile)
+
+    def told(self, trial: Trial) -> bool:
+        """Whether a trial differs from the reference only since the model asks whether it is being
+        compiled, and then runs other code: a plain run that is told the same has the same totals."""
+        return trial.told is not None and _figures(trial.profile) == _figures(trial.told)
 
     def reasons(self, reading: Reading) -> tuple[str, ...]:
         """Why another counter's figures differ from those of the reference."""
@@ -87,6 +107,8 @@ class Agreement:
                     "breaks": []
                     if t.profile is None
                     else list(map(asdict, t.profile.graph.breaks)),
+                    "agrees": self.agrees(t),
+                    "told": None if t.told is None else t.told.totals.to_dict(),
                     "disagreements": list(map(asdict, self.disagreements(t))),
                 }
                 for t in self.trials
@@ -102,8 +124,11 @@ class Agreement:
         return disagreements(reference.profile.graph, trial.profile.graph)
 
 
-def _whole(trial: Trial) -> bool:
-    return trial.profile is not None and trial.profile.graph.failed is None
+def _figures(profile: Profile | None) -> tuple[int, ...]:
+    if profile is None:
+        return ()
+    totals = profile.totals
+    return totals.flops, totals.other_flops, totals.parameters, totals.bytes
 
 
 def disagreements(one: Graph, two: Graph) -> tuple[Disagreement, ...]:

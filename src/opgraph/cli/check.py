@@ -31,7 +31,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from opgraph.pipeline import check, is_saved_profile
+    from opgraph.checking import check
+    from opgraph.pipeline import is_saved_profile
     from opgraph.views.check import check_text
 
     if is_saved_profile(args.model):

@@ -16,11 +16,11 @@ Tracer = Callable[[Model, Example, TraceOptions], list[Outcome]]
 
 def _auto(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
     """`eager` on fake tensors; where the values of the data decide the path, on real tensors."""
-    return eager.trace_either(model, example, warm_up=options.warm_up)
+    return eager.trace_either(model, example, warm_up=options.warm_up, told=options.told)
 
 
 def _eager(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
-    return [eager.trace_fake(model, example, warm_up=options.warm_up)]
+    return [eager.trace_fake(model, example, warm_up=options.warm_up, told=options.told)]
 
 
 tracers: dict[str, Tracer] = {

@@ -26,6 +26,7 @@ from opgraph.garbage import uncollected
 from opgraph.graph import Graph
 from opgraph.inputs.base import Example
 from opgraph.kvcache import KVCache
+from opgraph.tracing.asking import Told, telling
 from opgraph.tracing.builder import build
 from opgraph.tracing.caches import cache_in, measured
 from opgraph.tracing.kernels import fake
@@ -39,11 +40,13 @@ class TraceOptions:
     """What a person may ask of a tracer: `concrete_args` are arguments that symbolic tracing takes as
     they are instead of following them; `fullgraph` makes a graph break an error; `warm_up` runs the
     model once before it is traced, so that what it makes at its first call (anchors, tables of
-    positions) is there already."""
+    positions) is there already; `told` is what it hears from a plain run that asks whether it is being
+    compiled."""
 
     concrete_args: Mapping[str, Any] = field(default_factory=dict)
     fullgraph: bool = False
     warm_up: bool = False
+    told: Told = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ def record(
     tracer: str = "eager",
     stance: str = "force_eager",
     warm_up: bool = False,
+    told: Told = "nothing",
 ) -> Outcome:
     """Run a module once under a recorder, on fake tensors or on real ones, and leave it as it was. With
     `real_inputs` the weights are fake and the inputs are not.
@@ -106,7 +110,7 @@ def record(
     start = time.perf_counter()
     tensors = "real" if real else "fake weights" if real_inputs else "fake"
     with staged(
-        module, example, real=real, real_inputs=real_inputs, stance=stance, warm_up=warm_up
+        module, example, real=real, real_inputs=real_inputs, stance=stance, warm_up=warm_up, told=told
     ) as stage:
         args, kwargs = stage.args, stage.kwargs
         try:
@@ -155,6 +159,7 @@ def staged(
     real_inputs: bool = False,
     stance: str = "force_eager",
     warm_up: bool = False,
+    told: Told = "nothing",
 ) -> Iterator[Stage]:
     """Within, a model in eval mode, with stand-ins for its weights, may be called or captured; afterwards
     it is as it was, and so is the state of the process. The options are those of `record`. Threads take
@@ -172,6 +177,7 @@ def staged(
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
+        stack.enter_context(telling(told))
         set_eval(module)
         undistribute(module)
         stand_in(module, weights, mode)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-_SHOWN = 12
+_SHOWN, _SEAMS, _NAMED = 12, 3, 8
+"""Disagreements, breaks and operators that are listed; all of them with `verbose`."""
 
 WIDE = 120
 """Columns from which figures have all their digits and reasons a column of their own."""
@@ -34,8 +35,7 @@ def check_text(
         if trial.error is not None:
             parts += ["", Text(f"{trial.tracer}: {safe(trial.error, 400)}")]
         elif reference is not None and trial is not reference:
-            found = agreement.disagreements(trial)
-            parts += ["", *_differences(trial, reference, found, verbose, wide)]
+            parts += ["", *_differences(agreement, trial, reference, verbose, wide)]
     if agreement.readings:
         parts += ["", *_readings(agreement, wide)]
     return draw(parts, width, color)
@@ -85,56 +85,69 @@ def _row(trial: Trial, figure: Callable[[int], str]) -> list[str]:
 
 
 def _differences(
-    trial: Trial, reference: Trial, found: tuple[Disagreement, ...], verbose: bool, wide: bool
+    agreement: Agreement, trial: Trial, reference: Trial, verbose: bool, wide: bool
 ) -> list[RenderableType]:
+    """Where a trial differs from the reference, and why; where its graph breaks."""
+    from rich.text import Text
+
+    title = f"{trial.tracer} and {reference.tracer}"
+    found = agreement.disagreements(trial)
+    parts: list[RenderableType] = []
+    if agreement.told(trial):
+        asked = "exported" if trial.tracer == "export" else "compiled"
+        why = f"the model asks whether it is being {asked}, and then runs other code"
+        same = "the same FLOPs, parameters and bytes, to the digit"
+        parts.append(Text(f"{title}: {why}. When {reference.tracer} tells it so, too, there are {same}."))
+    elif not found:
+        parts.append(Text(f"{title}: the same operators, at the same cost, in the same modules"))
+    if found:
+        parts += [Text(f"{title} differ in", style="bold"), *_listed(found, verbose, wide)]
+    return [*parts, *_breaks(trial, verbose)]
+
+
+def _listed(found: tuple[Disagreement, ...], verbose: bool, wide: bool) -> list[RenderableType]:
+    """What really differs, by operator and module, and where it is the spelling alone."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
+    real = [d for d in found if not d.spelling]
+    spelled = [d for d in found if d.spelling]
+    shown = [*real, *spelled] if verbose else real[:_SHOWN]
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for _ in range(3 if wide else 1):
+        table.add_column(overflow="fold")
+    for op, where, changes in map(_disagreement, shown):
+        table.add_row(*((op, where, changes) if wide else (f"{op} in {where}\n  {changes}",)))
+    left = 0 if verbose else len(real) - len(shown)
+    if left > 0:
+        table.add_row(f"… and {units.plural(left, 'more place')}, with -v")
+    parts: list[RenderableType] = [Padding(table, (0, 0, 0, 2))] if shown else []
+    if spelled and not verbose:
+        places = units.plural(len({d.scope for d in spelled}), "module")
+        ops = ", ".join(list(dict.fromkeys(safe(d.op) for d in spelled))[:_NAMED])
+        parts.append(Text(f"  the spelling alone, at equal cost, in {places} ({ops})"))
+    return parts
+
+
+def _breaks(trial: Trial, verbose: bool) -> list[RenderableType]:
+    from rich.text import Text
+
+    if trial.profile is None or not trial.profile.graph.breaks:
+        return []
+    graph = trial.profile.graph
+    shown = graph.breaks if verbose else graph.breaks[:_SEAMS]
     parts: list[RenderableType] = []
-    title = f"{trial.tracer} and {reference.tracer}"
-    if not found:
-        parts.append(Text(f"{title}: the same operators, at the same cost, in the same modules"))
-    else:
-        parts.append(Text(f"{title} differ in", style="bold"))
-        real = [d for d in found if not d.spelling]
-        spelled = [d for d in found if d.spelling]
-        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-        for _ in range(3 if wide else 1):
-            table.add_column(overflow="fold")
-        for d in real if verbose else real[:_SHOWN]:
-            op, where, changes = _disagreement(d)
-            table.add_row(*((op, where, changes) if wide else (f"{op} in {where}\n  {changes}",)))
-        if len(real) > _SHOWN and not verbose:
-            table.add_row(f"… and {units.plural(len(real) - _SHOWN, 'more place')}, with -v")
-        if spelled and verbose:
-            for d in spelled:
-                table.add_row(*_disagreement(d))
-        if real or verbose:
-            parts.append(Padding(table, (0, 0, 0, 2)))
-        if spelled and not verbose:
-            places = len({d.scope for d in spelled})
-            ops = ", ".join(dict.fromkeys(d.op for d in spelled[:8]))
-            parts.append(
-                Text(
-                    f"  the spelling alone, at equal cost, in {units.plural(places, 'module')} ({ops})"
-                )
-            )
-    if trial.profile is not None and trial.profile.graph.breaks:
-        graph = trial.profile.graph
-        shown = graph.breaks if verbose else graph.breaks[:3]
-        for seam in shown:
-            where = f" at {seam.file}:{seam.line}" if seam.file else ""
-            parts.append(
-                Text(f"  break after fragment {seam.fragment}{where}: {safe(seam.reason, 300)}")
-            )
-        if len(shown) < len(graph.breaks):
-            parts.append(
-                Text(f"  … and {units.plural(len(graph.breaks) - len(shown), 'more break')}")
-            )
-        between = outside(graph).nodes
-        if between:
-            parts.append(Text(f"  {units.plural(between, 'node')} ran in Python between fragments"))
+    for seam in shown:
+        where = f" at {safe(seam.file)}:{seam.line}" if seam.file else ""
+        reason = safe(seam.reason, 300)
+        parts.append(Text(f"  break after fragment {seam.fragment}{where}: {reason}"))
+    left = len(graph.breaks) - len(shown)
+    if left:
+        parts.append(Text(f"  … and {units.plural(left, 'more break')}, with -v"))
+    between = outside(graph).nodes
+    if between:
+        parts.append(Text(f"  {units.plural(between, 'node')} ran in Python between fragments"))
     return parts
 
 
