@@ -1,5 +1,5 @@
-"""Whether the tracers agree, model by model: FLOPs, parameters and bytes of each, and what is said where
-one cannot. Run with names of models, or without for the list below; with --hybrid, the ladder alone.
+"""Whether the tracers agree, model by model: writes docs/agreement.md, with FLOPs, parameters and bytes of
+a plain run, and what each tracer has instead, or why it cannot. With names of models it prints their lines.
 
     python benchmarks/tracers.py resnet18 gpt2
 """
@@ -7,60 +7,97 @@ one cannot. Run with names of models, or without for the list below; with --hybr
 from __future__ import annotations
 
 import argparse
+import sys
+from importlib.metadata import version
+from pathlib import Path
 
-import opgraph
+from opgraph import OpgraphError
+from opgraph.analysis.agreement import Agreement, Trial
 from opgraph.checking import check
 
+ROOT = Path(__file__).parent.parent
+SAMPLE = ROOT / "tests" / "data" / "sample.txt"
+PAGE = ROOT / "docs" / "agreement.md"
+
 MODELS = (
-    "resnet18", "mobilenet_v2", "vit_b_16", "bert-base-uncased", "gpt2", "t5-small", "yolov8n.pt",
-    "yolo11n.pt", "facebook/detr-resnet-50", "answerdotai/ModernBERT-base", "distilbert-base-uncased",
+    "resnet18", "mobilenet_v2", "vit_b_16", "bert-base-uncased", "gpt2", "t5-small", "yolov8n",
+    "yolo11n", "facebook/detr-resnet-50", "answerdotai/ModernBERT-base", "distilbert-base-uncased",
     "facebook/wav2vec2-base", "openai/whisper-tiny", "openai/clip-vit-base-patch32",
     "meta-llama/Llama-3.2-1B",
 )  # fmt: skip
 
+HEAD = """\
+| model | FLOPs | parameters | bytes | fx | dynamo | export |
+|---|---:|---:|---:|---|---|---|"""
 
-def compare(name: str) -> bool:
-    """Print one line a tracer; whether all that got through agree on FLOPs and parameters."""
-    found = check(name, peers=False)
-    for trial in found.trials:
-        if trial.profile is None or trial.error is not None:
-            print(f"{name:30} {trial.tracer:7} cannot: {trial.error}"[:180], flush=True)
-            continue
-        totals, graph = trial.profile.totals, trial.profile.graph
-        print(
-            f"{name:30} {trial.tracer:7} {trial.seconds:6.1f} s {totals.nodes:5} nodes "
-            f"{len(graph.breaks):3} breaks {totals.flops:>18,} FLOPs {totals.parameters:>14,} parameters "
-            f"{totals.bytes:>14,} bytes",
-            flush=True,
+
+def page(found: list[Agreement]) -> str:
+    """The page."""
+    versions = ", ".join(f"{n} {version(n)}" for n in ("torch", "transformers"))
+    agreeing = sum(f.agree for f in found)
+    return "\n".join(
+        [
+            "# Do the tracers agree?\n",
+            f"Made by `python benchmarks/tracers.py` with {versions}: on {agreeing} of {len(found)} "
+            "models, all tracers that get through have the same FLOPs, parameters and bytes, to the "
+            "digit.\n",
+            "**=** the same as a plain run, to the digit; **= told** the same as a plain run in which the "
+            "model hears that it is compiled or exported, which it asks (see [Tracers](tracers.md)), and "
+            "how many bytes more that moves; the number of fragments, where there are several.\n",
+            HEAD,
+            *map(row, found),
+        ]
+    ) + "\n"  # fmt: skip
+
+
+def row(found: Agreement) -> str:
+    """The line of a model."""
+    plain = found.reference
+    figures = ["", "", ""]
+    if plain is not None and plain.profile is not None:
+        totals = plain.profile.totals
+        figures = [f"{n:,}" for n in (totals.flops, totals.parameters, totals.bytes)]
+    cells = [_cell(found, trial) for trial in found.trials if trial is not plain]
+    return f"| `{found.model}` | {' | '.join([*figures, *cells])} |"
+
+
+def _cell(found: Agreement, trial: Trial) -> str:
+    if not trial.whole or trial.profile is None:
+        return "no: " + (trial.error or "").partition("tensors: ")[2].replace("|", "\\|").replace(
+            "<", "&lt;"
         )
-    return found.agree
-
-
-def climb(name: str) -> bool:
-    """Print which rung of the ladder got through; whether one did."""
-    found = opgraph.profile(name, tracer="hybrid")
-    attempts = ", ".join(
-        f"{a.tracer}/{a.tensors}{'' if a.error else ' ✓'}" for a in found.tracing.attempts
-    )
-    print(f"{name:30} {attempts}", flush=True)
-    return found.graph.failed is None
+    parts = []
+    breaks = len(trial.profile.graph.breaks)
+    if found.matches(trial):
+        parts.append("**=**")
+    elif found.reference is not None and found.reference.profile is not None:
+        mine, plain = trial.profile.totals, found.reference.profile.totals
+        parts.append("**= told**" if found.told(trial) else "**differs**")
+        parts.append(f"{100 * (mine.bytes / plain.bytes - 1):+.2g} % bytes")
+    if breaks:
+        parts.append(f"{breaks + 1} fragments")
+    return ", ".join(parts)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=MODELS)
-    parser.add_argument("--hybrid", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("models", nargs="*", help="default: the sample and more, to the page")
     args = parser.parse_args()
-    wrong = []
-    for name in args.models:
+    sample = SAMPLE.read_text(encoding="utf-8").split()
+    found, wrong = [], []
+    for name in args.models or dict.fromkeys((*MODELS, *sample)):
         try:
-            right = (climb if args.hybrid else compare)(name)
-        except opgraph.OpgraphError as error:
-            print(f"{name:30} {error}", flush=True)
-            right = False
-        if not right:
+            found.append(check(name, peers=False))
+        except OpgraphError as error:
+            print(f"{name}: {error}", file=sys.stderr)
             wrong.append(name)
-    print(f"{len(args.models) - len(wrong)} of {len(args.models)} right", *wrong)
+            continue
+        print(row(found[-1]), flush=True)
+        if not found[-1].agree:
+            wrong.append(name)
+    if not args.models:
+        PAGE.write_text(page(found), encoding="utf-8")
+    print(f"{len(wrong)} do not agree", *wrong, file=sys.stderr)
     return 1 if wrong else 0
 
 

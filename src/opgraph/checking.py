@@ -59,8 +59,9 @@ def _trial(model: Model, example: Example, options: Options) -> Trial:
     try:
         found = profile_model(model, example, options)
     except TraceError as error:
-        reason = str(error).partition("traced: ")[2] or str(error)
-        return Trial(options.tracer, None, reason, time.perf_counter() - start)
+        text = str(error)
+        spent = time.perf_counter() - start
+        return Trial(options.tracer, None, text.partition("traced: ")[2] or text, spent)
     failed = found.graph.failed
     reason = None if failed is None else failed.error
     return Trial(found.tracing.tracer, found, reason, found.tracing.seconds)

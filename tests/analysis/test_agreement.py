@@ -90,7 +90,9 @@ def test_tracers_agree_to_the_digit_on_the_same_program(
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "d_model": 32,
              "intermediate_size": 64, "num_layers": 2, "num_heads": 2, "d_ff": 64, "d_kv": 16}  # fmt: skip
     model = getattr(transformers, name)(getattr(transformers, config)(**sizes))
-    found = check(model, kwargs={i: torch.ones(1, 8, dtype=torch.long) for i in inputs}, peers=False)
+    found = check(
+        model, kwargs={i: torch.ones(1, 8, dtype=torch.long) for i in inputs}, peers=False
+    )
     whole = {t.tracer: t for t in found.trials if t.whole}
     assert whole.keys() >= {"eager", "dynamo", "export"}
     assert not any(map(found.matches, (whole["dynamo"], whole["export"])))  # the mask is built

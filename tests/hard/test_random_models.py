@@ -16,9 +16,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
+from opgraph.checking import check
 from opgraph.document import Profile
 from opgraph.graph import verify
-from opgraph.checking import check
 from opgraph.views import render, views
 
 EXAMPLES = int(os.environ.get("OPGRAPH_EXAMPLES", "100"))

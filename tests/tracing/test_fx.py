@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -45,18 +46,89 @@ class Switch(nn.Module):
         return -x if negative else x.relu()
 
 
-def test_what_holds_no_tensor_is_taken_as_it_is() -> None:
-    plain = opgraph.profile(Switch(), (torch.ones(2), True), tracer="fx")
-    assert [n.op for n in plain.nodes if n.kind == "call"] == ["neg"]
-    assert [n.op for n in plain.nodes if n.kind == "control"] == ["assert"]
+@pytest.mark.parametrize(
+    ("args", "concrete", "op"),
+    [
+        ((torch.ones(2),), {}, "relu"),
+        ((torch.ones(2), True), {}, "neg"),
+        ((torch.ones(2),), {"negative": True}, "neg"),
+        ((torch.ones(2), True), {"negative": False}, "relu"),
+    ],
+)
+def test_what_holds_no_tensor_is_taken_as_it_is(
+    args: tuple[object, ...], concrete: dict[str, object], op: str
+) -> None:
+    found = opgraph.profile(Switch(), args, tracer="fx", concrete_args=concrete)
+    assert [n.op for n in found.nodes] == ["input", op, "output"]
 
 
-def test_what_it_cannot_follow_it_says_in_one_line() -> None:
-    class Branch(nn.Module):
+def test_a_concrete_argument_must_be_one_of_forward() -> None:
+    with pytest.raises(opgraph.InputError, match="no argument 'positive'") as raised:
+        opgraph.profile(Switch(), torch.ones(2), tracer="fx", concrete_args={"positive": 1})
+    assert raised.value.hint == "it has x, negative"
+
+
+class Decorated(nn.Module):
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor, *more: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+        return torch.cat([x, *more]) * scale
+
+
+def test_a_decorated_forward_of_any_number_of_arguments_is_followed() -> None:
+    x = torch.ones(2)
+    found = opgraph.profile(Decorated(), (x, x + 1, x + 2), {"scale": 3.0}, tracer="fx")
+    assert list(facts(found)) == list(
+        facts(opgraph.profile(Decorated(), (x, x + 1, x + 2), {"scale": 3.0}))
+    )
+    assert [n.op for n in found.nodes if n.kind == "call"] == ["cat", "mul"]
+
+
+def branches(x: torch.Tensor) -> torch.Tensor:
+    return x if x.sum() > 0 else -x
+
+
+def counts(x: torch.Tensor) -> torch.Tensor:
+    return x[: len(x)]
+
+
+def unpacks(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([*x])
+
+
+def writes(x: torch.Tensor) -> torch.Tensor:
+    x[0] = 1
+    return x
+
+
+def slices(x: torch.Tensor) -> torch.Tensor:
+    return torch.ones(2)[: x.shape[0]]
+
+
+def raises(x: torch.Tensor) -> torch.Tensor:
+    raise KeyError("mine")
+
+
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [
+        (branches, "the forward branches on a tensor or on its sizes"),
+        (counts, "the forward asks for the length of a tensor or of its sizes"),
+        (unpacks, "the forward goes through a tensor or its sizes one by one"),
+        (writes, "the forward writes into a part of a tensor"),
+        (slices, "the forward needs a size as a number"),
+        (raises, "KeyError: 'mine'"),
+    ],
+)
+def test_what_it_cannot_follow_it_says_in_one_line_with_the_place(
+    forward: Callable[[torch.Tensor], torch.Tensor], words: str
+) -> None:
+    class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x if x.sum() > 0 else -x
+            return forward(x)
 
-    with pytest.raises(
-        opgraph.TraceError, match="cannot be traced: fx on fake tensors: TraceError"
-    ):
-        opgraph.profile(Branch(), torch.ones(2), tracer="fx")
+    place = f"{Path(__file__).name}:{forward.__code__.co_firstlineno + 1}"
+    with pytest.raises(opgraph.TraceError) as raised:
+        opgraph.profile(Model(), torch.ones(2), tracer="fx")
+    assert words in str(raised.value)
+    assert place in str(raised.value)
+    assert "\n" not in str(raised.value)

@@ -19,8 +19,8 @@ from opgraph.graph import Graph, Node
 @dataclass(frozen=True, slots=True)
 class Trial:
     """What one tracer made of a model: a profile, or the reason why there is none. Where it differs from
-    the reference, `told` is a plain run in which the model heard what this tracer tells it: that it is being
-    compiled, or exported."""
+    the reference, `told` is a plain run in which the model heard what this tracer tells it: that it is
+    being compiled, or exported."""
 
     tracer: str
     profile: Profile | None
@@ -65,8 +65,8 @@ class Agreement:
 
     @property
     def agree(self) -> bool:
-        """Whether all tracers that got through have the same FLOPs, parameters and bytes, to the digit: those
-        of the reference, or of a plain run that was told the same."""
+        """Whether all tracers that got through have the same FLOPs, parameters and bytes, to the digit:
+        those of the reference, or of a plain run that was told the same."""
         whole = [t for t in self.trials if t.whole]
         return bool(whole) and all(map(self.agrees, whole))
 

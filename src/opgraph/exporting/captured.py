@@ -11,12 +11,11 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from opgraph.errors import TraceError
-from opgraph.tracing.base import Stage, bound, named
+from opgraph.tracing.base import Stage, named
 from opgraph.tracing.boundary import plain_result
 from opgraph.tracing.dynamo import Watch, clean, entry
-from opgraph.tracing.export import exported
-from opgraph.tracing.export import placeholders as placeholders_of
-from opgraph.tracing.fx import concrete, placeholders, symbolic_graph
+from opgraph.tracing.export import exported, placeholders
+from opgraph.tracing.fx import symbolic_graph
 from opgraph.tracing.recorder import first_line
 
 
@@ -54,17 +53,15 @@ def _by_export(module: nn.Module, stage: Stage, inputs: dict[str, Tensor]) -> Ca
     return Captured(
         graph=program.graph,
         root=program.graph_module,
-        values=placeholders_of(program, module, stage.args, stage.kwargs),
+        values=placeholders(program, module, stage.args, stage.kwargs),
         inputs=inputs,
         result=lambda returned: tree_unflatten(list(returned), spec),
     )
 
 
 def _by_fx(module: nn.Module, stage: Stage, inputs: dict[str, Tensor]) -> Captured:
-    given = bound(module, stage.args, stage.kwargs)
-    fixed = concrete(module, given)
-    graph = symbolic_graph(module, fixed)
-    return Captured(graph, module, placeholders(graph, given, fixed), inputs)
+    graph, values = symbolic_graph(module, stage.args, stage.kwargs)
+    return Captured(graph, module, dict(values), inputs)
 
 
 def _by_dynamo(module: nn.Module, stage: Stage, inputs: dict[str, Tensor]) -> Captured:

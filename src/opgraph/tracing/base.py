@@ -110,7 +110,13 @@ def record(
     start = time.perf_counter()
     tensors = "real" if real else "fake weights" if real_inputs else "fake"
     with staged(
-        module, example, real=real, real_inputs=real_inputs, stance=stance, warm_up=warm_up, told=told
+        module,
+        example,
+        real=real,
+        real_inputs=real_inputs,
+        stance=stance,
+        warm_up=warm_up,
+        told=told,
     ) as stage:
         args, kwargs = stage.args, stage.kwargs
         try:

@@ -5,18 +5,20 @@ finds is run node by node. The modules of torch.nn are leaves: one node each, wi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_map
 
+from opgraph.errors import InputError, TraceError
 from opgraph.inputs.base import Example
 from opgraph.sources.base import Model
-from opgraph.tracing.base import Capture, Outcome, Runner, TraceOptions, bound
-from opgraph.tracing.eager import trace_either
-from opgraph.tracing.recorder import Recorder
+from opgraph.tracing.base import Capture, Outcome, Runner, TraceOptions, named
+from opgraph.tracing.eager import needs_values, trace_either
+from opgraph.tracing.places import raised_at
+from opgraph.tracing.recorder import Recorder, first_line
 from opgraph.tracing.replay import Replay
 
 
@@ -30,10 +32,7 @@ def capture(concrete_args: Mapping[str, Any]) -> Capture:
     """A capture by symbolic tracing, with some arguments of forward taken as they are."""
 
     def find(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:
-        given = bound(module, args, kwargs)
-        fixed = concrete(module, given) | dict(concrete_args)
-        graph = symbolic_graph(module, fixed)
-        values = placeholders(graph, given, fixed)
+        graph, values = symbolic_graph(module, *_with(module, args, kwargs, concrete_args))
 
         def run(recorder: Recorder) -> Any:
             modules = dict(module.named_modules())
@@ -45,40 +44,95 @@ def capture(concrete_args: Mapping[str, Any]) -> Capture:
     return find
 
 
-def symbolic_graph(module: torch.nn.Module, concrete_args: Mapping[str, Any]) -> fx.Graph:
-    """The graph of a module's forward, with the user's source lines. Raises what the forward raises when
-    it looks at a symbol as only a tensor can be looked at."""
-    tracer = fx.Tracer()
-    tracer.record_stack_traces = True
-    return tracer.trace(module, dict(concrete_args) or None)
+def symbolic_graph(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[fx.Graph, dict[fx.Node, Tensor]]:
+    """The graph of a module's forward, with the user's source lines, and the tensors that its
+    placeholders stand for. Raises `TraceError`, in one line, where the forward does what only a tensor
+    allows."""
+    tracer = _Call(args, kwargs, {id(t): name for name, t in named(module, args, kwargs)})
+    try:
+        return tracer.trace(module), tracer.values
+    except Exception as error:
+        if needs_values(error):
+            raise
+        raise TraceError(_reason(error)) from error
 
 
-def concrete(module: torch.nn.Module, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that are taken as they are: those that hold no tensor, and those left out of the
-    call, whose defaults hold."""
-    found: dict[str, Any] = {}
-    for name, parameter in inspect.signature(module.forward).parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        value = given.get(name, parameter.default)
-        if not any(isinstance(leaf, Tensor) for leaf in tree_leaves(value)):
-            found[name] = value
-    return found
+class _Call(fx.Tracer):
+    """Follows one call: its tensors are symbols, and whatever else it is given is taken as it is. So
+    forward may be decorated, and may take any number of arguments."""
+
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], names: Mapping[int, str]
+    ) -> None:
+        super().__init__()
+        self.record_stack_traces = True
+        self.values: dict[fx.Node, Tensor] = {}
+        self._given = args, dict(kwargs)
+        self._names = names
+
+    def create_args_for_root(
+        self, root_fn: Callable[..., Any], *_: Any
+    ) -> tuple[Callable[[], Any], list[Any]]:
+        """What is called, and with what."""
+        symbols: dict[int, fx.Proxy] = {}
+
+        def symbol(item: Any) -> Any:
+            if not isinstance(item, Tensor):
+                return item
+            if id(item) not in symbols:
+                proxy = self.create_proxy("placeholder", self._names[id(item)], (), {})
+                symbols[id(item)] = proxy
+                self.values[proxy.node] = item
+            return symbols[id(item)]
+
+        args, kwargs = tree_map(symbol, self._given)
+
+        def call() -> Any:
+            return root_fn(self.root, *args, **kwargs)
+
+        return call, []
 
 
-def placeholders(
-    graph: fx.Graph, given: Mapping[str, Any], fixed: Mapping[str, Any]
-) -> dict[fx.Node, Any]:
-    """Values for the placeholders of a symbolic graph: an argument that was taken as it is has one for
-    each of its leaves, with a number behind its name."""
-    leaves = {name: iter(tree_leaves(value)) for name, value in fixed.items()}
-    values: dict[fx.Node, Any] = {}
-    for node in graph.find_nodes(op="placeholder"):
-        target = str(node.target)
-        name = target.lstrip("*")
-        parts = leaves.get(name.rpartition("_")[0])
-        if parts is not None:
-            values[node] = next(parts)
+def _with(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    concrete_args: Mapping[str, Any],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call, some of them replaced or added. Raises `InputError` for names that forward
+    does not know."""
+    if not concrete_args:
+        return args, dict(kwargs)
+    signature = inspect.signature(module.forward)
+    call = signature.bind_partial(*args, **kwargs)
+    known = [n for n, p in signature.parameters.items() if p.kind in _BY_NAME]
+    for name, value in concrete_args.items():
+        if name in known:
+            call.arguments[name] = value
         else:
-            values[node] = given.get(name, {} if target.startswith("**") else ())
-    return values
+            raise InputError(
+                f"forward has no argument {name!r}", hint=f"it has {', '.join(known) or 'none'}"
+            )
+    return call.args, call.kwargs
+
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+_PLAIN = (
+    ("inputs to control flow", "branches on a tensor or on its sizes"),
+    ("cannot be iterated", "goes through a tensor or its sizes one by one"),
+    ("does not support item assignment", "writes into a part of a tensor"),
+    ("cannot be interpreted as an integer", "needs a size as a number"),
+    ("slice indices must be integers", "needs a size as a number"),
+    ("'len' is not supported", "asks for the length of a tensor or of its sizes"),
+)
+
+
+def _reason(error: Exception) -> str:
+    """Why symbolic tracing ended, and at which line of the user's: in words where they are known."""
+    text = next((words for sign, words in _PLAIN if sign in str(error)), None)
+    file, line = raised_at(error.__traceback__)
+    what = f"the forward {text}" if text else first_line(error)
+    return f"{what} ({file}:{line})" if file else what

@@ -97,7 +97,9 @@ def _differences(
         asked = "exported" if trial.tracer == "export" else "compiled"
         why = f"the model asks whether it is being {asked}, and then runs other code"
         same = "the same FLOPs, parameters and bytes, to the digit"
-        parts.append(Text(f"{title}: {why}. When {reference.tracer} tells it so, too, there are {same}."))
+        parts.append(
+            Text(f"{title}: {why}. When {reference.tracer} tells it so, too, there are {same}.")
+        )
     elif not found:
         parts.append(Text(f"{title}: the same operators, at the same cost, in the same modules"))
     if found:
