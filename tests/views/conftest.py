@@ -98,6 +98,15 @@ class Page:
         )
         return x, y
 
+    def export(self, form: str, what: str, folder: Path) -> tuple[str, bytes]:
+        """Save a picture ("SVG", "what is seen"): the name it is given, and what is in it."""
+        self.page.get_by_role("button", name="Export").click()
+        with self.page.expect_download() as download:
+            self.page.get_by_role("menuitem", name=f"{form} {what}").click()
+        path = folder / download.value.suggested_filename
+        download.value.save_as(path)
+        return path.name, path.read_bytes()
+
     def keep(self, what: str) -> None:
         """Keep a picture for people to look at."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)

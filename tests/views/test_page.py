@@ -313,12 +313,7 @@ def test_pictures_are_exported(saved: Saved, browse: Browse, tmp_path: Any) -> N
     signatures = {"SVG": b"<svg", "PNG": b"\x89PNG"}
     for form, what in product(signatures, ("what is seen", "the whole graph")):
         signature = signatures[form]
-        page.page.get_by_role("button", name="Export").click()
-        with page.page.expect_download() as download:
-            page.page.get_by_role("menuitem", name=f"{form} {what}").click()
-        path = tmp_path / download.value.suggested_filename
-        download.value.save_as(path)
-        content = path.read_bytes()
+        _, content = page.export(form, what, tmp_path)
         assert content.startswith(signature)
         if signature == b"<svg":
             root = ET.fromstring(content.decode())

@@ -181,16 +181,11 @@ def clicks_a_dot_of_the_roofline(page: Any) -> None:
 def exports(page: Any, folder: Path, profile: Profile) -> None:
     """What is seen, as SVG and as PNG."""
     for form, signature in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
-        page.page.get_by_role("button", name="Export").click()
-        with page.page.expect_download() as download:
-            page.page.get_by_role("menuitem", name=f"{form} what is seen").click()
-        path = folder / download.value.suggested_filename
-        download.value.save_as(path)
-        content = path.read_bytes()
+        name, content = page.export(form, "what is seen", folder)
         assert content.startswith(signature)
         if form == "SVG":
             assert len(list(ET.fromstring(content.decode()).iter())) > 10
-    assert profile.model.name.rpartition("/")[2].casefold() in path.name.casefold()
+    assert profile.model.name.rpartition("/")[2].casefold() in name.casefold()
 
 
 def prints(page: Any, folder: Path, profile: Profile) -> None:

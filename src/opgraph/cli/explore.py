@@ -151,9 +151,10 @@ def _nodes(
     from opgraph.analysis.fusion import partition
     from opgraph.analysis.quantities import ridge_on
     from opgraph.analysis.selection import select
-    from opgraph.views.csv import to_csv
+    from opgraph.views.csv import csv_text
     from opgraph.views.explore import node_list
     from opgraph.views.listing import as_json, as_markdown
+    from opgraph.views.records import records
 
     ridge = ridge_on(device, profile)
     selection = select(profile.graph, where, which, ridge=ridge, limit=None if form else LIMIT)
@@ -168,10 +169,10 @@ def _nodes(
             parts=partition(profile.graph),
         )
     more: Any = {"ridge": ridge, "parts": partition(profile.graph), "device": device}
-    if form == ".csv":
-        return to_csv(profile, selection.nodes, **more)
-    make = as_markdown if form == ".md" else as_json
-    return make(profile, selection.nodes, selection.notes, **more)
+    if form == ".md":
+        return as_markdown(profile, selection.nodes, selection.notes, **more)
+    found = records(profile, selection.nodes, **more)
+    return csv_text(found) if form == ".csv" else as_json(profile, found, selection.notes)
 
 
 def _command(args: argparse.Namespace) -> str:

@@ -14,7 +14,7 @@ from opgraph.graph import Node, Shape
 from opgraph.hardware import Device
 from opgraph.jsontext import dumps
 from opgraph.views.nodes import NodeRow, node_rows
-from opgraph.views.records import records
+from opgraph.views.records import Record
 from opgraph.views.terminal import safe
 
 _COLUMNS: dict[str, Callable[[NodeRow], str]] = {
@@ -63,21 +63,9 @@ def as_markdown(
     return "\n".join([*lines, *(f"\n{markdown_cell(note)}" for note in notes)]) + "\n"
 
 
-def as_json(
-    profile: Profile,
-    nodes: Sequence[Node],
-    notes: Sequence[str] = (),
-    *,
-    ridge: float = GENERIC_RIDGE,
-    parts: Sequence[Subgraph] = (),
-    device: Device | None = None,
-) -> str:
-    """The nodes as JSON records, with the model's name and the notes."""
-    data = {
-        "model": profile.model.name,
-        "nodes": records(profile, nodes, ridge=ridge, parts=parts, device=device),
-        "notes": list(notes),
-    }
+def as_json(profile: Profile, nodes: Sequence[Record], notes: Sequence[str] = ()) -> str:
+    """Records of nodes as JSON, with the model's name and the notes."""
+    data = {"model": profile.model.name, "nodes": list(nodes), "notes": list(notes)}
     return dumps(data, indent=1) + "\n"
 
 
