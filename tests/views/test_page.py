@@ -275,6 +275,42 @@ def test_a_click_in_the_roofline_chooses_a_subgraph(saved: Saved, browse: Browse
     page.keep("roofline")
 
 
+PIXELS = """const c = document.querySelector('#opgraph').shadowRoot.querySelector('canvas.graph');
+const frame = () => new Promise(requestAnimationFrame);
+const pixels = async () => {
+  await frame(); await frame();
+  const copy = new OffscreenCanvas(c.width, c.height).getContext('2d');
+  copy.drawImage(c, 0, 0);
+  return copy.getImageData(0, 0, c.width, c.height).data;
+};"""
+
+
+@pytest.mark.parametrize("zoom", [0.3, 1.3])
+def test_what_is_drawn_while_panning_is_what_is_drawn_at_once(
+    saved: Saved, browse: Browse, zoom: float
+) -> None:
+    page = browse(saved("resnet18"), "resnet18")
+    differing = page.run(
+        f"""{PIXELS}
+        await app.openAll(true);
+        await app.select(app.tree.leaf[9]);
+        const {{ w, h }} = app.scene.root;
+        app.setCamera({{x: w / 3, y: h / 3, zoom: {zoom}}});
+        for (let i = 0; i < 12; i++) {{
+          await frame();
+          app.setCamera({{...app.camera, x: app.camera.x + 161.37 * Math.cos(i / 3),
+            y: app.camera.y + 141.9 * Math.sin(i / 2)}});
+        }}
+        const panned = await pixels();
+        app.emit('look');
+        const fresh = await pixels();
+        let differing = 0;
+        panned.forEach((v, i) => differing += Math.abs(v - fresh[i]) > 64 ? 1 : 0);
+        return differing;"""
+    )
+    assert differing == 0
+
+
 def test_the_address_holds_the_view(saved: Saved, browse: Browse) -> None:
     profile = saved("bert-base-uncased")
     page = browse(profile, "bert-base-uncased")

@@ -15,6 +15,7 @@ import { ink, mix, type Theme } from "./theme";
 
 /** On the screen, in pixels. */
 const BLOCK = 22;
+const SPECK = 5;
 const LETTERS = 4.6;
 const FINE = 6.4;
 
@@ -39,7 +40,8 @@ export class Painter {
     if (!layout) return;
     const width = Math.max(1.3, 0.75 / this.zoom);
     const alpha = faded ? 0.3 : this.marks.lit ? 0.6 : 1;
-    if (layout.edges.length) {
+    // Between specks nobody can follow an edge.
+    if (box.children.some((child) => child.h * this.zoom >= SPECK)) {
       pen.edges(layout, box.x, box.y, { stroke: this.theme.edge, width, alpha }, this.zoom > 0.3);
     }
     for (const child of box.children) {
@@ -50,7 +52,7 @@ export class Painter {
   private box(box: Box, pen: Pen): void {
     const fade = this.fade(box);
     if (box.layout && box.h * this.zoom >= BLOCK * 1.6 && box.w * this.zoom >= BLOCK) this.container(box, pen, fade);
-    else if (box.h * this.zoom < 5) this.speck(box, pen, fade);
+    else if (box.h * this.zoom < SPECK) this.speck(box, pen, fade);
     else this.card(box, pen, fade);
   }
 

@@ -43,7 +43,7 @@ export async function png(app: App, shot: Shot, scale = 2): Promise<Blob> {
   ctx.setTransform(k, 0, 0, k, -shot.camera.x * k, -shot.camera.y * k);
   ctx.lineJoin = ctx.lineCap = "round";
   const view = visible(shot.camera, shot.width, shot.height);
-  if (app.scene) new Painter(app.model.graph, app.colours, app.theme, shot.camera.zoom, view, app.marks()).paint(app.scene, new CanvasPen(ctx));
+  if (app.scene) new Painter(app.model.graph, app.colours, app.theme, shot.camera.zoom, view, app.marks()).paint(app.scene, new CanvasPen(ctx, k));
   return new Promise((done, failed) => canvas.toBlob((blob) => (blob ? done(blob) : failed(new Error("the picture is too large"))), "image/png"));
 }
 

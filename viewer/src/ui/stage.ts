@@ -2,7 +2,7 @@
 // calls of the app.
 
 import type { App } from "../app";
-import { type Camera, mixed, visible, zoomed } from "../draw/camera";
+import { type Camera, mixed, zoomed } from "../draw/camera";
 import { Painter } from "../draw/painter";
 import { CanvasPen } from "../draw/pen";
 import { HEADER } from "../layout/spec";
@@ -20,6 +20,8 @@ export class Stage {
   private lastClick: { time: number; x: number; y: number; box: Box; open: boolean } | null = null;
   private flight = 0;
   private redraw: () => void;
+  /** Where the camera stood, in pixels, in the picture that is on the canvas; null where it is out of date. */
+  private drawn: { x: number; y: number; scale: number } | null = null;
 
   constructor(private app: App) {
     this.canvas = h("canvas", {
@@ -29,7 +31,13 @@ export class Stage {
     this.ctx = this.canvas.getContext("2d", { alpha: false }) as CanvasRenderingContext2D;
     this.element = h("div", { class: "stage" }, this.canvas);
     this.redraw = onFrame(() => this.draw());
-    for (const event of ["scene", "select", "look", "lit", "camera", "hover", "search"] as const) app.on(event, this.redraw);
+    app.on("camera", this.redraw);
+    for (const event of ["scene", "select", "look", "lit", "hover", "search"] as const) {
+      app.on(event, () => {
+        this.drawn = null;
+        this.redraw();
+      });
+    }
     new ResizeObserver(() => this.measure()).observe(this.element);
     this.listen();
   }
@@ -41,24 +49,57 @@ export class Stage {
     this.canvas.width = Math.round(width * scale);
     this.canvas.height = Math.round(height * scale);
     this.app.resize(width, height);
+    this.drawn = null;
     this.draw();
   }
 
+  /** Draw what the camera shows. Where it only moved, what is still in sight is copied and the rest drawn. */
   draw(): void {
-    const { app, ctx } = this;
-    const { theme, camera } = app;
-    const scale = globalThis.devicePixelRatio || 1;
+    const { ctx, canvas, drawn } = this;
+    const { camera } = this.app;
+    const scale = camera.zoom * (globalThis.devicePixelRatio || 1);
+    // At whole pixels, so that a copy is as sharp as what it is a copy of.
+    const now = { x: Math.round(camera.x * scale), y: Math.round(camera.y * scale), scale };
+    this.drawn = now;
+    const { width, height } = canvas;
+    const dx = drawn ? drawn.x - now.x : width;
+    const dy = drawn ? drawn.y - now.y : height;
+    if (drawn?.scale !== scale || Math.abs(dx) >= width || Math.abs(dy) >= height) {
+      this.paint(0, 0, width, height);
+      return;
+    }
+    if (!dx && !dy) return;
     ctx.setTransform(1, 0, 0, 1, 0, 0);
     ctx.globalAlpha = 1;
+    ctx.drawImage(canvas, dx, dy);
+    if (dx) this.paint(dx > 0 ? 0 : width + dx, 0, Math.abs(dx), height);
+    if (dy) this.paint(0, dy > 0 ? 0 : height + dy, width, Math.abs(dy));
+  }
+
+  /** Draw a part of the canvas, given in its pixels. */
+  private paint(x: number, y: number, width: number, height: number): void {
+    const { app, ctx, drawn } = this;
+    const { theme, scene, camera } = app;
+    if (!drawn) return;
+    ctx.save();
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
+    ctx.beginPath();
+    ctx.rect(x, y, width, height);
+    ctx.clip();
+    ctx.globalAlpha = 1;
     ctx.fillStyle = theme.canvas;
-    ctx.fillRect(0, 0, this.canvas.width, this.canvas.height);
-    if (!app.scene) return;
-    const k = camera.zoom * scale;
-    ctx.setTransform(k, 0, 0, k, -camera.x * k, -camera.y * k);
-    ctx.lineJoin = "round";
-    ctx.lineCap = "round";
-    const view = visible(camera, app.size.width, app.size.height);
-    new Painter(app.model.graph, app.colours, theme, camera.zoom, view, app.marks()).paint(app.scene, new CanvasPen(ctx));
+    ctx.fillRect(x, y, width, height);
+    if (scene) {
+      const { scale } = drawn;
+      ctx.setTransform(scale, 0, 0, scale, -drawn.x, -drawn.y);
+      ctx.lineJoin = "round";
+      ctx.lineCap = "round";
+      // Rings, stacks and badges stand a little out of their boxes.
+      const out = 20 + 8 / camera.zoom;
+      const view = { x: (drawn.x + x) / scale - out, y: (drawn.y + y) / scale - out, w: width / scale + 2 * out, h: height / scale + 2 * out };
+      new Painter(app.model.graph, app.colours, theme, camera.zoom, view, app.marks()).paint(scene, new CanvasPen(ctx, scale));
+    }
+    ctx.restore();
   }
 
   /** Move the camera there in a moment, or at once for those who want no motion. */
