@@ -7,6 +7,7 @@ import io
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -369,8 +370,39 @@ def test_a_difference_is_shown(saved: Saved, browse: Browse, resnet18: Profile) 
     assert set(changes) == {"added", "same"}
     assert "Against resnet18" in page.page.locator(".panel").inner_text()
     page.keep("light")
+
+
+def test_what_is_gone_is_drawn_where_it_stood(
+    browse: Browse, resnet18: Profile, tmp_path: Path
+) -> None:
+    from opgraph.views import render
+
+    larger = opgraph.profile("resnet34")
     page = browse(str(render("html", resnet18, against=larger)), "removed")
-    assert "− layer3.2.conv1" in page.page.locator(".panel").inner_text()
+    gone = page.run("return app.model.graph.nodes.filter(n => n.removed).map(n => n.id)")
+    assert len(gone) == len(larger.nodes) - len(resnet18.nodes)
+    # It is beside what is, not part of it: neither the figures nor the numbers of nodes change.
+    assert page.run("return app.costs.total('flops')") == resnet18.totals.flops
+    assert page.run("return app.model.graph.own") == len(resnet18.nodes)
+    page.page.get_by_label("Device").select_option("a10")
+    expected = predict(resnet18.graph, device("a10")).seconds
+    assert page.run("return app.costs.total('time')") == pytest.approx(expected, rel=1e-9)
+    conv = next(n for n in resnet18.nodes if n.name == "layer4.0.conv1")
+    page.run("await app.select(app.tree.items.find(i => i.path === 'layer4.0.conv1'), true)")
+    assert f"node {conv.id}\n" in page.page.locator(".panel").inner_text()
+    # From the list in the panel to the picture.
+    page.run("await app.select(null)")
+    page.page.get_by_role("button", name="− layer3.2.conv1").click()
+    page.settle()
+    assert page.run("return app.model.graph.nodes[app.selected.node].removed")
+    # In its block: the way in to two nodes, a chain of seven, and the way out.
+    assert page.run("return app.box(app.selected).parent.edges.length") == 2 + 6 + 1
+    removed = next(n.id for n in larger.nodes if n.name == "layer3.2.conv1")
+    assert f"removed: node {removed} of resnet34" in page.page.locator(".panel").inner_text()
+    assert page.page.get_by_role("button", name="Light these").filter(has_text="removed").count()
+    page.keep("light")
+    _, picture = page.export("SVG", "the whole graph", tmp_path)
+    assert b"stroke-dasharray" in picture
 
 
 def test_a_phone_shows_the_graph_first(saved: Saved, browse: Browse) -> None:

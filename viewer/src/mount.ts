@@ -4,6 +4,7 @@ import { App } from "./app";
 import type { PageJson } from "./data/document";
 import { readDevices } from "./data/devices";
 import { readModel } from "./data/graph";
+import { united } from "./data/union";
 import { forgetMeasures } from "./draw/pen";
 import { loadFont } from "./font";
 import style from "./ui/style.css?inline";
@@ -17,14 +18,15 @@ export interface Mounted {
 
 /** Build the page inside an element. Styles stay inside, and those of the surroundings outside. */
 export function mount(host: HTMLElement, data: PageJson, state = ""): Mounted {
-  const app = new App(readModel(data.profile), readDevices(data.devices, data.work), data);
+  const page = united(data);
+  const app = new App(readModel(page.profile), readDevices(page.devices, page.work), page);
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
   const sheet = new CSSStyleSheet();
   sheet.replaceSync(style);
   root.adoptedStyleSheets = [sheet];
-  const page = shell(app);
-  root.replaceChildren(page.element);
-  page.stage.measure();
+  const parts = shell(app);
+  root.replaceChildren(parts.element);
+  parts.stage.measure();
   app.recolour();
   app.emit("select");
   void (state.length > 1 ? read(app, state) : app.update()).then(() => {

@@ -10,8 +10,8 @@ interface Chosen {
   name: string;
   path: string;
   class: string;
-  /** Ids of nodes, 1-based: the first and the last beneath it. */
-  nodes: [number, number];
+  /** Ids of nodes, 1-based: the first and the last beneath it; null for what is removed. */
+  nodes: [number, number] | null;
 }
 
 interface WidgetModel {
@@ -56,13 +56,13 @@ export function render({ model, el }: { model: WidgetModel; el: HTMLElement }): 
 function describe(app: App, item: Item | null): Chosen | null {
   if (!item || item.kind === "root") return null;
   const node = item.node >= 0 ? app.model.graph.nodes[item.node] : null;
-  return { kind: item.kind, name: node ? node.name : item.label, path: item.path, class: item.cls, nodes: [item.first + 1, item.last + 1] };
+  return { kind: item.kind, name: node ? node.name : item.label, path: item.path, class: item.cls, nodes: app.model.graph.ids(item.first, item.last) };
 }
 
 /** What Python asks for: by its nodes, or by the path of a module or the name of a node alone. */
 function found(app: App, wanted: Partial<Chosen>): Item | null {
   const { items } = app.tree;
-  const exact = items.find((i) => i.first + 1 === wanted.nodes?.[0] && i.last + 1 === wanted.nodes[1] && i.kind === wanted.kind);
+  const exact = items.find((i) => i.kind === wanted.kind && wanted.nodes && String(app.model.graph.ids(i.first, i.last)) === String(wanted.nodes));
   return (
     exact ??
     items.find((i) => wanted.path !== undefined && wanted.path !== "" && i.path === wanted.path) ??

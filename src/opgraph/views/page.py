@@ -35,7 +35,7 @@ def page_data(
         data["against"] = {
             "profile": against.to_dict(),
             "before": list(pairing.before),
-            "removed": [list(r) for r in pairing.removed],
+            "removed": [[r.id, r.scope, r.at] for r in pairing.removed],
         }
     return data
 

@@ -110,7 +110,7 @@ function lower(sorted: Parameter[], path: string): number {
   return low;
 }
 
-function running(count: number, of: (i: number) => number): Float64Array {
+export function running(count: number, of: (i: number) => number): Float64Array {
   const sums = new Float64Array(count + 1);
   for (let i = 0; i < count; i++) sums[i + 1] = sums[i] + of(i);
   return sums;

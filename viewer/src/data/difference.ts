@@ -1,19 +1,20 @@
 // What differs from another profile: every node of this one has a counterpart there, or is new; nodes of the
-// other that are gone count for the module in which they stood.
+// other that are gone stand among them, marked as removed.
 
-import { Costs, type Measure } from "./costs";
-import { clean, type AgainstJson } from "./document";
+import { Costs, type Measure, running } from "./costs";
+import type { AgainstJson } from "./document";
 import { type Graph, type Model, readModel } from "./graph";
 import type { Item } from "./items";
 
-export type Change = "same" | "added" | "dearer" | "cheaper" | "changed";
+export type Change = "same" | "added" | "removed" | "dearer" | "cheaper" | "changed";
 
 export class Difference {
   readonly model: Model;
   readonly costs: Costs;
-  /** By node, the position of its counterpart, or -1. */
+  /** By node, the position of its counterpart, or -1. Of a removed node it is the node itself. */
   readonly before: Int32Array;
-  private gone: { node: number; path: string }[];
+  private sums = new Map<Measure, Float64Array>();
+  private changes = new Map<number, Change>();
 
   constructor(
     private graph: Graph,
@@ -25,12 +26,10 @@ export class Difference {
     const count = this.model.graph.nodes.length;
     this.before = new Int32Array(graph.nodes.length).fill(-1);
     (json.before ?? []).slice(0, this.before.length).forEach((id, i) => (this.before[i] = id >= 1 && id <= count ? id - 1 : -1));
-    this.gone = (json.removed ?? [])
-      .filter(([id]) => id >= 1 && id <= count)
-      .map(([id, path]) => ({ node: id - 1, path: clean(path, 2000) }));
   }
 
   change(node: number): Change {
+    if (this.graph.nodes[node].removed) return "removed";
     const other = this.before[node];
     if (other < 0) return "added";
     for (const measure of ["flops", "bytes", "otherFlops"] as const) {
@@ -42,25 +41,34 @@ export class Difference {
 
   /** What an item cost before: its counterparts, and what is gone from it. */
   was(measure: Measure, item: Item): number {
-    let sum = 0;
-    for (let i = item.first; i <= item.last; i++) {
-      if (this.before[i] >= 0) sum += this.costs.node(measure, this.before[i]);
+    let sums = this.sums.get(measure);
+    if (!sums) {
+      sums = running(this.before.length, (i) => (this.before[i] >= 0 ? this.costs.node(measure, this.before[i]) : 0));
+      this.sums.set(measure, sums);
     }
-    for (const { node } of this.removed(item)) sum += this.costs.node(measure, node);
-    return sum;
+    return sums[item.last + 1] - sums[item.first];
   }
 
-  /** What is gone from a module. */
-  removed(item: Item): { node: number; path: string }[] {
-    if (item.kind === "root") return this.gone;
-    if (item.kind !== "module" || item.call > 1) return [];
-    return this.gone.filter(({ path }) => path === item.path || path.startsWith(`${item.path}.`));
+  /** Forget what depends on the costs of this profile: they have changed. */
+  forget(): void {
+    this.changes.clear();
+  }
+
+  /** What is gone from an item. */
+  removed(item: Item): number[] {
+    const { nodes } = this.graph;
+    return nodes.slice(item.first, item.last + 1).flatMap((n) => (n.removed ? n.index : []));
   }
 
   itemChange(item: Item): Change {
+    let found = this.changes.get(item.id);
+    if (!found) this.changes.set(item.id, (found = this.changeOf(item)));
+    return found;
+  }
+
+  private changeOf(item: Item): Change {
     if (item.node >= 0) return this.change(item.node);
-    const gone = this.removed(item).length;
-    let all: Change | "" = gone ? "changed" : "";
+    let all: Change | "" = "";
     for (let i = item.first; i <= item.last; i++) {
       const change = this.change(i);
       if (!all) all = change;

@@ -44,6 +44,10 @@ export interface NodeJson {
   fragment?: number;
   phase?: string;
   error?: string | null;
+  /** Not in this graph but in the one that it is compared with; there it did some work, or none. */
+  removed?: "working" | "idle";
+  /** Values of removed nodes that its counterpart read. */
+  formerly?: number[];
 }
 
 export interface ScopeJson {
@@ -142,11 +146,12 @@ export interface WorkJson {
   nodes: number[][];
 }
 
-/** Another profile: by node the id of its counterpart there (0: none), and what is gone with its module. */
+/** Another profile: by node the id of its counterpart there (0: none); and what is gone: its id, its module, and
+ * the id of the node before which it stood. */
 export interface AgainstJson {
   profile: ProfileJson;
   before: number[];
-  removed: [number, string][];
+  removed: [number, string, number][];
 }
 
 /** Rules with their reasons; subgraphs by rule, bytes read and written as one kernel, and node ids. */

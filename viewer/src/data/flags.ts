@@ -1,5 +1,5 @@
 // What must not be overlooked, counted beneath every item: nodes at which the model failed, nodes of unknown
-// cost, and seams between fragments.
+// cost, seams between fragments, and what was removed.
 
 import type { Costs } from "./costs";
 import type { Graph } from "./graph";
@@ -25,6 +25,11 @@ export class Flags {
   breaks(item: Item): number {
     const { nodes } = this.graph;
     return this.count("break", item, (i) => i > 0 && nodes[i].fragment !== nodes[i - 1].fragment);
+  }
+
+  /** Nodes that only the other profile has. */
+  removed(item: Item): number {
+    return this.count("removed", item, (i) => this.graph.nodes[i].removed);
   }
 
   private count(name: string, item: Item, has: (node: number) => boolean): number {

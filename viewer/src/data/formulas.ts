@@ -46,7 +46,9 @@ export class Formulas {
   /** By node, what a quantity is at some sizes; null where some module has no formula there. */
   nodes(graph: Graph, quantity: Quantity, base: (node: number) => number, point: number[]): Float64Array | null {
     const inside = new Map<string, number[]>();
-    graph.nodes.forEach((n, i) => inside.set(n.scope, [...(inside.get(n.scope) ?? []), i]));
+    graph.nodes.forEach((n, i) => {
+      if (!n.removed) inside.set(n.scope, [...(inside.get(n.scope) ?? []), i]);
+    });
     const children = new Map<string, string[]>();
     for (const path of Object.keys(this.json.modules)) {
       if (path !== "") children.set(this.above(path), [...(children.get(this.above(path)) ?? []), path]);

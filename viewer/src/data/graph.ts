@@ -19,6 +19,8 @@ export interface Value {
 
 export interface Node {
   index: number;
+  /** As a person sees it: its number in its own graph, from 1. */
+  id: number;
   kind: string;
   op: string;
   name: string;
@@ -33,6 +35,10 @@ export interface Node {
   fragment: number;
   phase: string;
   error: string;
+  /** Only in the graph that this one is compared with. */
+  removed: boolean;
+  /** Whether it did some work there. */
+  worked: boolean;
 }
 
 export interface Kernel {
@@ -92,6 +98,8 @@ export class Graph {
   sources: number[][] = [];
   /** Kernels before node i ran: `kernelStart[i]`; one more entry for the end. */
   kernelStart: Float64Array;
+  /** How many nodes it has without those that are removed. */
+  own = 0;
   /** How many references in the file led nowhere. */
   broken = 0;
 
@@ -147,6 +155,7 @@ export class Graph {
       this.broken += list(n.kernels).length - kernels.length;
       const node: Node = {
         index,
+        id: number(n.id) || index + 1,
         kind: n.kind,
         op: clean(n.op, 120),
         name: clean(n.name, 200),
@@ -161,8 +170,11 @@ export class Graph {
         fragment: number(n.fragment),
         phase: clean(n.phase ?? "forward", 40),
         error: clean(n.error, 2000),
+        removed: n.removed !== undefined,
+        worked: n.removed === "working",
       };
-      for (const v of new Set(node.inputs)) this.values[v].users.push(index);
+      if (!node.removed) this.own++;
+      for (const v of new Set([...node.inputs, ...known(n.formerly)])) this.values[v].users.push(index);
       for (const v of node.outputs) {
         if (this.values[v].producer < 0) this.values[v].producer = index;
         else this.broken += 1;
@@ -175,10 +187,25 @@ export class Graph {
       this.broken += value.users.length - after.length;
       value.users = after;
     }
-    this.sources = this.nodes.map((node) => {
-      const made = node.inputs.map((v) => this.values[v].producer);
+    this.sources = this.nodes.map((node, i) => {
+      const made = [...node.inputs, ...known(list(json.nodes)[i].formerly)].map((v) => this.values[v].producer);
       return [...new Set(made)].filter((p) => p >= 0 && p < node.index);
     });
+  }
+
+  /** A stretch of nodes in words, by the numbers of those that are not removed. */
+  numbers(first: number, last: number): string {
+    const ids = this.ids(first, last);
+    if (!ids) return "removed";
+    return ids[0] === ids[1] ? `node ${ids[0]}` : `nodes ${ids[0]}–${ids[1]}`;
+  }
+
+  /** The numbers of the first and the last node of a stretch that are not removed; null where all are. */
+  ids(first: number, last: number): [number, number] | null {
+    let [from, to] = [first, last];
+    while (from <= to && this.nodes[from].removed) from++;
+    while (to >= from && this.nodes[to].removed) to--;
+    return from <= to ? [this.nodes[from].id, this.nodes[to].id] : null;
   }
 
   /** The nodes that read what this node makes. */

@@ -53,7 +53,7 @@ export function buildTree(graph: Graph, mark: (node: number) => string = () => "
   numberCalls(root);
   simplify(root);
   fold(graph, root, mark);
-  cutLong(root);
+  cutLong(graph, root);
   return index(graph, root);
 }
 
@@ -194,21 +194,21 @@ function simplify(item: Item): void {
   });
 }
 
-function cutLong(item: Item): void {
+function cutLong(graph: Graph, item: Item): void {
   const longest = item.kind === "fold" ? LONGEST * 4 : LONGEST;
   while (item.children.length > longest) {
     const groups: Item[] = [];
     for (let i = 0; i < item.children.length; i += GROUP) {
       const part = item.children.slice(i, i + GROUP);
       const group = makeItem("group", part[0].first, part[part.length - 1].last, "");
-      group.label = `nodes ${group.first + 1}–${group.last + 1}`;
+      group.label = graph.numbers(group.first, group.last);
       group.parent = item;
       for (const child of part) adopt(group, child);
       groups.push(group);
     }
     item.children = groups;
   }
-  for (const child of item.children) cutLong(child);
+  for (const child of item.children) cutLong(graph, child);
 }
 
 function index(graph: Graph, root: Item): Tree {

@@ -39,6 +39,7 @@ export const CHANGES: Record<Change, Category> = {
   dearer: category("dearer", "#d55e00", "#ff9d4d", "▲"),
   cheaper: category("cheaper", "#0072b2", "#5cb6f2", "▼"),
   added: category("added", "#009e73", "#35c79a", "+"),
+  removed: category("removed", "#a3315f", "#ff8fb5", "−"),
   changed: category("changed", "#8e44ad", "#c792ea", "≠"),
   same: category("same", "#b4b8c0", "#5a6270", "="),
 };

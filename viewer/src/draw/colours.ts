@@ -49,6 +49,7 @@ export class Colours {
   /** Forget what depends on the mode, the device or the theme. */
   forget(): void {
     this.bars.clear();
+    this.difference?.forget();
     this.most.clear();
   }
 
@@ -154,11 +155,6 @@ export class Colours {
   setDrawn(items: Item[]): void {
     this.drawn = items;
     this.most.clear();
-  }
-
-  /** How many nodes of the other profile are gone from an item. */
-  removed(item: Item): number {
-    return this.mode === "difference" ? this.difference?.removed(item).length ?? 0 : 0;
   }
 
   private figure(item: Item): string {

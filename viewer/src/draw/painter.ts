@@ -7,10 +7,13 @@ import * as format from "../format";
 import { HEADER } from "../layout/spec";
 import type { Box, Scene } from "../layout/scene";
 import { overlaps, type Rect } from "./camera";
+import { CHANGES } from "./categories";
 import type { Colours } from "./colours";
+import { divided } from "./former";
 import type { Marks } from "./marks";
 import { trace } from "./path";
 import { fit, measure, type Pen } from "./pen";
+import { chevron, headerPath, pill, stack } from "./shapes";
 import { ink, mix, type Theme } from "./theme";
 
 /** On the screen, in pixels. */
@@ -18,6 +21,8 @@ const BLOCK = 22;
 const SPECK = 5;
 const LETTERS = 4.6;
 const FINE = 6.4;
+/** In the world: what is no longer there is drawn with dashes. */
+const DASH = [6, 4];
 
 export class Painter {
   constructor(
@@ -42,11 +47,18 @@ export class Painter {
     const alpha = faded ? 0.3 : this.marks.lit ? 0.6 : 1;
     // Between specks nobody can follow an edge.
     if (box.children.some((child) => child.h * this.zoom >= SPECK)) {
-      pen.edges(layout, box.x, box.y, { stroke: this.theme.edge, width, alpha }, this.zoom > 0.3);
+      const { lasting, former } = this.colours.flags.removed(box.item) ? divided(box, layout, (i) => this.gone(i)) : { lasting: layout, former: null };
+      pen.edges(lasting, box.x, box.y, { stroke: this.theme.edge, width, alpha }, this.zoom > 0.3);
+      if (former) pen.edges(former, box.x, box.y, { stroke: this.theme.edge, width, alpha, dash: DASH }, this.zoom > 0.3);
     }
     for (const child of box.children) {
       if (overlaps(child, this.view)) this.box(child, pen);
     }
+  }
+
+  /** Whether all of an item is removed. */
+  private gone(item: Item): boolean {
+    return this.colours.flags.removed(item) > item.last - item.first;
   }
 
   private box(box: Box, pen: Pen): void {
@@ -74,11 +86,13 @@ export class Painter {
     const { theme, zoom } = this;
     const { item } = box;
     const fill = theme.nest[box.depth % theme.nest.length];
-    if (item.kind === "fold") this.stack(box, pen, theme.nestBorder, fill, fade);
+    if (item.kind === "fold") stack(box, pen, theme.nestBorder, fill, fade);
     const look = this.colours.look(item);
     const rim = Math.max(1, 0.6 / zoom);
-    pen.rect(box.x, box.y, box.w, box.h, 10, { fill, stroke: theme.nestBorder, width: rim, alpha: fade });
-    const tint = mix(fill, look.colour, theme.dark ? 0.2 : 0.13);
+    const gone = this.gone(item);
+    const outline = gone ? { stroke: look.colour, dash: DASH } : { stroke: theme.nestBorder };
+    pen.rect(box.x, box.y, box.w, box.h, 10, { fill, width: rim, alpha: fade, ...outline });
+    const tint = mix(fill, look.colour, gone ? 0.05 : theme.dark ? 0.2 : 0.13);
     pen.path((p) => headerPath(p, box.w), box.x, box.y, { fill: tint, alpha: fade });
     this.inside(box, pen, fade < 1);
     this.header(box, pen, fade);
@@ -107,7 +121,7 @@ export class Painter {
     x += used;
     room -= used;
     if (item.kind === "fold") {
-      const width = this.pill(pen, x, box.y + HEADER / 2, repeat(item, box), size - 1.5, alpha);
+      const width = pill(pen, theme, x, box.y + HEADER / 2, repeat(item, box), size - 1.5, alpha);
       x += width + 8;
       room -= width + 8;
     }
@@ -120,14 +134,15 @@ export class Painter {
     const node = item.node >= 0 ? this.graph.nodes[item.node] : null;
     const terminal = node?.kind === "input" || node?.kind === "output";
     const look = this.colours.look(item);
-    const fill = terminal ? theme.card : look.fill;
+    const gone = this.gone(item);
+    const fill = gone ? theme.canvas : terminal ? theme.card : look.fill;
     const radius = terminal ? box.h / 2 : node ? 7 : 9;
     const hovered = this.marks.hovered === box;
-    const stroke = node?.error ? theme.error : hovered ? theme.muted : terminal ? theme.border : mix(theme.border, look.colour, 0.35);
-    if (item.kind === "fold") this.stack(box, pen, mix(theme.border, look.colour, 0.35), fill, alpha);
-    pen.rect(box.x, box.y, box.w, box.h, radius, { fill, stroke, width: node?.error ? 2 : 1.1, alpha });
+    const stroke = gone ? look.colour : node?.error ? theme.error : hovered ? theme.muted : terminal ? theme.border : mix(theme.border, look.colour, 0.35);
+    if (item.kind === "fold") stack(box, pen, mix(theme.border, look.colour, 0.35), fill, alpha);
+    pen.rect(box.x, box.y, box.w, box.h, radius, { fill, stroke, width: node?.error ? 2 : 1.1, dash: gone ? DASH : undefined, alpha });
     if (!terminal && !this.flat) pen.rect(box.x + 5, box.y + 8, 3.5, box.h - 16 - (node ? 0 : 4), 1.75, { fill: look.colour, alpha });
-    const letters = ink(fill);
+    const letters = gone ? { text: theme.muted, muted: theme.muted } : ink(fill);
     if (12.5 * zoom < LETTERS) return;
     if (terminal) {
       pen.text(this.title(item, box), box.x + box.w / 2, box.y + box.h / 2 + 4.2, {
@@ -146,7 +161,7 @@ export class Painter {
     if (item.kind === "fold") {
       const text = repeat(item, box);
       const width = measure(text, 11, 650) + 12;
-      this.pill(pen, right - 14 - width, upper - 4.5, text, 11, alpha);
+      pill(pen, theme, right - 14 - width, upper - 4.5, text, 11, alpha);
       room -= width + 8;
     }
     if (look.mark && node) {
@@ -184,20 +199,6 @@ export class Painter {
     }
   }
 
-  private stack(box: Box, pen: Pen, stroke: string, fill: string, alpha: number): void {
-    for (const step of [8, 4]) {
-      pen.rect(box.x + step, box.y + step, box.w, box.h, 10, { fill, stroke, width: 1, alpha: alpha * 0.85 });
-    }
-  }
-
-  private pill(pen: Pen, x: number, middle: number, text: string, size: number, alpha: number): number {
-    const width = measure(text, size, 650) + 12;
-    const { theme } = this;
-    pen.rect(x, middle - size * 0.78, width, size * 1.56, size, { fill: mix(theme.card, theme.accent, 0.16), alpha });
-    pen.text(text, x + 6, middle + size * 0.36, { size, weight: 650, fill: mix(theme.text, theme.accent, 0.8), alpha });
-    return width;
-  }
-
   /** Errors and unknown costs are seen from outside. */
   private flags(box: Box, pen: Pen, alpha: number): void {
     const { item } = box;
@@ -213,8 +214,8 @@ export class Painter {
     if (this.colours.flags.errors(item)) flag("error", this.theme.error);
     const unknown = this.colours.flags.unknown(item);
     if (unknown) flag(`${unknown} unknown`, this.theme.dark ? "#e79fc6" : "#a8447b");
-    const removed = this.colours.removed(item);
-    if (removed) flag(`${removed} removed`, this.theme.dark ? "#ff9d4d" : "#b34700");
+    const removed = this.colours.flags.removed(item);
+    if (removed && !this.gone(item)) flag(`${removed} removed`, this.theme.dark ? CHANGES.removed.dark : CHANGES.removed.light);
     const breaks = this.colours.flags.breaks(item);
     if (breaks) flag(breaks === 1 ? "graph break" : `${breaks} graph breaks`, this.theme.hit);
   }
@@ -255,33 +256,4 @@ export class Painter {
 function repeat(item: Item, box: Box): string {
   const at = box.shown !== item ? item.children.indexOf(box.shown) : -1;
   return at > 0 ? `${at + 1} of ${item.children.length}` : `× ${item.children.length}`;
-}
-
-function headerPath(p: { moveTo(x: number, y: number): void; lineTo(x: number, y: number): void; quadraticCurveTo(a: number, b: number, x: number, y: number): void }, w: number): void {
-  const r = 9.5;
-  p.moveTo(0.5, HEADER);
-  p.lineTo(0.5, r);
-  p.quadraticCurveTo(0.5, 0.5, r, 0.5);
-  p.lineTo(w - r, 0.5);
-  p.quadraticCurveTo(w - 0.5, 0.5, w - 0.5, r);
-  p.lineTo(w - 0.5, HEADER);
-  p.lineTo(0.5, HEADER);
-}
-
-function chevron(pen: Pen, x: number, y: number, open: boolean, stroke: string, alpha: number): void {
-  const s = 3.4;
-  pen.path(
-    (p) => {
-      if (open) {
-        p.moveTo(-s, -s / 2);
-        p.lineTo(0, s / 2);
-        p.lineTo(s, -s / 2);
-      } else {
-        p.moveTo(-s / 2, -s);
-        p.lineTo(s / 2, 0);
-        p.lineTo(-s / 2, s);
-      }
-    },
-    x, y, { stroke, width: 1.5, alpha },
-  );
 }

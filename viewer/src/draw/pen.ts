@@ -101,7 +101,9 @@ export class CanvasPen implements Pen {
       if (style.stroke) {
         ctx.strokeStyle = style.stroke;
         ctx.lineWidth = style.width ?? 1;
+        if (style.dash) ctx.setLineDash(style.dash as number[]);
         ctx.strokeRect(x, y, w, h);
+        if (style.dash) ctx.setLineDash([]);
       }
       return;
     }
@@ -126,6 +128,7 @@ export class CanvasPen implements Pen {
     ctx.globalAlpha = style.alpha ?? 1;
     ctx.strokeStyle = style.stroke ?? "#000";
     ctx.lineWidth = style.width ?? 1;
+    ctx.setLineDash((style.dash as number[]) ?? []);
     ctx.stroke(known.line);
     if (arrows) {
       ctx.fillStyle = style.stroke ?? "#000";

@@ -100,6 +100,7 @@ export class View {
 export function plumbing(graph: Graph): Uint8Array {
   return Uint8Array.from(graph.nodes, (node) => {
     if (node.kind === "input" || node.kind === "output" || node.error) return 0;
+    if (node.removed) return node.worked ? 0 : 1;
     if (node.kernels.some((k) => graph.kernels[k].cost !== "zero")) return 0;
     return node.parameters.length ? 0 : 1;
   });

@@ -28,7 +28,7 @@ function details(app: App, item: Item): HTMLElement[] {
   const head = h(
     "header",
     { class: "panel-head" },
-    h("div", { class: "panel-kind" }, kindOf(item, node?.kind)),
+    h("div", { class: "panel-kind" }, kindOf(app, item)),
     h("h2", null, title),
     item.cls && item.cls !== title ? h("div", { class: "panel-class" }, item.cls) : null,
     h(
@@ -63,10 +63,13 @@ function details(app: App, item: Item): HTMLElement[] {
   return parts.filter((p) => p !== null);
 }
 
-function kindOf(item: Item, kind: string | undefined): string {
-  if (kind) return kind === "call" ? `node ${item.node + 1}` : `${kind}, node ${item.node + 1}`;
-  if (item.kind === "fold") return `${item.children.length} repeats, nodes ${item.first + 1}–${item.last + 1}`;
-  return `${item.kind}, nodes ${item.first + 1}–${item.last + 1}`;
+function kindOf({ model, difference }: App, item: Item): string {
+  const node = model.graph.nodes[item.node];
+  const numbers = model.graph.numbers(item.first, item.last);
+  if (node?.removed) return `removed: node ${node.id} of ${difference?.model.name ?? "the other"}`;
+  if (node) return node.kind === "call" ? numbers : `${node.kind}, ${numbers}`;
+  if (item.kind === "fold") return `${item.children.length} repeats, ${numbers}`;
+  return `${item.kind}, ${numbers}`;
 }
 
 /** The modules around an item, each a way up. */
@@ -90,6 +93,7 @@ function costs(app: App, item: Item): HTMLElement {
   const before = (measure: Measure, write: (value: number) => string): string | null => {
     const was = app.difference?.was(measure, item);
     if (was === undefined) return null;
+    if (app.model.graph.ids(item.first, item.last) === null) return write(was);
     const by = c.item(measure, item) - was;
     return by ? `${write(was)}, now ${by > 0 ? "+" : "−"}${write(Math.abs(by))}` : "the same";
   };
@@ -145,7 +149,9 @@ function boundary(app: App, item: Item): HTMLElement | null {
   const { graph } = app.model;
   const into = new Set<Value>();
   const out = new Set<Value>();
+  const gone = graph.ids(item.first, item.last) === null;
   for (let i = item.first; i <= item.last; i++) {
+    if (graph.nodes[i].removed !== gone) continue;
     for (const v of graph.nodes[i].inputs) {
       const value = graph.values[v];
       if (value.producer < item.first && value.kind !== "parameter" && value.kind !== "buffer") into.add(value);

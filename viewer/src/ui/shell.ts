@@ -120,7 +120,7 @@ function chips(app: App): HTMLElement {
       chip(format.count(count), "parameters"),
       chip(format.count(costs.total("flops")).replace(/B$/, "G"), "FLOPs"),
       chip(format.size(costs.total("bytes")), "moved"),
-      chip(format.integer(model.graph.nodes.length), "nodes"),
+      chip(format.integer(model.graph.own), "nodes"),
     );
   };
   app.on("look", paint);

@@ -21,7 +21,7 @@ export function summary(app: App): HTMLElement[] {
   const time = costs.total("time");
   const parts: (HTMLElement | null)[] = [
     h("header", { class: "panel-head" }, h("div", { class: "panel-kind" }, "model"), h("h2", null, model.name), h("div", { class: "panel-class" }, model.cls)),
-    ...failed.map((n) => h("button", { type: "button", class: "alert", onclick: () => void app.select(app.tree.leaf[n.index], true) }, `The forward stopped at node ${n.index + 1}, ${n.name}: ${n.error}`)),
+    ...failed.map((n) => h("button", { type: "button", class: "alert", onclick: () => void app.select(app.tree.leaf[n.index], true) }, `The forward stopped at node ${n.id}, ${n.name}: ${n.error}`)),
     graph.broken ? h("p", { class: "alert" }, `${format.plural(graph.broken, "reference")} in this file lead nowhere and were left out.`) : null,
     rows("Totals", [
       ["parameters", `${format.count(count)} · ${format.size(bytes)}`],
@@ -31,7 +31,7 @@ export function summary(app: App): HTMLElement[] {
       ["bytes moved", format.size(costs.total("bytes"))],
       ["intensity", `${format.intensity(costs.total("bytes") ? work / costs.total("bytes") : null)} FLOPs/byte`],
       ["predicted time", time && app.device ? `${format.seconds(time)} on ${app.device.name}` : null],
-      ["nodes", format.integer(graph.nodes.length)],
+      ["nodes", format.integer(graph.own)],
       ["kernels", format.integer(kernels)],
       ["cost coverage", unknown ? h("span", { class: "warn" }, `${format.percent(1 - unknown / kernels)}: ${format.plural(unknown, "kernel")} unknown`) : "100 %"],
       ["mode", model.mode],
@@ -64,13 +64,11 @@ function differences(app: App, difference: Difference): HTMLElement {
     ["parameters", was === is ? `${format.count(is)}, the same` : `${format.count(was)} → ${format.count(is)}`],
     ["FLOPs", line("flops", format.flops)],
     ["bytes moved", line("bytes", format.size)],
-    ["nodes", `${format.integer(difference.model.graph.nodes.length)} → ${format.integer(app.model.graph.nodes.length)}`],
+    ["nodes", `${format.integer(difference.model.graph.own)} → ${format.integer(app.model.graph.own)}`],
     ["removed", gone.length ? format.plural(gone.length, "node") : null],
   ]);
-  const list = gone.slice(0, 60).map(({ node, path }) =>
-    h("li", { class: "parameter" }, h("span", { class: "value" }, `− ${difference.model.graph.nodes[node].name}`), h("span", { class: "note" }, path ? `from ${path}` : "from the model")),
-  );
-  if (list.length) figures.append(h("ul", { class: "links" }, ...list));
+  const { nodes } = app.model.graph;
+  if (gone.length) figures.append(list(gone.slice(0, 60).map((n) => link(app, app.tree.leaf[n], `− ${nodes[n].name}`, nodes[n].op))));
   return figures;
 }
 

@@ -61,7 +61,7 @@ export class Timeline extends Plot {
       const k = this.kernel(this.pointer.x);
       const node = memory.node(k);
       this.line(x(k + 0.5), top, x(k + 0.5), bottom, theme.muted, 1, [3, 3]);
-      this.note([`${format.size(memory.live[k])} live`, `kernel ${format.integer(k + 1)}, node ${node + 1}`, app.model.graph.nodes[node].name], x(k + 0.5), this.pointer.y);
+      this.note([`${format.size(memory.live[k])} live`, `kernel ${format.integer(k + 1)}, node ${app.model.graph.nodes[node].id}`, app.model.graph.nodes[node].name], x(k + 0.5), this.pointer.y);
     }
   }
 
