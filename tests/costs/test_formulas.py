@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.costs.hand import Calls, kernels
 from torch.nn import functional
 from torch.utils.flop_counter import register_flop_formula
 
 import opgraph
-from opgraph.costs.registry import contraction, formula
-
-
-class Calls(torch.nn.Module):
-    def __init__(self, function) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors):
-        return self.function(*tensors)
-
-
-def kernels(function, *tensors):
-    profile = opgraph.profile(Calls(function), inputs=tensors)
-    assert profile.graph.failed is None, profile.graph.failed
-    return [k for n in profile.nodes for k in n.kernels]
+from opgraph.costs.registry import contraction, each, first_input, formula
 
 
 def only(function, *tensors):
@@ -128,3 +114,5 @@ def test_a_formula_is_registered_once():
         formula("reduction", "aten.sum")(lambda call: 0)
     with pytest.raises(ValueError, match="already"):
         contraction("matmul", "aten.dot")(lambda *args: 0)
+    with pytest.raises(ValueError, match="already"):
+        each("reduction", first_input, "", {"sum": "sum"})

@@ -1,6 +1,6 @@
 """Contractions that torch's own registry does not know (torch 2.15): grouped products of MoE experts,
-products with vectors, the fused encoder layers and recurrent layers, and quantized products; and the one
-that it gets wrong, the gradient of grouped convolutions."""
+products with vectors, recurrent layers, and quantized products; and those that it gets wrong: the gradient
+of grouped convolutions, and convolutions by the name of a device. Attention is in `attention`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ def grouped_mm(a: Sizes, b: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) 
     2D x 3D: [tokens x k] @ [groups, k, n] is 2 * tokens * k * n, however the tokens are shared out.
     2D x 2D (the gradient of the weights, [m, tokens] @ [tokens, n]) is 2 * m * tokens * n.
     3D x 3D is a batched product; 3D x 2D has the groups along the columns of `b`.
+
+    Source: derived here, from the rows that meet each matrix (Shazeer et al., "Outrageously Large Neural
+    Networks", 2017, section 2: a token is computed by the experts chosen for it alone).
     """
     if len(a) == 2 and len(b) == 3:
         return 2 * a[0] * a[1] * b[2]
@@ -31,43 +34,79 @@ def grouped_mm(a: Sizes, b: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) 
 def convolution_backward(grad: Sizes, x: Sizes, weight: Sizes, *args: Any, **kwargs: Any) -> int:
     """The gradients of the input and of the weight [out, in / groups, …]: each meets every weight once for
     each position of the result (of the input when transposed), as the forward does: 2 * batch * positions *
-    out * in / groups * window. (Dumoulin and Visin, "A guide to convolution arithmetic", 2016, chapter 4.)
+    out * in / groups * window.
 
     torch's own formula for the gradient of the weight leaves the groups out, as it says, and comes out as
     many times too large as there are groups; without groups both agree.
+
+    Source: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, chapter 4;
+    torch/utils/flop_counter.py (conv_backward_flop) without groups.
     """
     transposed, wanted = args[4], args[7]
     positions = prod((x if transposed else grad)[2:])
     return 2 * x[0] * positions * prod(weight) * (bool(wanted[0]) + bool(wanted[1]))
 
 
+@contraction(
+    "convolution",
+    "aten._slow_conv2d_forward", "aten.slow_conv3d_forward", "aten.slow_conv_dilated2d",
+    "aten.slow_conv_dilated3d", "aten._conv_depthwise2d", "aten.conv_depthwise3d",
+    "aten.mkldnn_convolution", "aten.cudnn_convolution", "aten.cudnn_convolution_relu",
+    "aten.cudnn_convolution_add_relu", "aten.miopen_convolution", "aten.miopen_depthwise_convolution",
+)  # fmt: skip
+def convolution(x: Sizes, weight: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) -> int:
+    """Convolutions of one device, [out, in / groups, window]: 2 * results * in / groups * window.
+
+    torch's registry has two of them, with a formula for other arguments: it takes `benchmark` for saying
+    that a convolution is transposed.
+
+    Source: torch/utils/flop_counter.py (conv_flop_count).
+    """
+    return 2 * prod(out_shape) * prod(weight[1:])
+
+
 @contraction("matmul", "aten.dot", "aten.vdot")
 def dot(a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[k] . [k]: 2 * k."""
+    """[k] . [k]: 2 * k.
+
+    Source: derived here, a product and a sum for each element.
+    """
     return 2 * a[0]
 
 
 @contraction("matmul", "aten.mv")
 def mv(a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[m, k] @ [k]: 2 * m * k."""
+    """[m, k] @ [k]: 2 * m * k.
+
+    Source: derived here, one dot product a row.
+    """
     return 2 * prod(a)
 
 
 @contraction("matmul", "aten.addmv")
 def addmv(bias: Sizes, a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[m] + [m, k] @ [k]: 2 * m * k."""
+    """[m] + [m, k] @ [k]: 2 * m * k.
+
+    Source: derived here, one dot product a row; the bias is left out, as in torch's addmm.
+    """
     return 2 * prod(a)
 
 
 @contraction("matmul", "aten.addr")
 def addr(bias: Sizes, a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[m, n] + [m] x [n]: 2 * m * n."""
+    """[m, n] + [m] x [n]: 2 * m * n.
+
+    Source: derived here, a product and a sum for each element.
+    """
     return 2 * a[0] * b[0]
 
 
 @contraction("matmul", "aten.addbmm")
 def addbmm(bias: Sizes, a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[n, p] + sum over the batch of [b, n, m] @ [b, m, p]: 2 * b * n * m * p."""
+    """[n, p] + sum over the batch of [b, n, m] @ [b, m, p]: 2 * b * n * m * p.
+
+    Source: torch/utils/flop_counter.py (baddbmm_flop), whose sum over the batch is free in the products.
+    """
     return 2 * prod(a) * b[2]
 
 
@@ -76,51 +115,49 @@ def trilinear(
     a: Sizes, b: Sizes, c: Sizes, ea: Any, eb: Any, ec: Any, *args: Any, **kwargs: Any
 ) -> int:
     """The bilinear layer: x1[n, i] W[o, i, j] x2[n, j]: 2 * n * o * i * j for the first product and
-    2 * n * o * j for the second. The weight is the second operand."""
+    2 * n * o * j for the second. The weight is the second operand.
+
+    Source: derived here, from the definition of torch.nn.Bilinear.
+    """
     n, (o, i, j) = a[0], b
     return 2 * n * o * i * j + 2 * n * o * j
 
 
-@contraction("matmul", "aten._int_mm", "aten._sparse_semi_structured_linear")
+@contraction("matmul", "aten._int_mm")
 def int_mm(a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[m, k] @ [k, n]: 2 * m * k * n."""
+    """[m, k] @ [k, n]: 2 * m * k * n.
+
+    Source: torch/utils/flop_counter.py (mm_flop).
+    """
     return 2 * prod(a) * b[-1]
+
+
+@contraction("matmul", "aten._sparse_semi_structured_linear")
+def semi_structured_linear(a: Sizes, weight: Sizes, *args: Any, **kwargs: Any) -> int:
+    """[..., k] @ [n, k]^T of which two in four elements are kept, [n, k / 2]: two FLOPs for each row and
+    each element that is kept.
+
+    Source: Mishra et al., "Accelerating Sparse Deep Neural Networks", 2021, section 3: zeros are skipped.
+    """
+    return 2 * prod(a[:-1]) * prod(weight)
 
 
 @contraction("matmul", "aten._weight_int8pack_mm", "aten.mkldnn_linear", "mkldnn._linear_pointwise")
 def packed_linear(a: Sizes, weight: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[..., k] @ [n, k]^T: 2 * rows * k * n."""
+    """[..., k] @ [n, k]^T: 2 * rows * k * n.
+
+    Source: torch/utils/flop_counter.py (mm_flop).
+    """
     return 2 * prod(a) * weight[0]
 
 
 @contraction("matmul", "aten._weight_int4pack_mm", "aten._weight_int4pack_mm_for_cpu")
 def int4_linear(a: Sizes, weight: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) -> int:
-    """[m, k] @ packed int4: 2 * m * k * n, with n from the result, since the weight is packed."""
+    """[m, k] @ packed int4: 2 * m * k * n, with n from the result, since the weight is packed.
+
+    Source: torch/utils/flop_counter.py (mm_flop).
+    """
     return 2 * prod(a) * out_shape[-1]
-
-
-@contraction("attention", "aten._native_multi_head_attention")
-def native_multi_head_attention(
-    query: Sizes, key: Sizes, value: Sizes, embed_dim: int, *args: Any, **kwargs: Any
-) -> int:
-    """The fused multi-head attention: q, k, v and output projections, QK^T and AV.
-
-    query [b, s, e], key and value [b, t, e]: 2be(s + 2t)e + 4bste + 2bse^2.
-    """
-    b, s, e = query
-    t = key[1]
-    return 2 * b * e * e * (s + 2 * t) + 4 * b * s * t * e + 2 * b * s * e * e
-
-
-@contraction("attention", "aten._transformer_encoder_layer_fwd")
-def transformer_encoder_layer(src: Sizes, embed_dim: int, *args: Any, **kwargs: Any) -> int:
-    """The fused encoder layer: self-attention and the two linear layers of the feed-forward part.
-
-    src [b, s, e]; the first feed-forward weight, argument 14, is [hidden, e].
-    """
-    b, s, e = src
-    hidden: int = args[12][0]
-    return native_multi_head_attention(src, src, src, e) + 4 * b * s * e * hidden
 
 
 def _gates(weight: Sizes) -> int:
@@ -132,14 +169,22 @@ def _gates(weight: Sizes) -> int:
 def mkldnn_rnn_layer(
     x: Sizes, w_ih: Sizes, w_hh: Sizes, *args: Any, out_shape: Any, **kwargs: Any
 ) -> int:
-    """One layer in one direction over [steps, batch, i] (or batch first): 2 * 4h(i + h) a step."""
+    """One layer in one direction over [steps, batch, i] (or batch first): 2 * 4h(i + h) a step.
+
+    Source: Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997, with the forget gate, as in the
+    equations of torch.nn.LSTM: four gates, each from the input and from the state.
+    """
     return (x[0] * x[1]) * (_gates(w_ih) + _gates(w_hh))
 
 
 @contraction("recurrent", "aten._cudnn_rnn", "aten.miopen_rnn")
 def cudnn_rnn(x: Sizes, weights: list[Sizes], *args: Any, **kwargs: Any) -> int:
     """All layers and directions over [steps, batch, i]: two FLOPs an element of every weight matrix
-    at each step."""
+    at each step.
+
+    Source: derived here, from the equations of torch.nn.RNN, LSTM and GRU: 1, 4 and 3 gates are as many
+    rows.
+    """
     return x[0] * x[1] * sum(_gates(w) for w in weights if len(w) == 2)
 
 
@@ -156,7 +201,10 @@ def cudnn_rnn(x: Sizes, weights: list[Sizes], *args: Any, **kwargs: Any) -> int:
     "bitsandbytes.gemm_4bit",
 )
 def quantized_linear(a: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) -> int:
-    """[..., k] @ [k, n] with a packed weight: 2 * rows * k * n, with n from the result."""
+    """[..., k] @ [k, n] with a packed weight: 2 * rows * k * n, with n from the result.
+
+    Source: torch/utils/flop_counter.py (mm_flop).
+    """
     return 2 * prod(a) * out_shape[-1]
 
 
@@ -168,6 +216,9 @@ def quantized_convolution(
     x: Sizes, packed: Any, *args: Any, out_shape: Sizes, **kwargs: Any
 ) -> int:
     """A convolution of [b, c, ...] with a packed weight [o, c / groups, ...]: two FLOPs an element of the
-    filter, for every element of the result."""
+    filter, for every element of the result.
+
+    Source: torch/utils/flop_counter.py (conv_flop_count).
+    """
     weight: Sizes = tuple(packed.unpack()[0].shape)
     return 2 * prod(out_shape) * prod(weight[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -10,11 +11,29 @@ import torch
 from torch import Tensor
 from torch.utils import flop_counter
 
-from opgraph.costs import backward, elementwise, linalg, movement, reductions  # noqa: F401  (register)
+from opgraph.costs import (  # noqa: F401  (they register)
+    attention,
+    backward,
+    fourier,
+    indexing,
+    linalg,
+    quantization,
+    reductions,
+    sampling,
+    sorting,
+    vision,
+)
 from opgraph.costs import contractions as _contractions  # noqa: F401  (registers)
-from opgraph.costs import vision as _vision  # noqa: F401  (registers)
 from opgraph.costs.movement import Traffic, traffic
-from opgraph.costs.registry import Call, Contraction, Formula, contractions, formulas
+from opgraph.costs.registry import (
+    Call,
+    Contraction,
+    Formula,
+    contractions,
+    first_input,
+    first_output,
+    formulas,
+)
 from opgraph.graph import Kernel
 
 _VIEWS_IN_ALL_BUT_SCHEMA = frozenset(
@@ -30,6 +49,18 @@ _VIEWS_IN_ALL_BUT_SCHEMA = frozenset(
     "aten._nested_get_jagged_dummy aten._nested_get_ragged_idx aten._nested_get_min_seqlen "
     "aten._nested_get_max_seqlen".split()
 )
+_POINTWISE = Formula("elementwise", first_output, "torch.Tag.pointwise: one operation an element")
+_REDUCTION = Formula("reduction", first_input, "torch.Tag.reduction: one operation an element")
+_MISFITS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    RuntimeError,
+)
+"""What a formula raises that does not fit a call."""
 _CONTRACTION_CATEGORIES = (
     ("attention", "attention"),
     ("convolution", "convolution"),
@@ -61,9 +92,10 @@ def describe(func: Any) -> Operator:
     found = formulas.get(name) or formulas.get(name.removesuffix("_"))
     zero = bool(getattr(func, "is_view", False)) or name in _VIEWS_IN_ALL_BUT_SCHEMA
     category = "other"
-    if name.removesuffix("_") in contractions:
-        category, plain = contractions[name.removesuffix("_")]
-        count = flop_counter.shape_wrapper(plain)
+    own = contractions.get(name.removesuffix("_"))
+    if own is not None:
+        category = own.category
+        count = own.count if own.raw else flop_counter.shape_wrapper(own.count)
     elif count is not None:
         category = next((c for word, c in _CONTRACTION_CATEGORIES if word in name), "matmul")
     elif found is None:
@@ -90,9 +122,9 @@ def _by_tag(func: Any, twin: Any) -> Formula | None:
     if hasattr(twin, "overloads"):
         tags.update(*(getattr(twin, overload).tags for overload in twin.overloads()))
     if torch.Tag.pointwise in tags:
-        return elementwise.elementwise(1)
+        return _POINTWISE
     if torch.Tag.reduction in tags:
-        return Formula("reduction", lambda call: call.input_elements)
+        return _REDUCTION
     return None
 
 
@@ -176,20 +208,22 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
         return Kernel(
             operator.name, "view", label, cost="zero", shapes=shapes, out_shapes=out_shapes
         )
-    read, written = _traffic(operator, args, kwargs, inputs, results)
+    call = None
+    if operator.formula is not None or operator.traffic is not None:
+        call = Call(_positional(operator.func, args, kwargs), shapes, out_shapes)
+    read, written = _traffic(operator, args, kwargs, inputs, results, call)
     flops = other = 0
     known = True
     category = operator.category
     try:
         if operator.contraction is not None:
             flops = int(operator.contraction(*args, **kwargs, out_val=out))
-            category = _convolution_kind(category, operator.name, args)
-        elif operator.formula is not None:
-            arguments = _positional(operator.func, args, kwargs)
-            other = int(operator.formula.work(Call(arguments, shapes, out_shapes)))
+            category = _convolution_kind(category, operator.func, args)
+        elif operator.formula is not None and call is not None:
+            other = int(operator.formula.work(call))
         else:
             known = False
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError):
+    except _MISFITS:
         known = False
     return Kernel(
         operator.name,
@@ -205,13 +239,15 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
     )
 
 
-def _convolution_kind(category: str, name: str, args: tuple[Any, ...]) -> str:
+def _convolution_kind(category: str, func: Any, args: tuple[Any, ...]) -> str:
     """Convolutions with one channel a group are bound by other things than dense ones."""
-    first = 1 if name.endswith("_backward") else 0  # its arguments begin with the incoming gradient
-    if category != "convolution" or len(args) < 9 + first or args[8 + first] == 1:
+    if category != "convolution":
         return category
-    weight = args[1 + first].shape
-    return "depthwise_convolution" if weight[1] == 1 else "grouped_convolution"
+    named = {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)}
+    weight = named.get("weight")
+    if named.get("groups", 1) == 1 or not isinstance(weight, Tensor):
+        return category
+    return "depthwise_convolution" if weight.shape[1] == 1 else "grouped_convolution"
 
 
 def _positional(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -228,12 +264,14 @@ def _traffic(
     kwargs: dict[str, Any],
     inputs: list[Tensor],
     results: list[Tensor],
+    call: Call | None,
 ) -> tuple[int, int]:
     """Bytes read and written: every input once, every result once, an in-place result once."""
     sizes = [touched_bytes(t) for t in inputs]
     written = sum(map(touched_bytes, results))
-    if operator.traffic is not None:
-        return operator.traffic(sizes, written, tuple(map(sizes_of, inputs)))
+    if operator.traffic is not None and call is not None:
+        with suppress(*_MISFITS):
+            return operator.traffic(sizes, written, call)
     if operator.mutated:
         mutated = _mutated(operator, args, kwargs)
         fresh = [t for t in results if all(t is not m for m in mutated)]

@@ -1,60 +1,80 @@
 """Element-wise work: FLOPs for each element that comes out.
 
-A figure counts the arithmetic of the definition, and a transcendental function (exp, log, erf, sin) as
-one operation. Operators that torch tags as pointwise and that are not listed count one.
+Each table goes from the operations that make one element to the operators that do just these, and the
+number of operations is the number of FLOPs. A sum, product, quotient, comparison or rounding is one, so is
+a transcendental function (exp, log, erf, sin) and a draw of a random number. Choosing, moving and casting
+are none; constants are folded, and so are scales that are 1 unless somebody says otherwise. Operators that
+torch tags as pointwise and that are in no table count one (`count`).
 """
 
 from __future__ import annotations
 
-from opgraph.costs.registry import Call, Formula, formulas
+from opgraph.costs.registry import Call, each, first_input, first_output, formula
 
-_FLOPS_PER_ELEMENT = {
-    # Two operations: a product and a sum, or a comparison and a choice.
-    2: "addcmul addcdiv lerp leaky_relu threshold hardtanh clamp native_dropout remainder fmod hypot "
-    "logaddexp relu6 prelu _prelu_kernel dequantize rrelu_with_noise lerp_ linalg_cross",
-    # exp(-x), + 1, reciprocal; the two clamps, product and sum of the hard variants.
-    3: "smooth_l1_loss huber_loss hann_window hamming_window bartlett_window blackman_window "
-    "sigmoid log_sigmoid_forward softplus elu celu selu hardsigmoid logit",
-    4: "binary_cross_entropy binary_cross_entropy_with_logits silu hardswish mish glu",
-    # x * 0.5 * (1 + erf(x / sqrt 2)).
-    5: "gelu",
-    # Moving data is not arithmetic.
-    0: "clone copy _to_copy to fill zero zeros ones full empty arange eye tril triu where masked_fill "
-    "nan_to_num contiguous scalar_tensor zeros_like ones_like full_like empty_like new_zeros new_ones "
-    "new_full new_empty new_empty_strided empty_strided lift_fresh_copy linspace tril_indices "
-    "triu_indices _local_scalar_dense empty_permuted view_as_real_copy view_as_complex_copy "
-    "resolve_conj resolve_neg complex polar randperm",
-    1: "rand randn randint rand_like randn_like randint_like bernoulli uniform normal exponential "
-    "floor_divide geometric cauchy log_normal poisson binomial random isin normal_functional "
-    "quantize_per_tensor quantize_per_channel _weight_norm trace put "
-    "multinomial isfinite isnan isinf bucketize",
-}
+DEFINITION = "the definition in torch's documentation, counted here"
+DECOMPOSITION = "torch/_decomp/decompositions.py, counted here"
 
-_COPIES = frozenset(_FLOPS_PER_ELEMENT[0].split())
+each("elementwise", first_output, DEFINITION, {
+    "product, sum": "addcmul linspace",
+    "quotient, sum": "addcdiv",
+    "quotient, rounding": "floor_divide",
+    "comparison, product": "leaky_relu prelu _prelu_kernel",
+    "comparison, comparison": "hardtanh relu6",
+    "difference, product, sum": "lerp",
+    "product, product, difference": "linalg_cross",
+    "comparison, comparison, comparison": "nan_to_num",
+    "comparison, exp, product": "elu selu",
+    "comparison, exp, log": "softplus",
+    "exp, sum, reciprocal": "sigmoid",
+    "difference, quotient, log": "logit",
+    "comparison, quotient, exp, product": "celu",
+    "quotient, rounding, product, difference": "remainder fmod",
+    "square, square, sum, root": "hypot",
+    "exp, exp, sum, log": "logaddexp logaddexp2",
+    "exp, sum, reciprocal, product": "silu glu",
+    "cos, sin, product, product": "polar",
+    "comparison, exp, log, tanh, product": "mish",
+    "product, cos, product, difference": "hann_window hamming_window",
+    "product, difference, abs, difference": "bartlett_window",
+    "product, cos, product, product, cos, product, difference, sum": "blackman_window",
+    "square, sum, product": "_weight_norm",
+})  # fmt: skip
+each("elementwise", first_output, DECOMPOSITION, {
+    "sum, comparison, comparison, quotient": "hardsigmoid",
+    "sum, comparison, comparison, product, quotient": "hardswish",
+    "comparison, abs, exp, log, difference": "log_sigmoid_forward",
+    "draw, comparison, product, product": "native_dropout",
+})  # fmt: skip
+each("elementwise", first_output, "derived here, one draw an element", {
+    "draw": "rand randn randint rand_like randn_like randint_like randperm bernoulli uniform normal "
+    "normal_functional exponential geometric cauchy log_normal poisson binomial random",
+    "draw, comparison, product": "rrelu_with_noise",
+})  # fmt: skip
+each("elementwise", first_input, "derived here, a race of exponential draws", {
+    "draw, quotient, comparison": "multinomial",
+})  # fmt: skip
+each("copy", first_output, "derived here, nothing is computed", {
+    "": "clone copy _to_copy fill zero zeros ones full empty arange eye tril triu where "
+    "masked_fill scalar_tensor zeros_like ones_like full_like empty_like new_zeros new_ones new_full "
+    "new_empty new_empty_strided empty_strided empty_permuted lift_fresh_copy tril_indices triu_indices "
+    "_local_scalar_dense view_as_real_copy view_as_complex_copy complex",
+})  # fmt: skip
 
 
-def elementwise(flops_per_element: int, category: str = "elementwise") -> Formula:
-    """A formula of so many FLOPs for each element of the first result (or of the tensor written)."""
+@formula("elementwise", "aten.clamp")
+def clamp(call: Call) -> int:
+    """A comparison with each bound that is given.
 
-    def work(call: Call) -> int:
-        return flops_per_element * (call.output_elements or call.input_elements)
+    Source: the definition in torch's documentation, min(max(x, min), max), counted here.
+    """
+    return sum(bound is not None for bound in call.args[1:3]) * call.output_elements
 
-    return Formula(category, work)
 
+@formula("elementwise", "aten.gelu")
+def gelu(call: Call) -> int:
+    """x / sqrt 2, erf, + 1, times x, halved: 5 an element. The approximation by tanh: x^3 (2), times
+    0.044715, + x, times sqrt(2 / pi), tanh, + 1, times x, halved: 9.
 
-for _flops, _names in _FLOPS_PER_ELEMENT.items():
-    for _name in _names.split():
-        _formula = elementwise(_flops, "copy" if _name in _COPIES else "elementwise")
-        formulas.setdefault(f"aten.{_name}", _formula)
-        formulas.setdefault(f"aten.{_name}_", _formula)
-
-for _name, _flops in {
-    "add": 1, "mul": 1, "add_relu": 2, "mul_relu": 2, "hardswish": 4, "sigmoid": 3, "leaky_relu": 2,
-    "elu": 3, "relu6": 2, "cat": 0, "cat_relu": 1,
-}.items():  # fmt: skip
-    formulas[f"quantized.{_name}"] = elementwise(_flops)
-
-for _name, _flops in (("int8_vectorwise_quant", 2), ("dequantize_blockwise", 1), ("dequantize_4bit", 1),
-                      ("int8_vectorwise_dequant", 1), ("quantize_blockwise", 2),
-                      ("int8_mm_dequant", 2)):  # fmt: skip
-    formulas[f"bitsandbytes.{_name}"] = elementwise(_flops)
+    Source: Hendrycks and Gimpel, "Gaussian Error Linear Units (GELUs)", 2016, section 2, counted here.
+    """
+    return (9 if call.args[1] == "tanh" else 5) * call.output_elements

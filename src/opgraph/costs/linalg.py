@@ -1,57 +1,224 @@
-"""Dense linear algebra: the operation counts of LAPACK (Installation Guide for LAPACK, LAPACK Working
-Note 41, appendix C), leading terms, for each matrix [..., m, n] of a batch."""
+"""Dense linear algebra, for each matrix [..., m, n] of a batch: leading terms.
+
+[LAPACK] is Anderson, Dongarra and Ostrouchov, "Installation Guide for LAPACK", LAPACK Working Note 41,
+1992, revised 1999, "Operation Counts for the LAPACK Routines"; [Golub] is Golub and Van Loan, "Matrix
+Computations", 4th ed., 2013.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
-from opgraph.costs.registry import Call, Formula, formulas
-
-Count = Callable[[int, int], float]
-
-_COUNTS: dict[str, Count] = {
-    "linalg_cholesky_ex cholesky cholesky_inverse": lambda m, n: n**3 / 3,
-    "linalg_lu linalg_lu_factor_ex linalg_ldl_factor_ex _linalg_det _linalg_slogdet": (
-        lambda m, n: m * n * n - n**3 / 3
-    ),
-    "linalg_inv_ex": lambda m, n: 2 * n**3,
-    "linalg_qr geqrf linalg_householder_product ormqr": lambda m, n: 2 * m * n * n - 2 * n**3 / 3,
-    # Reduction to tridiagonal form, 4/3 n^3, and the vectors.
-    "_linalg_eigh": lambda m, n: 4 * n**3 / 3 + 4 * n**3,
-    # Reduction to Hessenberg form, 10/3 n^3, and the iterations on it.
-    "linalg_eig _linalg_eigvals": lambda m, n: 10 * n**3 / 3 + 15 * n**3,
-    # Reduction to bidiagonal form and both sets of vectors.
-    "_linalg_svd linalg_lstsq": lambda m, n: 4 * m * n * n + 8 * n**3,
-}
+from opgraph.costs.registry import Call, formula
 
 
-def _factorization(count: Count) -> Formula:
-    def work(call: Call) -> int:
-        *batch, m, n = call.inputs[0]
-        return int(prod(batch) * count(max(m, n), min(m, n)))
-
-    return Formula("linear_algebra", work)
+def _matrix(call: Call) -> tuple[int, int, int]:
+    """How many matrices there are in the first tensor, their longer and their shorter side."""
+    *batch, m, n = call.inputs[0]
+    return prod(batch), max(m, n), min(m, n)
 
 
-def _solve(call: Call) -> int:
-    """One triangle with n rows: n^2 for each right-hand side, in whichever operand they are."""
-    n = call.inputs[0][-1]
-    return n * call.output_elements
+def _cubes(call: Call, factor: float) -> int:
+    """factor * n^3 for each matrix."""
+    batch, _, n = _matrix(call)
+    return round(batch * factor * n**3)
 
 
-for _names, _count in _COUNTS.items():
-    for _name in _names.split():
-        formulas[f"aten.{_name}"] = _factorization(_count)
-for _name in ("linalg_solve_triangular", "triangular_solve", "cholesky_solve", "linalg_lu_solve",
-              "_cholesky_solve_helper", "linalg_ldl_solve"):  # fmt: skip
-    formulas[f"aten.{_name}"] = Formula("linear_algebra", _solve)
+def _factor(m: int, n: int) -> float:
+    """Householder's factorization of m x n, m >= n."""
+    return 2 * m * n**2 - 2 * n**3 / 3
 
 
-def _solve_ex(call: Call) -> int:
-    """LU factorization, 2/3 n^3, and two triangular solves for each right-hand side."""
-    *batch, n, _ = call.inputs[0]
-    return int(prod(batch) * 2 * n**3 / 3) + 2 * n * prod(call.inputs[1])
+def _orthogonal(m: int, n: int, k: int) -> float:
+    """n columns of the product of k reflections of length m."""
+    return 4 * m * n * k - 2 * (m + n) * k**2 + 4 * k**3 / 3
 
 
-formulas["aten._linalg_solve_ex"] = Formula("linear_algebra", _solve_ex)
+@formula("linear_algebra", "aten.linalg_cholesky_ex", "aten.linalg_ldl_factor_ex")
+def cholesky(call: Call) -> int:
+    """n^3 / 3, also where the matrix is symmetric and not definite.
+
+    Source: [LAPACK] POTRF, SYTRF.
+    """
+    return _cubes(call, 1 / 3)
+
+
+@formula("linear_algebra", "aten.cholesky_inverse")
+def cholesky_inverse(call: Call) -> int:
+    """2/3 n^3 for the inverse from the factor.
+
+    Source: [LAPACK] POTRI.
+    """
+    return _cubes(call, 2 / 3)
+
+
+@formula(
+    "linear_algebra",
+    "aten.linalg_lu", "aten.linalg_lu_factor_ex", "aten._linalg_det", "aten._linalg_slogdet",
+)  # fmt: skip
+def lu(call: Call) -> int:
+    """m n^2 - n^3 / 3 for m >= n: 2/3 n^3 of a square; a determinant is a product more.
+
+    Source: [LAPACK] GETRF.
+    """
+    batch, m, n = _matrix(call)
+    return round(batch * (m * n**2 - n**3 / 3))
+
+
+@formula("linear_algebra", "aten.linalg_inv_ex")
+def inverse(call: Call) -> int:
+    """2 n^3: the LU factorization (2/3) and the inverse from it (4/3).
+
+    Source: [LAPACK] GETRF and GETRI.
+    """
+    return _cubes(call, 2)
+
+
+@formula("linear_algebra", "aten.geqrf")
+def qr_factor(call: Call) -> int:
+    """2 m n^2 - 2/3 n^3 for m >= n: R and the reflections.
+
+    Source: [LAPACK] GEQRF.
+    """
+    batch, m, n = _matrix(call)
+    return round(batch * _factor(m, n))
+
+
+@formula("linear_algebra", "aten.linalg_qr")
+def qr(call: Call) -> int:
+    """As `qr_factor`, and the columns of Q where they are wanted: 4 m p k - 2 (m + p) k^2 + 4/3 k^3 for p
+    of them, with k = min(m, n).
+
+    Source: [LAPACK] GEQRF and ORGQR.
+    """
+    *batch, m, n = call.inputs[0]
+    k = min(m, n)
+    total = _factor(max(m, n), k)
+    if call.args[1] != "r":
+        total += _orthogonal(m, m if call.args[1] == "complete" else k, k)
+    return round(prod(batch) * total)
+
+
+@formula("linear_algebra", "aten.linalg_householder_product")
+def householder_product(call: Call) -> int:
+    """4 m n k - 2 (m + n) k^2 + 4/3 k^3 for n columns of the product of k reflections of length m.
+
+    Source: [LAPACK] ORGQR.
+    """
+    *batch, m, n = call.inputs[0]
+    return round(prod(batch) * _orthogonal(m, n, call.inputs[1][-1]))
+
+
+@formula("linear_algebra", "aten.ormqr")
+def multiply_by_orthogonal(call: Call) -> int:
+    """k reflections of length q applied to p vectors: 4 p q k - 2 p k^2.
+
+    Source: [LAPACK] ORMQR.
+    """
+    *batch, m, n = call.inputs[2]
+    k = call.inputs[1][-1]
+    length, vectors = (m, n) if call.args[3] else (n, m)
+    return prod(batch) * (4 * vectors * length * k - 2 * vectors * k**2)
+
+
+@formula("linear_algebra", "aten.linalg_lstsq")
+def least_squares(call: Call) -> int:
+    """2 m n^2 - 2/3 n^3 for m >= n, and 4 m n - n^2 for each right-hand side: reflections applied (4 m n -
+    2 n^2) and a triangle solved (n^2).
+
+    Source: [LAPACK] GEQRF, ORMQR, TRTRS.
+    """
+    batch, m, n = _matrix(call)
+    sides = prod(call.outputs[0]) // max(1, batch * call.inputs[0][-1])
+    return round(batch * (_factor(m, n) + sides * (4 * m * n - n**2)))
+
+
+@formula("linear_algebra", "aten._linalg_eigh")
+def symmetric_eigenvalues(call: Call) -> int:
+    """9 n^3 with the vectors and 4/3 n^3 without: the reduction to three diagonals, and the rotations.
+
+    Source: [Golub] section 8.3 (symmetric QR).
+    """
+    return _cubes(call, 9 if call.args[2] else 4 / 3)
+
+
+@formula("linear_algebra", "aten.linalg_eig")
+def eigenvectors(call: Call) -> int:
+    """25 n^3: the real Schur form with its vectors.
+
+    Source: [Golub] section 7.5.
+    """
+    return _cubes(call, 25)
+
+
+@formula("linear_algebra", "aten._linalg_eigvals")
+def eigenvalues(call: Call) -> int:
+    """10 n^3: the real Schur form alone.
+
+    Source: [Golub] section 7.5.
+    """
+    return _cubes(call, 10)
+
+
+@formula("linear_algebra", "aten._linalg_svd")
+def svd(call: Call) -> int:
+    """For m >= n: 4 m n^2 - 4/3 n^3 or 2 m n^2 + 2 n^3 for the values, 14 m n^2 + 8 n^3 or 6 m n^2 + 20 n^3
+    with n vectors of each side, 4 m^2 n + 8 m n^2 + 9 n^3 or 4 m^2 n + 22 n^3 with all; the lesser of the
+    two, which are the methods of Golub and Reinsch and of a QR factorization first.
+
+    Source: [Golub] section 8.6, figure 8.6.1.
+    """
+    batch, m, n = _matrix(call)
+    full, vectors = call.args[1:3]
+    if not vectors:
+        counts = (4 * m * n**2 - 4 * n**3 / 3, 2 * m * n**2 + 2 * n**3)
+    elif full:
+        counts = (4 * m**2 * n + 8 * m * n**2 + 9 * n**3, 4 * m**2 * n + 22 * n**3)
+    else:
+        counts = (14 * m * n**2 + 8 * n**3, 6 * m * n**2 + 20 * n**3)
+    return round(batch * min(counts))
+
+
+@formula("linear_algebra", "aten.linalg_solve_triangular")
+def solve_triangular(call: Call) -> int:
+    """n^2 for each right-hand side; the triangle of n rows is the first tensor.
+
+    Source: [LAPACK] TRTRS.
+    """
+    return call.inputs[0][-1] * call.output_elements
+
+
+@formula("linear_algebra", "aten.triangular_solve")
+def solve_triangular_second(call: Call) -> int:
+    """n^2 for each right-hand side; the triangle of n rows is the second tensor.
+
+    Source: [LAPACK] TRTRS.
+    """
+    return call.inputs[1][-1] * call.output_elements
+
+
+@formula("linear_algebra", "aten.linalg_lu_solve", "aten.linalg_ldl_solve")
+def solve_factored(call: Call) -> int:
+    """2 n^2 for each right-hand side, as there are two triangles; the factors are the first tensor.
+
+    Source: [LAPACK] GETRS, SYTRS.
+    """
+    return 2 * call.inputs[0][-1] * call.output_elements
+
+
+@formula("linear_algebra", "aten.cholesky_solve", "aten._cholesky_solve_helper")
+def cholesky_solve(call: Call) -> int:
+    """2 n^2 for each right-hand side, as there are two triangles; the factor is the second tensor.
+
+    Source: [LAPACK] POTRS.
+    """
+    return 2 * call.inputs[1][-1] * call.output_elements
+
+
+@formula("linear_algebra", "aten._linalg_solve_ex")
+def solve(call: Call) -> int:
+    """2/3 n^3 for the LU factorization and 2 n^2 for each right-hand side.
+
+    Source: [LAPACK] GETRF, GETRS.
+    """
+    return _cubes(call, 2 / 3) + 2 * call.inputs[0][-1] * call.output_elements

@@ -8,7 +8,7 @@ work is counted by `work` formulas. An operator is named without its overload: "
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -45,44 +45,95 @@ Contraction = Callable[..., int]
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """The category of an operator and how many FLOPs it does beside contractions."""
+    """The category of an operator, how many FLOPs it does beside contractions, and where that is from."""
 
     category: str
     work: Work
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The category of an operator and the FLOPs of its contractions; `raw` if these are counted from
+    tensors and not from shapes."""
+
+    category: str
+    count: Contraction
+    raw: bool
 
 
 formulas: dict[str, Formula] = {}
-contractions: dict[str, tuple[str, Contraction]] = {}
+contractions: dict[str, Product] = {}
 
 
 def formula(category: str, *operators: str) -> Callable[[Work], Work]:
     """Register a formula for the non-contraction FLOPs of operators ("aten.native_layer_norm").
 
-    Raises ValueError when one of them has a formula already.
+    Its docstring has a line `Source:` with the literature, the file or the derivation it is from.
+    Raises ValueError when one of the operators has a formula already.
     """
 
     def register(work: Work) -> Work:
-        for operator in operators:
-            if operator in formulas:
-                raise ValueError(f"{operator} has a formula already")
-            formulas[operator] = Formula(category, work)
+        _add(operators, Formula(category, work, source(work)))
         return work
 
     return register
 
 
-def contraction(category: str, *operators: str) -> Callable[[Contraction], Contraction]:
+def each(category: str, elements: Work, source: str, table: Mapping[str, str]) -> None:
+    """Register operators that do the same few operations for each of some elements.
+
+    The table goes from a list of operations ("difference, square, sum"), whose length is the number of
+    FLOPs an element, to the names of operators; those without a namespace are ATen's. Choosing between
+    values, moving them and casting them are no operations: "" is 0 FLOPs. Raises ValueError on duplicates.
+    """
+    for operations, names in table.items():
+        flops = operations.count(",") + 1 if operations else 0
+        found = Formula(category, _times(flops, elements), f"{source}: {operations or 'none'}")
+        _add([name if "." in name else f"aten.{name}" for name in names.split()], found)
+
+
+def contraction(
+    category: str, *operators: str, raw: bool = False
+) -> Callable[[Contraction], Contraction]:
     """Register the contraction FLOPs of operators that torch's registry lacks.
 
     The function has the signature of torch's: the arguments with shapes in place of tensors, and
-    `out_shape` by keyword; 1 MAC is 2 FLOPs. Raises ValueError on duplicates.
+    `out_shape` by keyword; with `raw`, tensors and `out_val`. 1 MAC is 2 FLOPs. Its docstring has a line
+    `Source:`. Raises ValueError on duplicates.
     """
 
     def register(count: Contraction) -> Contraction:
         for operator in operators:
             if operator in contractions:
                 raise ValueError(f"{operator} has a formula already")
-            contractions[operator] = (category, count)
+            contractions[operator] = Product(category, count, raw)
         return count
 
     return register
+
+
+def source(function: Callable[..., Any]) -> str:
+    """What the docstring of a formula says after "Source:"; empty where it does not."""
+    return " ".join((function.__doc__ or "").partition("Source:")[2].split())
+
+
+def first_input(call: Call) -> int:
+    """Elements of the first tensor that goes in."""
+    return call.input_elements
+
+
+def first_output(call: Call) -> int:
+    """Elements of the first tensor that comes out, or of the first that goes in where none does."""
+    return call.output_elements or call.input_elements
+
+
+def _times(flops: int, elements: Work) -> Work:
+    return lambda call: flops * elements(call)
+
+
+def _add(operators: Iterable[str], found: Formula) -> None:
+    for operator in operators:
+        if operator in formulas:
+            raise ValueError(f"{operator} has a formula already")
+        formulas[operator] = found

@@ -1,0 +1,61 @@
+"""Every operator with a cost of its own against figures worked out by hand (tests/costs/cases), and every
+formula against having a source."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from tests.costs.hand import Case
+from torch.utils.flop_counter import flop_registry
+
+from opgraph.costs import count
+from opgraph.costs.movement import traffic
+from opgraph.costs.registry import contractions, formulas, source
+
+FILES = sorted(p.stem for p in (Path(__file__).parent / "cases").glob("*.py"))
+CASES = [c for name in FILES for c in import_module(f"tests.costs.cases.{name}").CASES]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_an_operator_costs_what_it_costs_by_hand(case: Case) -> None:
+    kernel = case.kernel()
+    assert kernel.cost == case.cost
+    assert (kernel.flops, kernel.other_flops) == (case.flops, case.other)
+    if case.bytes is not None:
+        assert (kernel.read, kernel.written) == case.bytes
+
+
+def test_every_entry_has_a_case() -> None:
+    """A new formula, rule for bytes or view without a figure worked out by hand fails here."""
+    cases = {c.operator for c in CASES}
+    packets = (p for p in flop_registry if isinstance(p, torch._ops.OpOverloadPacket))
+    theirs = {str(p) for p in packets if "opgraph" not in str(p)}
+    entries = {*formulas, *contractions, *theirs, *count._VIEWS_IN_ALL_BUT_SCHEMA}
+    assert sorted(entries - cases) == []
+    assert sorted(set(traffic) - {c.operator for c in CASES if c.bytes is not None}) == []
+
+
+def test_every_formula_names_its_source() -> None:
+    """Literature by its year, a file, torch's documentation, or a derivation made here."""
+    sources = {name: f.source for name, f in formulas.items()}
+    sources |= {name: source(product.count) for name, product in contractions.items()}
+    told = re.compile(
+        r"\b(19|20)\d\d\b|\.(py|cpp|h|html)\b|documentation|definition|derived here|\[\w+\]|`\w+`"
+    )
+    assert [name for name, text in sources.items() if not told.search(text)] == []
+
+
+def test_in_place_operators_cost_what_their_twins_do() -> None:
+    """`x.sigmoid_()` does what `x.sigmoid()` does."""
+    twins = 0
+    for name, found in formulas.items():
+        packet = getattr(torch.ops.aten, name.removeprefix("aten.") + "_", None)
+        if name.startswith("aten.") and packet is not None:
+            operator = count.describe(getattr(packet, packet.overloads()[0]))
+            assert operator.zero or operator.formula is found, name
+            twins += 1
+    assert twins > 30
