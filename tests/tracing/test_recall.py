@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import flop_counter
 
 import opgraph
 from opgraph.graph import Kernel
-from opgraph.tracing import kernels
-from opgraph.tracing.kernels import fake
+from opgraph.tracing import recall
+from opgraph.tracing.fakes import fake
 from opgraph.tracing.recall import looks, recollect
 
 
@@ -41,9 +42,35 @@ class Rolling(nn.Module):
 )
 def test_remembering_calls_changes_nothing(monkeypatch, mode, model, options):
     remembered = opgraph.profile(model, mode=mode, **options).graph
-    monkeypatch.setattr(kernels, "predictable", lambda _func: False)
+    monkeypatch.setattr(recall, "predictable", lambda _func: False)
+    monkeypatch.setattr(recall, "_MEMORIES", {})
     assert opgraph.profile(model, mode=mode, **options).graph == remembered
     assert remembered.failed is None or isinstance(model, Rolling)
+
+
+class Filled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.full((1 << 12, 4), 1.0, device=x.device)
+
+
+def test_what_is_remembered_holds_under_the_settings_it_was_seen_with():
+    x = torch.randn(1 << 12, 4)
+    before = opgraph.profile(Filled(), inputs=x)
+    torch.set_default_dtype(torch.float64)
+    try:
+        after = opgraph.profile(Filled(), inputs=x)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    dtypes = [p.graph.value[p.graph.outputs[0]].dtype for p in (before, after)]
+    assert dtypes == ["float32", "float64"]
+    assert opgraph.profile(Filled(), inputs=x).graph == before.graph
+
+
+def test_a_formula_that_is_added_later_counts(monkeypatch):
+    x = torch.randn(3, 4)
+    assert opgraph.profile(nn.Tanh(), inputs=x).totals.flops == 0
+    monkeypatch.setitem(flop_counter.flop_registry, torch.ops.aten.tanh, lambda *_, **__: 77)
+    assert opgraph.profile(nn.Tanh(), inputs=x).totals.flops == 77
 
 
 def test_a_view_is_a_view_of_the_new_argument():

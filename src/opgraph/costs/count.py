@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -157,6 +158,7 @@ def packed_tensors(item: Any) -> list[Tensor]:
     return [] if unpack is None else tensors_of(unpack())
 
 
+@cache
 def dtype_name(dtype: Any) -> str:
     """ "float32" for torch.float32."""
     return str(dtype).rpartition(".")[2]

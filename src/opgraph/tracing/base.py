@@ -29,7 +29,7 @@ from opgraph.kvcache import KVCache
 from opgraph.tracing.asking import Told, telling
 from opgraph.tracing.builder import build
 from opgraph.tracing.caches import cache_in, measured
-from opgraph.tracing.kernels import fake
+from opgraph.tracing.fakes import fake
 from opgraph.tracing.recorder import Recorder, first_line
 from opgraph.tracing.values import tensors_in
 from opgraph.tracing.weights import Weights, set_eval, snapshot, stand_in, undistribute, untouched
@@ -127,7 +127,7 @@ def record(
             raise
         except BaseException as reason:  # noqa: BLE001  (a forward may raise anything, SystemExit too)
             return Outcome(tracer, tensors, None, reason, time.perf_counter() - start)
-        recorder = Recorder(module, stage.weights, stage.mode)
+        recorder = Recorder(stage.weights, stage.mode)
         inputs = tuple(
             recorder.source(tensor, name) for name, tensor in named(module, args, kwargs)
         )
@@ -172,9 +172,10 @@ def staged(
     turns."""
     mode = None if real else FakeTensorMode(allow_non_fake_inputs=True)
     weights = Weights(module)
+    modules = weights.tree.values()
     with ExitStack() as stack:
         stack.enter_context(_TURNS)
-        stack.enter_context(untouched(module))
+        stack.enter_context(untouched(modules))
         stack.enter_context(same_randomness())
         stack.enter_context(torch.no_grad())
         if "torch._dynamo" in sys.modules:
@@ -184,12 +185,12 @@ def staged(
         warnings.simplefilter("ignore")
         stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
         stack.enter_context(telling(told))
-        set_eval(module)
-        undistribute(module)
-        stand_in(module, weights, mode)
+        set_eval(modules)
+        undistribute(modules)
+        stand_in(modules, weights, mode)
         args, kwargs = arguments(example, mode, real_inputs)
         if warm_up:
-            restore = snapshot(module)
+            restore = snapshot(modules)
             try:
                 module(*args, **kwargs)
             except Exception:  # noqa: BLE001  (what is wrong will show again, with a reason)

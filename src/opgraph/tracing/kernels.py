@@ -13,11 +13,12 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opgraph.costs.count import Operator, cost, describe, tensors_of
+from opgraph.costs.count import Operator, cost, tensors_of
 from opgraph.graph import Kernel
 from opgraph.sources.masks import places_for_masks
+from opgraph.tracing.fakes import fake
 from opgraph.tracing.memory_log import MemoryLog
-from opgraph.tracing.recall import Recollection, looks, predictable, recollect
+from opgraph.tracing.recall import looks, memory, recollect
 
 REAL_LIMIT = 64 * 2**20
 """Bytes above which a tensor that no fake tensor went into is made fake all the same: masks and tables
@@ -35,7 +36,7 @@ _NO_KERNELS = frozenset(
     "profiler._record_function_exit".split()
 )
 
-_CPU = torch.device("cpu")
+_DEVICE = torch.ops.prim.device.default
 
 
 class KernelCapture(TorchDispatchMode):
@@ -51,15 +52,17 @@ class KernelCapture(TorchDispatchMode):
         self.in_node = False
         self._fake_mode = fake_mode
         self._on_orphan = on_orphan
-        self._operators: dict[Any, Operator] = {}
-        self._costs: dict[Any, Kernel] = {}
-        self._predictable: set[Any] = set()
-        self._recollections: dict[Any, Recollection] = {}
+        self._known = memory()
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         """Listening is no reason for Dynamo to stay away."""
         return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """The `dynamo` tracer keeps Dynamo off our frames; the others need not load it."""
+        return False
 
     def __torch_dispatch__(
         self,
@@ -70,12 +73,10 @@ class KernelCapture(TorchDispatchMode):
     ) -> Any:
         if any(map(_is_wrapper, types)):
             return NotImplemented  # a subclass made of other tensors: those are what is computed on
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].fake_device
         kwargs = kwargs or {}
-        operator = self._operators.get(func)
-        if operator is None:
-            operator = self._operators[func] = describe(func)
-            if predictable(func):
-                self._predictable.add(func)
+        operator, predictable = self._known.operator(func)
         if operator.name in _NO_KERNELS:
             return func(*args, **kwargs)
         if operator.name == "higher_order.cond":
@@ -88,7 +89,7 @@ class KernelCapture(TorchDispatchMode):
             out = func(*args, **kwargs)
             self._note(operator, args, kwargs, out, self._cost(operator, args, kwargs, out))
         else:
-            out = self._run(operator, args, kwargs, self._fake_mode)
+            out = self._run(operator, args, kwargs, self._fake_mode, predictable)
         return out
 
     def _run(
@@ -97,15 +98,16 @@ class KernelCapture(TorchDispatchMode):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         mode: FakeTensorMode,
+        predictable: bool,
     ) -> Any:
         """Run where tensors may be fake, or make again what such a call gave before."""
         func = operator.func
         tensors: list[Tensor] = []
         key = None
-        if func in self._predictable:
+        if predictable:
             try:
                 key = (func, looks(args, tensors), looks(kwargs.items(), tensors))
-                known = self._recollections.get(key)
+                known = self._known.calls.get(key)
             except (TypeError, RuntimeError, NotImplementedError):
                 key = None
             else:
@@ -131,7 +133,7 @@ class KernelCapture(TorchDispatchMode):
             kernel = cost(operator, args, kwargs, out)
             found = recollect(tensors, out, kernel)
             if found is not None:
-                self._recollections[key] = found
+                self._known.calls[key] = found
         self._note(operator, args, kwargs, out, kernel)
         return out
 
@@ -179,9 +181,9 @@ class KernelCapture(TorchDispatchMode):
                 looks(kwargs.items(), seen),
                 looks((out,), seen),
             )
-            kernel = self._costs.get(key)
+            kernel = self._known.costs.get(key)
             if kernel is None:
-                kernel = self._costs[key] = cost(operator, args, kwargs, out)
+                kernel = self._known.costs[key] = cost(operator, args, kwargs, out)
         except (TypeError, RuntimeError, NotImplementedError):
             kernel = cost(operator, args, kwargs, out)
         return kernel
@@ -243,18 +245,6 @@ def _all_fake(args: Any, mode: FakeTensorMode) -> list[Any]:
         else item
         for item in args
     ]
-
-
-def fake(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
-    """A fake CPU tensor of the same shape, strides and dtype, wherever the tensor is."""
-    plain = type(tensor) in (Tensor, torch.nn.Parameter, FakeTensor)
-    if not plain or tensor.layout is not torch.strided:
-        return mode.from_tensor(tensor)
-    if tensor.device.type == "meta" and type(tensor) is not FakeTensor:
-        return FakeTensor(mode, tensor.detach(), _CPU)
-    with torch._C._DisableTorchDispatch():
-        meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-    return FakeTensor(mode, meta, _CPU)
 
 
 def _may_be_large(args: tuple[Any, ...], tensors: list[Tensor]) -> bool:

@@ -59,6 +59,13 @@ def canonical(name: str) -> str:
     return _SYNONYMS.get(name, name)
 
 
+@lru_cache(maxsize=4096)
+def names(func: Any) -> tuple[str, str, str]:
+    """What a torch function is called: as its author spelled it, canonically, and with where it lives."""
+    name = spelled(func)
+    return name, canonical(name), target(func)
+
+
 def spelled(func: Any) -> str:
     """The name of a torch function as its author wrote it: "conv2d", "__add__", "T"."""
     name: str = getattr(func, "__name__", None) or type(func).__name__

@@ -1,21 +1,25 @@
 """What an operator gives on fake tensors is known from the first call with such arguments. A model does
 the same calls in each of its layers, and torch takes most of a forward on fake tensors to find out what
-they give; here the results of a call that was seen before are made again from what they looked like."""
+they give; here the results of a call that was seen before are made again from what they looked like.
+What is known stays for the models that the process traces next."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import flop_counter
 
+from opgraph.costs.count import Operator, describe
+from opgraph.costs.registry import contractions, formulas
 from opgraph.graph import Kernel
 from opgraph.sources.masks import INDEXED
+from opgraph.tracing.fakes import CPU, around
 
-_CPU = torch.device("cpu")
 _UNPREDICTABLE = frozenset(
     {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view}
 )
@@ -48,6 +52,44 @@ class Recollection:
         if self.container is None:
             return _made(self.results[0], tensors, mode)
         return self.container([_made(result, tensors, mode) for result in self.results])
+
+
+_MOST_CALLS = 1 << 16
+"""So many different calls are known at most: about 100 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What is known from earlier calls: operators (and whether their results can be told), what calls
+    that look the same cost, and what they gave."""
+
+    operators: dict[Any, tuple[Operator, bool]] = field(default_factory=dict)
+    costs: dict[Any, Kernel] = field(default_factory=dict)
+    calls: dict[Any, Recollection] = field(default_factory=dict)
+
+    def operator(self, func: Any) -> tuple[Operator, bool]:
+        """What is known of an operator before any call, and whether its results can be told."""
+        known = self.operators.get(func)
+        if known is None:
+            known = self.operators[func] = describe(func), predictable(func)
+        return known
+
+
+_MEMORIES: dict[tuple[Any, ...], Memory] = {}
+
+
+def memory() -> Memory:
+    """What is known under the settings of the process that results and costs can depend on."""
+    if sum(len(m.costs) + len(m.calls) for m in _MEMORIES.values()) > _MOST_CALLS:
+        _MEMORIES.clear()
+    settings = (
+        torch.get_default_dtype(),
+        torch.is_inference_mode_enabled(),
+        torch.backends.mkldnn.enabled,
+        torch.are_deterministic_algorithms_enabled(),
+        (*flop_counter.flop_registry.values(), len(formulas), len(contractions)),  # can be added to
+    )
+    return _MEMORIES.setdefault(settings, Memory())
 
 
 def predictable(func: Any) -> bool:
@@ -111,7 +153,7 @@ def recollect(tensors: list[Tensor], out: Any, kernel: Kernel) -> Recollection |
 def _plain(tensor: Tensor) -> bool:
     """Whether shape, strides and dtype say all that there is to say of a tensor."""
     if type(tensor) is FakeTensor:
-        if tensor.constant is not None or tensor.fake_device != _CPU:
+        if tensor.constant is not None or tensor.fake_device != CPU:
             return False
     elif type(tensor) is not Tensor or not tensor.dim():
         return False  # a number in a tensor is a number to type promotion
@@ -155,11 +197,11 @@ def _made(result: Result | None, tensors: list[Tensor], mode: FakeTensorMode) ->
         return None
     if result.argument is None:
         meta = torch.empty_strided(result.shape, result.strides, dtype=result.dtype, device="meta")
-        return FakeTensor(mode, meta, _CPU)
+        return around(meta, mode)
     argument = tensors[result.argument]
     if result.same:
         return argument
     meta = torch.empty(0, dtype=result.dtype, device="meta")
     offset = argument.storage_offset() + result.offset
     meta.set_(argument.untyped_storage(), offset, result.shape, result.strides)
-    return FakeTensor(mode, meta, _CPU)
+    return around(meta, mode)

@@ -23,7 +23,7 @@ from torch.overrides import (
 from opgraph.costs.count import Operator, tensors_of
 from opgraph.graph import GraphBreak
 from opgraph.tracing.kernels import KernelCapture
-from opgraph.tracing.naming import canonical, spelled, target
+from opgraph.tracing.naming import names
 from opgraph.tracing.places import Place, here, raised_at
 from opgraph.tracing.scopes import ModuleCalls
 from opgraph.tracing.spelling import cut, short
@@ -34,11 +34,11 @@ from opgraph.tracing.weights import Weights
 class Recorder:
     """Listens while `run` calls the model; then holds records, values and module calls."""
 
-    def __init__(self, root: torch.nn.Module, weights: Weights, fake_mode: Any = None) -> None:
+    def __init__(self, weights: Weights, fake_mode: Any = None) -> None:
         self.capture = KernelCapture(fake_mode, self._orphan)
         self.records: list[Record] = []
         self.table = ValueTable(weights, self.capture)
-        self.modules = ModuleCalls(root, lambda: len(self.records), self.table.known)
+        self.modules = ModuleCalls(weights.tree, lambda: len(self.records), self.table.known)
         self.weights = weights
         self.fragment = 0
         self.phase = "forward"
@@ -107,8 +107,7 @@ class Recorder:
         capture = self.capture
         if not results and first == len(capture.kernels):
             return
-        name = spelled(func)
-        if name in _LOOKS and first == len(capture.kernels):
+        if first == len(capture.kernels) and names(func)[0] in _LOOKS:
             return
         record = self._record(func, args, kwargs, first)
         index = len(self.records)
@@ -123,9 +122,9 @@ class Recorder:
             self.table.wrote(storage, tensor, record)
 
     def _record(self, func: Any, args: Any, kwargs: Any, first: int) -> Record:
-        name = spelled(func)
+        name, op, where = names(func)
         record = Record(
-            "call", canonical(name), target(func), self.modules.current,
+            "call", op, where, self.modules.current,
             first=first, last=len(self.capture.kernels), fragment=self.fragment,
             phase=self.phase,
             place=self.place or here(Recorder.run.__code__),
@@ -141,7 +140,9 @@ class Recorder:
         return record
 
     def _argument(self, item: Any, prefix: str, record: Record, shown: list[str]) -> None:
-        if isinstance(item, Tensor):
+        if type(item) in _PLAIN:
+            shown.append(f"{prefix}{item!r}")
+        elif isinstance(item, Tensor):
             self.table.read(item, record.inputs)
         elif isinstance(item, (list, tuple)) and any(
             isinstance(t, (Tensor, list, tuple)) for t in item
@@ -227,6 +228,8 @@ class _Functions(TorchFunctionMode):
         recorder.call(func, args, kwargs, out, first)
         return out
 
+
+_PLAIN = frozenset({int, float, bool, type(None)})
 
 _RUNNERS = frozenset({torch.autograd.backward})
 """Functions that do nothing but run others: what they run are nodes of their own."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,13 +32,13 @@ class Call:
 class ModuleCalls:
     """The stack of module calls, and what is known of each module after the run.
 
-    `last` is the path of the call that ended last. `position` gives the number of the next record;
-    `known` gives the values that some tensors are known as.
+    `tree` are the model's modules by path. `last` is the path of the call that ended last. `position`
+    gives the number of the next record; `known` gives the values that some tensors are known as.
     """
 
     def __init__(
         self,
-        root: torch.nn.Module,
+        tree: Mapping[str, torch.nn.Module],
         position: Callable[[], int],
         known: Callable[[Any], tuple[int, ...]],
     ) -> None:
@@ -50,10 +50,10 @@ class ModuleCalls:
         self.raised: tuple[BaseException, Call] | None = None
         self._position = position
         self._known = known
-        self._paths: dict[int, str] = {id(m): p for p, m in root.named_modules()}
-        self._owners = _owners(root)
+        self._paths: dict[int, str] = {id(m): p for p, m in tree.items()}
+        self._owners = _owners(tree.values())
         self._fresh: list[torch.nn.Module] = []
-        self._stack = [Call("", module=id(root))]
+        self._stack = [Call("", module=id(tree[""]))]
         self._thread = threading.get_ident()
         self._hooks: list[Any] = []
 
@@ -145,10 +145,12 @@ class ModuleCalls:
         return path
 
 
-def _owners(root: torch.nn.Module) -> dict[int, list[tuple[int, str, str]]]:
+def _owners(modules: Collection[torch.nn.Module]) -> dict[int, list[tuple[int, str, str]]]:
     """Who owns each module, by id: the owner's id, the name there, and the module's class."""
     found: dict[int, list[tuple[int, str, str]]] = {}
-    for owner in root.modules():
-        for name, child in owner.named_children():
+    for owner in modules:
+        for name, child in owner._modules.items():
+            if child is None:
+                continue
             found.setdefault(id(child), []).append((id(owner), name, type(child).__name__))
     return found

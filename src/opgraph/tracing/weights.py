@@ -3,7 +3,7 @@ and the old ones back afterwards, with everything else that a forward may change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from math import prod
 from typing import Any
@@ -14,19 +14,25 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from opgraph.costs.count import dtype_name, packed_tensors, sizes_of
 from opgraph.graph import Parameter
-from opgraph.tracing.kernels import REAL_LIMIT, fake
+from opgraph.tracing.fakes import fake
+from opgraph.tracing.kernels import REAL_LIMIT
+
+Modules = Collection[torch.nn.Module]
+"""All modules of a model, each of them once."""
 
 
 class Weights:
-    """The parameters and buffers of a model: once each, with all the names they go by."""
+    """The parameters and buffers of a model: once each, with all the names they go by. `tree` holds the
+    model's modules by their paths."""
 
     def __init__(self, root: torch.nn.Module) -> None:
+        self.tree = dict(root.named_modules())
         self.parameters: list[Parameter] = []
         self.names: dict[int, tuple[Tensor, Parameter]] = {}
         self._tensors: dict[str, Tensor] = {}
         seen: dict[int, list[str]] = {}
         found: list[tuple[Tensor, str, str, Any]] = []
-        for path, module in root.named_modules():
+        for path, module in self.tree.items():
             for kind, table in (("parameter", module._parameters), ("buffer", module._buffers)):
                 for key, tensor in table.items():
                     if tensor is None:
@@ -79,11 +85,9 @@ class Weights:
 
 def _packed(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
     """The weight and the bias that a quantized layer of torch's own keeps in an object of its own."""
-    for item in module.__dict__.values():
-        tensors = packed_tensors(item)
-        yield from zip(
-            (f"{path}.weight", f"{path}.bias"), (t.detach() for t in tensors), strict=False
-        )
+    for item in [i for i in module.__dict__.values() if isinstance(i, torch.ScriptObject)]:
+        tensors = (t.detach() for t in packed_tensors(item))
+        yield from zip((f"{path}.weight", f"{path}.bias"), tensors, strict=False)
 
 
 def stored_bytes(tensor: Tensor) -> int:
@@ -128,21 +132,21 @@ def true_shape(tensor: Tensor) -> tuple[int, ...]:
 
 
 @contextmanager
-def untouched(root: torch.nn.Module) -> Iterator[None]:
+def untouched(modules: Modules) -> Iterator[None]:
     """Whatever a forward changes in the modules is undone: attributes, parameters, buffers, submodules,
     hooks, and the train or eval mode, which is eval within."""
-    restore = snapshot(root)
+    restore = snapshot(modules)
     try:
         yield
     finally:
         restore()
 
 
-def snapshot(root: torch.nn.Module) -> Callable[[], None]:
+def snapshot(modules: Modules) -> Callable[[], None]:
     """A function that makes the modules again what they are now."""
     saved = [
         (table, table.copy())
-        for module in root.modules()
+        for module in modules
         for table in (module.__dict__, *_tables(module), module._modules, *_hooks(module))
         if isinstance(table, dict)
     ]
@@ -166,10 +170,10 @@ def _hooks(module: torch.nn.Module) -> tuple[dict[int, Any], ...]:
     return module._forward_pre_hooks, module._forward_hooks
 
 
-def undistribute(root: torch.nn.Module) -> None:
+def undistribute(modules: Modules) -> None:
     """Let a model that is spread over devices run as it would on one, for use within `untouched`: without
     the hooks that gather its weights and scatter them again (`fully_shard`, tensor parallelism)."""
-    for module in root.modules():
+    for module in modules:
         for hooks in _hooks(module):
             for key, hook in list(hooks.items()):
                 if getattr(hook, "__module__", None) in _GATHERING:
@@ -182,13 +186,13 @@ _GATHERING = frozenset({
 """Where the hooks are defined by which torch spreads a model over devices."""
 
 
-def set_eval(root: torch.nn.Module) -> None:
+def set_eval(modules: Modules) -> None:
     """Eval mode on every module, without calling anybody's `train` method."""
-    for module in root.modules():
+    for module in modules:
         module.training = False
 
 
-def stand_in(root: torch.nn.Module, weights: Weights, mode: FakeTensorMode | None) -> None:
+def stand_in(modules: Modules, weights: Weights, mode: FakeTensorMode | None) -> None:
     """Put stand-ins in the place of the weights, for use within `untouched`.
 
     On fake tensors (a mode is given) parameters become fake CPU tensors, and so do buffers above the
@@ -197,7 +201,7 @@ def stand_in(root: torch.nn.Module, weights: Weights, mode: FakeTensorMode | Non
     buffers are cloned.
     """
     memo: dict[int, Tensor] = {}
-    for module in root.modules():
+    for module in modules:
         for table, is_buffer in zip(_tables(module), (False, True), strict=False):
             for key, tensor in table.items():
                 if tensor is None or (mode is None and not is_buffer and not _is_piece(tensor)):
@@ -210,12 +214,12 @@ def stand_in(root: torch.nn.Module, weights: Weights, mode: FakeTensorMode | Non
                         weights.stands_for(stand, known)
                 table[key] = stand
     if mode is not None:
-        _attributes(root, mode, memo)
+        _attributes(modules, mode, memo)
 
 
-def _attributes(root: torch.nn.Module, mode: FakeTensorMode, memo: dict[int, Tensor]) -> None:
+def _attributes(modules: Modules, mode: FakeTensorMode, memo: dict[int, Tensor]) -> None:
     """Tensors that a module keeps as plain attributes: weights under a second name, or on meta."""
-    for module in root.modules():
+    for module in modules:
         for key, item in module.__dict__.items():
             if isinstance(item, Tensor):
                 stand = memo.get(id(item))
