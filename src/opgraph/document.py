@@ -258,6 +258,14 @@ def load(path: str | os.PathLike[str]) -> Profile:
             raise ProfileError(f"{path}: {error}", hint=error.hint) from error
 
 
+def is_saved_profile(spec: str) -> bool:
+    """Whether what names a model is a saved profile: a file that ends in .json."""
+    try:
+        return spec.endswith(".json") and not Path(spec).is_dir()
+    except OSError:  # a name that no folder can have
+        return True
+
+
 def _groups(data: Any, nodes: int) -> tuple[tuple[int, ...], ...]:
     """Groups of node ids, no node in two of them."""
     found = tuple(tuple(group) for group in data)

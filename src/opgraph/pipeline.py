@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.conventions import counted
-from opgraph.document import Profile, Tracing, load
+from opgraph.document import Profile, Tracing, is_saved_profile, load
 from opgraph.errors import InputError, TraceError
 from opgraph.generating import checked, request_for, with_generating_head
 from opgraph.graph import Graph, Node
@@ -258,11 +257,3 @@ def _versions(model: Model) -> dict[str, str]:
             except PackageNotFoundError:
                 continue
     return found
-
-
-def is_saved_profile(spec: str) -> bool:
-    """Whether a model spec is a saved profile: a file that ends in .json."""
-    try:
-        return spec.endswith(".json") and not Path(spec).is_dir()
-    except OSError:  # a name that no folder can have
-        return True

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from opgraph.analysis.conventions import CONVENTIONS, counted
 from opgraph.cli.output import progress
-from opgraph.document import Profile, load
+from opgraph.document import Profile, is_saved_profile, load
 from opgraph.errors import InputError, OpgraphError, RenderError
 from opgraph.options import MODES, NAMES, Options
 
@@ -146,7 +146,6 @@ def profile_from(args: argparse.Namespace, *, for_several: bool = False) -> Prof
     `for_several` models, of which it is one.
     """
     from opgraph.analysis.fragments import select_fragment
-    from opgraph.pipeline import is_saved_profile, profile
 
     if is_saved_profile(args.model):
         if not for_several:
@@ -157,6 +156,8 @@ def profile_from(args: argparse.Namespace, *, for_several: bool = False) -> Prof
                              hint=f"name the model to trace it with --mode {args.mode}")  # fmt: skip
         part = replace(saved, graph=select_fragment(saved.graph, args.fragment))
         return counted(part, dict(_pairs(args.count)))
+    from opgraph.pipeline import profile
+
     with progress() as tell, redirect_stdout(sys.stderr):
         tell(f"tracing {args.model} …")
         return profile(args.model, **options_from(args))

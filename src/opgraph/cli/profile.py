@@ -84,13 +84,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from opgraph.files import ensure_writable
-    from opgraph.hardware import device
     from opgraph.views import render, view_for, views, write
 
     if args.output is not None:
         view_for(args.output)
         ensure_writable(args.output)
     if args.hardware is not None:
+        from opgraph.hardware import device
+
         device(args.hardware)
     args.inductor = args.partition == "inductor"
     profile = profile_from(args)

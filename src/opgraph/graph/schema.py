@@ -91,8 +91,11 @@ def _records(data: dict[str, Json], key: str, read: Callable[[Json], T]) -> Iter
             raise Malformed(f"{key}[{position}]: {error}") from None
 
 
+_MOST = 10**24
+
+
 def _integer(value: Json) -> int:
-    if type(value) is not int or abs(value) > 10**24:
+    if type(value) is not int or not -_MOST <= value <= _MOST:
         raise Malformed(f"{_short(value)} is not a number in range")
     return value
 
@@ -122,7 +125,7 @@ def _tuple_of(read: Reader) -> Reader:
     def read_tuple(value: Json) -> tuple[Any, ...]:
         if type(value) is not list:
             raise Malformed(f"{_short(value)} is not a list")
-        return tuple([read(item) for item in value])
+        return tuple(map(read, value))
 
     return read_tuple
 
@@ -147,10 +150,11 @@ def _dim(value: Json) -> int | str:
 def _storage(row: Json) -> Storage:
     if type(row) is not list or len(row) != 4:
         raise Malformed(f"{_short(row)} is not a storage")
-    maybe = _optional(_integer)
-    return Storage(_integer(row[0]), _integer(row[1]), maybe(row[2]), maybe(row[3]))
+    size, born, died, node = row
+    return Storage(_integer(size), _integer(born), _maybe(died), _maybe(node))
 
 
+_maybe = _optional(_integer)
 _ids = _tuple_of(_integer)
 _strings = _tuple_of(_string)
 _shape = _tuple_of(_dim)

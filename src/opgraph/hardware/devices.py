@@ -6,11 +6,9 @@ from __future__ import annotations
 import difflib
 import math
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
 
@@ -131,6 +129,8 @@ def files() -> Mapping[str, Path]:
     An entry point of the group `opgraph.hardware` gives a folder of TOML files, or a function
     without arguments that returns one.
     """
+    from importlib.metadata import entry_points
+
     found = {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
     for entry in entry_points(group=ENTRY_POINTS):
         folder = entry.load()
@@ -172,6 +172,8 @@ def read(path: Path) -> Device:
 
     Raises `OpgraphError` with the file's name and what is wrong with it.
     """
+    import tomllib
+
     try:
         return parse(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
     except OSError as error:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from opgraph.sources.base import BuildOptions, Model, Source
-from opgraph.sources.registry import resolve, sources
+
+if TYPE_CHECKING:
+    from opgraph.sources.registry import resolve, sources
 
 __all__ = ["BuildOptions", "Model", "Source", "resolve", "sources"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("resolve", "sources"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from opgraph.sources import registry  # a saved profile needs none of its sources
+
+    return getattr(registry, name)

@@ -7,7 +7,6 @@ source. Other packages add theirs through the entry point group `opgraph.sources
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +52,8 @@ def _built_in() -> tuple[Source, ...]:
 def sources() -> dict[str, Source]:
     """All sources by name, in the order in which bare names are looked up."""
     found: dict[str, Source] = {source.name: source for source in _built_in()}
+    from importlib.metadata import entry_points
+
     for point in entry_points(group=GROUP):
         source = point.load()()
         found.setdefault(source.name, source)
