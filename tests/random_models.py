@@ -2,13 +2,15 @@
 attention spelled in several ways, control flow on shapes and on values, shared and tied modules, buffers
 that change, sparse and complex tensors, odd inputs and outputs.
 
-A model is a list of steps over one running tensor, [batch, length, width] for sequences, [batch, channels,
-height, width] for images, [batch, channels, depth, height, width] for volumes; a step is a name and a
-number, so that an example prints as what it is.
+A model is a list of steps over one running tensor, [batch, length, width] for sequences (of numbers, or of
+tokens that are embedded first), [batch, channels, height, width] for images, [batch, channels, depth,
+height, width] for volumes; a step is a name and a number, so that an example prints as what it is.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,6 +20,8 @@ import torch.nn.functional as F  # noqa: N812
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+SEED = int(os.environ.get("OPGRAPH_SEED") or secrets.randbelow(2**32))
+"""What all random models are made from; a run of the tests prints it at its end."""
 WIDTHS = (4, 8, 12)
 
 
@@ -36,6 +40,7 @@ class RandomModel(nn.Module):
         self.parts = nn.ModuleDict()
         self.runs: list[Callable[[Tensor], Tensor]] = []
         self.widths: list[int] = []
+        self.embedded = nn.Embedding(7, width) if data == "tokens" else nn.Identity()
         for position, step in enumerate(steps):
             self.widths.append(width)
             made, run, width = STEPS[data][step.kind](step.number, width, self)
@@ -44,10 +49,21 @@ class RandomModel(nn.Module):
             self.runs.append(run)
 
     def forward(
-        self, x: Tensor, *, mask: Tensor | None = None, scales: list[list[Tensor]] | None = None
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        scales: list[list[Tensor]] | None = None,
+        shifts: dict[str, Any] | None = None,
+        times: int = 1,
     ) -> Any:
+        x = self.embedded(x)
+        for _ in range(times):
+            x = x * 2
         for run in self.runs:
             x = run(x)
+        if shifts is not None and shifts["no"] is None:
+            x = x + shifts["yes"][0]
         if mask is not None:
             x = x * mask.to(x.dtype).mean()
         for scale in scales or ():
@@ -145,6 +161,67 @@ def _tied(n: int, width: int, model: nn.Module) -> Made:
     pair = nn.ModuleList([nn.Linear(width, width), nn.Linear(width, width, bias=False)])
     pair[1].weight = pair[0].weight
     return pair, lambda x: pair[1](pair[0](x)), width
+
+
+def _tied_head(n: int, width: int, model: nn.Module) -> Made:
+    """Tokens are read and predicted with one table."""
+    pair = nn.ModuleList([nn.Embedding(7, width), nn.Linear(width, 7, bias=False)])
+    pair[1].weight = pair[0].weight
+
+    def run(x: Tensor) -> Tensor:
+        places = pair[1](x).softmax(-1).argmax(-1)
+        return x + pair[0](places)
+
+    return pair, run, width
+
+
+def _deep(n: int, width: int, model: nn.Module) -> Made:
+    """Modules in a list that is run through, and one chosen by its name."""
+    layers = nn.ModuleList([nn.Linear(width, width) for _ in range(1 + n % 3)])
+    named = nn.ModuleDict({"relu": nn.ReLU(), "tanh": nn.Tanh()})
+
+    def run(x: Tensor) -> Tensor:
+        for place, layer in enumerate(layers):
+            x = named["relu" if place % 2 else "tanh"](layer(x)) + x
+        return x
+
+    return nn.ModuleList([layers, named]), run, width
+
+
+def _raw(n: int, width: int, model: nn.Module) -> Made:
+    """Parameters without a module around each."""
+    table = nn.ParameterList([torch.randn(width, width), torch.randn(width)])
+    if n % 2:
+        return (
+            table,
+            lambda x: torch.addmm(table[1], x.flatten(0, 1), table[0]).view(x.shape),
+            width,
+        )
+    return table, lambda x: F.linear(x, table[0] * 2, bias=table[1]), width
+
+
+def _decoder(n: int, width: int, model: nn.Module) -> Made:
+    layer = nn.TransformerDecoderLayer(width, 2, 8, batch_first=True, norm_first=n % 2 == 0)
+    return layer, lambda x: layer(x, x[:, :2]), width
+
+
+def _encoder(n: int, width: int, model: nn.Module) -> Made:
+    layer = nn.TransformerEncoderLayer(width, 2, 8, batch_first=True, norm_first=n % 2 == 0)
+    if n % 3:
+        return layer, layer, width
+    whole = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    return whole, whole, width
+
+
+def _autocast(n: int, width: int, model: nn.Module) -> Made:
+    layer = nn.Linear(width, width)
+
+    def run(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = layer(x)
+        return y.to(x.dtype)
+
+    return layer, run, width
 
 
 def _embedding(n: int, width: int, model: nn.Module) -> Made:
@@ -249,12 +326,42 @@ def _complex(x: Tensor) -> Tensor:
     return torch.view_as_real(torch.complex(x, x.abs())).sum(-1)
 
 
+def _complex_product(x: Tensor) -> Tensor:
+    y = torch.polar(x.abs(), x)
+    return ((y @ y.mH).angle().softmax(-1) @ x) + (y * y.conj()).real
+
+
+def _while(x: Tensor) -> Tensor:
+    rest = x.shape[1]
+    while rest > 1:
+        x, rest = x + x.roll(rest, 1), rest // 2
+    return x
+
+
+def _out(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    torch.add(x, 1, out=y)
+    y[:, ::2] += y[:, :1]
+    return y
+
+
+def _chosen(x: Tensor) -> Tensor:
+    """Sizes that the values decide."""
+    rows = x.flatten(0, 1)
+    return rows[rows.sum(-1) < float("inf")].view(x.shape)
+
+
 SEQUENCE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "linear": _linear,
     "recurrent": _recurrent,
     "attention": _attention,
     "reuse": _reuse,
     "tied": _tied,
+    "tied_head": _tied_head,
+    "deep": _deep,
+    "raw": _raw,
+    "decoder": _decoder,
+    "autocast": _autocast,
     "embedding": _embedding,
     "bilinear": _bilinear,
     "cell": _cell,
@@ -270,7 +377,7 @@ SEQUENCE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "functional_norm": _same(lambda x: F.layer_norm(F.rms_norm(x, x.shape[-1:]), x.shape[-1:])),
     "activation": _module(lambda n, w: (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Softplus)[n % 5]()),
     "dropout": _module(lambda n, w: nn.Dropout(0.5)),
-    "encoder": _module(lambda n, w: nn.TransformerEncoderLayer(w, 2, 8, batch_first=True)),
+    "encoder": _encoder,
     "conv1d": lambda n, w, m: (
         (c := nn.Conv1d(w, w, 3, padding=1, groups=(1, 2, w)[n % 3])),
         lambda x: c(x.transpose(1, 2)).transpose(1, 2),
@@ -294,8 +401,15 @@ SEQUENCE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "norms": _same(lambda x: F.normalize(x, dim=-1) + x.std(-1, keepdim=True)),
     "dtype": _dtypes,
     "branch": _same(_branch_on_shape),
+    "while": _same(_while),
+    "out": _same(_out),
+    "chosen": _same(_chosen),
+    "functional_conv1d": _same(
+        lambda x: F.conv1d(x, torch.ones(3, x.shape[1], 3), padding=1).mean(1, keepdim=True) + x
+    ),
     "loop": _same(lambda x: torch.stack([row * i for i, row in enumerate(x)])),
     "complex": _same(_complex),
+    "complex_product": _same(_complex_product),
     "fft": _same(lambda x: torch.fft.fft(x, dim=1).real),
     "cumsum": _same(lambda x: x.cumsum(1).roll(1, 1).flip(2)),
     "where": _same(lambda x: torch.where(x > 0, x, x.exp() - 1)),
@@ -328,6 +442,17 @@ IMAGE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "response_norm": _module(lambda n, w: nn.LocalResponseNorm(2)),
     "dilated": _module(lambda n, w: nn.Conv2d(w, w, 3, padding=2, dilation=2, groups=1 + n % 2)),
     "transposed": _module(lambda n, w: nn.ConvTranspose2d(w, w, 3, padding=1)),
+    "transposed_strided": lambda n, w, m: (
+        (c := nn.ConvTranspose2d(w, w, 3, 2, 1, output_padding=1, groups=1 + n % 2, dilation=1)),
+        lambda x: F.max_pool2d(c(x), 2),
+        w,
+    ),
+    "separable": _module(
+        lambda n, w: nn.Sequential(nn.Conv2d(w, w, 3, padding=1, groups=w), nn.Conv2d(w, w, 1))
+    ),
+    "functional_transposed": _same(
+        lambda x: F.conv_transpose2d(x, torch.ones(x.shape[1], 2, 1, 1)).mean(1, keepdim=True) + x
+    ),
     "batch_norm": _module(lambda n, w: nn.BatchNorm2d(w)),
     "group_norm": _module(lambda n, w: nn.GroupNorm(2, w)),
     "instance_norm": _module(lambda n, w: nn.InstanceNorm2d(w)),
@@ -361,6 +486,7 @@ VOLUME_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     ),
     "depthwise": _module(lambda n, w: nn.Conv3d(w, w, 3, padding=1, groups=w)),
     "transposed": _module(lambda n, w: nn.ConvTranspose3d(w, w, 3, padding=1, groups=1 + n % 2)),
+    "functional": _same(lambda x: F.conv3d(x, torch.ones(x.shape[1], x.shape[1], 1, 1, 1))),
     "batch_norm": _module(lambda n, w: nn.BatchNorm3d(w)),
     "instance_norm": _module(lambda n, w: nn.InstanceNorm3d(w, affine=True)),
     "pool": _module(lambda n, w: (nn.MaxPool3d, nn.AvgPool3d)[n % 2]((1, 3, 3), 1, (0, 1, 1))),
@@ -372,8 +498,13 @@ VOLUME_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "frames": _same(lambda x: torch.stack([f.relu() for f in x.unbind(2)], dim=2)),
 }
 
-STEPS = {"sequence": SEQUENCE_STEPS, "image": IMAGE_STEPS, "volume": VOLUME_STEPS}
-SIZES = {"sequence": (5,), "image": (6, 6), "volume": (2, 4, 4)}
+STEPS = {
+    "sequence": SEQUENCE_STEPS,
+    "tokens": SEQUENCE_STEPS,
+    "image": IMAGE_STEPS,
+    "volume": VOLUME_STEPS,
+}
+SIZES = {"sequence": (5,), "tokens": (5,), "image": (6, 6), "volume": (2, 4, 4)}
 
 
 @st.composite
@@ -388,10 +519,14 @@ def models(draw: st.DrawFn) -> tuple[RandomModel, tuple[Tensor, ...], dict[str, 
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = RandomModel(steps, data, draw(st.sampled_from(sorted(OUTPUTS))), width)
-        x = torch.randn(shape)
+        x = torch.randint(7, (batch, *sizes)) if data == "tokens" else torch.randn(shape)
     kwargs: dict[str, Any] = {}
     if draw(st.booleans()):
         kwargs["mask"] = torch.ones(3, dtype=torch.bool)
     if draw(st.booleans()):
         kwargs["scales"] = [[torch.ones(1)], [torch.ones(()), torch.zeros(1)]]
+    if draw(st.booleans()):
+        kwargs["shifts"] = {"yes": (torch.ones(1),), "no": None}
+    if draw(st.booleans()):
+        kwargs["times"] = 2
     return model.train(draw(st.booleans())), (x,), kwargs
