@@ -17,7 +17,7 @@ import opgraph
 from opgraph import Profile
 from opgraph.analysis.fragments import dominant, fragments, select_fragment
 from opgraph.views import render
-from opgraph.views.overview import overview
+from opgraph.views.overview import overview, overview_data
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -132,16 +132,16 @@ def test_what_only_steers_is_in_the_json_and_in_no_table_or_picture() -> None:
     traced = opgraph.profile(Steered(), torch.zeros(4, 4), tracer="dynamo")
     kinds = [n["kind"] for n in traced.to_dict()["graph"]["nodes"]]
     assert (kinds.count("control"), kinds.count("constant")) == (4, 1)
+    assert "arange" in {o["name"] for o in overview_data(traced)["operators"]}
     texts = {
         "table": render("table", traced), "explore": overview(traced),
-        **{name: render(name, traced) for name in ("svg", "mermaid", "dot")},
+        **{name: render(name, traced) for name in ("svg", "mermaid", "dot", "markdown")},
     }  # fmt: skip
     for name, text in texts.items():
         assert "matmul" in str(text), name
         assert "autocast" not in str(text), name
         assert "grad_enabled" not in str(text), name
-        if name != "explore":  # what it costs is in the sums
-            assert "arange" not in str(text), name
+        assert "arange" not in str(text), name  # what it costs is in the sums
 
 
 def test_fullgraph_makes_a_break_an_error() -> None:

@@ -75,6 +75,16 @@ test.each(NAMES)("%s opens to what a person can read", (name) => {
   expect(count(plan)).toBeLessThan(40);
 });
 
+test("what only steers and what is of constants is hidden, however much it moves", () => {
+  const { graph } = view("bert-base-uncased");
+  const hidden = plumbing(graph);
+  for (const kind of ["control", "constant"]) {
+    const node = graph.nodes.find((n) => n.kind === "call" && !hidden[n.id - 1])!;
+    node.kind = kind;
+    expect(plumbing(graph)[node.id - 1]).toBe(1);
+  }
+});
+
 test("showing an item opens what hides it, and the fold shows its member", () => {
   const v = view("bert-base-uncased");
   const item = v.tree.items.find((i) => i.path === "encoder.layer.7.output.dense");

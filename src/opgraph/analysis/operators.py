@@ -25,12 +25,17 @@ class OperatorCost:
         return self.cost.bytes
 
 
-def by_op(graph: Graph) -> tuple[OperatorCost, ...]:
+CONSTANTS = "constants"
+"""What stands for all operators on nothing but constants, where a person reads."""
+
+
+def by_op(graph: Graph, *, constants_apart: bool = True) -> tuple[OperatorCost, ...]:
     """Costs by operator, the dearest first (by FLOPs, then by bytes, then by name). What only steers
-    (grad mode, autocast) is none."""
+    (grad mode, autocast) is none. Unless they stand apart, what is made of constants is one entry."""
     groups: dict[str, list[Node]] = {}
     for node in graph.nodes:
         if node.kind not in ("input", "output", "control"):
-            groups.setdefault(node.op, []).append(node)
+            gathered = node.kind == "constant" and not constants_apart
+            groups.setdefault(CONSTANTS if gathered else node.op, []).append(node)
     costs = [OperatorCost(op, len(nodes), cost_of(nodes)) for op, nodes in groups.items()]
     return tuple(sorted(costs, key=lambda c: (-c.flops, -c.bytes, c.op)))

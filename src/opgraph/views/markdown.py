@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from opgraph import units
-from opgraph.analysis import GENERIC_RIDGE, bottlenecks
+from opgraph.analysis import GENERIC_RIDGE, bottlenecks, by_op
 from opgraph.document import Profile
 from opgraph.views.listing import markdown_cell as cell
 from opgraph.views.mermaid import to_mermaid
@@ -50,7 +50,7 @@ def _lines(profile: Profile, ridge: float) -> Iterator[str]:
         numbers=(3, 4, 5, 6, 7),
     )
     yield from ("", "## Operators", "")
-    found = profile.by_op()
+    found = by_op(profile.graph, constants_apart=False)
     body = [
         (o.op, f"{o.count:,}", units.flops(o.flops), units.size(o.bytes),
          units.intensity(o.cost.arithmetic_intensity))

@@ -164,7 +164,7 @@ def _intensities(profile: Profile) -> tuple[float | None, float | None, float | 
 
 
 def _sections(
-    profile: Profile, parts: tuple[Subgraph, ...], ridge: float
+    profile: Profile, parts: tuple[Subgraph, ...], ridge: float, *, constants_apart: bool = True
 ) -> Iterator[tuple[str, list[Entry]]]:
     graph = profile.graph
     yield (
@@ -174,7 +174,8 @@ def _sections(
             for s in bottlenecks(profile.nodes, ridge)
         ],
     )
-    yield "Operators", [Entry(c.op, c.count, c.cost) for c in by_op(graph)]
+    operators = by_op(graph, constants_apart=constants_apart)
+    yield "Operators", [Entry(c.op, c.count, c.cost) for c in operators]
     fused = [s for s in savings(parts) if s.rule not in ("boundary", "view")]
     yield "Fusion", [Entry(s.rule, s.subgraphs, _cost_of_rule(parts, s.rule)) for s in fused]
     costly = dearest(graph, TOP_MODULES)
@@ -206,7 +207,8 @@ def _costs(profile: Profile, parts: tuple[Subgraph, ...], ridge: float, width: i
     for name, size, _ in columns:
         justify: Literal["left", "right"] = "left" if name.endswith("bar") else "right"
         result.add_column(justify=justify, no_wrap=True, min_width=size, max_width=size)
-    for number, (title, entries) in enumerate(_sections(profile, parts, ridge)):
+    sections = _sections(profile, parts, ridge, constants_apart=False)
+    for number, (title, entries) in enumerate(sections):
         if not entries:
             continue
         if number:

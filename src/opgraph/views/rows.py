@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from opgraph.analysis import Cost, ModuleCost, classify, cost_of, module_tree
 from opgraph.analysis import fold as fold_tree
+from opgraph.analysis.operators import CONSTANTS
 from opgraph.graph import Graph, Node, Shape
 
 FITTING_ROWS = 42
@@ -104,6 +105,6 @@ def _groups(module: ModuleCost) -> dict[str, list[Node]]:
     groups: dict[str, list[Node]] = {}
     for node in module.nodes:
         if node.bytes or node.flops:
-            label = "constants" if node.kind == "constant" else node.op
+            label = CONSTANTS if node.kind == "constant" else node.op
             groups.setdefault(label, []).append(node)
     return groups

@@ -96,10 +96,11 @@ export class View {
   }
 }
 
-/** Nodes that only look at data differently: no work, no weights, no error. */
+/** Nodes that only look at data differently: no work, no weights, no error; and those that only steer, or are of constants. */
 export function plumbing(graph: Graph): Uint8Array {
   return Uint8Array.from(graph.nodes, (node) => {
     if (node.kind === "input" || node.kind === "output" || node.error) return 0;
+    if (node.kind === "control" || node.kind === "constant") return 1;
     if (node.removed) return node.worked ? 0 : 1;
     if (node.kernels.some((k) => graph.kernels[k].cost !== "zero")) return 0;
     return node.parameters.length ? 0 : 1;
