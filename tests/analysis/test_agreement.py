@@ -165,9 +165,30 @@ class Recurrent(nn.Module):
         return self.head(self.lstm(self.embed(x))[0])
 
 
+class Layer(nn.Module):
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.activation = nn.Conv2d(4, 4, 1), activation
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.activation(self.conv(x))
+
+
+def sharing() -> nn.Module:
+    """One activation in all layers, the last of which lies deeper than the others."""
+    one = nn.SiLU()
+    pairs = (nn.Sequential(Layer(one), Layer(one)) for _ in range(2))
+    return nn.Sequential(*pairs, nn.Sequential(nn.Sequential(Layer(one))))
+
+
 @pytest.mark.parametrize(
     ("make", "x", "reason"),
     [
+        (
+            sharing,
+            torch.ones(1, 4, 2, 2),
+            "counts parameters again around a module that several share",
+        ),
         (gpt2, torch.ones(1, 8, dtype=torch.long), "takes Conv1D for a convolution"),
         (swin, torch.zeros(1, 3, 32, 32), "skips ShiftedWindowAttention"),
         (Recurrent, torch.ones(6, 2, dtype=torch.long), "counts a Linear once a sample"),

@@ -27,7 +27,8 @@ _EVERYBODY_COUNTS = ("Linear", "Conv1d", "Conv2d", "Conv3d")
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What another counter says of a model: its figure and what it calls it, its count of parameters, the
-    operators that it says itself it cannot count, how long it took, or why it failed."""
+    operators that it says itself it cannot count, how long it took, or why it failed; and, where its count
+    of parameters is not ours, what it is when no module has several owners."""
 
     tool: str
     version: str
@@ -37,6 +38,7 @@ class Reading:
     uncounted: tuple[str, ...] = ()
     seconds: float = 0.0
     error: str | None = None
+    separated: int | None = None
 
     @property
     def flops(self) -> int | None:
@@ -57,7 +59,9 @@ def reasons(reading: Reading, graph: Graph) -> tuple[str, ...]:
     found += _work(reading, graph, truth.flops, truth.other_flops)
     if reading.uncounted:
         found.append(f"says itself that it does not count {', '.join(reading.uncounted)}")
-    if reading.parameters is not None:
+    if reading.parameters is not None and reading.separated == truth.parameters:
+        found.append("counts parameters again around a module that several share")
+    elif reading.parameters is not None:
         found += _parameters(reading.parameters - truth.parameters, graph)
     return tuple(found)
 

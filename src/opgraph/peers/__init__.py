@@ -61,19 +61,50 @@ def _reading(name: str, module: nn.Module, example: Example) -> Reading:
     args, kwargs = arguments(example, None)
     start = time.perf_counter()
     try:
-        with (
-            torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings(),
-            redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()),
-        ):  # fmt: skip
-            warnings.simplefilter("ignore")
-            count = counter(copy.deepcopy(module).eval(), args, kwargs)
+        count = _counted(counter, copy.deepcopy(module), args, kwargs)
+        spent = time.perf_counter() - start
+        apart = None
+        known = sum(p.numel() for p in module.parameters())
+        if count.parameters not in (None, known) and (copied := separated(module)) is not None:
+            apart = _counted(counter, copied, args, kwargs).parameters
     except Exception as error:  # noqa: BLE001  (another tool may raise anything)
         return Reading(name, _version(name), unit, error=first_line(error),
                        seconds=time.perf_counter() - start)  # fmt: skip
     return Reading(
         name, _version(name), unit, value=count.value, parameters=count.parameters,
-        uncounted=count.uncounted, seconds=time.perf_counter() - start,
+        separated=apart, uncounted=count.uncounted, seconds=spent,
     )  # fmt: skip
+
+
+def _counted(
+    counter: Counter, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> counters.Count:
+    """What a counter says of a module that it may spoil."""
+    with (
+        torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings(),
+        redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()),
+    ):  # fmt: skip
+        warnings.simplefilter("ignore")
+        return counter(module.eval(), args, kwargs)
+
+
+def separated(module: nn.Module) -> nn.Module | None:
+    """A copy in which a module without parameters that several own (one activation for all layers) is one
+    for each; None where there is no such module."""
+    whole = copy.deepcopy(module)
+    seen: set[int] = set()
+    shared = False
+    for owner in list(whole.modules()):
+        for name, child in owner._modules.items():
+            if (
+                id(child) in seen
+                and child is not None
+                and not any(True for _ in child.parameters())
+            ):
+                owner._modules[name] = copy.deepcopy(child)
+                shared = True
+            seen.add(id(child))
+    return whole if shared else None
 
 
 def _version(name: str) -> str:
