@@ -20,24 +20,32 @@ if TYPE_CHECKING:
     from opgraph.inputs.base import Example
     from opgraph.sources.base import Model
 
+ALL = ("auto", "fx", "dynamo", "export")
+"""The tracers that are compared; the first is what the others are measured by."""
+
 
 def check(
     model: str | nn.Module,
     inputs: Any = None,
     kwargs: Mapping[str, Any] | None = None,
     *,
-    tracers: Sequence[str] = ("auto", "fx", "dynamo", "export"),
+    tracers: Sequence[str] = ALL,
     peers: bool = True,
     **options: Any,
 ) -> Agreement:
     """Trace a model with every tracer and compare what they found; with `peers`, beside the figures of
     the other counters that are installed. `options` are those of `profile`.
 
-    Raises `SourceError` or `InputError`. A tracer that cannot is part of the result.
+    Raises `SourceError` or `InputError`, and `TraceError` for a tracer that there is none of. A tracer that
+    cannot is part of the result.
     """
     asked = Options(**options)
     if asked.mode != "infer":
         raise InputError(f"tracers are compared on one forward, not on {asked.mode}")
+    from opgraph.tracing import tracer_named
+
+    for tracer in tracers:
+        tracer_named(tracer)
     built, example = prepared(model, inputs, kwargs, asked)
     found = Agreement(
         built.info.name,

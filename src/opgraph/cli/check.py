@@ -14,7 +14,8 @@ from opgraph.jsontext import dumps
 EXAMPLES = """examples:
   opgraph check resnet18
   opgraph check bert-base-uncased --seq-len 128 -v
-  opgraph check yolov8n.pt --warm-up --no-counters"""
+  opgraph check yolov8n.pt --warm-up --no-counters
+  opgraph check gpt2 --tracer export"""
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from opgraph.checking import check
+    from opgraph.checking import ALL, check
     from opgraph.document import is_saved_profile
     from opgraph.views.check import check_text
 
@@ -40,8 +41,9 @@ def run(args: argparse.Namespace) -> int:
             "a saved profile has been traced already",
             hint="check the model itself, or compare profiles",
         )
+    tracers = ALL if args.tracer == "auto" else tuple(dict.fromkeys(("auto", args.tracer)))
     with redirect_stdout(sys.stderr):
-        found = check(args.model, peers=not args.no_counters, **options_from(args))
+        found = check(args.model, tracers=tracers, peers=not args.no_counters, **options_from(args))
     if args.json:
         show(dumps(found.to_dict(), indent=1) + "\n")
     else:

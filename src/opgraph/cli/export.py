@@ -92,6 +92,12 @@ def _export(exporter: Exporter, args: argparse.Namespace) -> int:
             f"{exporter.name} is of one forward, not of the mode {options.mode}",
             hint="json, csv and other views of a profile take every mode",
         )
+    if options.fragment != "all" or options.concrete_args:
+        option = "--fragment" if options.fragment != "all" else "--concrete-args"
+        raise RenderError(
+            f"{option} is for profiles, and {exporter.name} is of the whole forward",
+            hint="leave it out; --tracer chooses how the graph is found",
+        )
     with redirect_stdout(sys.stderr):
         model, example = prepared(args.model, options=options)
         made = exporter.run(model, example, tracer)

@@ -43,6 +43,11 @@ def trace(
 
     Raises `TraceError` when there is no such tracer.
     """
-    if tracer not in tracers:
-        raise TraceError(f"there is no tracer {tracer!r}", hint=f"one of {', '.join(tracers)}")
-    return tracers[tracer](model, example, options)
+    return tracer_named(tracer)(model, example, options)
+
+
+def tracer_named(name: str) -> Tracer:
+    """The tracer of that name. Raises `TraceError` when there is none."""
+    if name not in tracers:
+        raise TraceError(f"there is no tracer {name!r}", hint=f"one of {', '.join(tracers)}")
+    return tracers[name]

@@ -21,6 +21,7 @@ from torch.overrides import (
 )
 
 from opgraph.costs.count import Operator, tensors_of
+from opgraph.errors import OpgraphError
 from opgraph.graph import GraphBreak
 from opgraph.tracing.kernels import KernelCapture
 from opgraph.tracing.naming import names
@@ -239,9 +240,10 @@ _LOOKS = frozenset({"grad", "requires_grad", "requires_grad_", "is_leaf", "grad_
 
 
 def first_line(error: BaseException) -> str:
-    """An error in one line: its class and the first line of what it says."""
+    """An error in one line: its class, unless it is ours, and the first line of what it says."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    ours = isinstance(error, OpgraphError)
+    text = ": ".join([*([] if ours and lines else [type(error).__name__]), *lines[:1]])
     return text if len(text) <= 300 else text[:299] + "…"
 
 

@@ -33,12 +33,18 @@ def check_text(
     reference = agreement.reference
     for trial in agreement.trials:
         if trial.error is not None:
-            parts += ["", Text(f"{trial.tracer}: {safe(trial.error, 400)}")]
+            parts += ["", Text(_failure(trial, trial.error))]
         elif reference is not None and trial is not reference:
             parts += ["", *_differences(agreement, trial, reference, verbose, wide)]
     if agreement.readings:
         parts += ["", *_readings(agreement, wide)]
     return draw(parts, width, color)
+
+
+def _failure(trial: Trial, error: str) -> str:
+    """Why a tracer cannot; the attempts of a trial begin with its name."""
+    named = error.startswith(f"{trial.tracer} ")
+    return safe(error if named else f"{trial.tracer}: {error}", 400)
 
 
 def _tracers(agreement: Agreement, wide: bool) -> Table:
@@ -133,24 +139,24 @@ def _listed(found: tuple[Disagreement, ...], verbose: bool, wide: bool) -> list[
 
 
 def _breaks(trial: Trial, verbose: bool) -> list[RenderableType]:
+    from rich.padding import Padding
     from rich.text import Text
 
     if trial.profile is None or not trial.profile.graph.breaks:
         return []
     graph = trial.profile.graph
     shown = graph.breaks if verbose else graph.breaks[:_SEAMS]
-    parts: list[RenderableType] = []
+    lines: list[str] = []
     for seam in shown:
         where = f" at {safe(seam.file)}:{seam.line}" if seam.file else ""
-        reason = safe(seam.reason, 300)
-        parts.append(Text(f"  break after fragment {seam.fragment}{where}: {reason}"))
+        lines.append(f"break after fragment {seam.fragment}{where}: {safe(seam.reason, 300)}")
     left = len(graph.breaks) - len(shown)
     if left:
-        parts.append(Text(f"  … and {units.plural(left, 'more break')}, with -v"))
+        lines.append(f"… and {units.plural(left, 'more break')}, with -v")
     between = outside(graph).nodes
     if between:
-        parts.append(Text(f"  {units.plural(between, 'node')} ran in Python between fragments"))
-    return parts
+        lines.append(f"{units.plural(between, 'node')} ran in Python between fragments")
+    return [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
 
 
 def _disagreement(d: Disagreement) -> tuple[str, str, str]:
