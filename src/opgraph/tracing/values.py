@@ -119,6 +119,11 @@ class ValueTable:
 
     def known(self, things: Any) -> tuple[int, ...]:
         """The values that the tensors in a structure are known as."""
+        if type(things) is tuple and len(things) == 1:
+            things = things[0]
+        if isinstance(things, Tensor):
+            value = self.bound(things)
+            return () if value is None else (value,)
         found = (self.bound(t) for t in tensors_in(things))
         return tuple(dict.fromkeys(v for v in found if v is not None))
 

@@ -145,7 +145,7 @@ def untouched(modules: Modules) -> Iterator[None]:
 def snapshot(modules: Modules) -> Callable[[], None]:
     """A function that makes the modules again what they are now."""
     saved = [
-        (table, table.copy())
+        (table, dict(table))
         for module in modules
         for table in (module.__dict__, *_tables(module), module._modules, *_hooks(module))
         if isinstance(table, dict)
