@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 from pathlib import Path
+from typing import IO
 
 from opgraph.errors import RenderError
 
 
 def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write to a temporary name beside `path`, then rename; what was there before stays until then.
+    """Write to a temporary file beside `path`, then rename it; what was there before stays until then.
+    Where the system can, the file has no name while it is written: a process that is killed leaves nothing.
 
     Raises `RenderError` when the folder or the file cannot be written.
     """
@@ -20,21 +23,37 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
         target = target.resolve()
         if target.is_dir():
             raise IsADirectoryError(None, "it is a folder")
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
+        temporary = target.with_name(f".opgraph-{secrets.token_hex(8)}")
+        try:
+            _write(temporary, data, target)
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
     except (OSError, RuntimeError) as error:
         raise RenderError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def _write(temporary: Path, data: bytes, target: Path) -> None:
+    """Make the temporary file, with the permissions of the target where there is one."""
     try:
+        handle = os.open(temporary.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(_mode(target))
-        Path(temporary).replace(target)
-    except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise RenderError(f"cannot write {path}: {_reason(error)}") from error
-        raise
+            _fill(file, data, target)
+            # Python follows this link to the file only where it is given a folder, too; any handle will do.
+            os.link(f"/proc/self/fd/{handle}", temporary, src_dir_fd=handle, follow_symlinks=True)
+    except (AttributeError, OSError):
+        # A system or a file system without such files, or the same error in a moment.
+        with temporary.open("xb") as file:
+            _fill(file, data, target)
+
+
+def _fill(file: IO[bytes], data: bytes, target: Path) -> None:
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
+    if target.exists() and hasattr(os, "fchmod"):
+        os.fchmod(file.fileno(), target.stat().st_mode & 0o7777)
 
 
 def ensure_writable(path: str | os.PathLike[str]) -> None:
@@ -50,15 +69,6 @@ def ensure_writable(path: str | os.PathLike[str]) -> None:
             pass
     except (OSError, RuntimeError) as error:
         raise RenderError(f"cannot write {path}: {_reason(error)}") from error
-
-
-def _mode(target: Path) -> int:
-    """The permissions the file had, or those a new file would get."""
-    if target.exists():
-        return target.stat().st_mode & 0o7777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def _reason(error: Exception) -> str:

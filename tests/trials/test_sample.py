@@ -35,9 +35,13 @@ def test_trials_are_kept_and_a_cut_line_is_ignored(tmp_path: Path) -> None:
     save_trial(path, trial)
     path.write_text(path.read_text() + '{"name": "gp')
     assert load_trials(path) == {"resnet18": trial}
+    save_trial(path, Trial("gpt2"))
+    save_trial(path, Trial("t5-small"))
+    assert list(load_trials(path)) == ["resnet18", "gpt2", "t5-small"]
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.jsonl").write_text("hello\nthere\n")
+@pytest.mark.parametrize("text", ["hello\nthere\n", "hello", '{"a": 1}'])
+def test_a_file_of_something_else_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(text)
     with pytest.raises(ProfileError, match="line 1"):
         load_trials(tmp_path / "x.jsonl")

@@ -6,7 +6,7 @@ import type { Model } from "./data/graph";
 import { buildTree, type Item, type Tree } from "./data/items";
 import { find } from "./data/search";
 import type { Device } from "./data/devices";
-import { bringing, type Camera, fitted } from "./draw/camera";
+import { bringing, type Camera, fitted, type Inset, showing } from "./draw/camera";
 import { edgesAt, type Marks } from "./draw/marks";
 import { type Extras, Figures } from "./figures";
 import { LayoutClient } from "./layout/client";
@@ -24,6 +24,8 @@ export class App extends Figures {
   scene: Scene | null = null;
   camera: Camera = { x: 0, y: 0, zoom: 1 };
   size = { width: 800, height: 600 };
+  /** What the tools that stand over the graph take of it. */
+  inset: Inset = { left: 0, top: 0 };
   selected: Item | null = null;
   hovered: Box | null = null;
   query = "";
@@ -140,7 +142,9 @@ export class App extends Figures {
     if (this.following || !before) this.camera = this.fittedAll(scene);
     else if (anchor) {
       const now = scene.find(anchor.item);
+      const { width, height } = this.size;
       this.camera = { ...this.camera, x: this.camera.x + now.x - anchor.x, y: this.camera.y + now.y - anchor.y };
+      if (now.layout) this.camera = showing(this.camera, now, width, height, this.inset);
     }
     this.emit("scene", "camera");
   }
@@ -184,9 +188,7 @@ export class App extends Figures {
   }
 
   private fittedAll(scene: Scene): Camera {
-    // The tools stand over the left edge.
-    const left = this.size.width > 500 ? 34 : 0;
-    return fitted(scene.root, this.size.width, this.size.height, 18, 1.15, left);
+    return fitted(scene.root, this.size.width, this.size.height, 16, 1.15, this.inset);
   }
 
   /** Bring an item into sight: not at all if it is readable and well inside, else to the middle. */
@@ -196,9 +198,10 @@ export class App extends Figures {
     if (camera) this.setCamera(camera);
   }
 
-  resize(width: number, height: number): void {
+  resize(width: number, height: number, inset: Inset): void {
     if (width === this.size.width && height === this.size.height) return;
     this.size = { width, height };
+    this.inset = inset;
     if (this.following) this.fit();
     else this.emit("camera");
   }

@@ -35,6 +35,8 @@ export class Figures extends Events<AppEvent> {
   /** Sizes of the inputs other than those profiled, in the order of the formulas' variables. */
   sizes: number[] | null = null;
   themeChoice: ThemeChoice = "auto";
+  /** Whether what is around the page is dark: of a file that is the system's choice, of a widget the notebook's. */
+  darkAround: () => boolean = () => globalThis.matchMedia?.("(prefers-color-scheme: dark)").matches ?? false;
   private work: WorkJson | null;
 
   constructor(
@@ -60,7 +62,7 @@ export class Figures extends Events<AppEvent> {
 
   get dark(): boolean {
     if (this.themeChoice !== "auto") return this.themeChoice === "dark";
-    return globalThis.matchMedia?.("(prefers-color-scheme: dark)").matches ?? false;
+    return this.darkAround();
   }
 
   get theme(): Theme {

@@ -17,9 +17,10 @@ export interface Mounted {
 }
 
 /** Build the page inside an element. Styles stay inside, and those of the surroundings outside. */
-export function mount(host: HTMLElement, data: PageJson, state = ""): Mounted {
+export function mount(host: HTMLElement, data: PageJson, state = "", darkAround?: () => boolean): Mounted {
   const page = united(data);
   const app = new App(readModel(page.profile), readDevices(page.devices, page.work), page);
+  if (darkAround) app.darkAround = darkAround;
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
   const sheet = new CSSStyleSheet();
   sheet.replaceSync(style);

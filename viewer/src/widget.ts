@@ -31,7 +31,11 @@ export function render({ model, el }: { model: WidgetModel; el: HTMLElement }): 
   };
   size();
   el.append(host);
-  const { app, close } = mount(host, JSON.parse(model.get("data")) as PageJson);
+  // Every notebook has a theme of its own; what they have in common is that letters are light where it is dark.
+  const dark = (): boolean => brightness(getComputedStyle(host).color) > 0.5;
+  const { app, close } = mount(host, JSON.parse(model.get("data")) as PageJson, "", dark);
+  const dressed = new MutationObserver(() => setTimeout(() => app.dark !== app.colours.theme.dark && app.recolour(), 200));
+  for (const element of [document.documentElement, document.body]) dressed.observe(element, { attributes: true });
   app.on("select", () => {
     const next = describe(app, app.selected);
     if (JSON.stringify(next) === JSON.stringify(model.get("selected"))) return;
@@ -48,9 +52,16 @@ export function render({ model, el }: { model: WidgetModel; el: HTMLElement }): 
   return () => {
     model.off("change:selected", choose);
     model.off("change:height", size);
+    dressed.disconnect();
     close();
     host.remove();
   };
+}
+
+/** Of a colour as computed styles spell it: 0 for black, 1 for white. */
+function brightness(colour: string): number {
+  const [r = 0, g = 0, b = 0] = (colour.match(/[\d.]+/g) ?? []).map(Number);
+  return (0.299 * r + 0.587 * g + 0.114 * b) / (colour.startsWith("rgb") ? 255 : 1);
 }
 
 function describe(app: App, item: Item | null): Chosen | null {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opgraph.cli.arguments import TRACERS, add_size_arguments, options_from
 from opgraph.cli.output import color, say, show, width
 from opgraph.errors import SourceError, UnknownModel
+from opgraph.files import ensure_writable
 from opgraph.jsontext import dumps
 from opgraph.sources.listing import is_pattern, listed
 from opgraph.sources.registry import find
@@ -79,6 +80,8 @@ def _try(args: argparse.Namespace) -> int:
     from opgraph.views.models import as_csv, line, trials_table
 
     specs = _specs(args)
+    if args.resume:
+        ensure_writable(args.resume)
     done: dict[str, Trial] = load_trials(args.resume) if args.resume else {}
     waiting = [s for s in specs if s not in done]
     if len(waiting) < len(specs):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from opgraph.errors import ProfileError
+from opgraph.errors import ProfileError, RenderError
 from opgraph.jsontext import dumps
 
 
@@ -50,13 +51,28 @@ class Trial:
         return cls(**found)
 
 
+_BEGINNING = '{"name": '
+"""What every line of a file of trials begins with."""
+
 COLUMNS = tuple(field.name for field in fields(Trial))
 
 
 def save_trial(path: Path, trial: Trial) -> None:
-    """Add a trial to a file, one JSON object a line."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(dumps(trial.to_dict()) + "\n")
+    """Add a trial to a file, one JSON object a line; a line at its end that was cut short makes way.
+
+    Raises `RenderError` when the file cannot be written.
+    """
+    line = dumps(trial.to_dict()) + "\n"
+    try:
+        with path.open("a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b"\n":
+                    file.seek(0)
+                    file.truncate(file.read().rfind(b"\n") + 1)
+            file.write(line.encode())
+    except OSError as error:
+        raise RenderError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def load_trials(path: Path) -> dict[str, Trial]:
@@ -75,7 +91,7 @@ def load_trials(path: Path) -> dict[str, Trial]:
         try:
             trial = Trial.from_dict(json.loads(line))
         except (ValueError, TypeError, AttributeError) as error:
-            if number == len(lines):
+            if number == len(lines) and _BEGINNING.startswith(line[: len(_BEGINNING)]):
                 break
             raise ProfileError(f"{path} is not a file of trials (line {number})") from error
         found[trial.name] = trial

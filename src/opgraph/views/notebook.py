@@ -22,7 +22,7 @@ LARGEST_FRAME = 900_000
 _MODULE = "\nexport default { render: opgraph.render };\n"
 
 
-def widget(profile: Profile, *, height: int = 640, **options: Any) -> Any:
+def widget(profile: Profile, *, height: int = 576, **options: Any) -> Any:
     """The page as a widget of `height` pixels; `selected` is what is chosen in it, or None.
 
     Options are those of the page. Raises `MissingDependency` without anywidget.
@@ -98,7 +98,7 @@ def _widget_class() -> Any:
 
         _esm = bundle() + _MODULE
         data = traitlets.Unicode("{}").tag(sync=True)
-        height = traitlets.Int(640).tag(sync=True)
+        height = traitlets.Int(576).tag(sync=True)
         selected = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
 
     return ProfileWidget

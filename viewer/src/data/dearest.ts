@@ -3,17 +3,20 @@
 import type { Costs } from "./costs";
 import type { Graph } from "./graph";
 
-/** Seconds by node, or where no time is predicted the share of all FLOPs and bytes. */
-export function weights(graph: Graph, costs: Costs): Float64Array {
+/**
+ * Seconds by node, or where no time is predicted the share of all FLOPs and bytes. As they are differences of
+ * sums, only their leading digits are told apart: layers that are alike weigh the same.
+ */
+export function weights(graph: Graph, costs: Costs): Float32Array {
   const timed = costs.total("time") > 0;
   const [flops, bytes] = [costs.total("flops") || 1, costs.total("bytes") || 1];
-  return Float64Array.from(graph.nodes, (_, n) =>
+  return Float32Array.from(graph.nodes, (_, n) =>
     timed ? costs.node("time", n) : costs.node("flops", n) / flops + costs.node("bytes", n) / bytes,
   );
 }
 
 /** The nodes that weigh most, heaviest first. */
-export function heaviest(weight: Float64Array, count: number): number[] {
+export function heaviest(weight: Float32Array, count: number): number[] {
   return [...weight.keys()]
     .filter((n) => weight[n] > 0)
     .sort((a, b) => weight[b] - weight[a])
@@ -21,7 +24,7 @@ export function heaviest(weight: Float64Array, count: number): number[] {
 }
 
 /** The chain of nodes, each reading what the one before made, that weighs most in all. */
-export function heaviestPath(graph: Graph, weight: Float64Array): number[] {
+export function heaviestPath(graph: Graph, weight: Float32Array): number[] {
   const best = new Float64Array(weight.length);
   const from = new Int32Array(weight.length).fill(-1);
   let end = -1;

@@ -16,18 +16,24 @@ export interface Rect {
 export const MIN_ZOOM = 0.004;
 export const MAX_ZOOM = 4;
 
-/** The camera that shows a rectangle whole; `left` pixels stay free for what lies over the canvas. */
-export function fitted(rect: Rect, width: number, height: number, margin = 24, most = 1.15, left = 0): Camera {
+/** Pixels at the edges of the canvas over which something else lies. */
+export interface Inset {
+  left: number;
+  top: number;
+}
+
+/** The camera that shows a rectangle whole, in what `inset` leaves free. */
+export function fitted(rect: Rect, width: number, height: number, margin = 24, most = 1.15, { left, top }: Inset = { left: 0, top: 0 }): Camera {
   const zoom = Math.min(
     (width - left - 2 * margin) / Math.max(rect.w, 1),
-    (height - 2 * margin) / Math.max(rect.h, 1),
+    (height - top - 2 * margin) / Math.max(rect.h, 1),
     most,
   );
   const safe = Math.max(MIN_ZOOM, zoom);
   return {
     zoom: safe,
     x: rect.x + rect.w / 2 - (width + left) / 2 / safe,
-    y: rect.y + rect.h / 2 - height / 2 / safe,
+    y: rect.y + rect.h / 2 - (height + top) / 2 / safe,
   };
 }
 
@@ -41,6 +47,23 @@ export function bringing(camera: Camera, box: Rect, width: number, height: numbe
   const near: Rect = { x: box.x - 260, y: box.y - 180, w: box.w + 520, h: box.h + 360 };
   const target = fitted(near, width, height, 10, Math.max(zoom, 0.9));
   return target.zoom < zoom && zoom < 1.2 && box.h * zoom < height ? centred(box, zoom, width, height) : target;
+}
+
+/** The camera after a box was opened: moved as little as shows all of it, but not in miniature. */
+export function showing(camera: Camera, box: Rect, width: number, height: number, { left, top }: Inset): Camera {
+  const margin = 16;
+  const whole = Math.min((width - left - 2 * margin) / Math.max(box.w, 1), (height - top - 2 * margin) / Math.max(box.h, 1));
+  const zoom = Math.min(camera.zoom, Math.max(whole, 0.2));
+  const along = (at: number, from: number, size: number, start: number, room: number): number => {
+    // Where on the screen it begins; what is larger than its room begins at the room's beginning.
+    const begins = Math.max(start, Math.min((from - at) * camera.zoom, start + room - size * zoom));
+    return from - begins / zoom;
+  };
+  return {
+    zoom,
+    x: along(camera.x, box.x, box.w, left + margin, width - left - 2 * margin),
+    y: along(camera.y, box.y, box.h, top + margin, height - top - 2 * margin),
+  };
 }
 
 function centred(box: Rect, zoom: number, width: number, height: number): Camera {

@@ -21,7 +21,7 @@ const figure = (name: string, key: string, width: number, value: (app: App, item
 });
 
 export const COLUMNS: Column[] = [
-  { name: "Name", key: "name", width: 214, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
+  { name: "Name", key: "name", width: 204, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
   figure("Time", "time", 74, (app, i) => app.costs.item("time", i), format.seconds),
   figure("FLOPs", "flops", 82, (app, i) => app.costs.item("flops", i), (v) => format.count(v, "").replace(/B$/, "G").replace(/([A-Za-z])$/, " $1")),
   figure("Bytes", "bytes", 84, (app, i) => app.costs.item("bytes", i), format.size),

@@ -19,6 +19,7 @@ const KEYS: [string, string][] = [
   ["H", "light the ten hotspots"],
   ["X", "light the dearest path"],
   ["T", "light or dark"],
+  ["?", "this help"],
   ["Esc", "put out the light, choose nothing"],
 ];
 

@@ -5,6 +5,9 @@ import type { App, AppEvent } from "../app";
 import { font, type Theme } from "../draw/theme";
 import { fill, h, onFrame } from "./dom";
 
+/** Room for the figures of the upright axis. */
+const LEFT = 84;
+
 export interface Frame {
   left: number;
   top: number;
@@ -44,7 +47,7 @@ export abstract class Plot {
 
   protected frame(): Frame {
     const { clientWidth, clientHeight } = this.element;
-    return { left: 74, top: 14, width: Math.max(10, clientWidth - 74 - 18), height: Math.max(10, clientHeight - 14 - 30) };
+    return { left: LEFT, top: 14, width: Math.max(10, clientWidth - LEFT - 18), height: Math.max(10, clientHeight - 14 - 30) };
   }
 
   private draw(): void {
@@ -66,6 +69,11 @@ export abstract class Plot {
     ctx.font = font(11, weight);
     ctx.fillStyle = colour;
     ctx.textAlign = align;
+    // A rim in the colour of the ground keeps letters apart from the lines behind them.
+    ctx.strokeStyle = this.app.theme.card;
+    ctx.lineWidth = 3;
+    ctx.lineJoin = "round";
+    ctx.strokeText(text, x, y);
     ctx.fillText(text, x, y);
   }
 

@@ -26,7 +26,17 @@ export interface Shell {
 }
 
 export function shell(app: App): Shell {
-  const stage = new Stage(app);
+  const zoom = (by: number): void => stage.fly(zoomed(app.camera, by, app.size.width / 2, app.size.height / 2));
+  const controls = h(
+    "div",
+    { class: "zoom-tools", role: "toolbar", "aria-label": "Graph" },
+    button("Open all (E)", ICONS.open, () => void app.openAll(true)),
+    button("Close all (C)", ICONS.close, () => void app.openAll(false)),
+    button("Zoom in (+)", ICONS.plus, () => zoom(1.5)),
+    button("Zoom out (−)", ICONS.minus, () => zoom(1 / 1.5)),
+    button("Fit (F)", ICONS.fit, () => app.fit()),
+  );
+  const stage = new Stage(app, controls);
   const table = new Table(app);
   const details = panel(app);
   const search = searchField(app);
@@ -41,6 +51,7 @@ export function shell(app: App): Shell {
   };
   const tableToggle = side("table", "Table", ICONS.table);
   const panelToggle = side("panel", "Details", ICONS.panel);
+  const helper = popover("Help (?)", ICONS.help, help);
   const bar = h(
     "header",
     { class: "bar" },
@@ -52,16 +63,7 @@ export function shell(app: App): Shell {
     modeChoice(app),
     deviceChoice(app),
     plumbingToggle(app),
-    h("div", { class: "tools" }, app.model.formulas ? popover("Sizes", ICONS.sizes, () => sizesSheet(app)) : null, popover("Filter", ICONS.filter, () => filterSheet(app)), exports(app), tableToggle, panelToggle, themeButton(app), popover("Help (?)", ICONS.help, help)),
-  );
-  const controls = h(
-    "div",
-    { class: "zoom-tools", role: "toolbar", "aria-label": "Graph" },
-    button("Open all (E)", ICONS.open, () => void app.openAll(true)),
-    button("Close all (C)", ICONS.close, () => void app.openAll(false)),
-    button("Zoom in (+)", ICONS.plus, () => stage.fly(zoomed(app.camera, 1.5, app.size.width / 2, app.size.height / 2))),
-    button("Zoom out (−)", ICONS.minus, () => stage.fly(zoomed(app.camera, 1 / 1.5, app.size.width / 2, app.size.height / 2))),
-    button("Fit (F)", ICONS.fit, () => app.fit()),
+    h("div", { class: "tools" }, app.model.formulas ? popover("Sizes", ICONS.sizes, () => sizesSheet(app)) : null, popover("Filter", ICONS.filter, () => filterSheet(app)), exports(app), tableToggle, panelToggle, themeButton(app), helper),
   );
   const live = h("div", { class: "offscreen", "aria-live": "polite" });
   app.on("select", () => (live.textContent = app.selected ? `${app.selected.label}, ${app.selected.cls || app.selected.kind}` : ""));
@@ -95,6 +97,7 @@ export function shell(app: App): Shell {
         if (app.lit) app.light("", null);
         else void app.select(null);
       },
+      "?": () => helper.querySelector("button")?.click(),
       t: () => app.setTheme(app.dark ? "light" : "dark"),
       h: () => app.light("hotspots", app.hotspots()),
       x: () => app.light("path", app.dearestPath()),
@@ -140,7 +143,7 @@ function modeChoice(app: App): HTMLElement {
 function deviceChoice(app: App): HTMLElement | null {
   if (!app.devices.length) return null;
   const select = h("select", { "aria-label": "Device", onchange: () => app.setDevice(select.value) });
-  select.append(h("option", { value: "" }, "none"));
+  select.append(h("option", { value: "" }, "no device"));
   const vendors = new Map<string, HTMLOptGroupElement>();
   for (const device of app.devices) {
     const group = vendors.get(device.vendor) ?? h("optgroup", { label: device.vendor });
@@ -194,7 +197,7 @@ function notice(app: App): HTMLElement {
 /** A bar to drag between two parts; their width is a property of the page's style. */
 function splitter(root: HTMLElement, property: string, direction: number): HTMLElement {
   const element = h("div", { class: `splitter ${direction > 0 ? "left" : "right"}`, role: "separator", "aria-orientation": "vertical", tabindex: "0" });
-  let width = direction > 0 ? 372 : 320;
+  let width = direction > 0 ? 384 : 320;
   const set = (to: number): void => {
     width = clamp(to, 180, 900);
     root.style.setProperty(property, `${width}px`);

@@ -2,7 +2,7 @@
 // calls of the app.
 
 import type { App } from "../app";
-import { type Camera, mixed, zoomed } from "../draw/camera";
+import { type Camera, type Inset, mixed, zoomed } from "../draw/camera";
 import { Painter } from "../draw/painter";
 import { CanvasPen } from "../draw/pen";
 import { HEADER } from "../layout/spec";
@@ -23,7 +23,10 @@ export class Stage {
   /** Where the camera stood, in pixels, in the picture that is on the canvas; null where it is out of date. */
   private drawn: { x: number; y: number; scale: number } | null = null;
 
-  constructor(private app: App) {
+  constructor(
+    private app: App,
+    private tools: HTMLElement,
+  ) {
     this.canvas = h("canvas", {
       class: "graph", tabindex: "0", role: "application",
       "aria-label": "Operator graph. Arrow keys move, Enter opens and closes, plus and minus zoom, F fits.",
@@ -48,9 +51,15 @@ export class Stage {
     const scale = globalThis.devicePixelRatio || 1;
     this.canvas.width = Math.round(width * scale);
     this.canvas.height = Math.round(height * scale);
-    this.app.resize(width, height);
+    this.app.resize(width, height, this.inset());
     this.drawn = null;
     this.draw();
+  }
+
+  /** The tools stand at the upper left: one below the other, or side by side. */
+  private inset(): Inset {
+    const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = this.tools;
+    return offsetHeight > offsetWidth ? { left: offsetLeft + offsetWidth, top: 0 } : { left: 0, top: offsetTop + offsetHeight };
   }
 
   /** Draw what the camera shows. Where it only moved, what is still in sight is copied and the rest drawn. */

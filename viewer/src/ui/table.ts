@@ -32,9 +32,12 @@ export class Table {
     this.element = h("section", { class: "table" }, this.tools(), this.body);
     const draw = onFrame(() => this.draw());
     const redraw = onFrame(() => this.redraw());
+    let top = 0;
     this.body.addEventListener("scroll", () => {
       draw();
-      if (performance.now() - this.touched < 600) this.followTable();
+      const sideways = this.body.scrollTop === top;
+      top = this.body.scrollTop;
+      if (!sideways && performance.now() - this.touched < 600) this.followTable();
     });
     for (const event of ["wheel", "touchmove", "pointerdown", "pointermove"] as const) {
       this.body.addEventListener(event, (e) => {

@@ -104,7 +104,7 @@ export class Timeline extends Plot {
     const { app } = this;
     const { left, width } = this.frame();
     const peak = left + ((app.memory.peakAt + 0.5) / Math.max(app.memory.kernels, 1)) * width;
-    app.setMoment(Math.abs(at.x - peak) < 7 ? app.memory.peakAt : this.kernel(at.x));
+    app.setMoment(Math.abs(at.x - peak) < 12 ? app.memory.peakAt : this.kernel(at.x));
   }
 }
 
