@@ -51,6 +51,25 @@ def test_distributed_data_parallel() -> None:
     assert profile.model.notes == ("out of DistributedDataParallel",)
 
 
+@pytest.mark.usefixtures("mesh")
+@pytest.mark.filterwarnings("ignore")
+def test_fully_sharded_data_parallel() -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(two_layers(), device_id=torch.device("cpu"))
+    before = model(X)
+    profile = profiled(model)
+    # Its weights are parts of one flat parameter, which are cut out of it anew at every call.
+    assert [n.op for n in profile.nodes if n.kernels and n.op != "split"][-3:] == [
+        "linear",
+        "relu",
+        "linear",
+    ]
+    assert profile.totals.flops == 2 * FLOPS
+    assert profile.totals.parameters == 2 * (64 * 64 + 64)
+    assert torch.equal(model(X), before)
+
+
 def fully_sharded(mesh: Any, between: nn.Module | None = None) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
@@ -108,20 +127,24 @@ def test_torchao_int8_and_int4(config: str) -> None:
     assert weight.bytes < 4 * 64 * 64  # as it is packed
 
 
+@pytest.mark.parametrize("library", ["CUTLASS", "CUSPARSELT"])
 @pytest.mark.filterwarnings("ignore")
-def test_two_to_four_sparsity() -> None:
-    from torch.sparse.semi_structured import SparseSemiStructuredTensorCUTLASS
+def test_two_to_four_sparsity(library: str) -> None:
+    from torch.sparse import semi_structured
 
-    # What `to_sparse_semi_structured` makes of a 128 x 128 weight on a GPU: half of it, and where it was.
-    weight = SparseSemiStructuredTensorCUTLASS(
-        torch.Size((128, 128)), packed=torch.zeros(128, 64).half(),
-        meta=torch.zeros(128, 8, dtype=torch.int16), packed_t=None, meta_t=None,
+    # What `to_sparse_semi_structured` makes of a 128 x 128 weight on a GPU: half, and where it was, in
+    # two tensors or in one.
+    apart = library == "CUTLASS"
+    weight = getattr(semi_structured, f"SparseSemiStructuredTensor{library}")(
+        torch.Size((128, 128)), packed=torch.zeros(128, 64 if apart else 72).half(),
+        meta=torch.zeros(128, 8, dtype=torch.int16) if apart else None, packed_t=None, meta_t=None,
         compressed_swizzled_bitmask=None,
     )  # fmt: skip
     model = nn.Linear(128, 128).half()
     model.weight = nn.Parameter(weight, requires_grad=False)
     profile = profiled(model, torch.randn(64, 128).half())
     assert [n.op for n in profile.nodes] == ["input", "linear", "output"]
-    # Half of the products, on units that know how to skip the others: unknown, and not zero.
-    assert profile.totals.coverage < 1
-    assert [p.bytes for p in profile.graph.parameters] == [128 * 64 * 2 + 128 * 8 * 2, 256]
+    # Half of the products: the others are with zeros, and are skipped.
+    assert profile.totals.flops == 2 * 64 * 128 * 128 // 2
+    assert profile.totals.coverage == 1
+    assert [p.bytes for p in profile.graph.parameters] == [128 * 72 * 2, 256]

@@ -142,6 +142,47 @@ def semi_structured_linear(a: Sizes, weight: Sizes, *args: Any, **kwargs: Any) -
     return 2 * prod(a[:-1]) * prod(weight)
 
 
+@contraction("matmul", "aten._sparse_semi_structured_mm")
+def semi_structured_mm(weight: Sizes, places: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
+    """[m, k] of which [m, k / 2] are kept @ [k, n]: two FLOPs for each element kept and column.
+
+    Source: as `semi_structured_linear`.
+    """
+    return 2 * prod(weight) * b[1]
+
+
+@contraction("matmul", "aten._sparse_semi_structured_addmm")
+def semi_structured_addmm(
+    bias: Sizes, weight: Sizes, places: Sizes, b: Sizes, *args: Any, **kwargs: Any
+) -> int:
+    """The same with a bias, which is left out, as in torch's addmm.
+
+    Source: as `semi_structured_linear`.
+    """
+    return 2 * prod(weight) * b[1]
+
+
+@contraction("matmul", "aten._cslt_sparse_mm")
+def semi_structured_cslt(weight: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
+    """The same by cuSPARSELt, whose packed weight [m, …] holds the places of what is kept, too: half of
+    the k products of each of the m * n results.
+
+    Source: as `semi_structured_linear`.
+    """
+    return weight[0] * prod(b)
+
+
+@contraction("matmul", "semi_structured.cutlass_mm", "semi_structured.cusparselt_mm")
+def semi_structured_layer(dense: Sizes, *args: Any, **kwargs: Any) -> int:
+    """The same as torch.sparse's layers call it: rows [rows, k], or transposed, and after the tensors the
+    number of features that come out: half of the 2 * rows * k * features.
+
+    Source: as `semi_structured_linear`; torch/sparse/semi_structured.py.
+    """
+    features: int = next(a for a in args if isinstance(a, int))
+    return prod(dense) * features
+
+
 @contraction("matmul", "aten._weight_int8pack_mm", "aten.mkldnn_linear", "mkldnn._linear_pointwise")
 def packed_linear(a: Sizes, weight: Sizes, *args: Any, **kwargs: Any) -> int:
     """[..., k] @ [n, k]^T: 2 * rows * k * n.
