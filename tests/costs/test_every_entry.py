@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.costs.hand import Case
+from tests.costs.hand import Case, floats
+from torch._higher_order_ops.flex_attention import flex_attention, flex_attention_backward
 from torch.utils.flop_counter import flop_registry
 
 from opgraph.costs import count
@@ -29,11 +30,26 @@ def test_an_operator_costs_what_it_costs_by_hand(case: Case) -> None:
         assert (kernel.read, kernel.written) == case.bytes
 
 
+Q, K = floats(2, 3, 5, 4), floats(2, 3, 7, 4)
+"""Two sequences, 3 heads of 4; 5 queries meet 7 keys."""
+HIGHER_ORDER = {
+    # Two products; the first again, and two gradients of each.
+    flex_attention: ((Q, K, K), 2),
+    flex_attention_backward: ((Q, K, K, Q, floats(2, 3, 5), Q), 5),
+}
+
+
+@pytest.mark.parametrize("operator", HIGHER_ORDER, ids=str)
+def test_a_higher_order_operator_costs_what_it_costs_by_hand(operator) -> None:
+    args, products = HIGHER_ORDER[operator]
+    kernel = count.cost(count.describe(operator), args, {}, Q)
+    assert (kernel.cost, kernel.flops) == ("formula", products * 2 * 2 * 3 * 5 * 7 * 4)
+
+
 def test_every_entry_has_a_case() -> None:
     """A new formula, rule for bytes or view without a figure worked out by hand fails here."""
-    cases = {c.operator for c in CASES}
-    packets = (p for p in flop_registry if isinstance(p, torch._ops.OpOverloadPacket))
-    theirs = {str(p) for p in packets if "opgraph" not in str(p)}
+    cases = {c.operator for c in CASES} | set(map(str, HIGHER_ORDER))
+    theirs = {str(p) for p in flop_registry if not str(p).startswith("opgraph")}
     entries = {*formulas, *contractions, *theirs, *count._VIEWS_IN_ALL_BUT_SCHEMA}
     assert sorted(entries - cases) == []
     assert sorted(set(traffic) - {c.operator for c in CASES if c.bytes is not None}) == []

@@ -54,5 +54,5 @@ CASES = [
     *case("_nested_tensor_from_mask", floats(2, 3, 4), floats(2, 3), gives=floats(2, 3, 4)),
     # A new size or another storage is no traffic.
     *case("resize_", X, [4, 6], bytes=(0, 0)),
-    *case("set_", X, bytes=(0, 0)),
+    *case("set_", floats(4, 6), bytes=(0, 0)),
 ]  # fmt: skip
