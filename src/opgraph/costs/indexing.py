@@ -77,8 +77,13 @@ def _by_indices(call: Call) -> int:
 
 
 def _accumulates(call: Call) -> bool:
-    """`put` and `index_put` add where their fourth argument says so; `scatter` where it is told how."""
-    return call.args[3] is True or any(isinstance(a, str) for a in call.args)
+    """`put` and `index_put` add where their fourth argument says so."""
+    return call.args[3] is True
+
+
+def _reduces(call: Call) -> bool:
+    """`scatter` adds or multiplies where it is told which."""
+    return any(isinstance(a, str) for a in call.args)
 
 
 def _always(call: Call) -> bool:
@@ -105,7 +110,7 @@ def _adding(elements: Work, adds: Callable[[Call], bool]) -> Formula:
 
 
 for _names, _elements, _adds in (
-    ("scatter", _by_index, _accumulates),
+    ("scatter", _by_index, _reduces),
     ("scatter_add scatter_reduce", _by_index, _always),
     ("put", _by_index, _accumulates),
     ("index_add index_reduce", _by_source, _always),

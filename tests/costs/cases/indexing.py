@@ -47,6 +47,7 @@ CASES = [
     *case("_index_put_impl_", TABLE, [FIVE], ROWS, bytes=(40 + 160, 160)),
     *case("scatter_", TABLE, 0, PLACES, ROWS, bytes=(320 + 160, 160)),
     *case("scatter_", TABLE, 0, PLACES, 0.0, bytes=(320, 160)),
+    *case("scatter_", bools(100, 8), 0, PLACES, True, bytes=(320, 40)),
     *case("put_", TABLE, FIVE, floats(5), bytes=(40 + 20, 20)),
     # What a mask lets through is as many as the values, or is not known and taken as all.
     *case("masked_scatter_", TABLE, bools(100, 8), ROWS, bytes=(800 + 160, 160)),
