@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import torch
 from tests.costs.hand import case, floats, ints, whole
+from torch.sparse import semi_structured
+
+# These two operators are made with the first weight that needs them.
+semi_structured._ensure_cutlass_mm_registered()
+semi_structured._ensure_cusparselt_mm_registered()
 
 A, B = floats(3, 8), floats(8, 5)
 AS, BS = floats(2, 3, 8), floats(2, 8, 5)
