@@ -23,6 +23,7 @@ from torch.overrides import (
 from opgraph.costs.count import Operator, tensors_of
 from opgraph.errors import OpgraphError
 from opgraph.graph import GraphBreak
+from opgraph.tracing.devices import MOVES, brought_here
 from opgraph.tracing.kernels import KernelCapture
 from opgraph.tracing.naming import names
 from opgraph.tracing.places import Place, here, raised_at
@@ -217,6 +218,8 @@ class _Functions(TorchFunctionMode):
         capture = recorder.capture
         if capture.in_node or func in _RUNNERS:
             return func(*args, **kwargs)
+        if "device" in kwargs or func in MOVES:
+            func, args, kwargs = brought_here(func, args, kwargs)
         first = len(capture.kernels)
         capture.in_node = True
         try:
