@@ -144,6 +144,44 @@ def test_what_only_steers_is_in_the_json_and_in_no_table_or_picture() -> None:
         assert "arange" not in str(text), name  # what it costs is in the sums
 
 
+class Tied(nn.Module):
+    """One weight as an embedding, through a view and a cast, and as a head, each in its own fragment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(16, 8), nn.Linear(8, 16, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids)
+        torch._dynamo.graph_break()
+        y = x.bfloat16() @ self.embed.weight.t().bfloat16()
+        torch._dynamo.graph_break()
+        return self.head(x) + y
+
+
+def test_a_parameter_of_several_fragments_is_one_value_with_all_its_users() -> None:
+    ids = torch.ones(1, 4, dtype=torch.long)
+    traced = opgraph.profile(Tied(), ids, tracer="dynamo")
+    graph = traced.graph
+    assert nodes(traced) == nodes(opgraph.profile(Tied(), ids))
+    assert traced.totals.parameters == 16 * 8
+    assert [(p.name, p.tied) for p in graph.parameters] == [("embed.weight", ("head.weight",))]
+    (weight,) = (v for v in graph.values if v.kind == "parameter")
+    users = graph.users[weight.id]
+    assert [(n.fragment, n.op) for n in users] == [
+        (1, "embedding"),
+        (2, "transpose"),
+        (3, "linear"),
+    ]
+    assert all(n.parameters == ("embed.weight",) for n in users)
+    # The product reads it through the view and the cast.
+    (product,) = (n for n in graph.nodes if n.op == "matmul")
+    cast = graph.producer[product.inputs[1]]
+    assert cast.op == "to"
+    assert graph.value[cast.inputs[0]].alias_of == weight.id
+
+
 def test_fullgraph_makes_a_break_an_error() -> None:
     from opgraph.inputs.base import Example
     from opgraph.sources import resolve
@@ -200,6 +238,7 @@ def state() -> Callable[[nn.Module], Any]:
     def look(model: nn.Module) -> Any:
         return (
             torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu"),
+            torch.compiler.is_compiling(), torch.compiler.is_exporting(),
             torch.get_rng_state().tolist(), get_eval_frame_callback(),
             len(_debug_get_cache_entry_list(nn.Linear.forward.__code__)),
             len(hooks._global_forward_hooks), len(hooks._global_forward_pre_hooks),

@@ -128,7 +128,7 @@ def test_parameters_are_drawn_when_asked_for(saved: Callable[[str], Profile]) ->
 
 
 class Tied(nn.Module):
-    """A weight that is used between other layers, and again at the end."""
+    """A weight that is used between other layers, and again at the end, in another fragment."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,11 +136,15 @@ class Tied(nn.Module):
         self.last.weight = self.second.weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(self.third(self.second(self.first(x))))
+        x = self.second(self.first(x))
+        torch._dynamo.graph_break()
+        return self.last(self.third(x))
 
 
-def test_a_parameter_used_in_several_places_is_one_box_above_the_first() -> None:
-    graph = opgraph.profile(Tied(), torch.zeros(2, 8)).graph
+@pytest.mark.parametrize("tracer", ["eager", "dynamo"])
+def test_a_parameter_used_in_several_places_is_one_box_above_the_first(tracer: str) -> None:
+    graph = opgraph.profile(Tied(), torch.zeros(2, 8), tracer=tracer).graph
+    assert len(graph.breaks) == (tracer == "dynamo")
     drawing = build(graph, depth=99, fold_repeats=False, parameters=True)
     (weight,) = (b for b in drawing.leaves if b.lines[-1:] == ("used in 2 places",))
     assert weight.lines[0] == "weight 8x8 (tied)"
@@ -148,7 +152,7 @@ def test_a_parameter_used_in_several_places_is_one_box_above_the_first() -> None
     assert users == ["second", "last"]
     sizes = {b.id: (140.0, 44.0) for b in drawing.boxes}
     rects = arrange(drawing.root, drawing.edges, sizes, Spacing()).rects
-    row = {b.name: rects[b.id].y for b in drawing.leaves if b.kind != "parameters"}
+    row = {b.name: rects[b.id].y for b in drawing.leaves if b.kind not in ("parameters", "seam")}
     # In the row before its first use, and so the input stays where it is, in the first row.
     assert rects[weight.id].y == row["first"] > row["x"]
     assert row["x"] == min(rects[b.id].y for b in drawing.leaves)
