@@ -1,4 +1,4 @@
-"""The page in a notebook: what a cell holds, and a real JupyterLab in a real browser."""
+"""The page in a notebook: what a cell holds, and real notebooks in a real browser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,57 +87,137 @@ def test_a_notebook_executes_to_less_than_a_megabyte(
     assert len(json.dumps(output)) < 1_000_000
 
 
-@pytest.fixture
-def lab(environment: dict[str, str], tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """A JupyterLab of its own: its address, and the folder it shows."""
-    pytest.importorskip("jupyterlab", reason="jupyterlab is not installed (pip install jupyterlab)")
-    pytest.importorskip("anywidget")
-    folder = tmp_path / "notebooks"
-    folder.mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    token = secrets.token_hex(8)
-    server = subprocess.Popen(
-        [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}",
-         f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}",
-         "--LabApp.news_url=None", "--ServerApp.ip=127.0.0.1"],
-        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    address = f"http://127.0.0.1:{port}"
+JUPYTER = {"jupyterlab": "lab/tree", "notebook": "notebooks"}
+"""The applications that show Jupyter's notebooks, and where in them a notebook is found."""
+
+
+def wait(ready: Callable[[], Any], seconds: float = 90) -> None:
+    until = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < until
+        time.sleep(0.25)
+
+
+def answers(address: str) -> bool:
     try:
-        for _ in range(240):
-            try:
-                urllib.request.urlopen(f"{address}/api?token={token}", timeout=2)
-                break
-            except OSError:
-                time.sleep(0.25)
-        yield f"{address}/lab/tree/{{}}?token={token}", folder
+        with urllib.request.urlopen(address, timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def read(address: str) -> Any:
+    with urllib.request.urlopen(address, timeout=10) as response:
+        return json.load(response)
+
+
+@contextmanager
+def serving(command: Sequence[str], environment: dict[str, str], address: str) -> Iterator[None]:
+    """A server while it is needed, once it answers."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        wait(lambda: answers(address))
+        yield
     finally:
         server.terminate()
         server.wait(30)
 
 
-def test_a_click_in_jupyterlab_is_seen_in_python(lab: tuple[str, Path], chromium: Any) -> None:
-    address, folder = lab
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.mark.parametrize("application", JUPYTER)
+def test_a_click_in_jupyter_is_seen_in_python(
+    application: str, environment: dict[str, str], port: int, chromium: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip(application, reason=f"not installed (pip install {application})")
+    pytest.importorskip("anywidget")
     notebook = cells(
         f"import opgraph\np = opgraph.load({str(DATA / 'resnet18.json')!r})\nw = p.widget()\nw",
         "print('chosen', w.selected['path'], w.selected['nodes'])",
     )
-    (folder / "page.ipynb").write_text(json.dumps(notebook))
-    page = chromium.new_page(viewport={"width": 1600, "height": 1000})
-    page.goto(address.format("page.ipynb"))
-    page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=90_000)
-    # A cell that is run before the kernel is there is lost.
-    page.wait_for_selector("text=/ipykernel.*Idle/", timeout=90_000)
-    page.click(".jp-Notebook .jp-CodeCell >> nth=0 >> .jp-Editor")
-    page.keyboard.press("Shift+Enter")
-    page.wait_for_selector(".row .label", timeout=90_000)
-    page.locator(".row", has_text="layer2").first.click()
-    page.wait_for_selector(".panel h2:text('layer2')")
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SCREENSHOTS / "jupyterlab.png")
-    page.click(".jp-Notebook .jp-CodeCell >> nth=1 >> .jp-Editor")
-    page.keyboard.press("Shift+Enter")
-    page.wait_for_selector("text=chosen layer2", timeout=30_000)
-    page.close()
+    (tmp_path / "page.ipynb").write_text(json.dumps(notebook))
+    themes = tmp_path / "settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
+    themes.parent.mkdir(parents=True)
+    themes.write_text('{"theme": "JupyterLab Dark"}')
+    environment["JUPYTERLAB_SETTINGS_DIR"] = str(tmp_path / "settings")
+    token = secrets.token_hex(8)
+    command = (
+        application, "--no-browser", "--allow-root", f"--port={port}", "--ServerApp.ip=127.0.0.1",
+        f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={tmp_path}", "--LabApp.news_url=None",
+    )  # fmt: skip
+    address = f"http://127.0.0.1:{port}"
+    with serving(command, environment, f"{address}/api?token={token}"):
+        page = chromium.new_page(viewport={"width": 1600, "height": 1000})
+        page.goto(f"{address}/{JUPYTER[application]}/page.ipynb?token={token}")
+        page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=90_000)
+        # A cell that is run before the kernel is there is lost.
+        kernels = f"{address}/api/kernels?token={token}"
+        wait(
+            lambda: [
+                k for k in read(kernels) if k["execution_state"] == "idle" and k["connections"]
+            ]
+        )
+        page.click(".jp-Notebook .jp-CodeCell >> nth=0 >> .jp-Editor")
+        page.keyboard.press("Shift+Enter")
+        page.wait_for_selector(".row .label", timeout=90_000)
+        page.locator(".row", has_text="layer2").first.click()
+        page.wait_for_selector(".panel h2:text('layer2')")
+        # It is as dark as the notebook around it, whatever the system is.
+        assert page.locator(".opgraph.dark").count()
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=SCREENSHOTS / f"{application}.png")
+        page.click(".jp-Notebook .jp-CodeCell >> nth=1 >> .jp-Editor")
+        page.keyboard.press("Shift+Enter")
+        page.wait_for_selector("text=chosen layer2", timeout=30_000)
+        page.close()
+
+
+def test_a_click_in_marimo_is_seen_in_python(
+    environment: dict[str, str], port: int, chromium: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("marimo", reason="not installed (pip install marimo)")
+    pytest.importorskip("anywidget")
+    notebook = tmp_path / "notebook.py"
+    notebook.write_text(MARIMO.format(path=str(DATA / "resnet18.json")))
+    command = ("marimo", "run", "--headless", "--no-token", f"--port={port}", str(notebook))
+    address = f"http://127.0.0.1:{port}/"
+    with serving(command, environment, address):
+        page = chromium.new_page(viewport={"width": 1600, "height": 1000})
+        page.goto(address)
+        page.wait_for_selector(".row .label", timeout=90_000)
+        page.locator(".row", has_text="layer2").first.click()
+        page.wait_for_selector("text=chosen layer2", timeout=30_000)
+        assert not page.locator(".opgraph.dark").count()
+        page.screenshot(path=SCREENSHOTS / "marimo.png")
+        page.close()
+
+
+MARIMO = """
+import marimo
+
+app = marimo.App(width="medium")
+
+
+@app.cell
+def _():
+    import marimo as mo
+    import opgraph
+
+    w = mo.ui.anywidget(opgraph.load({path!r}).widget())
+    w
+    return mo, w
+
+
+@app.cell
+def _(mo, w):
+    mo.md(f"chosen {{w.value['selected']['path']}}" if w.value["selected"] else "")
+    return
+"""

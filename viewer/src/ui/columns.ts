@@ -7,6 +7,7 @@ import * as format from "../format";
 export interface Column {
   name: string;
   key: string;
+  /** In pixels; the names take what is left. */
   width: number;
   /** For sorting; text sorts upwards, figures downwards. */
   value: (app: App, item: Item) => number | string;
@@ -21,7 +22,7 @@ const figure = (name: string, key: string, width: number, value: (app: App, item
 });
 
 export const COLUMNS: Column[] = [
-  { name: "Name", key: "name", width: 204, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
+  { name: "Name", key: "name", width: 0, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
   figure("Time", "time", 74, (app, i) => app.costs.item("time", i), format.seconds),
   figure("FLOPs", "flops", 82, (app, i) => app.costs.item("flops", i), (v) => format.count(v, "").replace(/B$/, "G").replace(/([A-Za-z])$/, " $1")),
   figure("Bytes", "bytes", 84, (app, i) => app.costs.item("bytes", i), format.size),

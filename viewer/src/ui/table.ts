@@ -45,7 +45,10 @@ export class Table {
       }, { passive: true });
     }
     this.body.addEventListener("keydown", (event) => this.key(event));
-    new ResizeObserver(draw).observe(this.body);
+    new ResizeObserver(onFrame(() => {
+      this.widen();
+      this.draw();
+    })).observe(this.body);
     app.on("scene", () => this.rebuild());
     app.on("look", () => this.rebuild());
     app.on("lit", redraw);
@@ -114,11 +117,18 @@ export class Table {
     });
   }
 
+  /** Names take what room the figures leave that are seen whole. */
+  private widen(): void {
+    const figures = columnsOf(this.app).slice(1).map((c) => c.width);
+    const first = (n: number): number => figures.slice(0, n).reduce((sum, w) => sum + w, 0);
+    const rest = [figures.length, 4, 3, 2, 1].map((n) => this.body.clientWidth - first(n)).find((w) => w >= 140) ?? 140;
+    for (const part of [this.head, this.space]) part.style.setProperty("min-width", `${rest + first(figures.length)}px`);
+    this.body.style.setProperty("--columns", [rest, ...figures].map((w) => `${w}px`).join(" "));
+  }
+
   private drawHead(): void {
     const columns = columnsOf(this.app);
-    const width = columns.reduce((sum, c) => sum + c.width, 0);
-    for (const part of [this.head, this.space]) part.style.setProperty("min-width", `${width}px`);
-    this.body.style.setProperty("--columns", columns.map((c, i) => (i ? `${c.width}px` : `minmax(${c.width}px, 1fr)`)).join(" "));
+    this.widen();
     fill(this.head, ...columns.map((c) =>
       h("button", {
         type: "button", class: c.key === "name" ? "cell" : "cell number", role: "columnheader",
