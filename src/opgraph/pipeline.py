@@ -198,7 +198,11 @@ def _profile_of(
     if last.graph is None:
         reasons = "; ".join(f"{a.tracer} on {a.tensors} tensors: {a.error}" for a in
                             (o.attempt for o in outcomes))  # fmt: skip
-        raise TraceError(f"{model.info.name} cannot be traced: {reasons}") from last.error
+        captures = last.tracer in ("fx", "dynamo", "export")
+        raise TraceError(
+            f"{model.info.name} cannot be traced: {reasons}",
+            hint="--tracer auto records whatever Python the model runs" if captures else None,
+        ) from last.error
     return Profile(
         graph=select_fragment(last.graph, fragment),
         model=replace(

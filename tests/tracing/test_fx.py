@@ -132,3 +132,4 @@ def test_what_it_cannot_follow_it_says_in_one_line_with_the_place(
     assert words in str(raised.value)
     assert place in str(raised.value)
     assert "\n" not in str(raised.value)
+    assert "--tracer auto" in (raised.value.hint or "")

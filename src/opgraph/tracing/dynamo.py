@@ -53,10 +53,17 @@ def trace(
         "stance": "default", "warm_up": options.warm_up,
     }  # fmt: skip
     if plain[-1].tensors == "real":
-        return [*failed, trace_real(model, example, **how)]
-    if plain[-1].tensors == "fake weights":
-        return [*failed, trace_fake(model, example, real_inputs=True, **how)]
-    return trace_either(model, example, **how)
+        found = [*failed, trace_real(model, example, **how)]
+    elif plain[-1].tensors == "fake weights":
+        found = [*failed, trace_fake(model, example, real_inputs=True, **how)]
+    else:
+        found = trace_either(model, example, **how)
+    return [replace(o, graph=None) if _gave_up(o.error) else o for o in found]
+
+
+def _gave_up(error: BaseException | None) -> bool:
+    """Whether it was Dynamo that could not go on, and not the model that failed."""
+    return isinstance(error, torch._dynamo.exc.TorchDynamoException)
 
 
 def capture(*, fullgraph: bool, groups: Groups | None = None) -> Capture:
