@@ -337,12 +337,27 @@ def test_the_address_holds_the_view(saved: Saved, browse: Browse) -> None:
     ]
 
 
-def test_a_fragment_that_makes_no_sense_does_no_harm(saved: Saved, browse: Browse) -> None:
-    page = browse(
-        saved("resnet18"), "resnet18",
-        "#open=zzzz*zzzzzz&item=99999&at=a~b~c&device=x&colour=y&least=flops~-1&moment=1e9&shown=1.9_x",
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "open=zzzz*zzzzzz&item=99999&at=a~b~c&device=x&colour=y&least=flops~-1&moment=1e9&shown=1.9_x",
+        "item=__proto__&colour=constructor&device=toString&sizes=1~2~3&find=%00%ff&all=1.1*zzzzzz",
+        "at=1e308~-1e308~1e9",
+    ],
+)
+def test_a_fragment_that_makes_no_sense_does_no_harm(
+    saved: Saved, browse: Browse, fragment: str
+) -> None:
+    page = browse(saved("resnet18"), "resnet18", f"#{fragment}")
     assert page.run("return app.scene.boxes.length") > 0
+    # And something of the graph is in sight.
+    x, y, width, height = page.run(
+        """const {x, y, zoom} = app.camera;
+        return [x, y, app.size.width / zoom, app.size.height / zoom];"""
+    )
+    right, bottom = page.run("return [app.scene.root.w, app.scene.root.h]")
+    assert max(0, x) < min(right, x + width)
+    assert max(0, y) < min(bottom, y + height)
 
 
 def test_pictures_are_exported(saved: Saved, browse: Browse, tmp_path: Any) -> None:

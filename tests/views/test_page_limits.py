@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,3 +100,20 @@ def test_a_hundred_thousand_nodes_do_not_hang_it(
     page.settle()
     assert page.run("return app.selected.node") == 99_999
     page.keep("hundred-thousand")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_a_page_that_is_cut_off_says_so(
+    saved: Saved, chromium: Any, tmp_path: Path, share: float
+) -> None:
+    whole = html(saved("resnet18"))
+    path = tmp_path / "cut.html"
+    path.write_text(whole[: int(len(whole) * share)], "utf-8")
+    page = chromium.new_page()
+    page.goto(path.as_uri())
+    assert "the file is not whole" in page.locator("#opgraph").inner_text()
+    path.write_text(whole, "utf-8")
+    page.goto(path.as_uri())
+    page.wait_for_selector("#opgraph[data-ready]")
+    assert not page.get_by_text("the file is not whole").is_visible()
+    page.close()

@@ -12,6 +12,8 @@ export function page(): void {
   const host = document.getElementById("opgraph") as HTMLElement;
   const data = document.getElementById("opgraph-data")?.textContent ?? "{}";
   const mounted = mount(host, JSON.parse(data) as PageJson, location.hash);
+  // What is there says that the page is being read.
+  host.replaceChildren();
   bind(mounted.app);
   Object.assign(globalThis, { opgraphApp: mounted.app });
 }

@@ -3,6 +3,8 @@
 
 import type { App } from "./app";
 import { NO_FILTER, type Filter } from "./data/filters";
+import { MAX_ZOOM, MIN_ZOOM, overlaps, visible } from "./draw/camera";
+import { clamp } from "./ui/dom";
 
 /** Sorted numbers as base-36 steps; a run of equal steps is written once. */
 export function pack(ids: Iterable<number>): string {
@@ -84,7 +86,11 @@ export async function read(app: App, text: string): Promise<void> {
   const at = state.get("at")?.split("~").map(Number);
   app.following = true;
   await app.update();
-  if (at?.length === 3 && at.every(Number.isFinite) && at[2] > 0) app.setCamera({ x: at[0], y: at[1], zoom: at[2] });
+  if (at?.length === 3 && at.every(Number.isFinite)) {
+    app.setCamera({ x: at[0], y: at[1], zoom: clamp(at[2], MIN_ZOOM, MAX_ZOOM) });
+    const { scene, camera, size } = app;
+    if (!scene || !overlaps(scene.root, visible(camera, size.width, size.height))) app.fit();
+  }
   app.recolour();
   const item = tree.items[Number(state.get("item") ?? -1)] ?? null;
   await app.select(item);

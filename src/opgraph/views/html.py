@@ -24,14 +24,14 @@ _SHELL = """<!doctype html>
 <style>{style}</style>
 </head>
 <body>
-<noscript>This page draws {title} with a script of its own; nothing is loaded from anywhere.</noscript>
-<div id="opgraph"></div>
+<div id="opgraph">Reading the profile of {title} … If this line stays, the file is not whole, or its script
+may not run; nothing is loaded from anywhere.</div>
 <script type="application/json" id="opgraph-data">{data}</script>
 <script>{script}</script>
 </body>
 </html>
 """
-_STYLE = "html,body{height:100%;margin:0}#opgraph{height:100%}noscript{font-family:sans-serif}"
+_STYLE = "html,body{height:100%;margin:0;font-family:sans-serif}#opgraph{height:100%}"
 _ESCAPES: dict[str, str | int | None] = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
