@@ -215,6 +215,8 @@ class Grouping:
         first, last = min(members), max(members)
         if last - first > _REACH:
             return False
+        if last - first < len(members):
+            return True  # nothing stands between them
         behind: set[int] = set()
         for node in self._graph.nodes[first - 1 : last]:
             sources = {p.id for p in self._sources(node)}
