@@ -121,7 +121,7 @@ export class Table {
   private widen(): void {
     const figures = columnsOf(this.app).slice(1).map((c) => c.width);
     const first = (n: number): number => figures.slice(0, n).reduce((sum, w) => sum + w, 0);
-    const rest = [figures.length, 4, 3, 2, 1].map((n) => this.body.clientWidth - first(n)).find((w) => w >= 140) ?? 140;
+    const rest = [figures.length, 4, 3, 2, 1].map((n) => this.body.clientWidth - first(n)).find((w) => w >= 175) ?? 175;
     for (const part of [this.head, this.space]) part.style.setProperty("min-width", `${rest + first(figures.length)}px`);
     this.body.style.setProperty("--columns", [rest, ...figures].map((w) => `${w}px`).join(" "));
   }
