@@ -3,6 +3,7 @@
 
 import type { App } from "../app";
 import { type Camera, type Inset, mixed, zoomed } from "../draw/camera";
+import { innermost } from "../draw/hit";
 import { Painter } from "../draw/painter";
 import { CanvasPen } from "../draw/pen";
 import { HEADER } from "../layout/spec";
@@ -129,22 +130,7 @@ export class Stage {
   /** The innermost box under a point of the screen. */
   boxAt(sx: number, sy: number): Box | null {
     const { scene, camera } = this.app;
-    if (!scene) return null;
-    const x = camera.x + sx / camera.zoom;
-    const y = camera.y + sy / camera.zoom;
-    let at: Box = scene.root;
-    search: for (;;) {
-      // What is drawn as one block is one thing to the pointer, too.
-      if (at !== scene.root && at.h * camera.zoom < 36) break;
-      for (const child of at.children) {
-        if (x >= child.x && x <= child.x + child.w && y >= child.y && y <= child.y + child.h) {
-          at = child;
-          continue search;
-        }
-      }
-      break;
-    }
-    return at === scene.root ? null : at;
+    return scene && innermost(scene, camera, sx, sy);
   }
 
   private listen(): void {
