@@ -171,6 +171,11 @@ def _in_mode(model: Model, example: Example, options: Options) -> Profile:
     """The profile of another way of running a model than one forward."""
     from opgraph.tracing import eager, generation, modes
 
+    if options.tracer not in ("auto", "eager"):
+        raise InputError(
+            f"{options.tracer} captures one forward, and not the mode {options.mode}",
+            hint="leave out --tracer",
+        )
     if options.mode == "train":
         step = modes.training(options.optimizer, options.checkpointing)
         outcomes = [eager.trace_fake(model, example, capture=step)]

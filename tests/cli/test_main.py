@@ -95,6 +95,7 @@ def test_help_does_not_import_torch(args):
         (["profile", "resnet18", "--mode", "decode"], "does not generate", "gpt2"),
         (["profile", "gpt2", "--mode", "dream"], "no mode 'dream'", "decode"),
         (["profile", "gpt2", "--count", "pixels=all"], "no convention 'pixels'", "attention"),
+        (["profile", "gpt2", "--mode", "decode", "--tracer", "fx"], "one forward", "leave out"),
         (["export", "gpt2", "--mode", "decode", "-o", "x.pt2"], "not of the mode decode", "csv"),
     ],
 )
