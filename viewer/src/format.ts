@@ -39,6 +39,7 @@ export function size(value: number): string {
 }
 
 export function percent(share: number): string {
+  if (share > 0 && share < 0.0005) return "<0.1 %";
   return share < 0.9995 || share > 1.0005 ? `${(share * 100).toFixed(1)} %` : "100 %";
 }
 

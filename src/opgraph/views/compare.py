@@ -136,8 +136,14 @@ def difference(q: Quantity, before: float | None, after: float | None) -> str:
     if after == before:
         return "="
     if q.kind == "share":
-        return f"{(after - before) * 100:+.1f} %"
+        return _by(after - before)
     return ("+" if after > before else "−") + q.format(abs(after - before))
+
+
+def _by(share: float) -> str:
+    """A change in percent, with its sign however small it is: +1.2 %, −<0.1 %."""
+    percent = f"{abs(share) * 100:.1f}"
+    return ("+" if share > 0 else "−") + ("<0.1" if percent == "0.0" else percent) + " %"
 
 
 def ratio(before: float | None, after: float | None) -> str:
@@ -150,7 +156,7 @@ def ratio(before: float | None, after: float | None) -> str:
         return "gone" if before else "new"
     share = after / before
     if 0.8 < share < 1.25:
-        return f"{(share - 1) * 100:+.1f} %".replace("-", "−")
+        return _by(share - 1)
     return f"{share:.2f}×" if share >= 0.01 else f"{share:.1e}×"
 
 
