@@ -36,7 +36,10 @@ def drive(
     async def run() -> None:
         app = Explorer(profile, None if hardware is None else device(hardware))
         async with app.run_test(size=size) as pilot:
-            await pilot.pause(0.2)  # until it is drawn, also on a machine that is busy
+            for _ in range(100):  # until all is drawn, also on a machine that is busy
+                await pilot.pause(0.1)
+                if "quit" in app.export_screenshot():
+                    break
             await script(app, pilot)
 
     # In a thread of its own: tests of browsers leave an event loop running in this one.
