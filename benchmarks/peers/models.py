@@ -13,13 +13,14 @@ HERE = Path(__file__).parent
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A model: `flops` where the right figure is not what torch's counter finds on a real forward, or
-    `beside` what it does not count, and `why`."""
+    `beside` what it does not count, and `why`; `parameters` where the module's own are not all."""
 
     name: str
     family: str
     options: dict[str, Any] = field(default_factory=dict)
     flops: int | None = None
     beside: int = 0
+    parameters: int | None = None
     why: str = ""
 
     @property
