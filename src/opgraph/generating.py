@@ -29,6 +29,11 @@ def checked(options: Options) -> Options:
             f"a context length means nothing to the mode {options.mode}",
             hint="it goes with --mode prefill or --mode decode",
         )
+    if options.fullgraph and not options.inductor and options.tracer not in ("dynamo", "hybrid"):
+        raise InputError(
+            f"the tracer {options.tracer} breaks no graph",
+            hint="--fullgraph goes with --tracer dynamo",
+        )
     return options
 
 

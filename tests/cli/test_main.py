@@ -82,6 +82,7 @@ def test_help_does_not_import_torch(args):
         ),
         (["profile", "resnet18", "--batch-size", "0"], "at least 1", ""),
         (["profile", "resnet18", "--tracer", "magic"], "magic", "eager"),
+        (["profile", "resnet18", "--fullgraph"], "breaks no graph", "--tracer dynamo"),
         (["profile", "resnet18", "-o", "/nowhere/x.json"], "/nowhere/x.json", ""),
         (["profile", "resnet18", "-o", "x.xyz"], ".xyz", ".json"),
         (["profile", "nowhere.json"], "nowhere.json", ""),
