@@ -171,12 +171,15 @@ def test_a_click_in_jupyter_is_seen_in_python(
         page.locator(".row", has_text="layer2").first.click()
         page.wait_for_selector(".panel h2:text('layer2')")
         # It is as dark as the notebook around it, whatever the system is.
-        assert page.locator(".opgraph.dark").count()
+        page.wait_for_selector(".opgraph.dark")
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=SCREENSHOTS / f"{application}.png")
         page.click(".jp-Notebook .jp-CodeCell >> nth=1 >> .jp-Editor")
         page.keyboard.press("Shift+Enter")
         page.wait_for_selector("text=chosen layer2", timeout=30_000)
+        # Whenever the sheet of another theme has come, it is followed.
+        page.add_style_tag(content="div { color: black }")
+        page.wait_for_selector(".opgraph:not(.dark)")
         page.close()
 
 

@@ -27,15 +27,18 @@ interface WidgetModel {
 export function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
   const host = document.createElement("div");
   const size = (): void => {
-    host.style.cssText = `display:block;height:${model.get("height")}px;border:1px solid #8886;border-radius:8px;overflow:hidden`;
+    host.style.cssText = `display:block;height:${model.get("height")}px;border:1px solid #8886;border-radius:8px;overflow:hidden;transition:color 1ms`;
   };
   size();
   el.append(host);
   // Every notebook has a theme of its own; what they have in common is that letters are light where it is dark.
   const dark = (): boolean => brightness(getComputedStyle(host).color) > 0.5;
   const { app, close } = mount(host, JSON.parse(model.get("data")) as PageJson, "", dark);
-  const dressed = new MutationObserver(() => setTimeout(() => app.dark !== app.colours.theme.dark && app.recolour(), 200));
-  for (const element of [document.documentElement, document.body]) dressed.observe(element, { attributes: true });
+  // The colour is known once the element stands in the notebook, and again when the sheet of another theme has come.
+  const dress = (): void => void (app.dark !== app.colours.theme.dark && app.recolour());
+  const placed = new ResizeObserver(dress);
+  placed.observe(host);
+  host.addEventListener("transitionend", dress);
   app.on("select", () => {
     const next = describe(app, app.selected);
     if (JSON.stringify(next) === JSON.stringify(model.get("selected"))) return;
@@ -52,7 +55,7 @@ export function render({ model, el }: { model: WidgetModel; el: HTMLElement }): 
   return () => {
     model.off("change:selected", choose);
     model.off("change:height", size);
-    dressed.disconnect();
+    placed.disconnect();
     close();
     host.remove();
   };
