@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 
@@ -21,7 +22,7 @@ def calibrate(say: Callable[[str], object]) -> str:
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     peaks = {}
     for dtype in _DTYPES[kind]:
-        found = {n: _product(kind, dtype, n) for n in _PRODUCTS[kind]}
+        found = dict(_products(kind, dtype))
         size, peaks[dtype] = max(found.items(), key=lambda i: i[1])
         say(f"{dtype} product of {size} x {size}: {peaks[dtype] / 1e9:.0f} GFLOP/s")
     copies = {size: _copy(kind, size) for size in _COPIES[kind]}
@@ -32,10 +33,16 @@ def calibrate(say: Callable[[str], object]) -> str:
     return _file(kind, peaks, bandwidth, overhead)
 
 
-def _product(kind: str, dtype: str, n: int) -> float:
-    a, b = (torch.randn(n, n, device=kind).to(getattr(torch, dtype)) for _ in range(2))
-    out = torch.empty_like(a)
-    return 2 * n**3 / _best(kind, lambda: torch.mm(a, b, out=out))
+def _products(kind: str, dtype: str) -> Iterator[tuple[int, float]]:
+    """Sizes and FLOP/s, up to a size of which one product alone fills the time: processors without
+    instructions for a dtype are a hundred times slower in it, and no faster with larger ones."""
+    for n in _PRODUCTS[kind]:
+        a, b = (torch.randn(n, n, device=kind).to(getattr(torch, dtype)) for _ in range(2))
+        out = torch.empty_like(a)
+        seconds = _best(kind, partial(torch.mm, a, b, out=out))
+        yield n, 2 * n**3 / seconds
+        if seconds > _SECONDS:
+            return
 
 
 def _copy(kind: str, size: int) -> float:
