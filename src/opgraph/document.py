@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
 
 from opgraph.errors import ProfileError
 from opgraph.files import write_atomically
 from opgraph.garbage import uncollected
 from opgraph.graph import Graph, InvariantError, Node, verify
-from opgraph.graph.schema import Malformed, decode, encode
+from opgraph.graph.schema import GraphRecord, Malformed, decode, encode
 from opgraph.jsontext import dumps
 from opgraph.kvcache import KVCache
 
@@ -44,7 +47,7 @@ class Attempt:
     tracer: str
     tensors: str
     error: str | None = None
-    seconds: float = 0.0
+    seconds: Annotated[float, msgspec.Meta(ge=0, lt=1e9)] = 0.0
 
 
 @dataclass(frozen=True)
@@ -149,41 +152,7 @@ class Profile:
 
         Raises `ProfileError` when the data is not a profile, is of a newer schema, or is broken.
         """
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ProfileError("this is not an opgraph profile")
-        version = data.get("schema_version")
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise ProfileError("this profile has no schema version")
-        if version > SCHEMA_VERSION:
-            raise ProfileError(
-                f"this profile has schema version {version}; "
-                f"this opgraph reads up to {SCHEMA_VERSION}",
-                hint="upgrade opgraph",
-            )
-        try:
-            model = dict(data["model"])
-            return cls(
-                graph=verify(decode(data["graph"])),
-                model=ModelInfo(
-                    _text(model["name"]),
-                    _text(model["source"]),
-                    _text(model["cls"]),
-                    tuple(_text(n) for n in model["notes"]),
-                ),
-                tracing=_tracing(data["tracing"]),
-                mode=_text(data["mode"]),
-                convention=_texts(data["convention"]),
-                versions=_texts(data["versions"]),
-                formulas=_formulas(data.get("formulas")),
-                cache=KVCache.from_dict(data["kv_cache"]) if "kv_cache" in data else None,
-                compiled=_groups(
-                    data.get("compiled", {}).get("inductor", []), len(data["graph"]["nodes"])
-                ),
-            )
-        except (Malformed, InvariantError) as error:
-            raise ProfileError(f"this profile is broken: {error}") from error
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise ProfileError(f"this profile is broken: {type(error).__name__} {error}") from error
+        return _profile(partial(msgspec.convert, data))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the profile as JSON; the file appears whole or not at all."""
@@ -244,16 +213,13 @@ def load(path: str | os.PathLike[str]) -> Profile:
 
     Raises `ProfileError` when the file cannot be read, is not a profile, or is broken.
     """
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise ProfileError(f"cannot read {path}: {error.strerror or error}") from error
     with uncollected():
         try:
-            text = Path(path).read_text(encoding="utf-8")
-            data = json.loads(text, parse_constant=_refuse_constant)
-        except OSError as error:
-            raise ProfileError(f"cannot read {path}: {error.strerror or error}") from error
-        except (ValueError, RecursionError) as error:
-            raise ProfileError(f"{path} is not an opgraph profile: {error}") from error
-        try:
-            return Profile.from_dict(data)
+            return _profile(partial(_parsed, text))
         except ProfileError as error:
             raise ProfileError(f"{path}: {error}", hint=error.hint) from error
 
@@ -266,11 +232,90 @@ def is_saved_profile(spec: str) -> bool:
         return True
 
 
-def _groups(data: Any, nodes: int) -> tuple[tuple[int, ...], ...]:
+class _Record(msgspec.Struct):
+    """A profile in a file: what is read of it."""
+
+    format: Literal["opgraph-profile"]
+    schema_version: Annotated[int, msgspec.Meta(ge=1, le=SCHEMA_VERSION)]
+    model: ModelInfo
+    mode: str
+    convention: dict[str, str]
+    versions: dict[str, str]
+    tracing: Annotated[tuple[Attempt, ...], msgspec.Meta(min_length=1)]
+    graph: GraphRecord
+    compiled: dict[Literal["inductor"], tuple[tuple[int, ...], ...]] = {}
+    formulas: Any = None
+    kv_cache: KVCache | None = None
+
+
+class _Head(msgspec.Struct):
+    """What tells a profile, and of what schema, from other files."""
+
+    format: Any = None
+    schema_version: Any = None
+
+
+def _profile(read: Callable[..., Any]) -> Profile:
+    """The profile that `read(type=…)` finds."""
+    try:
+        record = read(type=_Record)
+        return Profile(
+            graph=verify(decode(record.graph)),
+            model=record.model,
+            tracing=Tracing(record.tracing),
+            mode=record.mode,
+            convention=record.convention,
+            versions=record.versions,
+            formulas=_formulas(record.formulas),
+            cache=record.kv_cache,
+            compiled=_groups(record.compiled.get("inductor", ()), len(record.graph.nodes)),
+        )
+    except msgspec.ValidationError as error:
+        _look_at_head(read)
+        raise ProfileError(f"this profile is broken: {error}") from error
+    except (Malformed, InvariantError) as error:
+        raise ProfileError(f"this profile is broken: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ProfileError(f"this profile is broken: {type(error).__name__} {error}") from error
+
+
+def _look_at_head(read: Callable[..., Any]) -> None:
+    """Raises `ProfileError` where what is wrong is not that a profile is broken."""
+    try:
+        head = read(type=_Head)
+    except msgspec.ValidationError:
+        head = _Head()
+    if head.format != FORMAT:
+        raise ProfileError("this is not an opgraph profile")
+    version = head.schema_version
+    if type(version) is not int or version < 1:
+        raise ProfileError("this profile has no schema version")
+    if version > SCHEMA_VERSION:
+        raise ProfileError(
+            f"this profile has schema version {version}; this opgraph reads up to {SCHEMA_VERSION}",
+            hint="upgrade opgraph",
+        )
+
+
+def _parsed(text: bytes, type: Any) -> Any:  # noqa: A002 - as msgspec calls it
+    """What JSON text says, as that type. Raises `ProfileError` for what is not JSON."""
+    try:
+        return msgspec.json.decode(text, type=type)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, RecursionError):
+        # json takes halves of characters, as names of files can have them, and says in which line it fails.
+        try:
+            data = json.loads(text.decode("utf-8"), parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise ProfileError(f"this is not an opgraph profile: {error}") from error
+        return msgspec.convert(data, type=type)
+
+
+def _groups(found: tuple[tuple[int, ...], ...], nodes: int) -> tuple[tuple[int, ...], ...]:
     """Groups of node ids, no node in two of them."""
-    found = tuple(tuple(group) for group in data)
     flat = [i for group in found for i in group]
-    if any(type(i) is not int or not 1 <= i <= nodes for i in flat) or len(set(flat)) < len(flat):
+    if not all(1 <= i <= nodes for i in flat) or len(set(flat)) < len(flat):
         raise Malformed("its compiled groups are not of its nodes, each once")
     return tuple(group for group in found if group)
 
@@ -298,38 +343,6 @@ def _lines(rows: list[Any] | dict[str, Any]) -> str:
 
 def _compact(record: Any) -> str:
     return dumps(record, separators=(",", ":"))
-
-
-def _tracing(attempts: Any) -> Tracing:
-    if not isinstance(attempts, list) or not attempts:
-        raise Malformed("no tracer was tried")
-    return Tracing(
-        tuple(
-            Attempt(
-                _text(a["tracer"]),
-                _text(a["tensors"]),
-                None if a["error"] is None else _text(a["error"]),
-                _seconds(a["seconds"]),
-            )
-            for a in attempts
-        )
-    )
-
-
-def _seconds(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value < 1e9:
-        raise TypeError(f"{value!r:.40} is not a number of seconds")
-    return float(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is not a text")
-    return value
-
-
-def _texts(value: Any) -> dict[str, str]:
-    return {_text(k): _text(v) for k, v in dict(value).items()}
 
 
 def _refuse_constant(name: str) -> float:

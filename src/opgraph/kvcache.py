@@ -3,10 +3,12 @@ object of a run. Part of a `Profile`; nothing here imports torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=0)]
 CacheKind = Literal["growing", "window", "cross", "state"]
 
 
@@ -21,10 +23,10 @@ class CachePart:
     """
 
     kind: CacheKind
-    layers: int
-    bytes_per_token: int = 0
-    limit: int | None = None
-    fixed: int = 0
+    layers: Count
+    bytes_per_token: Count = 0
+    limit: Count | None = None
+    fixed: Count = 0
 
     def at(self, tokens: int) -> int:
         """Bytes of all these layers for one sequence of so many tokens."""
@@ -36,9 +38,9 @@ class CachePart:
 class KVCache:
     """The cache of a run: `tokens` of `sequences`, in `bytes` altogether."""
 
-    sequences: int
-    tokens: int
-    bytes: int
+    sequences: Count
+    tokens: Count
+    bytes: Count
     parts: tuple[CachePart, ...]
 
     @property
@@ -59,35 +61,3 @@ class KVCache:
             "bytes_per_token": self.bytes_per_token,
             "parts": [asdict(p) for p in self.parts],
         }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> KVCache:
-        """The cache that `to_dict` made. Raises KeyError, TypeError or ValueError when it is broken."""
-        return cls(
-            _number(data["sequences"]),
-            _number(data["tokens"]),
-            _number(data["bytes"]),
-            tuple(
-                CachePart(
-                    _kind(p["kind"]),
-                    _number(p["layers"]),
-                    _number(p["bytes_per_token"]),
-                    None if p["limit"] is None else _number(p["limit"]),
-                    _number(p["fixed"]),
-                )
-                for p in data["parts"]
-            ),
-        )
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise TypeError(f"{value!r:.40} is not a size")
-    return value
-
-
-def _kind(value: Any) -> CacheKind:
-    if value not in ("growing", "window", "cross", "state"):
-        raise ValueError(f"{value!r:.40} is not a kind of cache")
-    kind: CacheKind = value
-    return kind

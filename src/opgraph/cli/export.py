@@ -11,7 +11,7 @@ from opgraph.cli.output import say, show, status_of
 from opgraph.errors import RenderError
 from opgraph.exporting import EXPORTERS, Exporter, exporter_for
 from opgraph.files import ensure_writable, write_atomically
-from opgraph.views import render, view_for, views
+from opgraph.views import view_for, view_named, views
 
 EXAMPLES = """examples:
   opgraph export resnet18 -o resnet18.csv
@@ -43,18 +43,16 @@ def run(args: argparse.Namespace) -> int:
     exporter = exporter_for(args.output, args.format)
     if exporter is not None:
         return _export(exporter, args)
-    name = args.format or view_for(args.output).name
-    if name not in views():
-        raise RenderError(f"there is no format {name!r}", hint=f"one of {', '.join(views())}")
+    view = view_named(args.format) if args.format else view_for(args.output)
     given = {"hardware": args.hardware}
-    options = {option: given[option] for option in views()[name].needs}
+    options = {option: given[option] for option in view.needs}
     for option, value in options.items():
         if value is None:
             raise RenderError(
-                f"{name} needs --{option}", hint=f"opgraph {option} lists what there is"
+                f"{view.name} needs --{option}", hint=f"opgraph {option} lists what there is"
             )
     profile = profile_from(args)
-    content = render(name, profile, **options)
+    content = view.load()(profile, **options)
     if args.output is not None:
         write_atomically(args.output, content)
         say(f"wrote {args.output}")
@@ -62,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         show(content)
     else:
         raise RenderError(
-            f"{name} is binary, and a terminal shows text", hint="name a file with -o"
+            f"{view.name} is binary, and a terminal shows text", hint="name a file with -o"
         )
     return status_of(profile)
 

@@ -84,7 +84,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from opgraph.files import ensure_writable
-    from opgraph.views import render, view_for, views, write
+    from opgraph.views import render, view_for, view_named, write
 
     if args.output is not None:
         view_for(args.output)
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
         "theme": args.theme,
         "layout": _layout(args),
     }
-    view = views()["table"] if args.output is None else view_for(args.output)
+    view = view_named("table") if args.output is None else view_for(args.output)
     heeded = {k: v for k, v in options.items() if k in (*view.needs, *view.heeds)}
     if args.output is not None:
         write(profile, args.output, **heeded)

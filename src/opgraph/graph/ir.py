@@ -158,8 +158,11 @@ class Node:
     @property
     def arithmetic_intensity(self) -> float | None:
         """All FLOPs per byte of traffic; None where nothing is moved."""
-        traffic = self.bytes
-        return (self.flops + self.other_flops) / traffic if traffic else None
+        flops = traffic = 0
+        for k in self.kernels:
+            flops += k.flops + k.other_flops
+            traffic += k.read + k.written
+        return flops / traffic if traffic else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,25 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_type_hints
 
-from opgraph.graph.ir import (
-    CostKind,
-    Graph,
-    GraphBreak,
-    Kernel,
-    Node,
-    NodeKind,
-    Parameter,
-    Scope,
-    Storage,
-    Value,
-    ValueKind,
-)
+from msgspec import Meta, defstruct
+from msgspec.structs import astuple
+
+from opgraph.graph.ir import Graph, GraphBreak, Kernel, Node, Parameter, Scope, Storage, Value
 
 Json = Any
 T = TypeVar("T")
-Reader = Callable[[Json], Any]
 
 
 class Malformed(ValueError):
@@ -53,131 +43,67 @@ def encode(graph: Graph) -> dict[str, Json]:
     }
 
 
-def decode(data: Json) -> Graph:
-    """The graph that `encode` wrote.
+def decode(record: Any) -> Graph:
+    """The graph that `encode` wrote, read as a `GraphRecord`.
 
-    Raises `Malformed` with the place and the reason when the data is not a graph.
+    Raises `Malformed` with the reason when the data is not a graph.
     """
-    if not isinstance(data, dict):
-        raise Malformed("the graph is not an object")
-    kernels = tuple(_records(data, "kernels", _READ_KERNEL))
-
-    def kernel(index: Json) -> Kernel:
-        if type(index) is not int or not 0 <= index < len(kernels):
-            raise Malformed(f"there is no kernel {index!r}")
-        return kernels[index]
-
-    read_node = _reader(Node, {**_NODE, "kernels": _tuple_of(kernel)})
+    kernels = _made(Kernel, record.kernels)
+    for node in record.nodes:
+        if not all(0 <= k < len(kernels) for k in node.kernels):
+            raise Malformed(f"node {node.id} ran a kernel that is not there")
+        node.kernels = tuple([kernels[k] for k in node.kernels])
     return Graph(
-        nodes=tuple(_records(data, "nodes", read_node)),
-        values=tuple(_records(data, "values", _READ_VALUE)),
-        scopes=tuple(_records(data, "scopes", _READ_SCOPE)),
-        parameters=tuple(_records(data, "parameters", _READ_PARAMETER)),
-        storages=tuple(_records(data, "storages", _storage)),
-        inputs=_ids(data.get("inputs", [])),
-        outputs=_ids(data.get("outputs", [])),
-        breaks=tuple(_records(data, "breaks", _READ_BREAK)),
+        nodes=_made(Node, record.nodes),
+        values=_made(Value, record.values),
+        scopes=_made(Scope, record.scopes),
+        parameters=_made(Parameter, record.parameters),
+        storages=_made(Storage, record.storages),
+        inputs=record.inputs,
+        outputs=record.outputs,
+        breaks=_made(GraphBreak, record.breaks),
     )
 
 
-def _records(data: dict[str, Json], key: str, read: Callable[[Json], T]) -> Iterable[T]:
-    rows = data.get(key, [])
-    if not isinstance(rows, list):
-        raise Malformed(f"{key!r} is not a list")
-    for position, row in enumerate(rows):
-        try:
-            yield read(row)
-        except Malformed as error:
-            raise Malformed(f"{key}[{position}]: {error}") from None
+def _made(cls: Callable[..., T], records: Iterable[Any]) -> tuple[T, ...]:
+    return tuple([cls(*astuple(record)) for record in records])
 
 
-_MOST = 10**24
+def _record(cls: type, **other: Any) -> Any:
+    """What a record of `cls` is in a file, some of its fields being of `other` types: for `msgspec`, which
+    checks every type and refuses fields that there are not."""
+    types = {**get_type_hints(cls, localns={"Shape": _SHAPE}, include_extras=True), **other}
+    return defstruct(
+        cls.__name__,
+        [
+            (f.name, types[f.name], *(() if f.default is MISSING else (f.default,)))
+            for f in fields(cls)
+        ],
+        forbid_unknown_fields=True,
+        array_like=cls is Storage,
+        gc=False,
+    )
 
 
-def _integer(value: Json) -> int:
-    if type(value) is not int or not -_MOST <= value <= _MOST:
-        raise Malformed(f"{_short(value)} is not a number in range")
-    return value
+_SHAPE = tuple[Annotated[int, Meta(ge=0, le=2**63 - 1)] | str, ...]
+_IDS = tuple[int, ...]
 
-
-def _string(value: Json) -> str:
-    if type(value) is not str:
-        raise Malformed(f"{_short(value)} is not a text")
-    return value
-
-
-def _boolean(value: Json) -> bool:
-    if type(value) is not bool:
-        raise Malformed(f"{_short(value)} is neither true nor false")
-    return value
-
-
-def _short(value: Json) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-def _optional(read: Reader) -> Reader:
-    return lambda value: None if value is None else read(value)
-
-
-def _tuple_of(read: Reader) -> Reader:
-    def read_tuple(value: Json) -> tuple[Any, ...]:
-        if type(value) is not list:
-            raise Malformed(f"{_short(value)} is not a list")
-        return tuple(map(read, value))
-
-    return read_tuple
-
-
-def _one_of(kind: Any) -> Reader:
-    allowed = frozenset(get_args(kind))
-
-    def read(value: Json) -> str:
-        if type(value) is not str or value not in allowed:
-            raise Malformed(f"{_short(value)} is not one of {', '.join(sorted(allowed))}")
-        return value
-
-    return read
-
-
-def _dim(value: Json) -> int | str:
-    if type(value) is int and 0 <= value < 2**63:
-        return value
-    return _string(value)
-
-
-def _storage(row: Json) -> Storage:
-    if type(row) is not list or len(row) != 4:
-        raise Malformed(f"{_short(row)} is not a storage")
-    size, born, died, node = row
-    return Storage(_integer(size), _integer(born), _maybe(died), _maybe(node))
-
-
-_maybe = _optional(_integer)
-_ids = _tuple_of(_integer)
-_strings = _tuple_of(_string)
-_shape = _tuple_of(_dim)
-
-
-def _reader(cls: Callable[..., T], readers: dict[str, Reader]) -> Callable[[Json], T]:
-    """A function from an object to a record of `cls`; unknown fields are refused."""
-    record: Any = cls
-    required = {
-        f.name for f in fields(record) if f.default is MISSING and f.default_factory is MISSING
-    }
-
-    def read(row: Json) -> T:
-        if type(row) is not dict:
-            raise Malformed(f"{_short(row)} is not an object")
-        if not required <= row.keys():
-            raise Malformed(f"{min(required - row.keys())!r} is missing")
-        try:
-            return cls(**{key: readers[key](value) for key, value in row.items()})
-        except KeyError as error:
-            raise Malformed(f"unknown field {_short(error.args[0])}") from None
-
-    return read
+GraphRecord: Any = defstruct(
+    "Graph",
+    [
+        ("nodes", list[_record(Node, kernels=_IDS)]),  # type: ignore[misc]
+        ("values", list[_record(Value)]),  # type: ignore[misc]
+        ("scopes", list[_record(Scope)]),  # type: ignore[misc]
+        ("kernels", list[_record(Kernel)], []),  # type: ignore[misc]
+        ("parameters", list[_record(Parameter)], []),  # type: ignore[misc]
+        ("storages", list[_record(Storage)], []),  # type: ignore[misc]
+        ("inputs", _IDS, ()),
+        ("outputs", _IDS, ()),
+        ("breaks", list[_record(GraphBreak)], []),  # type: ignore[misc]
+    ],
+    forbid_unknown_fields=True,
+)
+"""A graph in a file, as `encode` writes it."""
 
 
 def _writer(cls: type, skip: str | None = None) -> Callable[[Any], dict[str, Json]]:
@@ -198,87 +124,6 @@ def _writer(cls: type, skip: str | None = None) -> Callable[[Any], dict[str, Jso
     return write
 
 
-_NODE: dict[str, Reader] = {
-    "id": _integer,
-    "kind": _one_of(NodeKind),
-    "op": _string,
-    "name": _string,
-    "scope": _string,
-    "target": _string,
-    "arguments": _string,
-    "inputs": _ids,
-    "outputs": _ids,
-    "parameters": _strings,
-    "file": _optional(_string),
-    "line": _optional(_integer),
-    "fragment": _integer,
-    "phase": _string,
-    "error": _optional(_string),
-}
-
-_READ_KERNEL = _reader(
-    Kernel,
-    {
-        "op": _string,
-        "category": _string,
-        "dtype": _string,
-        "flops": _integer,
-        "other_flops": _integer,
-        "read": _integer,
-        "written": _integer,
-        "cost": _one_of(CostKind),
-        "shapes": _tuple_of(_shape),
-        "out_shapes": _tuple_of(_shape),
-    },
-)
-_READ_VALUE = _reader(
-    Value,
-    {
-        "id": _integer,
-        "shape": _shape,
-        "dtype": _string,
-        "bytes": _integer,
-        "kind": _one_of(ValueKind),
-        "name": _optional(_string),
-        "alias_of": _optional(_integer),
-        "storage": _optional(_integer),
-        "strides": _optional(_ids),
-    },
-)
-_READ_PARAMETER = _reader(
-    Parameter,
-    {
-        "name": _string,
-        "shape": _shape,
-        "dtype": _string,
-        "numel": _integer,
-        "bytes": _integer,
-        "scope": _string,
-        "kind": _one_of(ValueKind),
-        "trainable": _boolean,
-        "tied": _strings,
-    },
-)
-_READ_SCOPE = _reader(
-    Scope,
-    {
-        "path": _string,
-        "cls": _string,
-        "calls": _integer,
-        "inputs": _ids,
-        "outputs": _ids,
-        "doc": _string,
-    },
-)
-_READ_BREAK = _reader(
-    GraphBreak,
-    {
-        "fragment": _integer,
-        "reason": _string,
-        "file": _optional(_string),
-        "line": _optional(_integer),
-    },
-)
 _WRITE_NODE = _writer(Node, skip="kernels")
 _WRITE_KERNEL = _writer(Kernel)
 _WRITE_VALUE = _writer(Value)
