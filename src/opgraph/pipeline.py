@@ -141,6 +141,7 @@ def profile_model(
 ) -> Profile:
     """Trace a model that is built already, with inputs that are made already; of the `options`, those
     count that say how it is run and traced. A plain run may be `told` what compilers tell a model."""
+    from opgraph.tracing import hearing
     from opgraph.tracing import trace as attempts
     from opgraph.tracing.base import TraceOptions
 
@@ -151,7 +152,14 @@ def profile_model(
     if asked.inductor:
         return _compiled(model, example, asked, how)
     outcomes = attempts(model, example, asked.tracer, how)
-    return _profile_of(model, example, outcomes, asked.fragment)
+    found = _profile_of(model, example, outcomes, asked.fragment)
+    warm_up = asked.warm_up or asked.tracer == "hybrid"
+    heard = hearing.remark(model, example, outcomes[-1], warm_up=warm_up)
+    return found if heard is None else _noting(found, heard)
+
+
+def _noting(found: Profile, note: str) -> Profile:
+    return replace(found, model=replace(found.model, notes=(*found.model.notes, note)))
 
 
 def _compiled(model: Model, example: Example, options: Options, how: TraceOptions) -> Profile:
