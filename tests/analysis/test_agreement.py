@@ -63,7 +63,9 @@ def test_a_profile_says_itself_what_its_model_asked(choosy: Agreement) -> None:
     notes = {t.tracer: t.profile.model.notes for t in choosy.trials if t.profile}
     assert notes["eager"] == notes["fx"] == ()
     (compiled,), (exported,) = notes["dynamo"], notes["export"]
-    assert compiled.startswith("the model asks whether it is being compiled, and then has 15 % more")
+    assert compiled.startswith(
+        "the model asks whether it is being compiled, and then has 15 % more"
+    )
     assert compiled.endswith(" bytes of traffic than a plain run")
     assert "is being exported" in exported
     assert opgraph.profile(nn.Linear(2, 2), torch.ones(1, 2), tracer="hybrid").model.notes == ()
