@@ -39,7 +39,9 @@ def _differences(plain: Graph, other: Graph) -> str:
     """The differences of FLOPs and of bytes, such as "0.33 % more bytes"."""
     pairs = zip(("FLOPs", "bytes of traffic"), _work(plain), _work(other), strict=True)
     return " and ".join(
-        f"{abs(b / a - 1) * 100:.2g} % {'more' if b > a else 'fewer'} {what}" if a else f"{b:,} {what}"
+        f"{abs(b / a - 1) * 100:.2g} % {'more' if b > a else 'fewer'} {what}"
+        if a
+        else f"{b:,} {what}"
         for what, a, b in pairs
         if a != b
     )
