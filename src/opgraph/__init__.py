@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from opgraph.version import __version__
 
 if TYPE_CHECKING:
-    from opgraph.document import Profile, load
+    from opgraph.document import Profile
     from opgraph.errors import (
         InputError,
         MissingDependency,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from opgraph.graph import Graph
     from opgraph.pipeline import compare, profile, trace
+    from opgraph.reading import load
     from opgraph.sweeping import sweep
 
 _HOMES = {
@@ -45,7 +46,7 @@ _HOMES = {
     "UnknownModel": "opgraph.errors",
     "UntrustedFile": "opgraph.errors",
     "compare": "opgraph.pipeline",
-    "load": "opgraph.document",
+    "load": "opgraph.reading",
     "profile": "opgraph.pipeline",
     "sweep": "opgraph.sweeping",
     "trace": "opgraph.pipeline",

@@ -11,12 +11,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.conventions import counted
-from opgraph.document import Profile, Tracing, is_saved_profile, load
+from opgraph.document import Profile, Tracing
 from opgraph.errors import InputError, TraceError
 from opgraph.generating import checked, request_for, with_generating_head
 from opgraph.graph import Graph, Node
 from opgraph.inputs.base import Example, InputRequest
 from opgraph.options import GENERATING, Options, named_options
+from opgraph.reading import is_saved_profile, load
 from opgraph.sources.base import Model
 from opgraph.version import __version__
 

@@ -15,13 +15,14 @@ from opgraph.analysis.pieces import Key
 from opgraph.analysis.quantities import peak_memory_by_module, ridge_on
 from opgraph.analysis.sweep import Sweep, SweepPoint, point_of
 from opgraph.analysis.symbolic import Sample, solve
-from opgraph.document import Profile, is_saved_profile
+from opgraph.document import Profile
 from opgraph.errors import InputError, OpgraphError
 from opgraph.formulas import Formula, Formulas, Point, Variable
 from opgraph.generating import checked
 from opgraph.hardware import device
 from opgraph.options import Options
 from opgraph.pipeline import profile, resolved
+from opgraph.reading import is_saved_profile
 from opgraph.sources.base import Model
 
 if TYPE_CHECKING:

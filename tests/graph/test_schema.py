@@ -81,6 +81,7 @@ def test_files_that_are_no_profiles_are_refused(text, tmp_path):
         opgraph.load(path)
 
 
-def test_a_file_that_is_not_there():
+@pytest.mark.parametrize("name", ["nowhere.json", "no\0where.json", "n" * 5000, "."])
+def test_a_file_that_is_not_there(name):
     with pytest.raises(opgraph.ProfileError, match="cannot read"):
-        opgraph.load("nowhere.json")
+        opgraph.load(name)

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from opgraph.analysis.conventions import CONVENTIONS, counted
 from opgraph.cli.output import progress
-from opgraph.document import Profile, is_saved_profile, load
+from opgraph.document import Profile
 from opgraph.errors import InputError, OpgraphError, RenderError
 from opgraph.options import MODES, NAMES, Options
+from opgraph.reading import is_saved_profile, load
 
 if TYPE_CHECKING:
     from opgraph.inputs.base import TensorSpec

@@ -33,7 +33,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from opgraph.checking import ALL, check
-    from opgraph.document import is_saved_profile
+    from opgraph.reading import is_saved_profile
     from opgraph.views.check import check_text
 
     if is_saved_profile(args.model):

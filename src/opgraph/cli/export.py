@@ -67,9 +67,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _export(exporter: Exporter, args: argparse.Namespace) -> int:
     """A format that needs the model: it is built, captured and written, and no profile is made."""
-    from opgraph.document import is_saved_profile
     from opgraph.options import Options
     from opgraph.pipeline import prepared
+    from opgraph.reading import is_saved_profile
 
     if args.output is None:
         raise RenderError(f"{exporter.name} is written to a file", hint="name one with -o")
