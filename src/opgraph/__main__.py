@@ -1,6 +1,6 @@
 """`python -m opgraph`."""
 
-from opgraph.cli import main
+from opgraph.cli import process
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    process()

@@ -52,3 +52,18 @@ def _run(*arguments: str) -> tuple[str, float]:
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return done.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_a_process_ends_at_once_with_its_status_and_what_was_to_be_done_at_the_exit() -> None:
+    first, second = (str(DATA / f"{name}.json") for name in ("resnet18", "resnet50"))
+    code = (
+        "import atexit, sys; from opgraph.cli import process\n"
+        "atexit.register(print, 'at the exit')\n"
+        f"sys.argv[1:] = ['compare', {first!r}, {second!r}, '--fail-if', 'flops > +2%']\n"
+        "process()\n"
+        "print('never')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "resnet50" in done.stdout
+    assert done.stdout.endswith("at the exit\n")
