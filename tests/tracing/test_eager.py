@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from dataclasses import replace
 
 import pytest
@@ -244,3 +245,33 @@ def test_a_mask_with_values_chooses_from_fake_tensors() -> None:
     profile = opgraph.profile(Picker(), (torch.randn(1, 4, 16), mask))
     assert profile.tracing.tensors == "fake"
     assert profile.totals.flops == 2 * 3 * 16 * 16
+
+
+class Remembering(nn.Module):
+    """Keeps tensors in containers of its own, one within another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: dict[str, list[torch.Tensor]] = {"seen": []}
+        self.latest: deque[torch.Tensor] = deque(maxlen=2)
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.tables["seen"].append(self.linear(x))
+        self.tables[f"sum of {len(self.latest)}"] = [x + 1]
+        self.latest.append(x)
+        return torch.stack(self.tables["seen"]).sum(0)
+
+
+@pytest.mark.parametrize("tracer", ["eager", "fx", "dynamo", "export"])
+def test_no_stand_in_stays_in_what_a_model_keeps(tracer: str) -> None:
+    model, x = Remembering(), torch.ones(1, 2)
+    first = model(x)
+    kept = model.tables["seen"][0]
+    opgraph.profile(model, x, tracer=tracer)
+    assert list(model.tables) == ["seen", "sum of 0"]
+    assert len(model.tables["seen"]) == 1
+    assert model.tables["seen"][0] is kept
+    assert len(model.latest) == 1
+    assert model.latest[0] is x
+    assert torch.equal(model(x), 2 * first)

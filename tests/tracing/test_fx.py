@@ -133,3 +133,29 @@ def test_what_it_cannot_follow_it_says_in_one_line_with_the_place(
     assert place in str(raised.value)
     assert "\n" not in str(raised.value)
     assert "--tracer auto" in (raised.value.hint or "")
+
+
+class Counting(nn.Module):
+    """Writes into its buffers, by a method and by a new value, and reads them again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.add_(1)
+        self.mean += x.mean(0)
+        self.mean.mul_(0.9)
+        return x + self.mean
+
+
+def test_what_is_written_into_buffers_is_seen_and_taken_back() -> None:
+    model, x = Counting(), torch.randn(2, 3)
+    plain, traced = (opgraph.profile(model, x, tracer=t) for t in ("eager", "fx"))
+    assert [n.op for n in traced.nodes] == [n.op for n in plain.nodes]
+    assert [n.kind for n in traced.nodes] == [n.kind for n in plain.nodes]
+    assert traced.totals.other_flops == plain.totals.other_flops
+    assert model.seen.item() == 0
+    assert type(model.mean) is torch.Tensor
+    assert not model.mean.any()

@@ -20,6 +20,7 @@ from opgraph.tracing.eager import needs_values, trace_either
 from opgraph.tracing.places import raised_at
 from opgraph.tracing.recorder import Recorder, first_line
 from opgraph.tracing.replay import Replay
+from opgraph.tracing.weights import snapshot
 
 
 def trace(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
@@ -51,12 +52,22 @@ def symbolic_graph(
     placeholders stand for. Raises `TraceError`, in one line, where the forward does what only a tensor
     allows."""
     tracer = _Call(args, kwargs, {id(t): name for name, t in named(module, args, kwargs)})
+    restore = snapshot(list(module.modules()))
+    constants: dict[str, Any] = {}
     try:
-        return tracer.trace(module), tracer.values
+        graph = tracer.trace(module)
+        held = vars(module)
+        constants = {
+            n.target: held[n.target] for n in graph.find_nodes(op="get_attr") if n.target in held
+        }
+        return graph, tracer.values
     except Exception as error:
         if needs_values(error):
             raise
         raise TraceError(_reason(error)) from error
+    finally:
+        restore()  # what the forward has put into its modules are symbols
+        vars(module).update(constants)
 
 
 class _Call(fx.Tracer):
@@ -68,6 +79,7 @@ class _Call(fx.Tracer):
     ) -> None:
         super().__init__()
         self.record_stack_traces = True
+        self.proxy_buffer_attributes = True  # so that what is written into them is seen
         self.values: dict[fx.Node, Tensor] = {}
         self._given = args, dict(kwargs)
         self._names = names

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from opgraph.errors import TraceError
 from opgraph.tracing.naming import canonical, spelled, target
 from opgraph.tracing.places import from_trace
 from opgraph.tracing.recorder import Recorder
@@ -79,6 +80,8 @@ class Replay(fx.Interpreter):
         recorder.place = from_trace(n.meta.get("stack_trace"))
         first = len(recorder.records)
         result = super().run_node(n)
+        if isinstance(result, fx.Proxy):
+            raise TraceError("the forward kept a symbol of the tracing outside of its modules")
         made = len(recorder.records) - first
         if made:
             self.made[n.name] = first

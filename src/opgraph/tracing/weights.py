@@ -3,8 +3,10 @@ and the old ones back afterwards, with everything else that a forward may change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from math import prod
 from typing import Any
 
@@ -143,21 +145,47 @@ def untouched(modules: Modules) -> Iterator[None]:
 
 
 def snapshot(modules: Modules) -> Callable[[], None]:
-    """A function that makes the modules again what they are now."""
+    """A function that makes the modules again what they are now, down to the dictionaries, lists and sets
+    that are their attributes, where forwards keep what they want to have again (and where a stand-in
+    for a tensor would stay behind)."""
     saved = [
         (table, dict(table))
         for module in modules
         for table in (module.__dict__, *_tables(module), module._modules, *_hooks(module))
         if isinstance(table, dict)
     ]
+    own = (
+        v for m in modules for k, v in m.__dict__.items() if type(v) in _HOLDERS and k not in _USUAL
+    )
+    held = [(holder, copy(holder)) for holder in _within(own)]
 
     def restore() -> None:
         for table, before in saved:
             if table.keys() != before.keys():
                 table.clear()
             table.update(before)
+        for holder, contents in held:
+            holder.clear()
+            (holder.extend if isinstance(holder, (list, deque)) else holder.update)(contents)
 
     return restore
+
+
+_HOLDERS = (dict, list, set, OrderedDict, defaultdict, deque)
+_USUAL = frozenset(vars(torch.nn.Module()))
+"""What every module has; the tables among it that a forward may change are saved by name."""
+
+
+def _within(holders: Iterable[Any]) -> Iterator[Any]:
+    """Some mutable containers and all those in them, each once."""
+    waiting, seen = list(holders), set[int]()
+    while waiting:
+        holder = waiting.pop()
+        if id(holder) not in seen:
+            seen.add(id(holder))
+            yield holder
+            items = holder.values() if isinstance(holder, dict) else holder
+            waiting += [item for item in items if type(item) in _HOLDERS]
 
 
 def _tables(module: torch.nn.Module) -> tuple[dict[str, Any], ...]:
