@@ -3,12 +3,12 @@ for each peer that counts. The operating system's own accounting gives time and 
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,11 +65,25 @@ def rows(done: list[dict[str, Any]], runs: int) -> Iterator[dict[str, Any]]:
 def _process(command: list[str], folder: str) -> tuple[float, float, int, int]:
     """Wall and CPU seconds, peak resident bytes, and exit status of one process."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
-    start = time.perf_counter()
-    child = subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
-    )
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    seconds = time.perf_counter() - start
-    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, child.returncode
+    told = subprocess.run(
+        [sys.executable, "-S", "-c", _START, *command],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, check=True,
+    )  # fmt: skip
+    seconds, cpu, memory, status = json.loads(told.stdout)
+    return seconds, cpu, memory, status
+
+
+_START = """
+import json, os, sys, time
+start = time.perf_counter()
+child = os.fork()
+if not child:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.execv(sys.argv[1], sys.argv[1:])
+_, status, usage = os.wait4(child, 0)
+seconds = time.perf_counter() - start
+memory = usage.ru_maxrss * 1024
+print(json.dumps([seconds, usage.ru_utime + usage.ru_stime, memory, os.waitstatus_to_exitcode(status)]))
+"""
+"""A small process starts the one that is measured: the system counts the memory of the process that
+forks as that of its child."""
