@@ -53,6 +53,7 @@ def broken(change):
         (lambda d: d["graph"]["values"][5].update(shape=[-1]), "values\\[5\\].shape"),
         (lambda d: d["graph"]["values"][5].update(shape=[10**30]), "values\\[5\\].shape"),
         (lambda d: d["graph"]["parameters"][0].update(numel=-1), "parameter"),
+        (lambda d: d["graph"]["storages"][0].__setitem__(0, -4), "the storage 0 has a size"),
         (lambda d: d["tracing"][0].update(seconds=1e300), "seconds"),
         (lambda d: d.update(tracing=[]), "tracing"),
         (lambda d: d["graph"]["values"][5].update(alias_of=5), "not before it"),

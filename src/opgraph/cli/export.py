@@ -39,10 +39,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.format is None and args.output is None:
-        raise RenderError("which format?", hint=f"-o FILE, or --format {'|'.join(views())}")
+        raise RenderError("which format?", hint=f"-o FILE, or --format {'|'.join(_formats())}")
     exporter = exporter_for(args.output, args.format)
     if exporter is not None:
         return _export(exporter, args)
+    if args.format is not None and args.format not in views():
+        known = ", ".join(_formats())
+        raise RenderError(f"there is no format {args.format!r}", hint=f"one of {known}")
     view = view_named(args.format) if args.format else view_for(args.output)
     given = {"hardware": args.hardware}
     options = {option: given[option] for option in view.needs}
@@ -63,6 +66,11 @@ def run(args: argparse.Namespace) -> int:
             f"{view.name} is binary, and a terminal shows text", hint="name a file with -o"
         )
     return status_of(profile)
+
+
+def _formats() -> list[str]:
+    """The names of all formats, those of a profile and those that need the model."""
+    return [*views(), *(e.name for e in EXPORTERS)]
 
 
 def _export(exporter: Exporter, args: argparse.Namespace) -> int:

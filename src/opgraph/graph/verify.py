@@ -12,10 +12,6 @@ class InvariantError(ValueError):
     """A graph that contradicts itself."""
 
 
-_MOST = 10**24
-"""FLOPs and bytes that no graph has."""
-
-
 def verify(graph: Graph) -> Graph:
     """Return the graph unchanged, or raise `InvariantError` naming the first thing that is wrong."""
     for problem in problems(graph):
@@ -65,7 +61,7 @@ def _order(graph: Graph) -> Iterator[str]:
     for v in graph.values:
         if v.alias_of is not None and (v.alias_of >= v.id or v.alias_of not in graph.value):
             yield f"the value {v.id} is an alias of {v.alias_of}, which is not before it"
-        if not 0 <= v.bytes <= _MOST:
+        if not _possible(v.bytes):
             yield f"the value {v.id} has a size that is negative or out of range"
 
 
@@ -81,12 +77,7 @@ def _names(graph: Graph) -> Iterator[str]:
         if scope.path and scope.path.rpartition(".")[0] not in graph.scope:
             yield f"the module {scope.path!r} has no parent"
     for parameter in graph.parameters:
-        if (
-            not 0
-            <= min(parameter.numel, parameter.bytes)
-            <= max(parameter.numel, parameter.bytes)
-            <= _MOST
-        ):
+        if not _possible(parameter.numel, parameter.bytes):
             yield f"the parameter {parameter.name!r} has a size that is negative or out of range"
         if parameter.scope not in graph.scope:
             yield f"the parameter {parameter.name!r} belongs to no module"
@@ -106,7 +97,9 @@ def _memory(graph: Graph) -> Iterator[str]:
     kernels = sum(len(n.kernels) for n in graph.nodes)
     for index, storage in enumerate(graph.storages):
         last = kernels if storage.died is None else storage.died
-        if not 0 <= storage.bytes <= _MOST or not 0 <= storage.born <= last <= kernels:
+        if not _possible(storage.bytes):
+            yield f"the storage {index} has a size that is negative or out of range"
+        if not 0 <= storage.born <= last <= kernels:
             yield f"the storage {index} lives from kernel {storage.born} to {storage.died}"
         if storage.node is not None and not 1 <= storage.node <= len(graph.nodes):
             yield f"the storage {index} was made by node {storage.node}, which does not exist"
@@ -115,6 +108,10 @@ def _memory(graph: Graph) -> Iterator[str]:
             yield f"the value {v.id} is in the storage {v.storage}, which does not exist"
     for node in graph.nodes:
         for kernel in node.kernels:
-            costs = (kernel.flops, kernel.other_flops, kernel.read, kernel.written)
-            if not 0 <= min(costs) <= max(costs) <= _MOST:
+            if not _possible(kernel.flops, kernel.other_flops, kernel.read, kernel.written):
                 yield f"a kernel of node {node.id} has a cost that is negative or out of range"
+
+
+def _possible(*amounts: int) -> bool:
+    """Whether these may be FLOPs, bytes or elements: no graph has more."""
+    return min(amounts) >= 0 and max(amounts) <= 10**24
