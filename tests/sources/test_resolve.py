@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,18 @@ def test_a_head_is_refused_where_there_are_none() -> None:
 def test_a_folder_without_a_configuration_says_so(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"has no config\.json"):
         resolve(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["yolov99x", "yolov99x.pt"])
+def test_names_of_a_library_that_is_absent_say_so(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SourceError) as everything:
+        resolve(name)
+    assert "opgraph[" not in str(everything.value.hint)
+    monkeypatch.setitem(sys.modules, "ultralytics", None)
+    with pytest.raises(SourceError) as without:
+        resolve(name)
+    assert "models of ultralytics are known with pip install 'opgraph[yolo]'" in str(
+        without.value.hint
+    )

@@ -30,7 +30,7 @@ class DiffusersSource:
         return catalogue.names(LIBRARY)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        installed.require("diffusers", "diffusers")
+        installed.require("diffusers")
         entry = catalogue.lookup(spec, LIBRARY)
         if entry is None:
             raise unknown(spec, self)

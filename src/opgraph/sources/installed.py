@@ -21,12 +21,28 @@ def folder(package: str) -> Path | None:
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
-def require(package: str, extra: str) -> Path:
-    """The folder of a package. Raises `MissingDependency` when it is not installed."""
+EXTRAS = {"torchvision": "torchvision", "timm": "timm", "ultralytics": "yolo",
+          "transformers": "transformers", "diffusers": "diffusers"}  # fmt: skip
+"""The extra of opgraph that brings a model library."""
+_NAMING = ("torchvision", "timm", "ultralytics")
+"""Those of which it takes the library itself to know the names of its models."""
+
+
+def require(package: str) -> Path:
+    """The folder of a model library. Raises `MissingDependency` when it is not installed."""
     found = folder(package)
     if found is None:
-        raise MissingDependency(package, extra)
+        raise MissingDependency(package, EXTRAS[package])
     return found
+
+
+def absent() -> str | None:
+    """A sentence on the libraries whose names are not known here; None where all are installed."""
+    missing = [package for package in _NAMING if folder(package) is None]
+    if not missing:
+        return None
+    extras = ",".join(EXTRAS[package] for package in missing)
+    return f"models of {' and '.join(missing)} are known with pip install 'opgraph[{extras}]'"
 
 
 @cache

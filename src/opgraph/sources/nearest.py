@@ -6,6 +6,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from opgraph.errors import UnknownModel
+from opgraph.sources import installed
 
 if TYPE_CHECKING:
     from opgraph.sources.base import Source
@@ -32,10 +33,12 @@ def nearest(name: str, count: int = 3, source: Source | None = None) -> list[str
 def suggestion(name: str, source: Source | None = None) -> str:
     """One line that helps on from a name that is not known."""
     close = nearest(name.rpartition(":")[2], source=source)
-    if close:
-        return "did you mean " + ", ".join(close) + "?"
     where = "" if source is None else f" --source {source.name}"
-    return f"`opgraph models{where}` lists the names"
+    named = (
+        f"did you mean {', '.join(close)}?" if close else f"`opgraph models{where}` lists the names"
+    )
+    unknown_here = installed.absent() if source is None else None
+    return f"{named} ({unknown_here})" if unknown_here else named
 
 
 def unknown(spec: str, source: Source) -> UnknownModel:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from opgraph.errors import SourceError, UnknownModel
 from opgraph.garbage import uncollected
+from opgraph.sources import installed
 from opgraph.sources.base import BuildOptions, Model, Source
 from opgraph.sources.code import CodeSource
 from opgraph.sources.deferring import deferring
@@ -109,7 +110,8 @@ def _found(spec: str) -> tuple[Source, str]:
     if _looks_like_a_repository(spec) or Path(spec).is_dir():
         return sources()["hf"], spec
     if Path(spec).suffix in FILES:
-        raise SourceError(f"there is no file {spec}")
+        bare = Path(spec).name == spec
+        raise SourceError(f"there is no file {spec}", hint=installed.absent() if bare else None)
     raise UnknownModel(f"no source knows a model {spec}", hint=suggestion(spec))
 
 

@@ -31,7 +31,7 @@ class TimmSource:
         return installed.registered("timm", "models", _REGISTERED)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        installed.require("timm", "timm")
+        installed.require("timm")
         import timm
 
         from opgraph.sources.building import assemble

@@ -39,7 +39,7 @@ class TorchvisionSource:
         return installed.registered("torchvision", "models", _REGISTERED)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        installed.require("torchvision", "torchvision")
+        installed.require("torchvision")
         if not self.claims(spec):
             raise unknown(spec, self)
         from torchvision.models import get_model, get_model_weights

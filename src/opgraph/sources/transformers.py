@@ -38,7 +38,7 @@ class HuggingFaceSource:
         return catalogue.names(LIBRARY)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        installed.require("transformers", "transformers")
+        installed.require("transformers")
         entry = catalogue.lookup(spec, LIBRARY)
         if entry is not None:
             return from_config(
@@ -83,7 +83,7 @@ class ModelTypeSource:
         return {name: re.split(r"[-_\d]", name)[0] or name for name in sorted(found)}
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        installed.require("transformers", "transformers")
+        installed.require("transformers")
         if spec not in self.names():
             raise unknown(spec, self)
         asked = parse_arguments(options.arguments)

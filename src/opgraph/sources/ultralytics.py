@@ -52,7 +52,7 @@ class UltralyticsSource:
         return {name: file.parent.name for name, (file, _) in _files().items()}
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        installed.require("ultralytics", "yolo")
+        installed.require("ultralytics")
         if not self.claims(spec):
             raise unknown(spec, self)
         from ultralytics.nn import tasks
