@@ -7,6 +7,8 @@ import torch
 from tests.hard.models import Function, profiled
 from torch import nn
 
+import opgraph
+
 
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_multi_head_attention(batch_first):
@@ -26,6 +28,25 @@ def test_transformer_encoder_with_a_mask():
     tokens = 2 * 5
     layer_flops = 2 * tokens * 16 * 16 * 4 + 2 * 2 * tokens * 5 * 16 + 2 * 2 * tokens * 16 * 32
     assert profiled(model, x, src_key_padding_mask=mask).totals.flops == 2 * layer_flops
+
+
+@pytest.mark.parametrize("tracer", ["fx", "dynamo", "export"])
+def test_a_layer_is_the_same_to_all_tracers(tracer):
+    """Torch has one kernel for a whole layer, which only a compiler would get to see."""
+    model = nn.Sequential(
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2),
+        Function(
+            lambda self, x: self.parts[0](x, x, x)[0],
+            nn.MultiheadAttention(16, 4, batch_first=True),
+        ),
+    )
+    x = torch.randn(2, 5, 16)
+    plain = profiled(model, x).totals
+    found = opgraph.profile(model.eval(), inputs=(x,), tracer=tracer).totals
+    assert found.other_flops == plain.other_flops > 0
+    assert found.flops == plain.flops
+    assert found.bytes == plain.bytes
+    assert torch.backends.mha.get_fastpath_enabled()
 
 
 def test_packed_sequences():

@@ -178,6 +178,7 @@ def staged(
         stack.enter_context(untouched(modules))
         stack.enter_context(same_randomness())
         stack.enter_context(torch.no_grad())
+        stack.enter_context(_layers_in_parts())
         if "torch._dynamo" in sys.modules:
             # Otherwise nothing is compiled, and it is slow to import.
             stack.enter_context(torch.compiler.set_stance(stance))
@@ -260,6 +261,18 @@ def named(
         seen.update(map(id, tensors))
         for position, tensor in enumerate(tensors):
             yield (name if len(tensors) == 1 else f"{name}.{position}"), tensor
+
+
+@contextmanager
+def _layers_in_parts() -> Iterator[None]:
+    """Within, torch's own transformer layers run operator by operator. Where nothing looks on they may call
+    one kernel for a whole layer, which Dynamo and export would capture and the others never see."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 @contextmanager
