@@ -13,8 +13,9 @@ from opgraph.analysis.bottleneck import GENERIC_RIDGE
 from opgraph.analysis.modules import module_tree
 from opgraph.analysis.pieces import Key
 from opgraph.analysis.quantities import peak_memory_by_module, ridge_on
+from opgraph.analysis.stretches import Sample
 from opgraph.analysis.sweep import Sweep, SweepPoint, point_of
-from opgraph.analysis.symbolic import Sample, solve
+from opgraph.analysis.symbolic import solve
 from opgraph.document import Profile
 from opgraph.errors import InputError, OpgraphError
 from opgraph.formulas import Formula, Formulas, Point, Variable

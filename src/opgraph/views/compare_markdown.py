@@ -7,17 +7,9 @@ from collections.abc import Iterator
 from opgraph import units
 from opgraph.analysis.alignment import Change
 from opgraph.analysis.compare import Comparison
-from opgraph.views.compare import (
-    MARKS,
-    fitting_depth,
-    known,
-    letter,
-    name_of,
-    ratio,
-    ratio_of,
-    verdict,
-    worth_showing,
-)
+from opgraph.views.changes import fitting_depth, name_of, worth_showing
+from opgraph.views.compare import known, verdict
+from opgraph.views.differences import MARKS, letter, ratio, ratio_of
 from opgraph.views.listing import markdown_cell
 
 
