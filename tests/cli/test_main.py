@@ -92,6 +92,8 @@ def test_help_does_not_import_torch(args):
         (["profile", "resnet18", "--sort", "colour"], "colour", "flops"),
         (["profile"], "MODEL", "--help"),
         (["prophile"], "prophile", ""),
+        (["profile", "gpt2", "--seqlen", "8"], "--seqlen 8", "--seq-len? (opgraph profile --help)"),
+        (["explore", "gpt2", "spare"], "unrecognized arguments: spare", "opgraph explore --help"),
         (["profile", "resnet18", "--input", "y=1x2"], "y", "x"),
         (["profile", "resnet18", "--mode", "decode"], "does not generate", "gpt2"),
         (["profile", "gpt2", "--mode", "dream"], "no mode 'dream'", "decode"),

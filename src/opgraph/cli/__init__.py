@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from opgraph.cli import config, output
 from opgraph.errors import OpgraphError
@@ -108,8 +108,21 @@ _LESS_MEMORY = (
 class _Parser(argparse.ArgumentParser):
     """A parser whose complaints look like all others."""
 
-    def error(self, message: str) -> None:  # type: ignore[override]
-        raise SystemExit(_complain(message, f"{self.prog} --help"))
+    def error(self, message: str, hint: str | None = None) -> None:  # type: ignore[override]
+        raise SystemExit(_complain(message, hint or f"{self.prog} --help"))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What is not known is an error of the command that does not know it, which knows what is close."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            from difflib import get_close_matches  # only a mistake needs it
+
+            known = self._option_string_actions
+            names = [a.partition("=")[0] for a in unknown if a.startswith("--")]
+            close = [c for n in names for c in get_close_matches(n, known, 1, 0.75)]
+            hint = f"did you mean {', '.join(close)}? ({self.prog} --help)" if close else None
+            self.error(f"unrecognized arguments: {' '.join(unknown)}", hint)
+        return found, unknown
 
 
 def _parser(arguments: list[str], *, every: bool = False) -> argparse.ArgumentParser:
