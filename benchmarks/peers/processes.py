@@ -20,6 +20,8 @@ COMMANDS = {
     "opgraph profile Llama-3.1-405B": ["profile", "Llama-3.1-405B", "--seq-len", "4096"],
     "opgraph profile saved.json (405B)": ["profile", "saved.json"],
 }
+IMPORT = "python -c 'import torch'"
+"""What every process with a model does first, without what torch does at the end of a process."""
 MODELS = {
     "resnet18": "from torchvision.models import resnet18 as build; import torch\n"
     "model = build().eval(); x = torch.randn(1, 3, 224, 224)",
@@ -42,7 +44,8 @@ SCRIPTS = {
 def rows(done: list[dict[str, Any]], runs: int) -> Iterator[dict[str, Any]]:
     """A row for each command and script that is not there yet: medians of so many runs."""
     there = {r["command"] for r in done if r["kind"] == "process"}
-    commands = {name: [sys.executable, "-m", "opgraph", *rest] for name, rest in COMMANDS.items()}
+    commands = {IMPORT: [sys.executable, "-c", "import os, torch; os._exit(0)"]}
+    commands |= {name: [sys.executable, "-m", "opgraph", *rest] for name, rest in COMMANDS.items()}
     for model, build in MODELS.items():
         for tool, use in SCRIPTS.items():
             commands[f"{tool} on {model}"] = [sys.executable, "-c", f"{build}\n{use}"]
@@ -65,6 +68,8 @@ def rows(done: list[dict[str, Any]], runs: int) -> Iterator[dict[str, Any]]:
 def _process(command: list[str], folder: str) -> tuple[float, float, int, int]:
     """Wall and CPU seconds, peak resident bytes, and exit status of one process."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    # Compiled once, like all that is installed.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     told = subprocess.run(
         [sys.executable, "-S", "-c", _START, *command],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, check=True,
