@@ -124,7 +124,7 @@ class KernelCapture(TorchDispatchMode):
             args = places_for_masks(func, args)
             out = func(*_all_fake(args, mode), **kwargs)
         else:
-            out = self._run_on_real(func, args, kwargs, tensors)
+            out = self._run_on_real(func, args, kwargs, tensors, key, mode)
         if type(out) is tuple and fakes:
             out = _apart(out, mode)
         if key is None or not fakes:
@@ -156,17 +156,27 @@ class KernelCapture(TorchDispatchMode):
             return func.decompose(*args, **kwargs)
 
     def _run_on_real(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor]
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[Tensor],
+        key: Any,
+        mode: FakeTensorMode,
     ) -> Any:
-        """Run on real tensors only, unless what comes out is too large to be real."""
-        if self._fake_mode is not None and _may_be_large(args, tensors):
+        """Run on real tensors only, unless what comes out is too large to be real; that is known of a
+        `key` that was seen before."""
+        small = self._known.small
+        if key not in small and _may_be_large(args, tensors):
             try:
-                with self._fake_mode:
-                    out = func(*args, **kwargs)
+                with mode:
+                    out = func(*_all_fake(args, mode), **kwargs)
             except Exception:  # noqa: BLE001  (sizes that depend on data: they are only known for real)
                 return func(*args, **kwargs)
             if any(t.numel() * t.element_size() > REAL_LIMIT for t in tensors_of(_listed(out))):
                 return out
+            if key is not None:
+                small.add(key)
         return func(*args, **kwargs)
 
     def _cost(

@@ -61,11 +61,12 @@ _MOST_CALLS = 1 << 16
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What is known from earlier calls: operators (and whether their results can be told), what calls
-    that look the same cost, and what they gave."""
+    that look the same cost, what they gave, and which of them give small tensors from real ones."""
 
     operators: dict[Any, tuple[Operator, bool]] = field(default_factory=dict)
     costs: dict[Any, Kernel] = field(default_factory=dict)
     calls: dict[Any, Recollection] = field(default_factory=dict)
+    small: set[Any] = field(default_factory=set)
 
     def operator(self, func: Any) -> tuple[Operator, bool]:
         """What is known of an operator before any call, and whether its results can be told."""
@@ -80,7 +81,7 @@ _MEMORIES: dict[tuple[Any, ...], Memory] = {}
 
 def memory() -> Memory:
     """What is known under the settings of the process that results and costs can depend on."""
-    if sum(len(m.costs) + len(m.calls) for m in _MEMORIES.values()) > _MOST_CALLS:
+    if sum(len(m.costs) + len(m.calls) + len(m.small) for m in _MEMORIES.values()) > _MOST_CALLS:
         _MEMORIES.clear()
     settings = (
         torch.get_default_dtype(),
@@ -130,7 +131,9 @@ def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
 def recollect(tensors: list[Tensor], out: Any, kernel: Kernel) -> Recollection | None:
     """What to remember of a call that has returned; None where its results could not be made again."""
     container = type(out) if isinstance(out, (list, tuple)) else None
-    if container not in (None, list, tuple) or not all(map(_plain, tensors)):
+    if container not in (None, list, tuple) or not all(
+        _plain(t) or _a_number_like(t, tensors) for t in tensors
+    ):
         return None
     results: list[Result | None] = []
     fresh: set[int] = set()
@@ -162,6 +165,14 @@ def _plain(tensor: Tensor) -> bool:
         and not tensor.dtype.is_complex
         and not tensor.is_neg()
         and all(type(n) is int for n in (*tensor.shape, *tensor.stride()))
+    )
+
+
+def _a_number_like(tensor: Tensor, tensors: list[Tensor]) -> bool:
+    """Whether a real tensor is one number of the type of a tensor beside it: then it makes no difference to
+    type promotion whether it stands for a number of Python's, which cannot be seen."""
+    return type(tensor) is Tensor and not tensor.dim() and any(
+        t.dim() and t.dtype == tensor.dtype for t in tensors
     )
 
 

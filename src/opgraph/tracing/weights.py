@@ -87,7 +87,7 @@ class Weights:
 
 def _packed(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
     """The weight and the bias that a quantized layer of torch's own keeps in an object of its own."""
-    for item in [i for i in module.__dict__.values() if isinstance(i, torch.ScriptObject)]:
+    for item in [i for _, i in _own(module) if isinstance(i, torch.ScriptObject)]:
         tensors = (t.detach() for t in packed_tensors(item))
         yield from zip((f"{path}.weight", f"{path}.bias"), tensors, strict=False)
 
@@ -154,10 +154,8 @@ def snapshot(modules: Modules) -> Callable[[], None]:
         for table in (module.__dict__, *_tables(module), module._modules, *_hooks(module))
         if isinstance(table, dict)
     ]
-    own = (
-        v for m in modules for k, v in m.__dict__.items() if type(v) in _HOLDERS and k not in _USUAL
-    )
-    held = [(holder, copy(holder)) for holder in _within(own)]
+    holders = (item for m in modules for _, item in _own(m) if type(item) in _HOLDERS)
+    held = [(holder, copy(holder)) for holder in _within(holders)]
 
     def restore() -> None:
         for table, before in saved:
@@ -174,6 +172,12 @@ def snapshot(modules: Modules) -> Callable[[], None]:
 _HOLDERS = (dict, list, set, OrderedDict, defaultdict, deque)
 _USUAL = frozenset(vars(torch.nn.Module()))
 """What every module has; the tables among it that a forward may change are saved by name."""
+
+
+def _own(module: torch.nn.Module) -> list[tuple[str, Any]]:
+    """The attributes of a module that not every module has, by name."""
+    table = module.__dict__
+    return [(name, table[name]) for name in sorted(table.keys() - _USUAL)]
 
 
 def _within(holders: Iterable[Any]) -> Iterator[Any]:
@@ -248,7 +252,7 @@ def stand_in(modules: Modules, weights: Weights, mode: FakeTensorMode | None) ->
 def _attributes(modules: Modules, mode: FakeTensorMode, memo: dict[int, Tensor]) -> None:
     """Tensors that a module keeps as plain attributes: weights under a second name, or on meta."""
     for module in modules:
-        for key, item in module.__dict__.items():
+        for key, item in _own(module):
             if isinstance(item, Tensor):
                 stand = memo.get(id(item))
                 if stand is None and item.device.type == "meta":
