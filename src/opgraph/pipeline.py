@@ -6,7 +6,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -269,9 +269,15 @@ def _versions(model: Model) -> dict[str, str]:
     }
     owner = model.info.cls.partition(".")[0] or type(model.module).__module__.partition(".")[0]
     for library in _LIBRARIES:
-        if library in (owner, model.info.source):
-            try:
-                found[library] = version(library)
-            except PackageNotFoundError:
-                continue
+        if library in (owner, model.info.source) and (number := _installed(library)) is not None:
+            found[library] = number
     return found
+
+
+@cache
+def _installed(library: str) -> str | None:
+    """The version of a library that is there."""
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import flop_counter
 
 import opgraph
@@ -91,6 +91,23 @@ def test_numbers_that_are_equal_but_of_other_kinds_look_different():
 def test_what_is_not_all_in_its_looks_is_not_remembered():
     mode = FakeTensorMode()
     x = fake(torch.randn(4), mode)
-    assert recollect([x, torch.tensor(1.0)], x + 1, Kernel("aten.add")) is None
+    number = torch.tensor(1.0, dtype=torch.float64)
+    assert recollect([x, number], x + 1, Kernel("aten.add")) is None
+    assert recollect([x, number.float()], x + 1, Kernel("aten.add")) is not None
     assert recollect([x], x.to(torch.complex64), Kernel("aten._to_copy")) is None
     assert recollect([x, x[1:]], x[2:], Kernel("aten.odd")) is None
+
+
+def test_what_is_small_for_some_sizes_is_not_for_others():
+    kinds = []
+
+    class Tables(nn.Module):
+        def forward(self, x):
+            for length in (64, 10_000, 64, 10_000):
+                places = torch.arange(length)
+                kinds.append(type(places[:, None] * places))
+            return x + 1
+
+    for _ in range(2):
+        opgraph.profile(Tables(), inputs=torch.ones(2))
+    assert kinds == [torch.Tensor, FakeTensor] * 4

@@ -185,11 +185,12 @@ def sizes_of(tensor: Tensor) -> tuple[int, ...]:
         sizes = tuple(tensor.shape)
     except RuntimeError:
         return ()
-    return (
-        sizes
-        if all(type(n) is int for n in sizes)
-        else tuple(n if type(n) is int else 0 for n in sizes)
-    )
+    if _NUMBERS.issuperset(map(type, sizes)):
+        return sizes
+    return tuple(n if type(n) is int else 0 for n in sizes)
+
+
+_NUMBERS = frozenset({int})
 
 
 def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Kernel:

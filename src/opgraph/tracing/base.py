@@ -136,7 +136,7 @@ def record(
             result, error = recorder.run(lambda: run(recorder))
             recorder.finish(error)
             outputs = recorder.sink(result) if error is None else ()
-            graph = build(module, recorder, inputs, outputs)
+            graph = build(recorder, inputs, outputs)
         cache = measured(found) if (found := cache_in(result)) is not None else None
         del result, found
     return Outcome(tracer, tensors, graph, error, time.perf_counter() - start, cache)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-
 from opgraph.graph import Graph, Node, Scope, verify
 from opgraph.tracing.recorder import Recorder
 from opgraph.tracing.values import Record
 
 
 def build(
-    root: torch.nn.Module,
     recorder: Recorder,
     inputs: tuple[int, ...],
     outputs: tuple[int, ...],
@@ -47,7 +44,7 @@ def build(
         Graph(
             nodes=nodes,
             values=tuple(recorder.table.values),
-            scopes=_scopes(root, recorder),
+            scopes=_scopes(recorder),
             parameters=tuple(recorder.weights.parameters),
             storages=numbered,
             inputs=inputs,
@@ -62,8 +59,8 @@ def _parameters(record: Record, recorder: Recorder) -> tuple[str, ...]:
     return tuple(v.name for v in values if v.kind in ("parameter", "buffer") and v.name is not None)
 
 
-def _scopes(root: torch.nn.Module, recorder: Recorder) -> tuple[Scope, ...]:
-    classes = {path: type(module).__name__ for path, module in root.named_modules()}
+def _scopes(recorder: Recorder) -> tuple[Scope, ...]:
+    classes = {path: type(module).__name__ for path, module in recorder.weights.tree.items()}
     modules = recorder.modules
     classes |= modules.classes
     for record in recorder.records:

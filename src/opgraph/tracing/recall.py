@@ -171,8 +171,10 @@ def _plain(tensor: Tensor) -> bool:
 def _a_number_like(tensor: Tensor, tensors: list[Tensor]) -> bool:
     """Whether a real tensor is one number of the type of a tensor beside it: then it makes no difference to
     type promotion whether it stands for a number of Python's, which cannot be seen."""
-    return type(tensor) is Tensor and not tensor.dim() and any(
-        t.dim() and t.dtype == tensor.dtype for t in tensors
+    return (
+        type(tensor) is Tensor
+        and not tensor.dim()
+        and any(t.dim() and t.dtype == tensor.dtype for t in tensors)
     )
 
 

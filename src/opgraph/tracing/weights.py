@@ -52,16 +52,13 @@ class Weights:
             self._add(tensor, name, path, kind, tuple(seen[id(tensor)]))
 
     def _add(self, tensor: Tensor, name: str, path: str, kind: Any, tied: tuple[str, ...]) -> None:
-        lazy = torch.nn.parameter.is_lazy(tensor)
-        shape = () if lazy else true_shape(tensor)
-        packed = not lazy and shape != sizes_of(tensor)
-        numel = 0 if lazy else prod(shape) if packed else int(tensor.numel())
+        shape, numel, size = _extent(tensor)
         parameter = Parameter(
             name=name,
             shape=shape,
             dtype=dtype_name(tensor.dtype),
             numel=numel,
-            bytes=0 if lazy else stored_bytes(tensor),
+            bytes=size,
             scope=path,
             kind=kind,
             trainable=bool(tensor.requires_grad),
@@ -83,6 +80,22 @@ class Weights:
     def tensor(self, name: str) -> Tensor | None:
         """The tensor that stands for a parameter or buffer during the run."""
         return self._tensors.get(name)
+
+
+def _extent(tensor: Tensor) -> tuple[tuple[int, ...], int, int]:
+    """The shape of a weight, its elements, and the bytes it takes; nothing is known of a lazy one."""
+    if type(tensor) in _PLAIN and not tensor.is_quantized:
+        numel = tensor.numel()
+        return sizes_of(tensor), numel, numel * tensor.element_size()
+    if torch.nn.parameter.is_lazy(tensor):
+        return (), 0, 0
+    shape = true_shape(tensor)
+    numel = prod(shape) if shape != sizes_of(tensor) else int(tensor.numel())
+    return shape, numel, stored_bytes(tensor)
+
+
+_PLAIN = (torch.nn.Parameter, Tensor)
+"""Weights whose data are all that they are."""
 
 
 def _packed(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -221,7 +234,8 @@ _GATHERING = frozenset({
 def set_eval(modules: Modules) -> None:
     """Eval mode on every module, without calling anybody's `train` method."""
     for module in modules:
-        module.training = False
+        if module.training:
+            module.training = False
 
 
 def stand_in(modules: Modules, weights: Weights, mode: FakeTensorMode | None) -> None:
