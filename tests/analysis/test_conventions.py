@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional
 
 import opgraph
 from opgraph.analysis.conventions import counted
@@ -25,6 +28,32 @@ def test_attention_that_is_not_causal_stays(bert):
     found = counted(bert, {"attention": "causal"})
     assert found.totals.flops == bert.totals.flops
     assert "in 0 of 12 attentions" in str(found)
+
+
+class ByPosition(nn.Module):
+    """Attention that is told by position, or by name, that it is causal."""
+
+    def __init__(self, by_position: bool) -> None:
+        super().__init__()
+        self.by_position = by_position
+
+    def forward(self, x):
+        if self.by_position:
+            return functional.scaled_dot_product_attention(x, x, x, None, 0.0, True)
+        return functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+@pytest.mark.parametrize("tracer", ["eager", "fx", "dynamo", "export"])
+@pytest.mark.parametrize("by_position", [True, False])
+def test_however_attention_is_told_that_it_is_causal(by_position, tracer):
+    """Of 100 x 100 pairs 100 x 101 / 2 are left: two products of 4 heads over 32 channels."""
+    found = opgraph.profile(
+        ByPosition(by_position),
+        torch.zeros(1, 4, 100, 32),
+        tracer=tracer,
+        count={"attention": "causal"},
+    )
+    assert found.totals.flops == 2 * 2 * 4 * 32 * (100 * 101 // 2)
 
 
 def test_look_ups_as_products(gpt2):

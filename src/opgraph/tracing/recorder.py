@@ -28,7 +28,7 @@ from opgraph.tracing.kernels import KernelCapture
 from opgraph.tracing.naming import names
 from opgraph.tracing.places import Place, here, raised_at
 from opgraph.tracing.scopes import ModuleCalls
-from opgraph.tracing.spelling import cut, short
+from opgraph.tracing.spelling import BY_NAME, cut, short
 from opgraph.tracing.values import Record, ValueTable, tensors_in
 from opgraph.tracing.weights import Weights
 
@@ -133,8 +133,10 @@ class Recorder:
         )  # fmt: skip
         shown: list[str] = []
         # A deep copy is given all that was copied before it, which it does not read.
-        for item in args[:1] if name == "__deepcopy__" else args:
-            self._argument(item, "", record, shown)
+        prefixes = BY_NAME.get(op, ())
+        for position, item in enumerate(args[:1] if name == "__deepcopy__" else args):
+            prefix = prefixes[position] if position < len(prefixes) else ""
+            self._argument(item, prefix, record, shown)
         for key, item in kwargs.items():
             self._argument(item, f"{key}=", record, shown)
         record.arguments = cut(", ".join(shown))

@@ -8,6 +8,12 @@ import torch
 
 _SHOWN = 120
 
+BY_NAME = {
+    "scaled_dot_product_attention": ("", "", "", "attn_mask=", "dropout_p=", "is_causal="),
+}
+"""What is written before the positional arguments of some operators, so that they are written the same
+however they were given: whether attention is causal is read from them."""
+
 
 def cut(text: str) -> str:
     """The beginning of a text that is too long."""
