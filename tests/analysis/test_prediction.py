@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import nn
 
+import opgraph
 from opgraph.analysis.capacity import fit
 from opgraph.analysis.contractions import Contraction, contraction_of
 from opgraph.analysis.fusion import partition
@@ -98,6 +101,47 @@ def test_efficiencies_divide():
 )  # fmt: skip
 def test_contractions_by_their_sizes(kernel, expected):
     assert contraction_of(kernel) == expected
+
+
+X, WEIGHT = (2, 6, 12, 12), (8, 3, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("made", "products"),
+    [((X, WEIGHT), 2), ((X, WEIGHT, (8,)), 2), ((WEIGHT, (8,)), 1), ((X,), 1)],
+)
+def test_gradients_of_a_convolution_have_its_sizes(made, products):
+    """Two groups, each with 4 of 8 filters of 3 x 3 over 3 of 6 channels. The operands are the gradient of
+    the result, the input and the weight."""
+    once = 2 * 2 * 200 * 4 * 27
+    kernel = Kernel(
+        "aten.convolution_backward", "grouped_convolution", flops=products * once,
+        shapes=((2, 8, 10, 10), X, WEIGHT), out_shapes=made,
+    )  # fmt: skip
+    assert contraction_of(kernel) == Contraction(2, 200, 4, 27, 9)
+    assert contraction_of(replace(kernel, out_shapes=((8,),))) is None
+
+
+def test_a_transposed_convolution_sums_over_the_channels_of_its_input():
+    """128 channels of 16 x 16 to 64 of 32 x 32, by a window of 2 x 2 with a stride of 2."""
+    kernel = Kernel(
+        "aten.convolution", "convolution", flops=2 * 256 * 128 * 64 * 4,
+        shapes=((1, 128, 16, 16), (128, 64, 2, 2)), out_shapes=((1, 64, 32, 32),),
+    )  # fmt: skip
+    assert contraction_of(kernel) == Contraction(1, 256, 64, 128 * 4, 4)
+
+
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
+def test_the_gradients_of_a_convolution_take_as_long_as_two_forwards(kind):
+    """With every size a multiple of a tile's, and a device whose memory is as fast as can be."""
+    layers = nn.Sequential(kind(64, 128, 3), kind(128, 64, 3))
+    graph = opgraph.profile(layers, torch.zeros(2, 64, 12, 12), mode="train").graph
+    found = predict(graph, toy(**{"memory.bandwidth": 1e18}), IDEAL)
+    forward, backward = (
+        [k.seconds - 1e-6 for k in found.kernels if k.kernel == f"aten.convolution{name}"]
+        for name in ("", "_backward")
+    )
+    assert backward == pytest.approx([2 * forward[1], forward[0]])
 
 
 def test_padding_to_tiles():

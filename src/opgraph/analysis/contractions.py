@@ -14,10 +14,11 @@ _CONVOLUTIONS = frozenset({"convolution", "depthwise_convolution", "grouped_conv
 class Contraction:
     """`batch` products of m x k by k x n.
 
-    For a convolution, m are the positions of the result (batch included), n the output channels of a
-    group, k the channels that one of them sums over times `window`, the area of the kernel, and the
-    groups are the batch. For attention, m and n are the lengths of query and key, and k the width of a
-    head.
+    For a convolution, m are the positions of the result (of the input when transposed; batch included), n
+    the output channels of a group, k the channels that one of them sums over times `window`, the area of
+    the kernel, and the groups are the batch. The gradients of its input and of its weight are the same
+    product with the sizes in other places, and have those of the forward. For attention, m and n are the
+    lengths of query and key, and k the width of a head.
     """
 
     batch: int
@@ -47,7 +48,12 @@ def contraction_of(kernel: Kernel) -> Contraction | None:
     shapes = [tuple(int(n) for n in s) for s in kernel.shapes]
     out = tuple(int(n) for n in kernel.out_shapes[0])
     if kernel.category in _CONVOLUTIONS:
-        return _convolution(shapes, out, kernel.flops)
+        backward = kernel.op.endswith("_backward")
+        operands = shapes[:3] if backward else [out, *shapes[:2]]
+        products = sum(s in operands[1:] for s in kernel.out_shapes) if backward else 1
+        if len(operands) < 3 or not products:
+            return None
+        return _convolution(*operands, flops=kernel.flops // products)
     if kernel.category == "attention" and len(shapes) >= 2 and min(map(len, shapes[:2])) >= 2:
         query, key = shapes[0], shapes[1]
         return Contraction(prod(query[:-2]), query[-2], key[-2], query[-1])
@@ -58,13 +64,14 @@ def contraction_of(kernel: Kernel) -> Contraction | None:
 
 
 def _convolution(
-    shapes: list[tuple[int, ...]], out: tuple[int, ...], flops: int
+    out: tuple[int, ...], x: tuple[int, ...], weight: tuple[int, ...], *, flops: int
 ) -> Contraction | None:
-    if len(shapes) < 2 or len(out) < 3 or len(shapes[0]) != len(out) or 0 in out:
+    """The groups follow from the shapes: a weight is [out, in / groups, ...], or [in, out / groups, ...]
+    when transposed, and in * out is groups times the product of both either way."""
+    if len(out) < 3 or not len(x) == len(weight) == len(out) or 0 in (*x, *weight, *out):
         return None
-    x, weight = shapes[0], shapes[1]
-    channels, positions = out[1], out[0] * prod(out[2:])
-    k = max(1, flops // (2 * channels * positions))
-    window = min(k, prod(weight[2:])) if len(weight) == len(x) else 1
-    groups = max(1, x[1] * window // k)
-    return Contraction(groups, positions, max(1, channels // groups), k, window)
+    groups = max(1, x[1] * out[1] // prod(weight[:2]))
+    window = prod(weight[2:])
+    n = max(1, out[1] // groups)
+    k = max(1, x[1] // groups) * window
+    return Contraction(groups, max(1, flops // (2 * groups * n * k)), n, k, window)
