@@ -158,6 +158,24 @@ def test_the_cache_is_split_by_heads():
     assert all(a.memory < b.memory / 2 for a, b in zip(plan.shares, one.shares, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("mode", "options"), [("decode", {"context_len": 512}), ("prefill", {"seq_len": 8})]
+)
+def test_a_stage_holds_the_cache_of_its_layers(mode, options):
+    """Whatever the first stage is given and the last one returns, each has that of three layers."""
+    profile = opgraph.profile("gpt2", mode=mode, **options)
+    graph, cache = profile.graph, profile.cache.bytes
+    (whole,) = stages(graph, 1)
+    assert whole.peak == memory(graph).peak
+    shares = parallel(graph, Layout(pipeline=4), cache=cache).shares
+    assert {s.cache for s in shares} == {cache // 4}
+    assert max(s.activations for s in shares) <= whole.peak - cache
+    assert sum(s.stage.peak for s in shares) < whole.peak + 3 * (whole.peak - cache)
+    more = parallel(graph, Layout(pipeline=4, micro_batches=8), cache=cache).shares
+    assert [s.cache for s in more] == [8 * s.cache for s in shares]
+    assert [s.activations for s in more] == [s.activations for s in shares]
+
+
 def test_the_fewest_devices(saved):
     """498 MB of weights on devices of 0.2 GB: three by memory; with the table whole on the first stage,
     as many as layers and heads allow."""

@@ -67,7 +67,8 @@ class Traffic:
 @dataclass(frozen=True, slots=True)
 class Share:
     """One device of a stage: its weights, gradients and optimizer state, its activations (those of all
-    micro-batches in flight), its part of the KV cache, and the FLOPs and seconds of a micro-batch."""
+    micro-batches in flight), its part of the KV cache (of all micro-batches, whose sequences are others),
+    and the FLOPs and seconds of a micro-batch."""
 
     stage: Stage
     weights: int
@@ -170,7 +171,7 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
                 gradients=int(whole.gradients * weight) if whole else 0,
                 optimizer_state=int(whole.optimizer_state * weight) if whole else 0,
                 activations=max(stage.peak - kept, stage.saved * in_flight, 0),
-                cache=kept,
+                cache=kept * layout.micro_batches,
                 flops=stage.flops + int(_flops(part, "backward") * stage.flops / flops),
                 seconds=seconds,
             )

@@ -89,6 +89,8 @@ class _Cut:
         self.starts = [0, *accumulate(len(n.kernels) for n in graph.nodes)]
         self.learned = _depending_on_weights(graph)
         self.names = {name: p for p in graph.parameters for name in (p.name, *p.tied)}
+        self.given = {graph.value[v].storage for v in graph.inputs}
+        self.unread = self.given - self._read(graph.nodes)
 
     def stage(self, number: int, count: int) -> Stage:
         mine = [n for n, s in zip(self.graph.nodes, self.home, strict=False) if s == number]
@@ -127,21 +129,28 @@ class _Cut:
         return sum(crossing.values())
 
     def _memory(self, nodes: Sequence[Node], first: int, last: int) -> tuple[int, int]:
-        """The peak of what is live while these nodes run, and what is left for a backward."""
+        """The peak of what is live while these nodes run, and what is left for a backward. An input is
+        where it is read (the cache of a layer with that layer), one that nobody reads with the first."""
         begin, end = self.starts[first - 1], self.starts[last]
         forward = self.starts[len(self.home)]
-        read = {self.graph.value[v].storage for n in nodes for v in n.inputs}
+        read = self._read(nodes)
         mine = []
         saved = 0
         for number, s in enumerate(self.graph.storages):
             died = forward if s.died is None else s.died
             own = begin <= s.born < end
+            if number in self.given:
+                own = number in read or (own and number in self.unread)
             if own or (number in read and s.born < begin):
                 mine.append(Storage(s.bytes, max(0, s.born - begin), min(died, end) - begin))
             if own and end <= forward < self.starts[-1] and (s.died is None or s.died > forward):
                 saved += s.bytes
         live = live_bytes([s for s in mine if s.died is not None and s.died > s.born], end - begin)
         return max(live, default=0), saved
+
+    def _read(self, nodes: Sequence[Node]) -> set[int | None]:
+        """The memory that some nodes work on. What the model returns stays where it was made."""
+        return {self.graph.value[v].storage for n in nodes if n.kind != "output" for v in n.inputs}
 
     def _root(self, number: int) -> Value:
         value = self.graph.value[number]
