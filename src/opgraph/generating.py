@@ -59,10 +59,13 @@ def with_generating_head(spec: Any, built: Model, options: Options) -> Model:
 
 def request_for(model: Model, options: Options) -> InputRequest:
     """The sizes of the inputs: the context is the decoder's own where there is an encoder, too; there a
-    prompt has one token, the one that the decoder starts with, unless it is given."""
+    prompt has one token, the one that the decoder starts with, unless it is given. A decoding step goes on
+    with one token more."""
     from opgraph.tracing.generation import encoder_decoder
 
     request = options.request
+    if options.mode == "decode":
+        request = replace(request, new_tokens=1)
     length = options.context_len
     if encoder_decoder(model.module):
         if length is None and options.mode == "prefill":

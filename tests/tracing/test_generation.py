@@ -123,6 +123,18 @@ def test_lengths_that_contradict():
         opgraph.profile("gpt2", mode="dream")
 
 
+@pytest.mark.parametrize(
+    ("name", "most"), [("gpt2", 1024), ("facebook/opt-125m", 2048), ("openai/whisper-tiny", 448)]
+)
+def test_the_next_token_has_a_learned_position_too(name, most):
+    """A prompt may fill the table of positions; what is decoded after it needs one more."""
+    opgraph.profile(name, mode="prefill", context_len=most)
+    assert opgraph.profile(name, mode="decode", context_len=most - 1).cache.tokens == most
+    with pytest.raises(InputError, match=f"has learned {most:,} positions") as error:
+        opgraph.profile(name, mode="decode", context_len=most)
+    assert error.value.hint == f"at most {most - 1:,}"
+
+
 def test_a_sweep_over_contexts():
     found = opgraph.sweep("HuggingFaceTB/SmolLM2-135M", mode="decode", context_len=[64, 128])
     few, many = (p.values["flops"] for p in found.points)

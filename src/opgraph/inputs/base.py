@@ -20,7 +20,8 @@ class InputRequest:
     """The sizes that a person asked for; None leaves the choice to the model's configuration.
 
     `input_shape` overrides the shape of the model's first (main) input, batch included; `overrides`
-    gives single arguments by name.
+    gives single arguments by name. `new_tokens` are those that a model then goes on with, which need
+    positions of their own.
     """
 
     batch_size: int | None = None
@@ -30,6 +31,7 @@ class InputRequest:
     input_shape: tuple[int, ...] | None = None
     dtype: str | None = None
     overrides: Mapping[str, TensorSpec] = field(default_factory=dict)
+    new_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

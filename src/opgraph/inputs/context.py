@@ -101,7 +101,9 @@ class Context:
         most = self.settings.number(
             "max_position_embeddings", "n_positions", "max_sequence_length", part="text"
         )
-        return self._within("seq_len", self.request.seq_len, most, SEQUENCE)
+        read = bool(self.settings.own("is_encoder_decoder"))  # and not gone on with
+        new = 0 if read else self.request.new_tokens
+        return self._within("seq_len", self.request.seq_len, most, SEQUENCE, new)
 
     @cached_property
     def decoder_sequence(self) -> int:
@@ -109,20 +111,23 @@ class Context:
         most = self.settings.number(
             "max_target_positions", "max_position_embeddings", part="decoder"
         )
-        return self._within("decoder_seq_len", self.request.decoder_seq_len, most, self.sequence)
+        asked, new = self.request.decoder_seq_len, self.request.new_tokens
+        return self._within("decoder_seq_len", asked, most, self.sequence, new)
 
-    def _within(self, option: str, asked: int | None, most: int, usual: int) -> int:
-        """A length as asked, else the usual one or as many as there are positions. A table of learned
-        positions has no more than it has: on fake tensors nothing else would say so.
+    def _within(self, option: str, asked: int | None, most: int, usual: int, new: int) -> int:
+        """A length as asked, else the usual one or as many as there are positions, with those of new
+        tokens to come. A table of learned positions has no more than it has: on fake tensors nothing
+        else would say so.
 
         Raises `InputError`.
         """
         if asked is None:
-            return min(usual, most) if most > 0 else usual
-        if 0 < most < asked and self._learned(most):
+            return min(usual, most - new) if most > new else usual
+        if 0 < most < asked + new and self._learned(most):
+            more = f" with {new} to come" if new else ""
             raise InputError(
-                f"the model has learned {most:,} positions, and {option} is {asked:,}",
-                hint=f"at most {most:,}",
+                f"the model has learned {most:,} positions, and {option} is {asked:,}{more}",
+                hint=f"at most {most - new:,}",
             )
         return asked
 
