@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from opgraph import units
 from opgraph.files import write_atomically
 from opgraph.graph import Graph, Node
 from opgraph.graph.schema import encode
@@ -198,6 +199,13 @@ class Profile:
         from opgraph.views.notebook import mimebundle
 
         return mimebundle(self, **options)
+
+    def __repr__(self) -> str:
+        t = self.totals
+        return (
+            f"<Profile {self.model.name}: {units.plural(t.nodes, 'node')}, {units.flops(t.flops)}, "
+            f"{units.count(t.parameters)} parameters>"
+        )
 
     def __str__(self) -> str:
         from opgraph.views import render

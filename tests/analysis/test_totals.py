@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from opgraph.analysis import Cost, classify, cost_of, fold, module_tree
@@ -23,6 +25,14 @@ def test_module_totals_are_the_sums_of_their_nodes(name, request):
     root = profile.by_module(depth=0)[0]
     assert root.cost == profile.totals.cost
     assert root.parameters == profile.totals.parameters
+
+
+def test_what_an_interpreter_echoes_is_one_line(saved):
+    profile = saved("resnet18")
+    assert repr(profile) == "<Profile resnet18: 71 nodes, 3.63 GFLOPs, 11.69M parameters>"
+    assert re.fullmatch(r"<Graph: 71 nodes, \d+ values, 68 modules>", repr(profile.graph))
+    assert "children" not in repr(module_tree(profile.graph))
+    assert "Bottlenecks" in str(profile)
 
 
 @pytest.mark.parametrize("name", PROFILES)

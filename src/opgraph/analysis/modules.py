@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from opgraph.analysis.totals import Cost, cost_of
@@ -31,8 +31,8 @@ class ModuleCost:
     cost: Cost
     own: Cost
     output: Shape | None
-    nodes: tuple[Node, ...]
-    children: tuple[ModuleCost, ...]
+    nodes: tuple[Node, ...] = field(repr=False)
+    children: tuple[ModuleCost, ...] = field(repr=False)
     count: int = 1
 
     @property

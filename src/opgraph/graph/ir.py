@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from opgraph.units import plural
+
 Dim = int | str
 """A size: a number, or a name where the size is symbolic."""
 
@@ -219,6 +221,10 @@ class Graph:
     def node(self, id: int) -> Node:  # noqa: A002 - the field's own name
         """The node with this (1-based) id."""
         return self.nodes[id - 1]
+
+    def __repr__(self) -> str:
+        parts = {"node": self.nodes, "value": self.values, "module": self.scopes}
+        return f"<Graph: {', '.join(plural(len(part), noun) for noun, part in parts.items())}>"
 
     @property
     def failed(self) -> Node | None:
