@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from opgraph import units
-from opgraph.files import write_atomically
+from opgraph.files import suffix_of, write_atomically
 from opgraph.graph import Graph, Node
 from opgraph.graph.schema import encode
 from opgraph.jsontext import dumps
@@ -181,9 +181,13 @@ class Profile:
         return to_networkx(self)
 
     def view(self, path: str | os.PathLike[str]) -> None:
-        """Write the interactive page: one HTML file that needs no network."""
-        from opgraph.views import render
+        """Write the interactive page: one HTML file that needs no network.
 
+        Raises `RenderError` for another suffix than .html or .htm.
+        """
+        from opgraph.views import render, view_named
+
+        suffix_of(path, view_named("html").suffixes, "view")
         write_atomically(path, render("html", self))
 
     def widget(self, **options: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO
 
@@ -69,6 +70,18 @@ def ensure_writable(path: str | os.PathLike[str]) -> None:
             pass
     except (OSError, RuntimeError) as error:
         raise RenderError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def suffix_of(path: str | os.PathLike[str], known: Collection[str], writer: str) -> str:
+    """The suffix of a file in lower case, one of those that `writer` writes.
+
+    Raises `RenderError` when it is another: the file may hold something else.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in known:
+        raise RenderError(f"{writer} does not write {suffix or 'files without a suffix'}",
+                          hint=f"one of {', '.join(known)}")  # fmt: skip
+    return suffix
 
 
 def _reason(error: Exception) -> str:

@@ -113,3 +113,26 @@ def test_a_saved_profile_does_not_pass_over_what_needs_tracing(
 
 def test_of_several_models_the_options_are_for_those_that_are_traced() -> None:
     assert main(["compare", RESNET, RESNET, "-q", "--seq-len", "64"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "writer", "suffixes"),
+    [
+        (["view", RESNET], "view", ".html, .htm"),
+        (["hardware", "--calibrate"], "hardware --calibrate", ".toml"),
+    ],
+)
+def test_a_file_of_another_kind_is_not_written_over(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+    writer: str,
+    suffixes: str,
+) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text("before")
+    assert main([*command, "-o", str(path)]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {writer} does not write .json\nhint: one of {suffixes}\n"
+    )
+    assert path.read_text() == "before"

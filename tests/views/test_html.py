@@ -8,10 +8,11 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from opgraph import Profile
+from opgraph import Profile, RenderError
 from opgraph.views import render
 from opgraph.views.html import bundle, embed
 
@@ -34,6 +35,15 @@ def data_of(page: str) -> dict[str, object]:
 def test_the_page_holds_the_profile(saved: Callable[[str], Profile]) -> None:
     profile = saved("resnet18")
     assert Profile.from_dict(data_of(page_of(profile))["profile"]) == profile
+
+
+def test_the_page_is_written_as_a_page_alone(
+    saved: Callable[[str], Profile], tmp_path: Path
+) -> None:
+    saved("resnet18").view(tmp_path / "page.HTML")
+    with pytest.raises(RenderError, match="view does not write"):
+        saved("resnet18").view(tmp_path / "page.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.HTML"]
 
 
 def test_the_page_is_small_and_names_no_address(saved: Callable[[str], Profile]) -> None:

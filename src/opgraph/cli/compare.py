@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import add_model_arguments, profile_of
 from opgraph.cli.output import color, insist, say, show, status_of, width
 from opgraph.document import Profile
 from opgraph.errors import RenderError
-from opgraph.files import write_atomically
+from opgraph.files import suffix_of, write_atomically
 from opgraph.jsontext import dumps
 
 if TYPE_CHECKING:
@@ -81,11 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _form(args: argparse.Namespace) -> str | None:
     if args.output is not None:
-        suffix = Path(args.output).suffix.lower()
-        if suffix not in SUFFIXES:
-            raise RenderError(f"compare does not write {suffix or 'files without a suffix'}",
-                              hint=f"one of {', '.join(SUFFIXES)}")  # fmt: skip
-        return suffix
+        return suffix_of(args.output, SUFFIXES, "compare")
     return ".json" if args.json else ".md" if args.markdown else None
 
 

@@ -6,13 +6,12 @@ import argparse
 import importlib.util
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.cli.arguments import add_model_arguments, profile_from
 from opgraph.cli.output import color, say, show, status_of, width
 from opgraph.errors import MissingDependency, RenderError
-from opgraph.files import write_atomically
+from opgraph.files import suffix_of, write_atomically
 from opgraph.jsontext import dumps
 
 if TYPE_CHECKING:
@@ -65,10 +64,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     where, which = _asked(args)
-    suffix = None if args.output is None else Path(args.output).suffix.lower()
-    if suffix is not None and suffix not in SUFFIXES:
-        raise RenderError(f"explore does not write {suffix or 'files without a suffix'}",
-                          hint=f"one of {', '.join(SUFFIXES)}")  # fmt: skip
+    suffix = None if args.output is None else suffix_of(args.output, SUFFIXES, "explore")
     if args.model is None:
         from opgraph.cli.welcome import offers, welcome
 

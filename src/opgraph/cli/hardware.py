@@ -42,10 +42,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _calibrate(output: str | None) -> int:
-    from opgraph.files import ensure_writable, write_atomically
+    from opgraph.files import ensure_writable, suffix_of, write_atomically
     from opgraph.hardware.calibrate import calibrate
 
     if output is not None:
+        suffix_of(output, (".toml",), "hardware --calibrate")
         ensure_writable(output)
     text = calibrate(say)
     if output is None:

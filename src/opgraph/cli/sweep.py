@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.cli.arguments import add_model_arguments, options_from
 from opgraph.cli.output import color, progress, say, show, width
 from opgraph.errors import RenderError
-from opgraph.files import write_atomically
+from opgraph.files import suffix_of, write_atomically
 from opgraph.jsontext import dumps
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from opgraph.sweeping import sweep
 
-    suffix = _suffix(args)
+    suffix = None if args.output is None else suffix_of(args.output, SUFFIXES, "sweep")
     options = options_from(args)
     if options["image_size"]:
         options["image_size"] = [h if h == w else (h, w) for h, w in options["image_size"]]
@@ -73,16 +72,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         show(_text(found))
     return 1 if any(p.error for p in found.points) else 0
-
-
-def _suffix(args: argparse.Namespace) -> str | None:
-    if args.output is None:
-        return None
-    suffix = Path(args.output).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise RenderError(f"sweep does not write {suffix or 'files without a suffix'}",
-                          hint=f"one of {', '.join(SUFFIXES)}")  # fmt: skip
-    return suffix
 
 
 def _text(found: Sweep) -> str:

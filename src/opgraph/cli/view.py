@@ -9,9 +9,9 @@ from pathlib import Path
 
 from opgraph.cli.arguments import add_model_arguments, profile_from, profile_of
 from opgraph.cli.output import say, status_of
-from opgraph.files import write_atomically
+from opgraph.files import suffix_of, write_atomically
 from opgraph.hardware import device
-from opgraph.views import render
+from opgraph.views import render, view_named
 
 EXAMPLES = """examples:
   opgraph view resnet18 --open
@@ -42,6 +42,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.output is not None:
+        suffix_of(args.output, view_named("html").suffixes, "view")
     chosen = None if args.device is None else device(args.device).id
     profile = profile_from(args)
     path = Path(args.output or f"{_file_name(profile.model.name)}.html")
