@@ -40,7 +40,9 @@ def test_trials_are_kept_and_a_cut_line_is_ignored(tmp_path: Path) -> None:
     assert list(load_trials(path)) == ["resnet18", "gpt2", "t5-small"]
 
 
-@pytest.mark.parametrize("text", ["hello\nthere\n", "hello", '{"a": 1}'])
+@pytest.mark.parametrize(
+    "text", ["hello\nthere\n", "hello", '{"a": 1}', '{"name": "x", "precious": 1}']
+)
 def test_a_file_of_something_else_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(text)
     with pytest.raises(ProfileError, match="line 1"):

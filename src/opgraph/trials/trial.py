@@ -91,7 +91,9 @@ def load_trials(path: Path) -> dict[str, Trial]:
         try:
             trial = Trial.from_dict(json.loads(line))
         except (ValueError, TypeError, AttributeError) as error:
-            if number == len(lines) and _BEGINNING.startswith(line[: len(_BEGINNING)]):
+            # JSON that is whole was not cut short, whatever it begins with: the file is somebody else's.
+            cut_short = isinstance(error, json.JSONDecodeError) and number == len(lines)
+            if cut_short and _BEGINNING.startswith(line[: len(_BEGINNING)]):
                 break
             raise ProfileError(f"{path} is not a file of trials (line {number})") from error
         found[trial.name] = trial
