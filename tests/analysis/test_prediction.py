@@ -192,3 +192,27 @@ def test_work_is_what_the_kernels_are(saved, name):
     assert sum(w.flops for w in works) == saved(name).totals.flops
     assert sum(w.flops for w in workload(autocast(graph))) == saved(name).totals.flops
     assert all(w.bytes or w.flops for w in works)
+
+
+class Pooled(nn.Module):
+    """Something of each image of a list, as detectors take them; or of each level of a batch."""
+
+    def forward(self, images):
+        return [image.mean((-1, -2)) for image in images]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "batch"),
+    [
+        ([(3, 32, 48)], 1),
+        ([(3, 32, 48), (3, 40, 40)], 2),
+        ([(8, 3, 32, 32), (8, 3, 16, 16)], 8),
+        ([(8, 32, 64)], 8),
+    ],
+)
+def test_images_in_a_list_are_the_batch(shapes, batch):
+    found = opgraph.profile(Pooled(), ([torch.zeros(shape) for shape in shapes],))
+    again = opgraph.Profile.from_dict(found.to_dict())
+    predicted = predict(again.graph, toy())
+    assert predicted.batch == batch
+    assert predicted.throughput == pytest.approx(batch / predicted.seconds)

@@ -86,6 +86,16 @@ def test_caches_of_other_kinds(name, changes, tokens, parts):
     assert opgraph.Profile.from_dict(json.loads(found.to_json())) == found
 
 
+def test_a_prefill_into_states_counts_its_tokens():
+    model = resolve(
+        "hf-type:mamba", BuildOptions(arguments={"num_hidden_layers": "2"}, head="causal-lm")
+    )
+    found = opgraph.profile(model, mode="prefill", context_len=4, batch_size=2)
+    assert found.cache.tokens == 0
+    first = steps(found, device("h100-sxm"))[0]
+    assert first.tokens_per_second == pytest.approx(2 * 4 / first.seconds)
+
+
 @pytest.mark.parametrize("name", ["HuggingFaceTB/SmolLM2-135M", "t5-small"])
 def test_another_batch_on_paper_is_that_of_a_trace(name):
     one, four = (

@@ -12,6 +12,7 @@ from opgraph.analysis.prediction import predict
 from opgraph.analysis.totals import cost_of
 from opgraph.document import Profile
 from opgraph.errors import RenderError
+from opgraph.graph import Graph
 from opgraph.hardware import Device
 
 LARGEST = 512
@@ -46,7 +47,7 @@ def steps(profile: Profile, device: Device) -> tuple[Step, ...]:
     if cache is None or profile.mode not in ("prefill", "decode"):
         raise RenderError("only a prefill or a decoding step has these figures",
                           hint="profile with --mode prefill or --mode decode")  # fmt: skip
-    each = cache.tokens or 1 if profile.mode == "prefill" else 1
+    each = cache.tokens or _prompt(profile.graph) if profile.mode == "prefill" else 1
     found: list[Step] = []
     times = 1
     while cache.sequences * times <= LARGEST or not found:
@@ -60,6 +61,13 @@ def steps(profile: Profile, device: Device) -> tuple[Step, ...]:
             break
         times *= 2
     return tuple(found)
+
+
+def _prompt(graph: Graph) -> int:
+    """Tokens of each prompt, which a cache that keeps states alone does not count."""
+    inputs = {v.name: v.shape for v in map(graph.value.__getitem__, graph.inputs)}
+    shape = inputs.get("decoder_input_ids") or inputs.get("input_ids") or (1,)
+    return shape[-1] if isinstance(shape[-1], int) else 1
 
 
 def shared_reads(profile: Profile) -> int:

@@ -34,6 +34,9 @@ _TILES = {"matmul": (128, 128, 32), "recurrent": (128, 128, 32), "convolution": 
           "grouped_convolution": (1, 8, 8)}  # fmt: skip
 """Multiples of m, n and k that a kernel works on: those of half-precision matrix units."""
 
+_CHANNELS = (1, 3, 4)
+"""Channels of an image: grey, in colour, and with transparency or depth."""
+
 _NORMALIZATIONS = {
     "aten.native_layer_norm": "layer_norm", "aten.rms_norm": "layer_norm",
     "aten._fused_rms_norm": "layer_norm", "aten.native_group_norm": "group_norm",
@@ -152,7 +155,7 @@ def predict(graph: Graph, device: Device, efficiencies: Efficiencies = FITTED) -
     """The time of one run of a graph on a device, in the dtypes the graph has.
 
     For mixed precision, predict `autocast(graph)`. The batch is taken to be the first size of the first
-    input.
+    input, or the number of images where they come in a list.
     """
     kernels = tuple(
         _time(work, demand(work, device), device, efficiencies) for work in workload(graph)
@@ -160,9 +163,19 @@ def predict(graph: Graph, device: Device, efficiencies: Efficiencies = FITTED) -
     by_node: dict[int, float] = {}
     for kernel in kernels:
         by_node[kernel.node] = by_node.get(kernel.node, 0.0) + kernel.seconds
-    shape = graph.value[graph.inputs[0]].shape if graph.inputs else ()
-    batch = shape[0] if shape and isinstance(shape[0], int) and shape[0] > 0 else 1
-    return Prediction(device.id, kernels, batch, by_node)
+    return Prediction(device.id, kernels, _batch(graph), by_node)
+
+
+def _batch(graph: Graph) -> int:
+    """Items in a run: images [channels, height, width] in a list have no dimension for them."""
+    inputs = [graph.value[i] for i in graph.inputs]
+    if not inputs:
+        return 1
+    shape = inputs[0].shape
+    argument, _, position = (inputs[0].name or "").rpartition(".")
+    if position == "0" and len(shape) == 3 and shape[0] in _CHANNELS:
+        return sum((v.name or "").rpartition(".")[0] == argument for v in inputs)
+    return shape[0] if shape and isinstance(shape[0], int) and shape[0] > 0 else 1
 
 
 def predict_parts(

@@ -254,13 +254,14 @@ def bound(
 def named(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, Tensor]]:
-    """The input tensors of a call with names from forward's signature."""
+    """The input tensors of a call with names from forward's signature, numbered within a list."""
     seen: set[int] = set()
     for name, item in bound(module, args, kwargs).items():
         tensors = [t for t in tensors_in(item) if id(t) not in seen]
         seen.update(map(id, tensors))
+        alone = len(tensors) == 1 and not isinstance(item, list)
         for position, tensor in enumerate(tensors):
-            yield (name if len(tensors) == 1 else f"{name}.{position}"), tensor
+            yield (name if alone else f"{name}.{position}"), tensor
 
 
 @contextmanager
