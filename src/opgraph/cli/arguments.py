@@ -194,12 +194,19 @@ def options_from(args: argparse.Namespace) -> dict[str, Any]:
 
 def profile_of(spec: str, args: argparse.Namespace) -> Profile:
     """The profile of a model that is named with options of its own ('gpt2 --dtype bfloat16'), on top of
-    those that are for all."""
+    those that are for all.
+
+    Raises `InputError` for a saved profile that is itself named with options that only tracing can meet.
+    """
     parser = _SpecParser(prog=spec, add_help=False)
     add_model_arguments(parser)
-    given = copy.deepcopy(args)
+    words = _words(spec)
     try:
-        return profile_from(parser.parse_args(_words(spec), namespace=given), for_several=True)
+        own = parser.parse_args(words)
+        if is_saved_profile(own.model):
+            _refuse_tracing(own)
+        given = parser.parse_args(words, namespace=copy.deepcopy(args))
+        return profile_from(given, for_several=True)
     except OpgraphError as error:
         error.args = (f"{spec}: {error}" if spec not in str(error) else str(error),)
         raise
