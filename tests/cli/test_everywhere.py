@@ -111,6 +111,23 @@ def test_a_saved_profile_does_not_pass_over_what_needs_tracing(
     assert f"error: {options[0]} is for tracing" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("again", "status", "said"),
+    [
+        ("float16", 0, ""),
+        ("bfloat16", 2, "error: this profile was saved with --autocast float16\n"),
+    ],
+)
+def test_a_saved_profile_is_autocast_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], again: str, status: int, said: str
+) -> None:
+    once, twice = tmp_path / "once.json", tmp_path / "twice.json"
+    assert main(["profile", RESNET, "--autocast", "float16", "-o", str(once), "-q"]) == 0
+    assert main(["profile", str(once), "--autocast", again, "-o", str(twice), "-q"]) == status
+    assert capsys.readouterr().err.startswith(said)
+    assert not twice.exists() if status else twice.read_text() == once.read_text()
+
+
 def test_of_several_models_the_options_are_for_those_that_are_traced() -> None:
     assert main(["compare", RESNET, RESNET, "-q", "--seq-len", "64"]) == 0
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import add_model_arguments, profile_from
 from opgraph.cli.output import color, say, show, status_of, width
+from opgraph.errors import InputError
 
 if TYPE_CHECKING:
     from opgraph.analysis.parallel import Layout
+    from opgraph.document import Profile
 
 EXAMPLES = """examples:
   opgraph profile resnet18
@@ -96,13 +98,7 @@ def run(args: argparse.Namespace) -> int:
     args.inductor = args.partition == "inductor"
     profile = profile_from(args)
     if args.autocast is not None:
-        from opgraph.analysis.precision import autocast
-
-        profile = replace(
-            profile,
-            graph=autocast(profile.graph, args.autocast),
-            convention={**profile.convention, "autocast": args.autocast},
-        )
+        profile = _autocast(profile, args.autocast)
     options = {
         "depth": args.depth,
         "sort": args.sort,
@@ -126,6 +122,25 @@ def run(args: argparse.Namespace) -> int:
     else:
         show(str(render("table", profile, color=color(), width=width(), **heeded)))
     return status_of(profile)
+
+
+def _autocast(profile: Profile, lower: str) -> Profile:
+    """The profile in mixed precision. One that was saved so is as it is: its casts are in it already."""
+    already = profile.convention.get("autocast")
+    if already == lower:
+        return profile
+    if already is not None:
+        raise InputError(
+            f"this profile was saved with --autocast {already}",
+            hint=f"name the model, or a profile without it, for {lower}",
+        )
+    from opgraph.analysis.precision import autocast
+
+    return replace(
+        profile,
+        graph=autocast(profile.graph, lower),
+        convention={**profile.convention, "autocast": lower},
+    )
 
 
 def _layout(args: argparse.Namespace) -> Layout | None:
