@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 from pathlib import Path
@@ -20,6 +21,19 @@ def test_a_stdout_that_takes_nothing(redirection: str, message: str) -> None:
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert message in complaint(done)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "micro"), [("ascii", " ?s "), ("cp1252", " µs "), ("utf-8", " µs ")]
+)
+def test_a_stdout_of_fewer_characters(encoding: str, micro: str) -> None:
+    surrounded = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(
+        [*OPGRAPH, "profile", GPT2, "--hardware", "h100"],
+        capture_output=True, encoding=encoding, check=False, env=surrounded,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert micro in done.stdout
 
 
 @pytest.mark.parametrize("redirection", ["2>&-", ">&- 2>&-", ">&- 2>/dev/full"])

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 
 from opgraph import units
@@ -32,11 +33,14 @@ def color() -> bool:
 
 def open_streams() -> None:
     """Stand in for what the shell has closed (`>&-`): remarks go nowhere, and results to what cannot be
-    written to, which is an error."""
+    written to, which is an error. A stdout that takes fewer characters than Unicode has shows the others
+    as question marks."""
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, TextIOWrapper) and "utf" not in sys.stdout.encoding.lower():
+        sys.stdout.reconfigure(errors="replace")
 
 
 def show(text: str) -> None:
