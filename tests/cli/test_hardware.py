@@ -18,6 +18,15 @@ def test_all_devices_are_listed(capsys):
     assert all(d.id in text for d in devices())
 
 
+@pytest.mark.parametrize("width", [60, 72, 80, 110, 120, 136, 140])
+def test_the_list_is_whole_at_every_width(capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["hardware"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("Ridge")
+    assert not [line for line in lines if "…" in line or len(line) > width]
+
+
 def test_one_device_is_shown_with_its_sources(capsys):
     assert main(["hardware", "RTX 4090"]) == 0
     text = capsys.readouterr().out

@@ -47,6 +47,16 @@ def test_many_profiles(saved: Saved, golden: Golden, width: int) -> None:
     golden(comparison_text(comparison, width=width, depth=1), f"compare-many-{width}.txt")
 
 
+@pytest.mark.parametrize(
+    "others", [["resnet50"], ["resnet50", "gpt2"], ["resnet50", "gpt2", "yolov8n"]]
+)
+def test_totals_are_whole_in_a_narrow_terminal(saved: Saved, others: list[str]) -> None:
+    comparison = compare_profiles([saved(name) for name in ("resnet18", *others)])
+    totals = comparison_text(comparison, width=60).partition("From A")[0]
+    assert "Parameters" in totals
+    assert "…" not in totals
+
+
 def test_markdown_for_a_pull_request(saved: Saved, golden: Golden) -> None:
     comparison = compare_profiles([saved(name) for name in PAIRS["one-layer"]], fail_if=GATES)
     golden(comparison_markdown(comparison), "compare-one-layer.md")

@@ -31,6 +31,13 @@ def test_the_overview_looks_like_its_golden(
     golden(overview(saved(name), width=width), f"overview-{name}-{width}.txt")
 
 
+def test_names_come_before_shares_in_a_narrow_terminal(saved: Saved) -> None:
+    text = overview(saved("bert-base-uncased"), width=60)
+    assert max(map(len, text.splitlines())) <= 60
+    for name in ("compute ", "layer_norm ", "Dearest modules ", "key "):
+        assert name in text
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_welcome_looks_like_its_golden(golden: Golden, width: int) -> None:
     offered = {

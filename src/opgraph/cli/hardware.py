@@ -10,6 +10,8 @@ from opgraph.cli.output import color, say, show, width
 from opgraph.errors import OpgraphError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from opgraph.hardware import Device
 
 EXAMPLES = """examples:
@@ -58,35 +60,48 @@ def _calibrate(output: str | None) -> int:
 
 
 def _list(known: tuple[Device, ...]) -> str:
+    from opgraph.views.terminal import draw, fitting
+
+    note = "FLOP/s are dense peaks of contractions; ridge: FLOPs/byte at float16."
+    table = fitting([_table(known, without) for without in _LESS], width())
+    return draw([table, "", note], width(), color())
+
+
+_LESS: tuple[frozenset[str], ...] = (
+    frozenset(),
+    frozenset({"Name"}),
+    frozenset({"Name", "Memory"}),
+)
+"""The columns to leave out, as there is less and less room."""
+
+
+def _table(known: tuple[Device, ...], without: frozenset[str]) -> Table:
+    """One row a device; beside names, peaks have their unit."""
     from rich.table import Table
 
     from opgraph import units
-    from opgraph.views.terminal import draw
 
-    wide = width() >= 110
+    unit = "" if "Name" in without else "FLOP/s"
+    rows = [
+        {
+            "Device": d.id,
+            "Name": d.name,
+            "float16": units.count(d.matrix_peak("float16"), unit),
+            "float32": units.count(d.matrix_peak("float32"), unit),
+            "Bandwidth": units.count(d.bandwidth, "B/s"),
+            "Memory": units.size(d.capacity),
+            "Ridge": f"{d.ridge_point('float16'):.0f}",
+        }
+        for d in known
+    ]
+    shown = [header for header in rows[0] if header not in without]
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("Device", no_wrap=True, min_width=max(len(d.id) for d in known))
-    if wide:
-        table.add_column("Name", no_wrap=True, overflow="ellipsis")
-    for header in ("float16", "float32", "Bandwidth", "Memory", "Ridge"):
-        table.add_column(header, justify="right", no_wrap=True)
-    for d in known:
-        table.add_row(
-            d.id,
-            *([d.name] if wide else []),
-            *(
-                units.count(d.matrix_peak(f), "FLOP/s" if wide else "")
-                for f in ("float16", "float32")
-            ),
-            units.count(d.bandwidth, "B/s"),
-            units.size(d.capacity),
-            f"{d.ridge_point('float16'):.0f}",
-        )
-    return draw(
-        [table, "", "FLOP/s are dense peaks of contractions; ridge: FLOPs/byte at float16."],
-        width(),
-        color(),
-    )
+    for header in shown:
+        words = header in ("Device", "Name")
+        table.add_column(header, justify="left" if words else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(row[header] for header in shown))
+    return table
 
 
 def _one(device: Device) -> str:

@@ -11,7 +11,7 @@ from opgraph.analysis.quantities import Quantity
 from opgraph.errors import RenderError
 from opgraph.views.changes import WAYS, changes
 from opgraph.views.differences import difference, letter, ratio
-from opgraph.views.terminal import draw, safe
+from opgraph.views.terminal import draw, fitting, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,7 +41,7 @@ def comparison_text(
     if depth is not None and depth < 0:
         raise RenderError("--depth takes a number of at least 0")
     width = min(width, WIDEST)
-    parts: list[RenderableType] = [*_legend(comparison), "", _totals(comparison)]
+    parts: list[RenderableType] = [*_legend(comparison), "", _totals(comparison, width)]
     for other in range(1, len(comparison.profiles)):
         title = Text(f"From A to {letter(other)}, by {by}", style="bold")
         parts += ["", title, *changes(comparison, other, by, depth, width)]
@@ -62,44 +62,60 @@ def _legend(comparison: Comparison) -> Iterator[Text]:
         yield line
 
 
-def _totals(comparison: Comparison) -> Table:
-    """Quantities down and profiles across; the other way round where there are many profiles."""
+def _totals(comparison: Comparison, width: int) -> Table:
+    """Quantities down and profiles across; the other way round where there are many profiles. Where there
+    is no room, of differences and ratios those go that can be had from the others."""
+    across = [_across(comparison), _across(comparison, differences=False)]
+    down = [_down(comparison), _down(comparison, ratios=False)]
+    number = len(comparison.profiles)
+    return fitting(across if number == 2 else across[:1] + down if number == 3 else down, width)
+
+
+def _table() -> Table:
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1), header_style="bold")
-    table.add_column("")
-    if len(comparison.profiles) > 3:
-        _profiles_down(comparison, table)
-        return table
+    table.add_column("", no_wrap=True)
+    return table
+
+
+def _across(comparison: Comparison, *, differences: bool = True) -> Table:
+    table = _table()
     pair = len(comparison.profiles) == 2
     for position in range(len(comparison.profiles)):
         table.add_column(letter(position), justify="right", no_wrap=True)
         if position and not pair:
             table.add_column(f"/ {letter(0)}", justify="right", no_wrap=True)
-    if pair:
+    differing = pair and differences
+    if differing:
         table.add_column("B − A", justify="right", no_wrap=True)
+    if pair:
         table.add_column("B / A", justify="right", no_wrap=True)
     for q, first, values in known(comparison):
         cells = [q.format(first)]
         for value in values:
-            cells += [q.format(value), *([difference(q, first, value)] if pair else []),
+            cells += [q.format(value), *([difference(q, first, value)] if differing else []),
                       ratio(first, value)]  # fmt: skip
         table.add_row(q.label, *cells, style="dim" if set(values) == {first} else "")
     return table
 
 
-def _profiles_down(comparison: Comparison, table: Table) -> None:
+def _down(comparison: Comparison, *, ratios: bool = True) -> Table:
+    table = _table()
     shown = [k for k in known(comparison) if k[0].name in _MAIN]
     for q, _, _ in shown:
         table.add_column(q.label, justify="right", no_wrap=True)
-        table.add_column("/ A", justify="right", no_wrap=True)
+        if ratios:
+            table.add_column("/ A", justify="right", no_wrap=True)
     for position in range(len(comparison.profiles)):
         cells = []
         for q, first, values in shown:
             value = first if position == 0 else values[position - 1]
-            cells += [q.format(value), ratio(first, value) if position else ""]
+            compared = [ratio(first, value) if position else ""] if ratios else []
+            cells += [q.format(value), *compared]
         table.add_row(letter(position), *cells)
+    return table
 
 
 def known(

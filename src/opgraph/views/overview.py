@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 WIDEST = 140
 """Columns beyond which figures stand too far from their names."""
 
+_NARROWEST = 16
+"""Characters that a name has at least; shares go before names do."""
+
 TOP_OPERATORS = 10
 TOP_MODULES = 5
 TOP_REPEATS = 6
@@ -200,6 +203,9 @@ def _costs(profile: Profile, parts: tuple[Subgraph, ...], ridge: float, width: i
     roomy = width >= 100
     bars = min(16, width // 5 - 15) if roomy else 6
     columns = [c for c in _columns(bars) if roomy or not c[2]]
+    for share in ("bytes %", "flops %"):
+        if width - sum(size + 1 for _, size, _ in columns) <= _NARROWEST:
+            columns = [c for c in columns if c[0] != share]
     label = width - sum(size + 1 for _, size, _ in columns)
     total = profile.totals.cost
     result = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -119,6 +119,12 @@ def draw(parts: list[RenderableType], width: int, color: bool) -> str:
         target.print(part)
     text: str = target.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in text.removesuffix("\n").split("\n")) + "\n"
+
+
+def fitting(tables: Sequence[Table], width: int) -> Table:
+    """The first of some tables whose cells are whole at a width, else the last of them."""
+    room = console(10 * width, color=False)
+    return next((t for t in tables if room.measure(t).maximum <= width), tables[-1])
 
 
 def columns(*headers: str) -> Table:
