@@ -8,6 +8,7 @@ import pytest
 
 from opgraph import Profile
 from opgraph.analysis.gates import GateError, judge, parse_gate
+from opgraph.hardware import device
 
 Saved = Callable[[str], Profile]
 
@@ -31,6 +32,9 @@ Saved = Callable[[str], Profile]
         ("weight_bytes > +52MiB", True),
         ("weight_bytes > +53MiB", False),
         ("weight_bytes > 102 MB", True),
+        ("weight_bytes > 102228127B", True),
+        ("weight_bytes > 102228128 b", False),
+        ("parameters > 0.02B", True),
         ("coverage < 100%", False),
         ("coverage <= 100%", True),
         ("coverage > +0%", False),
@@ -53,11 +57,21 @@ def test_verdicts(saved: Saved, gate: str, broken: bool) -> None:
         ("speed > 3", "'speed' is no quantity: one of parameters"),
         ("flops > 2%", "percent of what"),
         ("flops > 2 parsecs", "'parsecs' is no unit"),
+        ("latency > 1m", "'m' is no unit of latency"),
+        ("flops > 1s", "'s' is no unit of flops"),
+        ("parameters > 1MiB", "'MiB' is no unit of parameters"),
+        ("weight_bytes > 1ms", "'ms' is no unit of weight_bytes"),
+        ("coverage < 1k", "'k' is no unit of coverage"),
     ],
 )
 def test_what_is_no_gate_is_refused(gate: str, why: str) -> None:
     with pytest.raises(GateError, match=why):
-        parse_gate(gate)
+        parse_gate(gate, device("h100-sxm") if "latency" in gate else None)
+
+
+def test_a_time_is_in_its_unit() -> None:
+    limits = [parse_gate(f"latency > {t}", device("h100-sxm")).limit for t in ("2s", "2ms", "2 µs")]
+    assert limits == [2, 2e-3, 2e-6]
 
 
 def test_every_profile_is_judged_against_the_first(saved: Saved) -> None:

@@ -5,8 +5,8 @@
     coverage < 100%          the value itself
     parameters > 120M
 
-A number with a sign is a change, one without is a value. Suffixes are decimal (k, M, G, T, P), binary
-(KiB, MiB, GiB, TiB) or of time (s, ms, us).
+A number with a sign is a change, one without is a value. Counts take the suffixes k, M, G (or B), T and P,
+bytes B, kB to TB and KiB to TiB, and times s, ms and us.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
     "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
-_FACTORS = {
-    "": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12, "p": 1e15,
-    "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
-    "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40,
-    "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6,
+_COUNTS = {"k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
+_UNITS = {
+    "bytes": {
+        "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+        "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40,
+    },
+    "seconds": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6},
+    "share": {},
 }  # fmt: skip
+"""The units of the kinds of quantities, beside none and %; all other kinds are counts."""
 _GATE = re.compile(
     r"\s*(\w+)\s*(>=|<=|==|!=|>|<)\s*([+-]?)\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*(%|[^\W\d]*)\s*",
     re.IGNORECASE,
@@ -89,10 +93,18 @@ def parse_gate(text: str, device: Device | None = None) -> Gate:
             raise GateError(f"{text!r}: percent of what? Write +{number}% for a change")
         share = bool(direction)
         return Gate(text.strip(), what, sign, value / 100, change=share, relative=share)
-    if unit.lower() not in _FACTORS:
-        raise GateError(f"{text!r}: {unit!r} is no unit: k, M, G, T, KiB, MiB, GiB, ms, s or %")
-    limit = value * _FACTORS[unit.lower()]
+    limit = value * _factor(unit, what, text)
     return Gate(text.strip(), what, sign, limit, change=bool(direction), relative=False)
+
+
+def _factor(unit: str, what: Quantity, text: str) -> float:
+    """What a unit, in any case, makes of a number. Raises `GateError` for one that the quantity has not."""
+    units = _UNITS.get(what.kind, _COUNTS)
+    factors = {"": 1.0, **{name.lower(): factor for name, factor in units.items()}}
+    if unit.lower() not in factors:
+        raise GateError(f"{text!r}: {unit!r} is no unit of {what.name}",
+                        hint=f"{what.name} takes {', '.join([*units, '%'])}, or none")  # fmt: skip
+    return factors[unit.lower()]
 
 
 def judge(gates: Sequence[Gate], profiles: Sequence[Profile]) -> tuple[Verdict, ...]:
