@@ -12,10 +12,12 @@ from opgraph import Profile
 from opgraph.analysis.capacity import fit
 from opgraph.analysis.memory import memory
 from opgraph.analysis.parallel import Layout, parallel, ring, smallest
+from opgraph.analysis.prediction import predict
 from opgraph.analysis.sharded import sharded
 from opgraph.analysis.sharding import sharding
 from opgraph.analysis.stages import blocks, stages
 from opgraph.analysis.totals import totals
+from opgraph.analysis.training import training
 from opgraph.cli import main
 from opgraph.errors import RenderError
 from opgraph.hardware import device
@@ -144,6 +146,32 @@ def test_training_sends_what_narayanan_et_al_say():
     assert data.bytes == 2 * share.gradients * 3 // 4
     single = parallel(graph, Layout())
     assert share.flops == pytest.approx(single.shares[0].flops / 2, rel=1e-6)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["kept", "checkpointing"])
+def trained(request) -> Profile:
+    options = {"seq_len": 64, "head": "causal-lm", "checkpointing": request.param}
+    return opgraph.profile("distilgpt2", mode="train", **options)
+
+
+def test_a_plan_for_one_device_is_the_step_that_was_traced(trained):
+    """It computes and takes what all phases do, and needs no less than the peak of any."""
+    target = device("h100-sxm")
+    plan = parallel(trained.graph, Layout(), target)
+    whole = training(trained.graph)
+    (share,) = plan.shares
+    assert share.flops == trained.totals.flops == sum(c.flops for c in whole.phases.values())
+    assert plan.seconds == pytest.approx(predict(trained.graph, target).seconds)
+    alive = share.activations + share.gradients + share.optimizer_state
+    assert whole.peak <= plan.memory == whole.weights + alive
+
+
+def test_what_runs_again_sends_again(trained):
+    """Two all-reduces in each of six layers; the one of the table is not in a layer."""
+    plan = parallel(trained.graph, Layout(tensor=2))
+    sent = {t.phase: t.times for t in plan.traffic if t.kind == "all-reduce"}
+    again = {"recompute": 12} if training(trained.graph).phases["recompute"].flops else {}
+    assert sent == {"forward": 13, "backward": 12, **again}
 
 
 def test_the_cache_is_split_by_heads():

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from opgraph.analysis.prediction import predict
 from opgraph.analysis.sharded import divisors, sharded
-from opgraph.analysis.sharding import Sharding, sharding
+from opgraph.analysis.sharding import Exchange, Sharding, sharding
 from opgraph.analysis.stages import Stage, blocks, stages
-from opgraph.analysis.training import training
+from opgraph.analysis.training import training, working
 from opgraph.errors import RenderError
 from opgraph.graph import Graph
 from opgraph.hardware import Device
@@ -28,7 +28,8 @@ NODE = 8
 """Devices that share a fast link: tensor parallelism is not searched for beyond."""
 
 Kind = Literal["all-reduce", "all-gather", "send"]
-Phase = Literal["forward", "backward", "optimizer"]
+Phase = Literal["forward", "recompute", "backward", "optimizer"]
+_RETURNING = ("recompute", "backward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,9 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One device of a stage: its weights, gradients and optimizer state, its activations (those of all
-    micro-batches in flight), its part of the KV cache (of all micro-batches, whose sequences are others),
-    and the FLOPs and seconds of a micro-batch."""
+    """One device of a stage: its weights, gradients and optimizer state, its activations (the most that is
+    alive beside these in any phase, of all micro-batches in flight), its part of the KV cache (of all
+    micro-batches, whose sequences are others), and the FLOPs and seconds of a micro-batch."""
 
     stage: Stage
     weights: int
@@ -149,6 +150,8 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
     trains = any(n.phase == "backward" for n in graph.nodes)
     timed = None if device is None else predict(part, device)
     whole = training(part) if trains else None
+    most = working(part) if trains else {}
+    beyond = max(0, *(most.get(p, 0) for p in _RETURNING)) - sum(s.saved for s in cut)
     total = max(1, sum(s.weights for s in cut))
     flops = max(1, sum(s.flops for s in cut))
     paths = blocks(graph)
@@ -158,11 +161,11 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
         weight = stage.weights / total
         in_flight = min(layout.micro_batches, layout.pipeline - number)
         kept = ceil(cache * stage.blocks / max(1, len(paths)) / (layout.tensor if split else 1))
-        traffic = tuple(_traffic(found, cut, number, layout, trains, device))
+        traffic = tuple(_traffic(graph, found, cut, number, layout, device))
         seconds = None
         if timed is not None:
             seconds = sum(timed.by_node.get(i, 0.0) for i in range(stage.first, stage.last + 1))
-            seconds += _phase(part, timed.by_node, "backward") * stage.flops / flops
+            seconds += _phase(part, timed.by_node, *_RETURNING) * stage.flops / flops
             seconds += sum(t.seconds or 0.0 for t in traffic)
         shares.append(
             Share(
@@ -170,18 +173,22 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
                 weights=stage.weights,
                 gradients=int(whole.gradients * weight) if whole else 0,
                 optimizer_state=int(whole.optimizer_state * weight) if whole else 0,
-                activations=max(stage.peak - kept, stage.saved * in_flight, 0),
+                activations=max(
+                    stage.peak - kept,
+                    stage.saved * in_flight + max(0, beyond),
+                    most.get("optimizer", 0),
+                ),
                 cache=kept * layout.micro_batches,
-                flops=stage.flops + int(_flops(part, "backward") * stage.flops / flops),
+                flops=stage.flops + int(_flops(part, *_RETURNING) * stage.flops / flops),
                 seconds=seconds,
             )
         )
         sent.append(traffic)
-    most: dict[tuple[str, str, str], Traffic] = {}
+    largest: dict[tuple[str, str, str], Traffic] = {}
     for t in (t for traffic in sent for t in traffic):
         key = (t.what, t.phase, t.kind)
-        most[key] = max(most.get(key, t), t, key=lambda t: t.bytes)
-    traffic = tuple(_a_step(t, layout.micro_batches) for t in most.values())
+        largest[key] = max(largest.get(key, t), t, key=lambda t: t.bytes)
+    traffic = tuple(_a_step(t, layout.micro_batches) for t in largest.values())
     last: tuple[Traffic, ...] = ()
     if trains and layout.data > 1:
         size = ring("all-reduce", max(s.gradients for s in shares), layout.data)
@@ -207,21 +214,26 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
 
 
 def _traffic(
+    graph: Graph,
     found: Sharding,
     cut: tuple[Stage, ...],
     number: int,
     layout: Layout,
-    trains: bool,
     device: Device | None,
 ) -> Iterator[Traffic]:
-    """What a device of a stage sends for one micro-batch."""
+    """What a device of a stage sends for one micro-batch. What runs again sends again."""
     stage = cut[number]
+    again = {(n.scope, n.op) for n in graph.nodes if n.phase == "recompute"}
+    trains = any(n.phase == "backward" for n in graph.nodes)
     if layout.tensor > 1:
         mine = [e for e in found.exchanges if stage.first <= e.node <= stage.last]
-        for kind in ("all-reduce", "all-gather"):
-            yield from _row(
-                "forward", kind, [e.bytes for e in mine if e.kind == kind], layout, device
-            )
+        twice = [e for e in mine if (graph.node(e.node).scope, graph.node(e.node).op) in again]
+        passes: dict[Phase, list[Exchange]] = {"forward": mine, "recompute": twice}
+        for phase, sent in passes.items():
+            for kind in ("all-reduce", "all-gather"):
+                yield from _row(
+                    phase, kind, [e.bytes for e in sent if e.kind == kind], layout, device
+                )
         back = [e.bytes for e in found.starts if stage.first <= e.node <= stage.last]
         yield from _row("backward", "all-reduce", back if trains else [], layout, device)
     if number + 1 < len(cut):
@@ -256,12 +268,12 @@ def _a_step(t: Traffic, micro_batches: int) -> Traffic:
     )
 
 
-def _phase(graph: Graph, by_node: Mapping[int, float], phase: str) -> float:
-    return sum(by_node.get(n.id, 0.0) for n in graph.nodes if n.phase == phase)
+def _phase(graph: Graph, by_node: Mapping[int, float], *phases: str) -> float:
+    return sum(by_node.get(n.id, 0.0) for n in graph.nodes if n.phase in phases)
 
 
-def _flops(graph: Graph, phase: str) -> int:
-    return sum(n.flops for n in graph.nodes if n.phase == phase)
+def _flops(graph: Graph, *phases: str) -> int:
+    return sum(n.flops for n in graph.nodes if n.phase in phases)
 
 
 def smallest(graph: Graph, device: Device, *, cache: int = 0) -> Plan | None:

@@ -47,3 +47,17 @@ def training(graph: Graph) -> Training:
         saved_activations=saved,
         peak=weights + memory(graph).peak,
     )
+
+
+def working(graph: Graph) -> dict[str, int]:
+    """The most bytes alive in each phase beside gradients and what the optimizer keeps."""
+    whole = training(graph)
+    phases = [n.phase for n in graph.nodes for _ in n.kernels]
+    live = live_bytes(graph.storages, len(phases))
+    made = [s for s in graph.storages if s.died is None and s.born < len(phases)]
+    held = live_bytes([s for s in made if phases[s.born] in ("backward", "optimizer")], len(phases))
+    most: dict[str, int] = {}
+    for phase, now, kept in zip(phases, live, held, strict=True):
+        beside = now - min(kept, whole.gradients + whole.optimizer_state)
+        most[phase] = max(most.get(phase, 0), beside)
+    return most
