@@ -112,6 +112,21 @@ def test_a_saved_profile_does_not_pass_over_what_needs_tracing(
 
 
 @pytest.mark.parametrize(
+    "words",
+    ["profile MODEL -o DIR/x.json", "explore MODEL -o DIR/x.md", "compare MODEL MODEL -o DIR/x.md",
+     "sweep MODEL --symbolic -o DIR/x.json", "view MODEL -o DIR/x.html", "draw MODEL -o DIR/x.svg",
+     "export MODEL -o DIR/x.csv", "export MODEL -o DIR/x.onnx"],
+)  # fmt: skip
+def test_a_place_that_takes_no_file_is_found_out_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    # The model does not exist either, which only the work would find out.
+    asked = words.replace("MODEL", "no-such-model").replace("DIR", str(tmp_path / "nodir"))
+    assert main(asked.split()) == 2
+    assert capsys.readouterr().err.startswith(f"error: cannot write {tmp_path}")
+
+
+@pytest.mark.parametrize(
     ("again", "status", "said"),
     [
         ("float16", 0, ""),

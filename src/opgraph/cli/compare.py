@@ -9,7 +9,7 @@ from opgraph.cli.arguments import add_model_arguments, profile_of
 from opgraph.cli.output import color, insist, say, show, status_of, width
 from opgraph.document import Profile
 from opgraph.errors import RenderError
-from opgraph.files import suffix_of, write_atomically
+from opgraph.files import ensure_writable, suffix_of, write_atomically
 from opgraph.jsontext import dumps
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
     from opgraph.hardware import device
 
     form = _form(args)
+    if args.output is not None:
+        ensure_writable(args.output)
     chosen = None if args.hardware is None else device(args.hardware)
     for gate in args.fail_if:
         parse_gate(gate, chosen)  # a gate that cannot be read should not wait for the tracing

@@ -6,7 +6,7 @@ import argparse
 
 from opgraph.cli.arguments import add_model_arguments, profile_from
 from opgraph.cli.output import say, status_of
-from opgraph.files import write_atomically
+from opgraph.files import ensure_writable, write_atomically
 
 EXAMPLES = """examples:
   opgraph draw resnet18 -o resnet18.svg
@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     from opgraph.views.picture import Options, Picture, form_of
 
     form = form_of(args.output)
+    ensure_writable(args.output)
     options = Options(
         depth=args.depth,
         fold=not args.no_fold,

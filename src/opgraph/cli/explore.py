@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from opgraph.cli.arguments import add_model_arguments, profile_from
 from opgraph.cli.output import color, say, show, status_of, width
 from opgraph.errors import MissingDependency, RenderError
-from opgraph.files import suffix_of, write_atomically
+from opgraph.files import ensure_writable, suffix_of, write_atomically
 from opgraph.jsontext import dumps
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     where, which = _asked(args)
     suffix = None if args.output is None else suffix_of(args.output, SUFFIXES, "explore")
+    if args.output is not None:
+        ensure_writable(args.output)
     if args.model is None:
         from opgraph.cli.welcome import offers, welcome
 

@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
             raise RenderError(
                 f"{view.name} needs --{option}", hint=f"opgraph {option} lists what there is"
             )
+    if args.output is not None:
+        ensure_writable(args.output)
     profile = profile_from(args)
     content = view.load()(profile, **options)
     if args.output is not None:

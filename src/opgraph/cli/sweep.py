@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opgraph.cli.arguments import add_model_arguments, options_from
 from opgraph.cli.output import color, progress, say, show, width
 from opgraph.errors import RenderError
-from opgraph.files import suffix_of, write_atomically
+from opgraph.files import ensure_writable, suffix_of, write_atomically
 from opgraph.jsontext import dumps
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     from opgraph.sweeping import sweep
 
     suffix = None if args.output is None else suffix_of(args.output, SUFFIXES, "sweep")
+    if args.output is not None:
+        ensure_writable(args.output)
     options = options_from(args)
     if options["image_size"]:
         options["image_size"] = [h if h == w else (h, w) for h, w in options["image_size"]]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from opgraph.cli.arguments import add_model_arguments, profile_from, profile_of
 from opgraph.cli.output import say, status_of
-from opgraph.files import suffix_of, write_atomically
+from opgraph.files import ensure_writable, suffix_of, write_atomically
 from opgraph.hardware import device
 from opgraph.views import render, view_named
 
@@ -44,6 +44,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         suffix_of(args.output, view_named("html").suffixes, "view")
+        ensure_writable(args.output)
     chosen = None if args.device is None else device(args.device).id
     profile = profile_from(args)
     path = Path(args.output or f"{_file_name(profile.model.name)}.html")
