@@ -26,6 +26,19 @@ def test_without_a_model_it_says_what_can_be_named(capsys: pytest.CaptureFixture
     assert text.count("  opgraph explore ") == 3
 
 
+@pytest.mark.parametrize("options", [["-o", "x.json"], ["--json"], ["-i"]])
+def test_what_is_of_a_model_needs_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["explore", *options]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.splitlines()[0]) == ("", "error: MODEL is required")
+
+
 def test_every_next_command_works(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explore", BERT]) == 0
     lines = capsys.readouterr().out.split("\nNext\n")[1].splitlines()

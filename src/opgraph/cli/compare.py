@@ -58,6 +58,9 @@ def run(args: argparse.Namespace) -> int:
     from opgraph.hardware import device
 
     form = _form(args)
+    if form == ".md" and args.by != "module":
+        raise RenderError(f"Markdown says what changed by module, not by {args.by}",
+                          hint="--by module, or -o FILE.txt")  # fmt: skip
     if args.output is not None:
         ensure_writable(args.output)
     chosen = None if args.hardware is None else device(args.hardware)

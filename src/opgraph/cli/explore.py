@@ -68,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         ensure_writable(args.output)
     if args.model is None:
+        if args.output is not None or args.json or args.interactive:
+            raise RenderError("MODEL is required", hint="without one, what can be named is shown")
         from opgraph.cli.welcome import offers, welcome
 
         show(welcome(offers(), color=color(), width=width()))
