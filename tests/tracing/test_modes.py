@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
+from opgraph.analysis.memory import memory
 from opgraph.analysis.training import training
 from opgraph.errors import OpgraphError
 from opgraph.inputs import InputRequest, make_inputs
@@ -70,6 +71,33 @@ def test_phases_and_memory_by_hand(optimizer, moments):
     assert moments * 768 <= found.optimizer_state <= moments * 768 + 16
     assert profile.mode == "train"
     assert all(p.grad is None for p in module.parameters())
+
+
+def test_what_the_optimizer_keeps_is_there_from_the_beginning():
+    """A first step is like no other: two moments of each weight are alive while the forward runs."""
+    found = memory(
+        opgraph.profile(Two(), (torch.zeros(3, 8),), mode="train", optimizer="adam").graph
+    )
+    assert found.live[0] >= 2 * 768 + 3 * 8 * 4
+    step = opgraph.profile(Two(), (torch.zeros(3, 8),), mode="train", optimizer="sgd").graph
+    written = [k.op for n in step.nodes if n.phase == "optimizer" for k in n.kernels]
+    assert written == ["aten.mul_", "aten.add_", "aten.add_"] * 2
+
+
+def test_frozen_weights_are_not_trained():
+    """Without the gradients of the first layer, backward is half of a product; what is never used gets no
+    gradient, whether it is frozen or not."""
+    module = Two()
+    module.one.weight.requires_grad = False
+    module.spare = nn.Linear(100, 100)
+    found = training(opgraph.profile(module, (torch.zeros(3, 8),), mode="train").graph)
+    assert found.phases["backward"].flops == 2 * 3 * 64
+    assert found.gradients == 4 * 64
+    assert 2 * 4 * 64 <= found.optimizer_state <= 2 * 4 * 64 + 16
+    assert not module.one.weight.requires_grad
+    module.requires_grad_(False)
+    failed = opgraph.profile(module, (torch.zeros(3, 8),), mode="train").graph.failed
+    assert "all weights of the model are frozen" in failed.error
 
 
 def test_saved_profiles_keep_the_phases(tmp_path):

@@ -152,6 +152,7 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
     whole = training(part) if trains else None
     most = working(part) if trains else {}
     beyond = max(0, *(most.get(p, 0) for p in _RETURNING)) - sum(s.saved for s in cut)
+    kept_of_each = _state_of_a_gradient(graph) if trains else 0.0
     total = max(1, sum(s.weights for s in cut))
     flops = max(1, sum(s.flops for s in cut))
     paths = blocks(graph)
@@ -172,7 +173,7 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
                 stage,
                 weights=stage.weights,
                 gradients=int(whole.gradients * weight) if whole else 0,
-                optimizer_state=int(whole.optimizer_state * weight) if whole else 0,
+                optimizer_state=int(whole.gradients * weight * kept_of_each) if whole else 0,
                 activations=max(
                     stage.peak - kept,
                     stage.saved * in_flight + max(0, beyond),
@@ -270,6 +271,12 @@ def _a_step(t: Traffic, micro_batches: int) -> Traffic:
 
 def _phase(graph: Graph, by_node: Mapping[int, float], *phases: str) -> float:
     return sum(by_node.get(n.id, 0.0) for n in graph.nodes if n.phase in phases)
+
+
+def _state_of_a_gradient(graph: Graph) -> float:
+    """Bytes that the optimizer keeps for each byte of gradients."""
+    whole = training(graph)
+    return whole.optimizer_state / max(1, whole.gradients)
 
 
 def _flops(graph: Graph, *phases: str) -> int:

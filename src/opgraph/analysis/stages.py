@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from opgraph.analysis.memory import live_bytes
+from opgraph.analysis.training import optimizer_state
 from opgraph.errors import RenderError
 from opgraph.graph import Graph, Node, Parameter, Storage, Value
 
@@ -91,6 +92,7 @@ class _Cut:
         self.names = {name: p for p in graph.parameters for name in (p.name, *p.tied)}
         self.given = {graph.value[v].storage for v in graph.inputs}
         self.unread = self.given - self._read(graph.nodes)
+        self.state = optimizer_state(graph)
 
     def stage(self, number: int, count: int) -> Stage:
         mine = [n for n, s in zip(self.graph.nodes, self.home, strict=False) if s == number]
@@ -138,6 +140,8 @@ class _Cut:
         saved = 0
         for number, s in enumerate(self.graph.storages):
             died = forward if s.died is None else s.died
+            if number in self.state:
+                continue  # counted with the weights
             own = begin <= s.born < end
             if number in self.given:
                 own = number in read or (own and number in self.unread)

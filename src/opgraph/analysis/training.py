@@ -35,15 +35,15 @@ def training(graph: Graph) -> Training:
             ends[node.phase] = clock
     live = live_bytes(graph.storages, clock)
     after_forward = ends.get("forward", 0)
-    saved = live[after_forward - 1] if after_forward else 0
-    stepping = ends.get("backward", clock)
-    kept = [s for s in graph.storages if s.died is None]
+    state = sum(graph.storages[s].bytes for s in optimizer_state(graph))
+    saved = live[after_forward - 1] - state if after_forward else 0
+    updated = {name for n in graph.nodes if n.phase == "optimizer" for name in n.parameters}
     weights = sum(p.bytes for p in graph.parameters)
     return Training(
         phases=phases,
         weights=weights,
-        gradients=sum(p.bytes for p in graph.parameters if p.kind == "parameter" and p.trainable),
-        optimizer_state=sum(s.bytes for s in kept if s.born >= stepping),
+        gradients=sum(p.bytes for p in graph.parameters if p.name in updated),
+        optimizer_state=state,
         saved_activations=saved,
         peak=weights + memory(graph).peak,
     )
@@ -51,13 +51,24 @@ def training(graph: Graph) -> Training:
 
 def working(graph: Graph) -> dict[str, int]:
     """The most bytes alive in each phase beside gradients and what the optimizer keeps."""
-    whole = training(graph)
+    state = optimizer_state(graph)
+    gradients = training(graph).gradients
     phases = [n.phase for n in graph.nodes for _ in n.kernels]
-    live = live_bytes(graph.storages, len(phases))
-    made = [s for s in graph.storages if s.died is None and s.born < len(phases)]
-    held = live_bytes([s for s in made if phases[s.born] in ("backward", "optimizer")], len(phases))
+    passing = [s for i, s in enumerate(graph.storages) if i not in state]
+    made = [s for s in passing if s.died is None and s.born < len(phases)]
+    live = live_bytes(passing, len(phases))
+    held = live_bytes([s for s in made if phases[s.born] == "backward"], len(phases))
     most: dict[str, int] = {}
     for phase, now, kept in zip(phases, live, held, strict=True):
-        beside = now - min(kept, whole.gradients + whole.optimizer_state)
-        most[phase] = max(most.get(phase, 0), beside)
+        most[phase] = max(most.get(phase, 0), now - min(kept, gradients))
     return most
+
+
+def optimizer_state(graph: Graph) -> frozenset[int]:
+    """The storages that the optimizer keeps from step to step, by index: values that have a name without
+    being weights or inputs."""
+    return frozenset(
+        v.storage
+        for v in graph.values
+        if v.kind == "activation" and v.name is not None and v.storage is not None
+    )

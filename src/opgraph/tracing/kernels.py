@@ -50,7 +50,7 @@ class KernelCapture(TorchDispatchMode):
         self.memory = MemoryLog(lambda: len(self.kernels))
         self.writes: list[Tensor] = []
         self.in_node = False
-        self._fake_mode = fake_mode
+        self.fake_mode = fake_mode
         self._on_orphan = on_orphan
         self._known = memory()
 
@@ -85,11 +85,11 @@ class KernelCapture(TorchDispatchMode):
             parts = self._decompose(func, args, kwargs)
             if parts is not NotImplemented:
                 return parts
-        if self._fake_mode is None:
+        if self.fake_mode is None:
             out = func(*args, **kwargs)
             self._note(operator, args, kwargs, out, self._cost(operator, args, kwargs, out))
         else:
-            out = self._run(operator, args, kwargs, self._fake_mode, predictable)
+            out = self._run(operator, args, kwargs, self.fake_mode, predictable)
         return out
 
     def _run(

@@ -15,6 +15,7 @@ from opgraph.tracing.base import Capture, Runner
 from opgraph.tracing.checkpointing import enable
 from opgraph.tracing.recorder import Recorder
 from opgraph.tracing.values import tensors_in
+from opgraph.tracing.weights import Weights
 
 OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9, foreach=False),
@@ -29,6 +30,9 @@ def training(optimizer: str, checkpointing: bool = False) -> Capture:
     results (or from the loss that the model returns), and a step of the optimizer. With `checkpointing`,
     blocks keep their inputs alone, and what runs again in the backward is the phase "recompute".
 
+    Weights that are frozen stay so. It is not the first step: what the optimizer keeps is there from the
+    beginning, for every weight that gets a gradient.
+
     Raises `TraceError` when there is no such optimizer.
     """
     if optimizer not in OPTIMIZERS:
@@ -41,10 +45,8 @@ def training(optimizer: str, checkpointing: bool = False) -> Capture:
     ) -> Runner:
         for part in module.modules():
             part.training = True
-        weights = [p for p in _weights(module) if p.is_floating_point()]
-        for weight in weights:
-            weight.requires_grad = True
         known = inspect.signature(module.forward).parameters
+        kept = _kept(optimizer)
         listening: list[Recorder] = []
         if checkpointing:
             enable(module, lambda function: _again(function, listening))
@@ -52,15 +54,21 @@ def training(optimizer: str, checkpointing: bool = False) -> Capture:
 
         def run(recorder: Recorder) -> Any:
             listening.append(recorder)
+            with recorder.silent():
+                weights = _trained(module, recorder.weights)
+                for weight in weights:
+                    weight.requires_grad = True
             with torch.enable_grad():
-                result = module(*args, **asked)
-                loss = _loss(result)
+                loss = _loss(module(*args, **asked))
             recorder.phase = "backward"
             # Not `loss.backward()`: that is one torch function, and would be one node (see `_RUNNERS`).
             torch.autograd.backward([loss])
             recorder.phase = "optimizer"
             stepper = OPTIMIZERS[optimizer](weights)
             recorder.held.append(stepper)
+            for weight in weights:
+                if weight.grad is not None:
+                    stepper.state[weight] = _state(weight, kept, recorder)
             stepper.step()
             return loss
 
@@ -84,10 +92,32 @@ def _again(function: Callable[..., Any], listening: list[Recorder]) -> Callable[
     return run
 
 
-def _weights(module: torch.nn.Module) -> list[Tensor]:
-    """All parameters, once each."""
+def _trained(module: torch.nn.Module, known: Weights) -> list[Tensor]:
+    """All parameters that are trained, once each."""
     found = {id(p): p for m in module.modules() for p in m._parameters.values() if p is not None}
-    return list(found.values())
+    trained = [p for p in found.values() if p.is_floating_point() and known.is_trainable(p)]
+    if not trained:
+        raise TraceError("all weights of the model are frozen: there is nothing to train")
+    return trained
+
+
+def _kept(optimizer: str) -> dict[str, Tensor]:
+    """What an optimizer keeps for a weight, by name, found out on a weight of one element."""
+    weight = torch.zeros(1, requires_grad=True)
+    weight.grad = torch.zeros(1)
+    stepper = OPTIMIZERS[optimizer]([weight])
+    stepper.step()
+    return {k: v for k, v in stepper.state[weight].items() if isinstance(v, Tensor)}
+
+
+def _state(weight: Tensor, kept: Mapping[str, Tensor], recorder: Recorder) -> dict[str, Tensor]:
+    """What an optimizer keeps for a weight: numbers, and tensors as large as the weight."""
+    state = {}
+    for name, item in kept.items():
+        with recorder.silent(), torch._C._DisableTorchDispatch():
+            state[name] = recorder.like(weight) if item.dim() else item.clone()
+        recorder.existing(state[name], name)
+    return state
 
 
 def _loss(result: Any) -> Tensor:

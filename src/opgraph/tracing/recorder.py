@@ -24,6 +24,7 @@ from opgraph.costs.count import Operator, tensors_of
 from opgraph.errors import OpgraphError
 from opgraph.graph import GraphBreak
 from opgraph.tracing.devices import MOVES, brought_here
+from opgraph.tracing.fakes import fake
 from opgraph.tracing.kernels import KernelCapture
 from opgraph.tracing.naming import names
 from opgraph.tracing.places import Place, here, raised_at
@@ -92,6 +93,15 @@ class Recorder:
             Record("input", "input", name, self.modules.current, outputs=[value], name=name)
         )
         return value
+
+    def existing(self, tensor: Tensor, name: str) -> None:
+        """A tensor that is there from the beginning and is no input: what an optimizer keeps."""
+        self.table.add(tensor, name=name, storage=self.capture.memory.see(tensor, 0))
+
+    def like(self, tensor: Tensor) -> Tensor:
+        """A tensor of the same size as one of the run, which no kernel makes."""
+        mode = self.capture.fake_mode
+        return torch.empty_like(tensor) if mode is None else fake(tensor, mode)
 
     def sink(self, result: Any) -> tuple[int, ...]:
         """A node for what the model returned."""

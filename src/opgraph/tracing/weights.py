@@ -77,6 +77,11 @@ class Weights:
         entry = self.names.get(id(tensor))
         return entry[1] if entry is not None else None
 
+    def is_trainable(self, tensor: Tensor) -> bool:
+        """Whether a tensor stands for a parameter that is not frozen, or for none of the model's."""
+        known = self.name_of(tensor)
+        return known is None or known.trainable
+
     def tensor(self, name: str) -> Tensor | None:
         """The tensor that stands for a parameter or buffer during the run."""
         return self._tensors.get(name)
