@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -93,6 +94,12 @@ def test_a_point_at_which_the_model_does_not_run_says_why() -> None:
     found = opgraph.sweep("bert-base-uncased", seq_len=[64, 600])
     assert found.points[0].error is None
     assert "512" in (found.points[1].error or "")
+
+
+@pytest.mark.parametrize("sizes", [[0], [1, -2], "4", 2.5])
+def test_sizes_are_looked_at_before_any_is_traced(sizes: Any) -> None:
+    with pytest.raises(InputError, match="batch_size is"):
+        opgraph.sweep("resnet18", batch_size=sizes)
 
 
 def test_a_saved_profile_cannot_be_swept() -> None:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from operator import index
+from typing import Any, TypeGuard, TypeVar
 
+from opgraph.errors import InputError
 from opgraph.inputs.base import InputRequest, TensorSpec
 from opgraph.sources.base import BuildOptions
 
@@ -40,11 +42,13 @@ class Options:
     break is an error. `concrete_args` are arguments of forward that symbolic tracing takes as they are.
     `warm_up` runs the model once before tracing it. With `inductor`, the graph is Dynamo's, and the groups
     of nodes that TorchInductor would run as one kernel are kept in the profile.
+
+    Raises `InputError` for a size that no input can have.
     """
 
     head: str | None = None
     dtype: str | None = None
-    model_args: Mapping[str, str] | None = None
+    model_args: Mapping[str, Any] | None = None
     trust: bool = False
 
     batch_size: int | None = None
@@ -67,6 +71,19 @@ class Options:
     concrete_args: Mapping[str, Any] | None = None
     warm_up: bool = False
     inductor: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "seq_len", "decoder_seq_len", "context_len"):
+            size = getattr(self, name)
+            if size is not None and not _is_size(size):
+                raise InputError(f"{name} is {size!r}, not a whole number of at least 1")
+        side = self.image_size
+        if not (side is None or _is_size(side) or (_is_shape(side) and len(side) == 2)):
+            raise InputError(f"image_size is {side!r}", hint="write 224, or (480, 640)")
+        if self.input_shape is not None and not _is_shape(self.input_shape):
+            raise InputError(
+                f"input_shape is {self.input_shape!r}", hint="write it like (1, 3, 224, 224)"
+            )
 
     @property
     def build(self) -> BuildOptions:
@@ -92,6 +109,17 @@ class Options:
     def sized(self) -> bool:
         """Whether a size of the inputs was asked for."""
         return any(getattr(self, name) for name in SIZES)
+
+
+def _is_size(value: Any) -> TypeGuard[int]:
+    try:
+        return not isinstance(value, bool) and index(value) >= 1
+    except TypeError:
+        return False
+
+
+def _is_shape(value: Any) -> TypeGuard[Sequence[int]]:
+    return isinstance(value, Sequence) and bool(value) and all(map(_is_size, value))
 
 
 MODES = {

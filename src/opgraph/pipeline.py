@@ -109,15 +109,15 @@ def trace(
 def compare(
     first: Profile | str | nn.Module,
     *others: Profile | str | nn.Module,
-    fail_if: Sequence[str] = (),
+    fail_if: str | Sequence[str] = (),
     hardware: str | None = None,
     **options: Any,
 ) -> Comparison:
     """Compare a model with others: what was added, removed, changed, renamed, and what it costs.
 
     Each is a `Profile`, the path of a saved one, or whatever `profile` takes, with the same `options`.
-    With `hardware`, the name of a device, the predicted time is compared, too. `fail_if` are gates
-    (`"flops > +2%"`), whose verdicts are in `Comparison.broken`. Raises what
+    With `hardware`, the name of a device, the predicted time is compared, too. `fail_if` is a gate
+    (`"flops > +2%"`) or several, whose verdicts are in `Comparison.broken`. Raises what
     `profile` and `load` raise, and `RenderError` for a gate that cannot be read.
 
     >>> print(opgraph.compare("resnet18", "resnet50"))

@@ -82,6 +82,9 @@ def sweep(
         raise InputError(
             "a sweep traces the model, and a saved profile has none", hint="name the model"
         )
+    for option, values in axes.items():
+        for value in values:
+            Options(**{option: value})  # before any of them is traced
     checked(Options(**options, context_len=next(iter(axes.get("context_len", ())), None)))
     tell = progress or (lambda _: None)
     chosen_device = None if hardware is None else device(hardware)
@@ -113,7 +116,11 @@ def _listed(values: Any) -> tuple[Any, ...]:
     """Values without repetition, in their order."""
     if values is None:
         return ()
-    return tuple(dict.fromkeys([values] if isinstance(values, (int, str)) else values))
+    return tuple(
+        dict.fromkeys(
+            values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+        )
+    )
 
 
 def _traced(model: Model, at: Mapping[str, Any], options: Mapping[str, Any]) -> Profile | str:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import opgraph
 from opgraph.errors import InputError
 from opgraph.inputs import InputRequest, TensorSpec, make_inputs
 from opgraph.sources import BuildOptions, resolve
@@ -76,6 +77,22 @@ def test_sizes_that_are_asked_for_hold_for_all_inputs(
     request_: InputRequest, expected: tuple[int, int]
 ) -> None:
     assert set(shapes("bert-base-uncased", request_).values()) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"batch_size": -1}, "batch_size is -1"),
+        ({"batch_size": "4"}, "batch_size is '4'"),
+        ({"seq_len": 0}, "seq_len is 0"),
+        ({"image_size": (224, 0)}, r"image_size is \(224, 0\)"),
+        ({"input_shape": "1x3x64x64"}, "input_shape is '1x3x64x64'"),
+    ],
+)
+def test_a_size_that_no_input_can_have(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        opgraph.profile("resnet18", **options)
 
 
 def test_a_single_argument_can_be_given() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from opgraph.errors import SourceError, UnknownModel
 from opgraph.inputs import make_inputs
 from opgraph.sources import BuildOptions, resolve
+
+DATA = Path(__file__).parent.parent / "data"
 
 
 @pytest.mark.parametrize(
@@ -116,6 +120,29 @@ def test_a_file_in_the_current_folder_is_no_repository(
 def test_a_name_longer_than_any_file_can_have(suffix: str) -> None:
     with pytest.raises(UnknownModel, match="too long"):
         resolve("x" * 5000 + suffix)
+
+
+@pytest.mark.parametrize(
+    ("spec", "why", "hint"),
+    [
+        (nn.ReLU, "ReLU is a class", "ReLU()"),
+        (None, "None is of the type NoneType", "torch.nn.Module"),
+        ("", "a model without a name", "opgraph models"),
+        (str(DATA / "resnet18.json"), "no file that holds a model", "opgraph.load("),
+    ],
+)
+def test_what_is_no_model(spec: Any, why: str, hint: str) -> None:
+    with pytest.raises(SourceError, match=why) as caught:
+        resolve(spec)
+    assert hint in (caught.value.hint or "")
+
+
+def test_arguments_that_are_values_already(tmp_path: Path) -> None:
+    code = tmp_path / "wide.py"
+    code.write_text("from torch import nn\ndef build(width): return nn.Linear(width, 1)\n")
+    for width in (64, "64"):
+        model = resolve(f"{code}:build", BuildOptions(arguments={"width": width}))
+        assert model.module.in_features == 64
 
 
 def test_a_head_is_refused_where_there_are_none() -> None:

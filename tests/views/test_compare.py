@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+import opgraph
 from opgraph import Profile, RenderError
 from opgraph.analysis.compare import compare_profiles
 from opgraph.views.compare import comparison_text
@@ -60,6 +61,11 @@ def test_totals_are_whole_in_a_narrow_terminal(saved: Saved, others: list[str]) 
 def test_markdown_for_a_pull_request(saved: Saved, golden: Golden) -> None:
     comparison = compare_profiles([saved(name) for name in PAIRS["one-layer"]], fail_if=GATES)
     golden(comparison_markdown(comparison), "compare-one-layer.md")
+
+
+def test_one_gate_is_a_text(saved: Saved) -> None:
+    comparison = opgraph.compare(saved("resnet18"), saved("resnet50"), fail_if="flops > +2%")
+    assert [v.gate.text for v in comparison.broken] == ["flops > +2%"]
 
 
 @pytest.mark.parametrize("options", [{"by": "colour"}, {"depth": -1}])

@@ -122,7 +122,7 @@ class Comparison:
 def compare_profiles(
     profiles: Sequence[Profile],
     labels: Sequence[str] | None = None,
-    fail_if: Sequence[str] = (),
+    fail_if: str | Sequence[str] = (),
     device: Device | None = None,
 ) -> Comparison:
     """Compare the first of some profiles with each of the others, and judge the gates `fail_if`; with a
@@ -134,7 +134,9 @@ def compare_profiles(
         raise RenderError(
             "there is nothing to compare with", hint="a comparison takes two profiles"
         )
-    gates = [parse_gate(text, device) for text in fail_if]
+    gates = [
+        parse_gate(text, device) for text in ([fail_if] if isinstance(fail_if, str) else fail_if)
+    ]
     names = tuple(labels or _labels(profiles))
     return Comparison(tuple(profiles), names, judge(gates, profiles), device)
 

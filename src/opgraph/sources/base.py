@@ -22,7 +22,7 @@ class BuildOptions:
     head: str | None = None
     dtype: str | None = None
     trust: bool = False
-    arguments: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opgraph.document import ModelInfo
+from opgraph.errors import SourceError
 from opgraph.sources.base import Model
 
 if TYPE_CHECKING:
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def from_module(module: nn.Module) -> Model:
-    """The module itself: neither copied nor changed."""
+    """The module itself: neither copied nor changed. Raises `SourceError` for what is no module."""
+    _ensure_module(module)
     inner, notes = _unwrap(module)
     cls = type(inner)
     return Model(
@@ -21,6 +23,20 @@ def from_module(module: nn.Module) -> Model:
         config=getattr(inner, "config", None),
         hints={},
         materialize=None,
+    )
+
+
+def _ensure_module(thing: Any) -> None:
+    from torch import nn
+
+    if isinstance(thing, nn.Module):
+        return
+    if isinstance(thing, type):
+        name = thing.__name__
+        raise SourceError(f"{name} is a class, and no model yet", hint=f"make one of it: {name}()")
+    raise SourceError(
+        f"{thing!r:.80} is of the type {type(thing).__name__}, and no model",
+        hint="a model is a torch.nn.Module, or the name of one",
     )
 
 

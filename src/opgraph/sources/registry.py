@@ -99,6 +99,8 @@ def find(spec: str) -> tuple[Source, str]:
 
 
 def _found(spec: str) -> tuple[Source, str]:
+    if not spec.strip():
+        raise UnknownModel("a model without a name", hint="`opgraph models` lists what there is")
     prefix, _, rest = spec.partition(":")
     if rest and prefix in sources():
         return sources()[prefix], rest
@@ -122,7 +124,10 @@ def claimant(spec: str) -> Source | None:
 
 def _no_model_in(file: str) -> SourceError:
     """What to raise for a file that is there, and that no source can read."""
-    hint = f"name what makes the model in it: {file}:build" if file.endswith(".py") else _READABLE
+    hint = {
+        ".py": f"name what makes the model in it: {file}:build",
+        ".json": f"a saved profile is traced already: opgraph.load({file!r}) opens it",
+    }.get(Path(file).suffix, _READABLE)
     return SourceError(f"{file} is no file that holds a model", hint=hint)
 
 

@@ -9,12 +9,15 @@ from typing import Any
 _WORDS = {"true": True, "false": False, "none": None}
 
 
-def parse_arguments(arguments: Mapping[str, str]) -> dict[str, Any]:
-    """Numbers, true/false/none, tuples and quoted texts become what they say; the rest stays text."""
+def parse_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers, true/false/none, tuples and quoted texts become what they say; the rest stays as it
+    is, as does what is not a text."""
     return {name: _value(text) for name, text in arguments.items()}
 
 
-def _value(text: str) -> Any:
+def _value(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:
