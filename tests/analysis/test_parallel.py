@@ -11,12 +11,13 @@ import opgraph
 from opgraph import Profile
 from opgraph.analysis.capacity import fit
 from opgraph.analysis.memory import memory
-from opgraph.analysis.parallel import Layout, parallel, ring, smallest
+from opgraph.analysis.parallel import Layout, parallel, smallest
 from opgraph.analysis.prediction import predict
 from opgraph.analysis.sharded import sharded
 from opgraph.analysis.sharding import sharding
 from opgraph.analysis.stages import blocks, stages
 from opgraph.analysis.totals import totals
+from opgraph.analysis.traffic import ring
 from opgraph.analysis.training import training
 from opgraph.cli import main
 from opgraph.errors import RenderError
@@ -172,6 +173,23 @@ def test_what_runs_again_sends_again(trained):
     sent = {t.phase: t.times for t in plan.traffic if t.kind == "all-reduce"}
     again = {"recompute": 12} if training(trained.graph).phases["recompute"].flops else {}
     assert sent == {"forward": 13, "backward": 12, **again}
+
+
+def test_a_tied_table_is_trained_on_every_stage_that_has_it(trained):
+    """Three layers of 7,087,872 parameters on each of two stages, and the table on both: its gradient has
+    to be added up over the two, which for a ring of two is its size. The positions are on the first, the
+    last norm on the second."""
+    table, layers = 4 * 50257 * 768, 3 * 4 * 7_087_872
+    plan = parallel(trained.graph, Layout(pipeline=2, data=2, micro_batches=4))
+    gradients = [s.gradients for s in plan.shares]
+    assert gradients == [table + layers + 4 * 1024 * 768, table + layers + 4 * 2 * 768]
+    assert [s.weights for s in plan.shares] == gradients
+    assert [s.optimizer_state for s in plan.shares] == pytest.approx([2 * g for g in gradients])
+    last = {t.what: (t.kind, t.times, t.bytes) for t in plan.traffic if t.phase == "optimizer"}
+    assert last == {
+        "pipeline": ("all-reduce", 1, table), "data": ("all-reduce", 1, max(gradients)),
+    }  # fmt: skip
+    assert not parallel(trained.graph, Layout()).traffic
 
 
 def test_the_cache_is_split_by_heads():

@@ -2,23 +2,23 @@
 (pipeline) and by the batch (data). What each device holds and computes, what collectives move, and how
 long a step takes. It works on a saved profile.
 
-Sources: Shoeybi et al., "Megatron-LM", 2019 (which layers are split, and their all-reduces); Narayanan et
-al., "Efficient large-scale language model training on GPU clusters using Megatron-LM", SC 2021, sections
-2.2 and 3.2 (bubble, one-forward-one-backward, bytes); Patarasuk and Yuan, "Bandwidth optimal all-reduce
-algorithms for clusters of workstations", JPDC 69(2), 2009 (rings).
+Sources: Shoeybi et al., "Megatron-LM", 2019 (which layers are split); Narayanan et al., "Efficient
+large-scale language model training on GPU clusters using Megatron-LM", SC 2021, section 2.2 (bubble,
+one-forward-one-backward).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import ceil
-from typing import Any, Literal
+from typing import Any
 
 from opgraph.analysis.prediction import predict
 from opgraph.analysis.sharded import divisors, sharded
-from opgraph.analysis.sharding import Exchange, Sharding, sharding
+from opgraph.analysis.sharding import Sharding, sharding
 from opgraph.analysis.stages import Stage, blocks, stages
+from opgraph.analysis.traffic import Traffic, of_a_micro_batch, of_gradients
 from opgraph.analysis.training import training, working
 from opgraph.errors import RenderError
 from opgraph.graph import Graph
@@ -27,8 +27,6 @@ from opgraph.hardware import Device
 NODE = 8
 """Devices that share a fast link: tensor parallelism is not searched for beyond."""
 
-Kind = Literal["all-reduce", "all-gather", "send"]
-Phase = Literal["forward", "recompute", "backward", "optimizer"]
 _RETURNING = ("recompute", "backward")
 
 
@@ -51,18 +49,6 @@ class Layout:
         """The share of a step in which a device waits for the pipeline: (p - 1) / (m + p - 1) (Narayanan
         et al., 2.2, who give it against the ideal time, (p - 1) / m)."""
         return (self.pipeline - 1) / (self.micro_batches + self.pipeline - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """What one device sends in a step for one purpose: in `times` collectives of `bytes` altogether."""
-
-    what: Literal["tensor", "pipeline", "data"]
-    phase: Phase
-    kind: Kind
-    times: int
-    bytes: int
-    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +109,6 @@ class Plan:
         }  # fmt: skip
 
 
-def ring(kind: Kind, size: int, devices: int) -> int:
-    """The bytes that each of some devices sends for a collective over `size` bytes: a ring all-reduce is
-    2 (n - 1) / n of them, an all-gather (n - 1) / n (Patarasuk and Yuan)."""
-    if kind == "send":
-        return size
-    return ceil((2 if kind == "all-reduce" else 1) * size * (devices - 1) / devices)
-
-
 def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cache: int = 0) -> Plan:
     """Lay a graph out over devices. `cache` are the bytes of the KV cache that the graph reads or makes.
 
@@ -149,20 +127,18 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
     cut = stages(part, layout.pipeline)
     trains = any(n.phase == "backward" for n in graph.nodes)
     timed = None if device is None else predict(part, device)
-    whole = training(part) if trains else None
     most = working(part) if trains else {}
     beyond = max(0, *(most.get(p, 0) for p in _RETURNING)) - sum(s.saved for s in cut)
-    kept_of_each = _state_of_a_gradient(graph) if trains else 0.0
-    total = max(1, sum(s.weights for s in cut))
+    trained = max(1, training(part).gradients)
+    state = _state_of_a_gradient(graph) if trains else 0.0
     flops = max(1, sum(s.flops for s in cut))
     paths = blocks(graph)
     split = any(v in found.values and v not in found.gathered for v in graph.outputs)
     shares, sent = [], []
     for number, stage in enumerate(cut):
-        weight = stage.weights / total
         in_flight = min(layout.micro_batches, layout.pipeline - number)
         kept = ceil(cache * stage.blocks / max(1, len(paths)) / (layout.tensor if split else 1))
-        traffic = tuple(_traffic(graph, found, cut, number, layout, device))
+        traffic = tuple(of_a_micro_batch(graph, found, cut, number, layout.tensor, device))
         seconds = None
         if timed is not None:
             seconds = sum(timed.by_node.get(i, 0.0) for i in range(stage.first, stage.last + 1))
@@ -172,8 +148,8 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
             Share(
                 stage,
                 weights=stage.weights,
-                gradients=int(whole.gradients * weight) if whole else 0,
-                optimizer_state=int(whole.gradients * weight * kept_of_each) if whole else 0,
+                gradients=stage.trained,
+                optimizer_state=round(stage.trained * state),
                 activations=max(
                     stage.peak - kept,
                     stage.saved * in_flight + max(0, beyond),
@@ -189,16 +165,13 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
     for t in (t for traffic in sent for t in traffic):
         key = (t.what, t.phase, t.kind)
         largest[key] = max(largest.get(key, t), t, key=lambda t: t.bytes)
-    traffic = tuple(_a_step(t, layout.micro_batches) for t in largest.values())
-    last: tuple[Traffic, ...] = ()
-    if trains and layout.data > 1:
-        size = ring("all-reduce", max(s.gradients for s in shares), layout.data)
-        last = (Traffic("data", "optimizer", "all-reduce", 1, size, _seconds(size, 1, device)),)
+    traffic = tuple(t.repeated(layout.micro_batches) for t in largest.values())
+    last = tuple(of_gradients(cut, layout.data, device)) if trains else ()
     step = None
     if timed is not None and shares:
         rounds = layout.micro_batches + layout.pipeline - 1
         step = rounds * max(s.seconds or 0.0 for s in shares) + sum(t.seconds or 0.0 for t in last)
-        step += _phase(part, timed.by_node, "optimizer") * max(s.weights for s in cut) / total
+        step += _phase(part, timed.by_node, "optimizer") * max(s.trained for s in cut) / trained
     batch = 1 if timed is None else timed.batch
     capacity = None if device is None else device.capacity
     forward_flops = _flops(graph, "forward")
@@ -212,61 +185,6 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
         layout, tuple(shares), traffic + last, found, capacity, step, batch,
         left / forward_flops if forward_flops else 0.0, padded,
     )  # fmt: skip
-
-
-def _traffic(
-    graph: Graph,
-    found: Sharding,
-    cut: tuple[Stage, ...],
-    number: int,
-    layout: Layout,
-    device: Device | None,
-) -> Iterator[Traffic]:
-    """What a device of a stage sends for one micro-batch. What runs again sends again."""
-    stage = cut[number]
-    again = {(n.scope, n.op) for n in graph.nodes if n.phase == "recompute"}
-    trains = any(n.phase == "backward" for n in graph.nodes)
-    if layout.tensor > 1:
-        mine = [e for e in found.exchanges if stage.first <= e.node <= stage.last]
-        twice = [e for e in mine if (graph.node(e.node).scope, graph.node(e.node).op) in again]
-        passes: dict[Phase, list[Exchange]] = {"forward": mine, "recompute": twice}
-        for phase, sent in passes.items():
-            for kind in ("all-reduce", "all-gather"):
-                yield from _row(
-                    phase, kind, [e.bytes for e in sent if e.kind == kind], layout, device
-                )
-        back = [e.bytes for e in found.starts if stage.first <= e.node <= stage.last]
-        yield from _row("backward", "all-reduce", back if trains else [], layout, device)
-    if number + 1 < len(cut):
-        yield _send("forward", cut[number + 1].received, device)
-    if number > 0 and trains:
-        yield _send("backward", cut[number].received, device)
-
-
-def _send(phase: Phase, size: int, device: Device | None) -> Traffic:
-    return Traffic("pipeline", phase, "send", 1, size, _seconds(size, 1, device))
-
-
-def _row(
-    phase: Phase, kind: Kind, sizes: list[int], layout: Layout, device: Device | None
-) -> Iterator[Traffic]:
-    if sizes:
-        sent = sum(ring(kind, size, layout.tensor) for size in sizes)
-        yield Traffic("tensor", phase, kind, len(sizes), sent, _seconds(sent, len(sizes), device))
-
-
-def _seconds(size: int, times: int, device: Device | None) -> float | None:
-    """Bytes at the link's bandwidth, and a launch for each collective."""
-    if device is None or device.link_bandwidth is None:
-        return None
-    return size / device.link_bandwidth + times * device.launch_overhead
-
-
-def _a_step(t: Traffic, micro_batches: int) -> Traffic:
-    seconds = None if t.seconds is None else t.seconds * micro_batches
-    return Traffic(
-        t.what, t.phase, t.kind, t.times * micro_batches, t.bytes * micro_batches, seconds
-    )
 
 
 def _phase(graph: Graph, by_node: Mapping[int, float], *phases: str) -> float:

@@ -3,12 +3,13 @@ hands on. Cuts are between repeated blocks (layers), as even in number as they c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from opgraph.analysis.memory import live_bytes
-from opgraph.analysis.training import optimizer_state
+from opgraph.analysis.training import optimizer_state, updated
 from opgraph.errors import RenderError
 from opgraph.graph import Graph, Node, Parameter, Storage, Value
 
@@ -17,7 +18,9 @@ from opgraph.graph import Graph, Node, Parameter, Storage, Value
 class Stage:
     """The nodes of a stage by id (both ends inclusive), how many blocks they make up, the bytes of the
     weights they use, the peak of live memory while they run, the bytes that come in from the stage
-    before, and those of activations that a backward needs (0 unless the graph has one)."""
+    before, and those of activations that a backward needs (0 unless the graph has one). `trained` are the
+    bytes of those weights that an optimizer updates, `shared` those of each that other stages use, too,
+    with the number of all that do."""
 
     first: int
     last: int
@@ -27,6 +30,8 @@ class Stage:
     received: int
     saved: int
     flops: int
+    trained: int
+    shared: tuple[tuple[int, int], ...]
 
 
 def blocks(graph: Graph) -> tuple[str, ...]:
@@ -93,23 +98,32 @@ class _Cut:
         self.given = {graph.value[v].storage for v in graph.inputs}
         self.unread = self.given - self._read(graph.nodes)
         self.state = optimizer_state(graph)
+        self.weights = [self._weights(s) for s in range(max(home, default=0) + 1)]
+        self.updated = updated(graph)
+        self.users = Counter(name for used in self.weights for name in used)
 
     def stage(self, number: int, count: int) -> Stage:
-        mine = [n for n, s in zip(self.graph.nodes, self.home, strict=False) if s == number]
+        mine = self._nodes(number)
         first, last = mine[0].id, mine[-1].id
         peak, saved = self._memory(mine, first, last)
+        weights = self.weights[number].values()
+        trained = [p for p in weights if p.name in self.updated]
         return Stage(
-            first, last, count, self._weights(mine, number), peak, self._received(first),
-            saved, sum(n.flops for n in mine),
+            first, last, count, sum(p.bytes for p in weights), peak, self._received(first), saved,
+            sum(n.flops for n in mine), sum(p.bytes for p in trained),
+            tuple((p.bytes, self.users[p.name]) for p in trained if self.users[p.name] > 1),
         )  # fmt: skip
 
-    def _weights(self, nodes: Sequence[Node], number: int) -> int:
-        """Weights that these nodes use; those that nobody uses are with the first stage."""
-        used = {p.name: p for n in nodes for p in self._parameters(n)}
+    def _nodes(self, number: int) -> list[Node]:
+        return [n for n, s in zip(self.graph.nodes, self.home, strict=False) if s == number]
+
+    def _weights(self, number: int) -> dict[str, Parameter]:
+        """Weights that a stage uses; those that nobody uses are with the first one."""
+        used = {p.name: p for n in self._nodes(number) for p in self._parameters(n)}
         if number == 0:
             all_used = {p.name for n in self.graph.nodes for p in self._parameters(n)}
             used |= {p.name: p for p in self.graph.parameters if p.name not in all_used}
-        return sum(p.bytes for p in used.values())
+        return used
 
     def _parameters(self, node: Node) -> list[Parameter]:
         names = [self._root(v).name for v in node.inputs]

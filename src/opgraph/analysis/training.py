@@ -37,16 +37,21 @@ def training(graph: Graph) -> Training:
     after_forward = ends.get("forward", 0)
     state = sum(graph.storages[s].bytes for s in optimizer_state(graph))
     saved = live[after_forward - 1] - state if after_forward else 0
-    updated = {name for n in graph.nodes if n.phase == "optimizer" for name in n.parameters}
     weights = sum(p.bytes for p in graph.parameters)
+    names = updated(graph)
     return Training(
         phases=phases,
         weights=weights,
-        gradients=sum(p.bytes for p in graph.parameters if p.name in updated),
+        gradients=sum(p.bytes for p in graph.parameters if p.name in names),
         optimizer_state=state,
         saved_activations=saved,
         peak=weights + memory(graph).peak,
     )
+
+
+def updated(graph: Graph) -> frozenset[str]:
+    """The names of the weights that the optimizer updates: those that have a gradient."""
+    return frozenset(name for n in graph.nodes if n.phase == "optimizer" for name in n.parameters)
 
 
 def working(graph: Graph) -> dict[str, int]:

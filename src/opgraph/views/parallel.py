@@ -100,7 +100,7 @@ def _traffic(plan: Plan) -> Table:
     for t in plan.traffic:
         what = {
             "tensor": t.kind,
-            "pipeline": "to the next stage",
+            "pipeline": "to the next stage" if t.kind == "send" else "all-reduce of tied gradients",
             "data": "all-reduce of gradients",
         }
         result.add_row(
