@@ -88,6 +88,17 @@ def test_linear_layers_are_found_in_the_graph(saved, name, expected):
     assert Counter(sharding(saved(name).graph).styles.values()) == expected
 
 
+@pytest.mark.parametrize("batch", [1, 4096])
+def test_a_tied_table_is_looked_up_in_parts_however_many_tokens_there_are(batch):
+    """The layer that makes the logits splits it by rows, whatever comes out of the look-up."""
+    graph = opgraph.profile("distilgpt2", head="causal-lm", batch_size=batch, seq_len=16).graph
+    found = sharding(graph)
+    first, *_, last = found.exchanges
+    assert (first.kind, first.bytes) == ("all-reduce", batch * 16 * 768 * 4)
+    assert found.styles[first.node] == "vocabulary"
+    assert (last.kind, len(found.exchanges)) == ("all-gather", 2 * 6 + 2)
+
+
 def test_a_convolutional_network_has_nothing_to_split(saved):
     with pytest.raises(RenderError, match="nothing to split"):
         parallel(saved("resnet18").graph, Layout(tensor=2))

@@ -6,7 +6,7 @@ weight along the output and leaves a split result; what is split flows through v
 and attention (by heads) to a *row-parallel* one, whose results are partial sums, which an all-reduce
 adds up. Where something needs a whole result (a normalization over it), the layer stays whole on every
 device; where the result is the model's (the logits), it is gathered. Tables of embeddings that inputs
-are looked up in are split by rows.
+are looked up in are split by rows, and those that are tied to a split layer.
 
 What is found holds for any number of devices; `Sharding.sizes` says into which the model divides.
 """
@@ -17,13 +17,11 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
 
+from opgraph.analysis.dimensions import Dims, moved, reduced, size, sizes
 from opgraph.analysis.roles import Role, role_of
 from opgraph.graph import Graph, Node, Value
 
 Style = Literal["column", "row", "gathered", "vocabulary"]
-Dims = frozenset[int]
-"""The dimensions of a value that come from the split one; empty where every device has the whole."""
-
 _WHOLE: Dims = frozenset()
 _LOOKUPS = frozenset({"embedding"})
 
@@ -77,6 +75,7 @@ class _Flow:
         self.weights: set[str] = set()
         self.styles: dict[int, Style] = {}
         self.exchanges: list[Exchange] = []
+        self.tables: list[tuple[Node, Value]] = []
         self.starts: dict[int, Exchange] = {}
         self.sizes: dict[int, str] = {}
         self.gathered: set[int] = set()
@@ -85,6 +84,7 @@ class _Flow:
         for node in self.graph.nodes:
             if node.phase == "forward" and node.kind == "call" and node.outputs:
                 self._visit(node, role_of(node))
+        self._lookups()
         for value in self.graph.outputs:
             self._gather(value)
 
@@ -95,8 +95,8 @@ class _Flow:
         )
         return Sharding(
             {v: d for v, d in self.dims.items() if d}, frozenset(self.weights), nodes, self.styles,
-            tuple(self.exchanges), tuple(self.starts.values()), self.sizes,
-            frozenset(self.gathered),
+            tuple(sorted(self.exchanges, key=lambda e: e.node)), tuple(self.starts.values()),
+            self.sizes, frozenset(self.gathered),
         )  # fmt: skip
 
     def _visit(self, node: Node, role: Role) -> None:
@@ -108,7 +108,7 @@ class _Flow:
         if weight is not None and role == "contraction" and "conv" not in node.op:
             self._linear(node, [v for v in values if self._weight(v) is None])
         elif weight is not None and node.op in _LOOKUPS:
-            self._lookup(node, weight, values)
+            self.tables.append((node, weight))
         elif not split:
             return
         elif role in ("contraction", "attention"):
@@ -129,7 +129,7 @@ class _Flow:
             self._split_weights(node, bias=False)
             self.styles[node.id] = "row"
             self.exchanges.append(Exchange("all-reduce", node.id, out.bytes))
-            self._divides(_size(x.shape[-1]), node)
+            self._divides(size(x.shape[-1]), node)
         elif dims:
             self._set(out, frozenset(d for d in dims if d != last), self.origins[x.id])
         elif node.id not in self.whole:
@@ -139,14 +139,18 @@ class _Flow:
             self.starts.setdefault(root.id, Exchange("all-reduce", node.id, root.bytes))
             self._set(out, frozenset({last}), frozenset({node.id}))
 
-    def _lookup(self, node: Node, weight: Value, values: list[Value]) -> None:
-        """A table in which an input of the model is looked up, and which is larger than what comes out."""
-        out = self.graph.value[node.outputs[0]]
-        given = any(_root(self.graph, v).kind == "input" for v in values)
-        if given and weight.bytes > out.bytes and weight.name:
-            self.weights.add(weight.name)
-            self.styles[node.id] = "vocabulary"
-            self.exchanges.append(Exchange("all-reduce", node.id, out.bytes))
+    def _lookups(self) -> None:
+        """Tables in which an input of the model is looked up, and which are larger than what comes out, and
+        those that are split elsewhere (tied weights)."""
+        for node, weight in self.tables:
+            given = any(_root(self.graph, self.graph.value[v]).kind == "input" for v in node.inputs)
+            if given and weight.bytes > self.graph.value[node.outputs[0]].bytes and weight.name:
+                self.weights.add(weight.name)
+        for node, weight in self.tables:
+            if weight.name in self.weights:
+                out = self.graph.value[node.outputs[0]]
+                self.styles[node.id] = "vocabulary"
+                self.exchanges.append(Exchange("all-reduce", node.id, out.bytes))
 
     def _product(self, node: Node, values: list[Value]) -> None:
         """A product of two activations: split by its batch dimensions, which are heads."""
@@ -158,7 +162,7 @@ class _Flow:
             if self._of(v) and not dims:
                 self._refuse(v)
             for d in dims:
-                self._divides(_size(v.shape[d]), node)
+                self._divides(size(v.shape[d]), node)
             batch |= dims
         if batch and len(out.shape) >= 3:
             self._set_all(node, batch, [v for v in factors if self._of(v)])
@@ -167,7 +171,7 @@ class _Flow:
         """Something over a dimension: that one has to be whole, unless another one is split, too."""
         for v in split:
             shape = self.graph.value[node.outputs[0]].shape
-            gone = _reduced(v, shape)
+            gone = reduced(v, shape)
             left = None if gone is None else self._of(v) - gone
             if gone is None or not left:
                 self._refuse(v)
@@ -184,9 +188,9 @@ class _Flow:
             out = self.graph.value[number]
             dims: set[int] = set()
             for v in split:
-                found = _moved(v, out, self._of(v), alias=out.alias_of is not None or node.op == "reshape",
+                found = moved(v, out, self._of(v), alias=out.alias_of is not None or node.op == "reshape",
                                copied=node.op == "reshape" and out.alias_of is None)  # fmt: skip
-                if not found and prod(_sizes(out)) > 1:
+                if not found and prod(sizes(out)) > 1:
                     self._refuse(v)
                 dims |= found
             self._set(out, frozenset(dims), self._origins(split))
@@ -262,52 +266,3 @@ def _root(graph: Graph, value: Value) -> Value:
     while value.alias_of is not None:
         value = graph.value[value.alias_of]
     return value
-
-
-def _sizes(value: Value) -> list[int]:
-    return [_size(n) for n in value.shape]
-
-
-def _size(n: int | str) -> int:
-    return n if isinstance(n, int) else 0
-
-
-def _strides(value: Value, *, logical: bool) -> list[int]:
-    if value.strides is not None and not logical:
-        return list(value.strides)
-    sizes = _sizes(value)
-    return [prod(sizes[i + 1 :]) for i in range(len(sizes))]
-
-
-def _moved(source: Value, out: Value, dims: Dims, *, alias: bool, copied: bool) -> set[int]:
-    """Where split dimensions are in a result.
-
-    In a view a dimension is where its memory is: between its stride and its stride times its size. (A
-    copy that reshapes keeps the logical order instead.) In other work dimensions are aligned from the
-    right; one that changes its size (joined along it) is no longer one piece.
-    """
-    if not alias:
-        shift = len(out.shape) - len(source.shape)
-        return {
-            d + shift for d in dims if d + shift >= 0 and out.shape[d + shift] == source.shape[d]
-        }
-    before, after = _strides(source, logical=copied), _strides(out, logical=copied)
-    spans = [(before[d], before[d] * _size(source.shape[d])) for d in dims]
-    return {
-        d
-        for d, (stride, size) in enumerate(zip(after, _sizes(out), strict=True))
-        if size > 1 and any(max(stride, low) < min(stride * size, high) for low, high in spans)
-    }
-
-
-def _reduced(source: Value, shape: tuple[int | str, ...]) -> Dims | None:
-    """The dimensions that are summed up, from what became of them; None where that is not clear."""
-    if shape == source.shape:
-        return frozenset({len(shape) - 1})
-    if len(shape) == len(source.shape):
-        return frozenset(
-            d for d, (a, b) in enumerate(zip(source.shape, shape, strict=True)) if a != b
-        )
-    if shape == source.shape[:-1]:
-        return frozenset({len(shape)})
-    return None
