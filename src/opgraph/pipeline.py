@@ -243,9 +243,9 @@ def _example(
     model: Model, inputs: Any, kwargs: Mapping[str, Any] | None, request: InputRequest
 ) -> Example:
     if inputs is None and kwargs is None:
-        from opgraph.inputs import make_inputs
+        from opgraph.inputs.sizes import inputs_at
 
-        return make_inputs(model, request)
+        return inputs_at(model, request)
     if any(
         asked is not None
         for asked in (request.batch_size, request.seq_len, request.decoder_seq_len,

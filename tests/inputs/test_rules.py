@@ -12,6 +12,8 @@ from torch import nn
 import opgraph
 from opgraph.errors import InputError
 from opgraph.inputs import InputRequest, TensorSpec, make_inputs
+from opgraph.options import Options
+from opgraph.pipeline import prepared
 from opgraph.sources import BuildOptions, resolve
 
 
@@ -77,6 +79,32 @@ def test_sizes_that_are_asked_for_hold_for_all_inputs(
     request_: InputRequest, expected: tuple[int, int]
 ) -> None:
     assert set(shapes("bert-base-uncased", request_).values()) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("spec", "request_", "option"),
+    [
+        ("resnet18", InputRequest(input_shape=(3, 3, 64, 64), batch_size=2), "batch_size"),
+        ("resnet18", InputRequest(input_shape=(3, 3, 64, 64), image_size=(64, 32)), "image_size"),
+        ("gpt2", InputRequest(input_shape=(3, 9), seq_len=8), "seq_len"),
+        (nn.Linear(64, 2), InputRequest(input_shape=(8, 64), batch_size=4), "batch_size"),
+    ],
+)
+def test_a_shape_and_another_size(spec: Any, request_: InputRequest, option: str) -> None:
+    with pytest.raises(InputError, match=f"has the {option}"):
+        shapes(spec, request_)
+
+
+@pytest.mark.parametrize(("spec", "remarks"), [("resnet18", 1), ("gpt2", 0)])
+def test_tokens_for_a_model_without_them_are_remarked(spec: str, remarks: int) -> None:
+    _, example = prepared(spec, options=Options(seq_len=9))
+    assert sum("takes no tokens" in note for note in example.notes) == remarks
+
+
+@pytest.mark.parametrize("batch_size", [10**20, 2**62])
+def test_sizes_beyond_any_tensor(batch_size: int) -> None:
+    with pytest.raises(InputError, match="more bytes than"):
+        prepared("resnet18", options=Options(batch_size=batch_size))
 
 
 @pytest.mark.parametrize(

@@ -96,12 +96,23 @@ def _of_shape(usual: Context, shape: tuple[int, ...]) -> Context:
 
 
 def _sized_like(request: InputRequest, shape: tuple[int, ...], floating: bool) -> InputRequest:
-    """The request with the sizes that the main input's shape implies for the other inputs."""
+    """The request with the sizes that the main input's shape implies for the other inputs.
+
+    Raises `InputError` where others were asked for.
+    """
+    implied: dict[str, Any] = {"batch_size": shape[0]}
     if floating and len(shape) >= 4:
-        return replace(request, batch_size=shape[0], image_size=(shape[-2], shape[-1]))
-    if not floating and len(shape) == 2:
-        return replace(request, batch_size=shape[0], seq_len=shape[1])
-    return replace(request, batch_size=shape[0])
+        implied["image_size"] = (shape[-2], shape[-1])
+    elif not floating and len(shape) == 2:
+        implied["seq_len"] = shape[1]
+    for option, size in implied.items():
+        asked = getattr(request, option)
+        if asked is not None and asked != size:
+            raise InputError(
+                f"input_shape {'x'.join(map(str, shape))} has the {option} {size}, and not {asked}",
+                hint=f"leave out one of them: {option}, or input_shape",
+            )
+    return replace(request, **implied)
 
 
 def _asked(context: Context, name: str, spec: TensorSpec) -> torch.Tensor:

@@ -40,6 +40,34 @@ def open_sizes(model: Model, request: InputRequest | None = None) -> tuple[OpenS
     return tuple(found)
 
 
+def inputs_at(model: Model, request: InputRequest) -> Example:
+    """Inputs at the sizes asked for, with a remark where tokens were asked for and there are none.
+
+    Raises `InputError` for sizes beyond any tensor, too.
+    """
+    try:
+        example = make_inputs(model, request)
+    except (RuntimeError, TypeError) as error:
+        if "verflow" not in str(error):  # as torch says it: "Overflow when unpacking", "overflowed"
+            raise
+        raise InputError(
+            f"{model.info.name}: a tensor of the sizes asked for has more bytes than can be counted"
+        ) from error
+    if not _without_tokens(model, request, example):
+        return example
+    note = f"{model.info.name} takes no tokens: seq_len changes nothing"
+    return replace(example, notes=(*example.notes, note))
+
+
+def _without_tokens(model: Model, request: InputRequest, made: Example) -> bool:
+    """Whether a number of tokens was asked for, and changes nothing of the inputs that were made."""
+    # One that is among their sizes needs no look at others, which takes inputs of their own.
+    if request.seq_len is None or request.seq_len in _layout(made):
+        return False
+    small, large = (_at(model, request, "seq_len", value) for value in _PROBES["seq_len"])
+    return small is not None and small == large
+
+
 def _at(model: Model, request: InputRequest, option: str, value: int) -> list[int] | None:
     asked: Any = (value, value) if option == "image_size" else value
     try:
