@@ -87,6 +87,32 @@ def test_experts_side_by_side(dense):
     assert ("more experts are computed" in str(found)) == dense
 
 
+class Grouped(nn.Module):
+    """A router with a single group of experts, whose score is the sum of its best two, as DeepSeek-V3's
+    and GLM-4.5's are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(16, 32, bias=False)
+        self.experts = nn.Parameter(torch.zeros(32, 16, 24))
+
+    def forward(self, x):
+        scores = self.gate(x).sigmoid()
+        groups = scores.view(-1, 1, 32).topk(2, dim=-1)[0].sum(-1)
+        mask = torch.zeros_like(groups).scatter_(1, groups.topk(1, dim=-1)[1], 1)
+        masked = scores.masked_fill(mask.expand(-1, 32) == 0, 0)
+        weights, chosen = masked.topk(8, dim=-1)
+        out = torch.einsum("td,edf->tef", x, self.experts)
+        return (out.gather(1, chosen[..., None].expand(-1, -1, 24)) * weights[..., None]).sum(1)
+
+
+def test_scores_of_groups_are_not_the_choice():
+    found = opgraph.profile(nn.Sequential(Grouped()), torch.zeros(5, 16))
+    (mixture,) = mixtures(found.graph)
+    assert (mixture.scope, mixture.experts, mixture.chosen) == ("0", 32, 8)
+    assert found.totals.active_parameters == 16 * 32 + 8 * 16 * 24
+
+
 def test_models_without_experts_have_none(resnet18, bert, gpt2, yolov8n):
     for found in (resnet18, bert, gpt2, yolov8n):
         assert mixtures(found.graph) == ()

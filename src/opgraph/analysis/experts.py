@@ -38,8 +38,8 @@ class Mixture:
 
 def mixtures(graph: Graph) -> tuple[Mixture, ...]:
     """The mixtures of a graph, in the order in which they run."""
-    found: dict[str, Mixture] = {}
-    claimed: set[str] = set()
+    found: dict[str, _Router] = {}
+    claimed: dict[str, str] = {}
     by_scope = _under(graph.parameters)
     for node in graph.nodes:
         for kernel in node.kernels if node.phase == "forward" else ():
@@ -49,13 +49,30 @@ def mixtures(graph: Graph) -> tuple[Mixture, ...]:
             for block in _blocks(node.scope):
                 weights = [
                     p for p in _experts(by_scope.get(block, ()), block, choice[0])
-                    if p.name not in claimed
+                    if claimed.get(p.name, block) == block
                 ]  # fmt: skip
                 if weights and (kept := _not_of_router(graph, node, block, weights)):
-                    claimed.update(p.name for p in kept)
-                    found[block] = _mixture(graph, block, *choice, kept)
+                    router = _Router(choice, _indices_are_used(graph, node), kept)
+                    if block not in found or router.used >= found[block].used:
+                        found[block] = router
+                    claimed.update((p.name, block) for p in kept)
                     break
-    return tuple(found.values())
+    return tuple(_mixture(graph, block, *r.choice, r.weights) for block, r in found.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Router:
+    """A choice of experts, whether anything is done with which were chosen, and their weights. Groups of
+    experts have scores that may be sums over a choice, too, of which the values alone are used."""
+
+    choice: tuple[int, int, int]
+    used: bool
+    weights: list[Parameter]
+
+
+def _indices_are_used(graph: Graph, node: Node) -> bool:
+    """Whether anything reads the last output of a node that chooses: the indices."""
+    return any(v in graph.users for v in node.outputs[-1:])
 
 
 def active_parameters(graph: Graph, found: Iterable[Mixture]) -> int:
