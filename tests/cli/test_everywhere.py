@@ -26,6 +26,23 @@ def test_every_command_has_help_with_an_example(
     assert "--quiet" in text
 
 
+@pytest.mark.parametrize(
+    ("command", "words", "said"),
+    [
+        ("compare", "with gates for CI.", True),
+        ("profile", "or a saved profile (.json)", True),
+        ("sweep", "or a saved profile (.json)", False),
+        ("check", "or a saved profile (.json)", False),
+    ],
+)
+def test_help_offers_what_there_is(
+    capsys: pytest.CaptureFixture[str], command: str, words: str, said: bool
+) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert (words in " ".join(capsys.readouterr().out.split())) is said
+
+
 def test_help_takes_no_time() -> None:
     def spent() -> float:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -77,6 +94,7 @@ def test_defaults_come_from_the_nearest_pyproject(
     ("table", "why"),
     [
         ("trust = true", "has no trust"),
+        ("tool.opgraph = 3", "not a table"),
         ('depth = "3"', "not int"),
         ("depth = true", "not int"),
         ("depth = ", "cannot be read"),
@@ -86,7 +104,7 @@ def test_defaults_come_from_the_nearest_pyproject(
 def test_settings_that_cannot_be_meant_are_refused(
     project: Path, capsys: pytest.CaptureFixture[str], table: str, why: str
 ) -> None:
-    project.write_text(f"[tool.opgraph]\n{table}\n")
+    project.write_text(table if "tool" in table else f"[tool.opgraph]\n{table}\n")
     assert main(["explore", RESNET]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ")

@@ -6,6 +6,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+from opgraph.cli import main
+
 
 def opgraph(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -42,6 +46,17 @@ def test_trying_gives_a_row_for_each_and_says_why_not(tmp_path):
     )
     again = opgraph("models", "--try", "alexnet", "--resume", str(rows))
     assert "1 of 1 are in" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--memory", "nan"), ("--memory", "inf"), ("--memory", "-1"), ("--timeout", "nan"),
+     ("--timeout", "-5"), ("--timeout", "1e9"), ("--jobs", "-3"), ("--jobs", "two")],
+)  # fmt: skip
+def test_limits_that_cannot_be_kept(capsys, option, value):
+    with pytest.raises(SystemExit, match="2"):
+        main(["models", "--try", "alexnet", f"{option}={value}"])
+    assert f"argument {option}: {value} is not a" in capsys.readouterr().err
 
 
 def test_a_name_that_nothing_fits():

@@ -33,7 +33,8 @@ def test_a_failing_point_is_status_one(capsys: pytest.CaptureFixture[str]) -> No
     ("arguments", "why"),
     [
         (["resnet18"], "a sweep over what?"),
-        (["resnet18", "--batch-size", "1,0"], "0 is not at least 1"),
+        (["resnet18", "--batch-size", "1,0"], "0 is not a whole number of at least 1"),
+        (["resnet18", "--batch-size", "1,abc"], "abc is not a whole number of at least 1"),
         (["resnet18", "--batch-size", "1", "-o", "x.pdf"], "sweep does not write .pdf"),
         (["saved.json", "--batch-size", "1"], "a saved profile has none"),
         (["resnet999", "--batch-size", "1"], "no source knows"),

@@ -135,7 +135,7 @@ def _parser(arguments: list[str], *, every: bool = False) -> argparse.ArgumentPa
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     asked = next((a for a in arguments if not a.startswith("-")), None)
     for name, text in COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=text.capitalize() + ".",
+        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.",
                                       formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
         if every or name == asked:
             _prepare(name, command)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
-import re
 import shlex
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.conventions import CONVENTIONS, counted
+from opgraph.cli.kinds import image_size, listed, parse_shape, positive, shape, single
 from opgraph.cli.output import progress
 from opgraph.document import Profile
 from opgraph.errors import InputError, OpgraphError, RenderError
@@ -23,8 +22,6 @@ from opgraph.reading import is_saved_profile, load
 
 if TYPE_CHECKING:
     from opgraph.inputs.base import TensorSpec
-
-T = TypeVar("T")
 
 TRACERS = ("auto", "eager", "fx", "dynamo", "export", "hybrid")
 
@@ -35,16 +32,19 @@ def add_model_arguments(
     positional: bool = True,
     optional: bool = False,
     several: bool = False,
+    saved: bool = True,
 ) -> None:
     """The model (which may be `optional`), how to build it, its inputs, and the tracer; without
-    `positional`, the options alone. With `several`, sizes and dtypes are lists, separated by commas."""
-    kind = _listed if several else _single
+    `positional`, the options alone. With `several`, sizes and dtypes are lists, separated by commas; a
+    `saved` profile does, too, where nothing has to be traced."""
+    kind = listed if several else single
     if positional:
         parser.add_argument(
             "model",
             metavar="MODEL",
             nargs="?" if optional else None,
-            help="a name (resnet18, bert-base-uncased, yolov8n.pt) or a saved profile (.json)",
+            help="a name (resnet18, bert-base-uncased, yolov8n.pt)"
+            + (" or a saved profile (.json)" if saved else ""),
         )
     build = parser.add_argument_group("model")
     build.add_argument("--head", help="head of a transformers model: base, causal-lm, masked-lm, …")
@@ -69,7 +69,7 @@ def add_model_arguments(
     )
     run.add_argument(
         "--context-len",
-        type=kind(_positive),
+        type=kind(positive),
         metavar=f"N{',N,…' if several else ''}",
         help="tokens of the prompt (prefill) or in the cache (decode)",
     )
@@ -110,23 +110,23 @@ def add_model_arguments(
 
 def add_size_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
     """The sizes of the example inputs; with `several`, lists of them."""
-    kind = _listed if several else _single
+    kind = listed if several else single
     sizes = parser.add_argument_group("inputs")
     more = ",N,…" if several else ""
-    sizes.add_argument("--batch-size", type=kind(_positive), metavar=f"N{more}")
-    sizes.add_argument("--seq-len", type=kind(_positive), metavar=f"N{more}", help="tokens")
+    sizes.add_argument("--batch-size", type=kind(positive), metavar=f"N{more}")
+    sizes.add_argument("--seq-len", type=kind(positive), metavar=f"N{more}", help="tokens")
     sizes.add_argument(
         "--decoder-seq-len",
-        type=kind(_positive),
+        type=kind(positive),
         metavar=f"N{more}",
         help="tokens of the decoder of an encoder-decoder",
     )
     sizes.add_argument(
-        "--image-size", type=kind(_image_size), metavar=f"N{more}" if several else "N or HxW"
+        "--image-size", type=kind(image_size), metavar=f"N{more}" if several else "N or HxW"
     )
     sizes.add_argument(
         "--input-shape",
-        type=_shape,
+        type=shape,
         metavar="1x3x224x224",
         help="shape of the first input, batch included",
     )
@@ -225,52 +225,6 @@ class _SpecParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> None:  # type: ignore[override]
         raise RenderError(f"{self.prog}: {message}")
-
-
-def _single(kind: Callable[[str], T]) -> Callable[[str], Any]:
-    return kind
-
-
-def _listed(kind: Callable[[str], T]) -> Callable[[str], Any]:
-    """A type of argument: values of one type, separated by commas."""
-
-    def parse(text: str) -> list[T]:
-        return [kind(part.strip()) for part in text.split(",")]
-
-    parse.__name__ = f"list of {kind.__name__.strip('_')}"
-    return parse
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return number
-
-
-def parse_shape(text: str) -> tuple[int, ...]:
-    """1x3x224x224, 1,3,224,224 or "1 3 224 224". Raises ValueError."""
-    parts = [p for p in re.split(r"[x×,\s]+", text.strip().strip("()[]")) if p]
-    sizes = tuple(map(int, parts))
-    if not sizes or min(sizes) < 1:
-        raise ValueError(f"{text!r} is not a shape")
-    return sizes
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    try:
-        return parse_shape(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a shape; write it like 1x3x224x224"
-        ) from None
-
-
-def _image_size(text: str) -> tuple[int, int]:
-    sizes = _shape(text)
-    if len(sizes) > 2:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an image size; write 224 or 480x640")
-    return sizes[0], sizes[-1]
 
 
 def _literal(text: str) -> Any:

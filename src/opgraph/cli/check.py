@@ -20,7 +20,7 @@ EXAMPLES = """examples:
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add_model_arguments(parser)
+    add_model_arguments(parser, saved=False)
     view = parser.add_argument_group("check")
     view.add_argument(
         "--no-counters",

@@ -39,9 +39,12 @@ def defaults(folder: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        table = tomllib.loads(data.decode("utf-8")).get("tool", {}).get("opgraph", {})
+        tools = tomllib.loads(data.decode("utf-8")).get("tool", {})
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read: {error}") from error
+    table = tools.get("opgraph", {}) if isinstance(tools, dict) else {}
+    if not isinstance(table, dict):
+        raise InputError(f"{file}: tool.opgraph is {table!r}, not a table", hint="[tool.opgraph]")
     for key, value in table.items():
         if key not in KEYS:
             raise InputError(f"{file}: tool.opgraph has no {key}", hint=f"it has {', '.join(KEYS)}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import TRACERS, add_size_arguments, options_from
+from opgraph.cli.kinds import positive, positive_amount
 from opgraph.cli.output import color, say, show, width
 from opgraph.errors import SourceError, UnknownModel
 from opgraph.files import ensure_writable
@@ -40,11 +41,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     attempt.add_argument(
         "--tracer", default="auto", metavar="T", help=f"one of {', '.join(TRACERS)}"
     )
-    attempt.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at a time")
+    attempt.add_argument("--jobs", type=positive, default=1, metavar="N", help="so many at a time")
     attempt.add_argument(
-        "--timeout", type=float, default=300.0, metavar="S", help="seconds for one (300)"
+        "--timeout", type=positive_amount, default=300.0, metavar="S", help="seconds for one (300)"
     )
-    attempt.add_argument("--memory", type=float, metavar="GiB", help="memory for one")
+    attempt.add_argument("--memory", type=positive_amount, metavar="GiB", help="memory for one")
     attempt.add_argument(
         "--resume", type=Path, metavar="FILE", help="keep outcomes in FILE, and go on from there"
     )
@@ -87,7 +88,7 @@ def _try(args: argparse.Namespace) -> int:
     if len(waiting) < len(specs):
         say(f"{len(specs) - len(waiting)} of {len(specs)} are in {args.resume} already")
     memory = int(args.memory * 2**30) if args.memory else None
-    limits = Limits(max(1, args.jobs), args.timeout, memory)
+    limits = Limits(args.jobs, args.timeout, memory)
     for trial in run(waiting, limits, Options(**options_from(args)), _sources(waiting)):
         done[trial.name] = trial
         if args.resume:

@@ -28,7 +28,7 @@ AXES = ("batch_size", "seq_len", "decoder_seq_len", "image_size", "context_len",
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add_model_arguments(parser, several=True)
+    add_model_arguments(parser, several=True, saved=False)
     view = parser.add_argument_group("sweep")
     view.add_argument(
         "--symbolic",
