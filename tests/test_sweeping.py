@@ -74,6 +74,31 @@ def test_formulas_hold_at_a_size_that_nothing_was_made_from(
     agree(formulas, traced, **{letter[option]: size for option, size in unused.items()})
 
 
+class Looked(nn.Module):
+    """A table that is read whole once the tokens are as many as its rows, and a special batch of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(512, 8)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        x = self.table(input_ids)
+        return x * 2 if x.shape[0] > 1 else x.relu() * 2
+
+
+def test_formulas_give_what_was_traced_where_they_were_checked() -> None:
+    model = Looked()
+    formulas = opgraph.sweep(model, symbolic=True).formulas
+    assert formulas is not None
+    assert len(formulas.checked) > 10
+    for batch, tokens in formulas.checked:
+        traced = opgraph.profile(model, batch_size=batch, seq_len=tokens).totals
+        said = formulas.at(B=batch, S=tokens)
+        assert said["flops"] == traced.flops
+        assert said["other_flops"] == traced.other_flops
+        assert said["bytes"] in (traced.bytes, None)
+
+
 def test_formulas_travel_with_the_profile() -> None:
     profile = opgraph.sweep("resnet18", symbolic=True, image_size=64).profile
     assert profile is not None

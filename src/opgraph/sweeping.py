@@ -167,7 +167,7 @@ def _formulas(tracer: _Samples, sizes: Sequence[OpenSize], notes: Iterable[str])
     most = [s.most for s in sizes]
     for quantity in QUANTITIES:
         for keys in tracer.together(quantity):
-            solution = solve(tracer.of(quantity, keys), start, names, most)
+            solution = solve(tracer.of(quantity, keys), start, names, most, tracer.points())
             found |= solution.formulas
             checked += solution.checked
             whole = ("", quantity) in keys
@@ -183,7 +183,7 @@ def _formulas(tracer: _Samples, sizes: Sequence[OpenSize], notes: Iterable[str])
         modules={
             path: {q: found[path, q] for q in QUANTITIES if (path, q) in found} for path in paths
         },
-        checked=tuple(dict.fromkeys(checked)),
+        checked=tuple(p for p in dict.fromkeys(checked) if tracer.agrees(p, found)),
         notes=tuple(dict.fromkeys(said)),
     )
 
@@ -243,6 +243,23 @@ class _Samples:
             return None if found is None else {key: found[quantity].get(key, 0) for key in keys}
 
         return evaluate
+
+    def points(self) -> list[Point]:
+        """Where all sizes were chosen and costs are known."""
+        known = [dict(key) for key, found in self._known.items() if found is not None]
+        return [
+            tuple(sizes[option] for option in self.options)
+            for sizes in known
+            if list(sizes) == self.options
+        ]
+
+    def agrees(self, point: Point, formulas: Mapping[Key, Formula]) -> bool:
+        """Whether all formulas that say something of a point say what tracing did."""
+        traced = self._at(dict(zip(self.options, point, strict=True))) or {}
+        return all(
+            (value := formula(point)) is None or value == traced.get(key[1], {}).get(key, 0)
+            for key, formula in formulas.items()
+        )
 
     def _at(self, sizes: Mapping[str, int]) -> dict[str, dict[Key, int]] | None:
         key = tuple(sizes.items())

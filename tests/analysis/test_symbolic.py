@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -68,6 +70,27 @@ def test_a_table_that_is_read_whole_limits_the_batch() -> None:
     found = solve(costing(lambda b, s: min(b * s, 3000)), (2, 16), "BS", [None, 256])
     formula = found.formulas[KEY]
     assert texts(formula, "BS") == ["B·S | B ≤ 11, S ≤ 256"]
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        lambda b, s: min(b * s, 3000),
+        lambda b, s: 8 * min(b * s, 512) + (200 if b == 1 else 136) * b * s,
+        lambda b, s: 256 * b * s if b * s > 1000 else 128 * b * s,
+        lambda b, s: s if b == 1 and s <= 300 else b * s * s,
+    ],
+)
+def test_a_formula_is_silent_rather_than_wrong(cost: Callable[[int, int], int]) -> None:
+    """Thresholds in the product of two sizes cut corners off the boxes that pieces are, far and near."""
+    found = solve(costing(cost), (2, 128), "BS")
+    formula = found.formulas[KEY]
+    assert found.checked
+    assert {p: formula(p) for p in found.checked} == {p: cost(*p) for p in found.checked}
+    sizes = product((1, 2, 3, 5, 8, 32), (1, 16, 125, 126, 128, 256, 257, 300, 512, 1001, 2048))
+    said = {p: formula(p) for p in sizes if formula(p) is not None}
+    assert len(said) > 20
+    assert said == {p: cost(*p) for p in said}
 
 
 def test_what_is_no_polynomial_is_said() -> None:

@@ -8,7 +8,7 @@ and windows make costs jump in between). Nothing here knows what a model is: cos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
@@ -16,6 +16,9 @@ from itertools import product
 from opgraph.analysis.pieces import Key, joined
 from opgraph.analysis.stretches import STEPS, Axis, Evaluate, Sample, Stretch
 from opgraph.formulas import Formula, Point, Polynomial, Span
+
+Box = tuple[Stretch, ...]
+"""A stretch of every variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +31,19 @@ class Solution:
 
 
 def solve(
-    evaluate: Evaluate, start: Point, names: Sequence[str], most: Sequence[int | None] = ()
+    evaluate: Evaluate,
+    start: Point,
+    names: Sequence[str],
+    most: Sequence[int | None] = (),
+    seen: Iterable[Point] = (),
 ) -> Solution:
     """Find a formula for every key that `evaluate` gives, in variables with these names, from `start` on.
 
-    `most` are the largest sizes to consider (None: no limit). A key's formula has no piece where none
-    was found that passes the checks; `notes` say so.
+    `most` are the largest sizes to consider (None: no limit). The formulas also hold at points that were
+    `seen` before. A key's formula has no piece where none was found that passes the checks; `notes` say
+    so.
     """
-    known: dict[Point, Sample | None] = {}
+    known: dict[Point, Sample | None] = {point: evaluate(point) for point in seen}
 
     def at(point: Point) -> Sample | None:
         if point not in known:
@@ -60,13 +68,19 @@ def solve(
         if fitted is None:
             notes.append(f"not a polynomial where {_where(box, names)}")
             continue
-        spans, confirmed = _confirmed(at, box, fitted[0])
-        boxes.append((spans, fitted[0]))
-        checked += fitted[1] + confirmed
+        polynomials, points = fitted
+        confirmed = _confirmed(at, known, box, polynomials)
+        if confirmed is None:
+            notes.append(f"not a polynomial where {_where(box, names)}")
+            continue
+        boxes.append((tuple(s.span for s in confirmed), polynomials))
+        grid = set(_grid(box))
+        corners = [p for p in _corners(confirmed) if p not in grid and known[p] is not None]
+        checked += [p for p in points if _within(p, confirmed)] + corners
     return Solution(joined(boxes), tuple(dict.fromkeys(checked)), tuple(notes))
 
 
-def _where(box: Sequence[Stretch], names: Sequence[str]) -> str:
+def _where(box: Box, names: Sequence[str]) -> str:
     texts = (s.span.text(name) for s, name in zip(box, names, strict=True))
     return ", ".join(t for t in texts if t) or "all sizes"
 
@@ -85,9 +99,14 @@ def _basis(nodes: Sequence[int]) -> list[list[Fraction]]:
     return result
 
 
-def _fit(at: Evaluate, box: Sequence[Stretch]) -> tuple[dict[Key, Polynomial], list[Point]] | None:
+def _grid(box: Box) -> list[Point]:
+    """The points that polynomials on a box are made from."""
+    return list(product(*(s.nodes for s in box)))
+
+
+def _fit(at: Evaluate, box: Box) -> tuple[dict[Key, Polynomial], list[Point]] | None:
     """The polynomials on a box and the points that checked them; None when they fail a check."""
-    grid = list(product(*(s.nodes for s in box)))
+    grid = _grid(box)
     samples = [at(point) for point in grid]
     if any(sample is None for sample in samples):
         return None
@@ -122,27 +141,68 @@ def _fit(at: Evaluate, box: Sequence[Stretch]) -> tuple[dict[Key, Polynomial], l
 
 
 def _confirmed(
-    at: Evaluate, box: Sequence[Stretch], fitted: Mapping[Key, Polynomial]
-) -> tuple[tuple[Span, ...], list[Point]]:
-    """The spans of a box, and the corner that confirms them; where the polynomials fail at the corner
-    (a table is read whole once the batch times the length exceeds it), with the first variable kept
-    below that."""
-    spans = tuple(s.span for s in box)
-    corner = tuple(s.farthest for s in box)
-    sample = at(corner)
-    if sample is None:
-        return spans, []
-    if _agree(fitted, corner, sample):
-        return spans, [corner]
-    good, bad, step = box[0].nodes[-1], corner[0], box[0].span.step
-    while bad - good > step:
-        middle = good + (bad - good) // (2 * step) * step
-        point = (middle, *corner[1:])
+    at: Evaluate, known: Mapping[Point, Sample | None], box: Box, fitted: Mapping[Key, Polynomial]
+) -> Box | None:
+    """The part of a box in which the polynomials hold at all corners and wherever else costs are known;
+    None where no part is left. They may fail far from where they were sampled: a table is read whole
+    once the batch times the length exceeds it."""
+
+    def holds(point: Point) -> bool:
         sample = at(point)
-        good, bad = (middle, bad) if sample and _agree(fitted, point, sample) else (good, middle)
-    ends = (good, *corner[1:])
-    spans = tuple(replace(span, high=end) for span, end in zip(spans, ends, strict=True))
-    return spans, [ends]
+        return sample is not None and _agree(fitted, point, sample)
+
+    while True:
+        looked = [*_corners(box), *(p for p in tuple(known) if _within(p, box))]
+        wrong = next((p for p in looked if at(p) is not None and not holds(p)), None)
+        if wrong is None:
+            return box
+        smaller = _without(holds, box, wrong)
+        if smaller is None:
+            return None
+        box = smaller
+
+
+def _corners(box: Box) -> list[Point]:
+    """The corners of a box, the farthest first."""
+    return list(dict.fromkeys(product(*((s.farthest, s.span.low) for s in box))))
+
+
+def _within(point: Point, box: Box) -> bool:
+    return all(size in s.span for size, s in zip(point, box, strict=True))
+
+
+def _without(holds: Callable[[Point], bool], box: Box, wrong: Point) -> Box | None:
+    """The box without a point at which the polynomials fail. The first variable is cut that alone leads
+    back to where they hold, as far as they do, or else the first that can be cut is, wholly."""
+    able = [i for i, s in enumerate(box) if wrong[i] != s.first]
+    for axis in able:
+        first, bad = box[axis].first, wrong[axis]
+        step = box[axis].span.step if bad > first else -box[axis].span.step
+
+        def moved(size: int, axis: int = axis) -> Point:
+            return (*wrong[:axis], size, *wrong[axis + 1 :])
+
+        if not holds(moved(first)):
+            continue
+        good, end = 0, (bad - first) // step
+        while end - good > 1:
+            middle = (good + end) // 2
+            good, end = (middle, end) if holds(moved(first + middle * step)) else (good, middle)
+        return _cut(box, axis, first + good * step, upper=step > 0)
+    if not able:
+        return None
+    axis = able[0]
+    return _cut(box, axis, box[axis].first, upper=wrong[axis] > box[axis].first)
+
+
+def _cut(box: Box, axis: int, size: int, *, upper: bool) -> Box:
+    """The box with one variable up to a size, or from it on."""
+    cut = box[axis]
+    if upper:
+        cut = replace(cut, span=replace(cut.span, high=size), farthest=size)
+    else:
+        cut = replace(cut, span=replace(cut.span, low=size))
+    return (*box[:axis], cut, *box[axis + 1 :])
 
 
 def _product(factors: Iterator[Fraction]) -> Fraction:
@@ -152,7 +212,7 @@ def _product(factors: Iterator[Fraction]) -> Fraction:
     return result
 
 
-def _check_points(box: Sequence[Stretch]) -> Iterator[Point]:
+def _check_points(box: Box) -> Iterator[Point]:
     """Points off the grid: each variable in turn at sizes that are not sampled, and all of them at once."""
     unused = [s.unused() or s.nodes[-1:] for s in box]
     for k in range(max(map(len, unused))):
