@@ -196,10 +196,12 @@ def _without(holds: Callable[[Point], bool], box: Box, wrong: Point) -> Box | No
 
 
 def _cut(box: Box, axis: int, size: int, *, upper: bool) -> Box:
-    """The box with one variable up to a size, or from it on."""
+    """The box with one variable up to a size, or from it on. With an end in one, the others have theirs
+    where it was looked: farther out the first may end sooner."""
     cut = box[axis]
     if upper:
-        cut = replace(cut, span=replace(cut.span, high=size), farthest=size)
+        box = tuple(replace(s, span=replace(s.span, high=s.farthest)) for s in box)
+        cut = replace(box[axis], span=replace(cut.span, high=size), farthest=size)
     else:
         cut = replace(cut, span=replace(cut.span, low=size))
     return (*box[:axis], cut, *box[axis + 1 :])
