@@ -17,7 +17,7 @@ EXAMPLES = """examples:
   opgraph view resnet18 --open
   opgraph view meta-llama/Llama-3.1-405B -o llama.html
   opgraph view bert.json -o bert.html
-  opgraph view gpt2 --device h100
+  opgraph view gpt2 --hardware h100
   opgraph view resnet34 --against resnet18
   opgraph view gpt2 --against 'gpt2 --dtype bfloat16'"""
 
@@ -36,7 +36,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "it in quotes",
     )
     view.add_argument(
-        "--device", metavar="NAME", help="predict for this device at first; the page has them all"
+        "--hardware",
+        "--device",
+        metavar="NAME",
+        help="predict for this device at first; the page has them all",
     )
     view.add_argument("--open", action="store_true", help="show it in the browser")
 
@@ -45,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         suffix_of(args.output, view_named("html").suffixes, "view")
         ensure_writable(args.output)
-    chosen = None if args.device is None else device(args.device).id
+    chosen = None if args.hardware is None else device(args.hardware).id
     profile = profile_from(args)
     path = Path(args.output or f"{_file_name(profile.model.name)}.html")
     against = None if args.against is None else profile_of(args.against, args)
