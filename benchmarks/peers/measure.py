@@ -180,7 +180,7 @@ def _rounds(row: dict[str, Any], steps: dict[str, Callable[[], Any]]) -> None:
     row["rounds"] = len(times["seconds"])
     for name, seconds in times.items():
         row[name] = statistics.median(seconds[1:] or seconds)
-    row["ratio"] = statistics.median(
-        t / r for t, r in list(zip(times["seconds"], times["real"], strict=True))[1:] or
-        [(times["seconds"][0], times["real"][0])]
-    )  # fmt: skip
+    pairs = list(zip(times["seconds"], times["real"], strict=True))
+    ratios = [t / r for t, r in pairs[1:] or pairs if r]
+    if ratios:  # a forward may take less than the clock's tick
+        row["ratio"] = statistics.median(ratios)

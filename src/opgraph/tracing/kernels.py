@@ -3,7 +3,8 @@ really runs, notes what it costs, and follows the memory that is made and freed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from math import prod
 from typing import Any
@@ -118,7 +119,11 @@ class KernelCapture(TorchDispatchMode):
         if key is None:
             tensors = tensors_of((*args, *kwargs.values()) if kwargs else args)
         fakes = sum(isinstance(t, FakeTensor) for t in tensors)
-        if fakes == len(tensors) and fakes:
+        if fakes and any(isinstance(a, torch.ScriptObject) for a in args):
+            # Torch remembers fake calls, too, and fails when it compares these objects.
+            with _forgetful(mode):
+                out = func(*_all_fake(args, mode), **kwargs)
+        elif fakes == len(tensors) and fakes:
             out = func(*args, **kwargs)
         elif fakes:
             args = places_for_masks(func, args)
@@ -220,6 +225,17 @@ class KernelCapture(TorchDispatchMode):
                 self.writes += tensors_of([kwargs.get(n) for n in operator.mutated])
         if not self.in_node:
             self._on_orphan(operator, args, kwargs, out)
+
+
+@contextmanager
+def _forgetful(mode: FakeTensorMode) -> Iterator[None]:
+    """Within, the mode neither looks for calls that it remembers nor remembers any."""
+    before = mode.cache_enabled
+    mode.cache_enabled = False
+    try:
+        yield
+    finally:
+        mode.cache_enabled = before
 
 
 @cache

@@ -107,7 +107,7 @@ def predictable(func: Any) -> bool:
 def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
     """What of some arguments their results and costs can depend on; their tensors are added to
     `tensors`, in order. Raises TypeError or RuntimeError for what cannot be compared so (symbolic or
-    ragged sizes, sparse layouts, tensors whose value is known)."""
+    ragged sizes, sparse layouts, tensors whose value is known, packed weights)."""
     parts: list[Any] = []
     for item in items:
         cls = type(item)
@@ -121,6 +121,8 @@ def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
             parts.append((cls, item.shape, item.stride(), item.dtype))
         elif cls is int or cls is str:
             parts.append(item)
+        elif isinstance(item, torch.ScriptObject):
+            raise TypeError  # packed weights cannot be compared
         elif isinstance(item, (list, tuple)):
             parts.append(looks(item, tensors))
         else:
