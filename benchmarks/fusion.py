@@ -13,8 +13,8 @@ import argparse
 from dataclasses import replace
 
 import opgraph
-from opgraph.analysis.fusion import RULES, compiled, partition
-from opgraph.analysis.partitions import partition_agreement
+from opgraph.analysis.fusion.agreement import partition_agreement
+from opgraph.analysis.fusion.partition import RULES, compiled, partition
 
 BARE = tuple(replace(r, after=frozenset()) if r.seed == "contraction" else r for r in RULES)
 """The rules, without what follows a contraction."""

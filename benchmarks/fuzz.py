@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.hostile_files import KINDS, MARK, attempt, make
 
-from opgraph.errors import OpgraphError
+from opgraph.record.errors import OpgraphError
 
 SHARES = {"profile-data": 30, "profile-bytes": 15, "checkpoint": 25, "program": 12, "device": 10,
           "configuration": 8}  # fmt: skip

@@ -15,8 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from opgraph.options import Options
-from opgraph.trials import Limits, Trial, load_trials, run, save_trial
-from opgraph.views.models import line
+from opgraph.survey import Limits, Trial, load_trials, run, save_trial
+from opgraph.views.text.models import line
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "tests" / "data" / "sample.txt"

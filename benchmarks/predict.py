@@ -1,5 +1,5 @@
-"""Predicted against measured: fits the efficiencies of `opgraph.analysis.prediction` and says how well
-they hold.
+"""Predicted against measured: fits the efficiencies of `opgraph.analysis.timing.prediction` and says how
+well they hold.
 
     python benchmarks/predict.py trace   # trace every model of the file (most of an hour; resumable)
     python benchmarks/predict.py fit     # fit, cross-validate, print the figures
@@ -26,16 +26,15 @@ from pathlib import Path
 
 import numpy as np
 
-from opgraph import units
-from opgraph.analysis.precision import autocast
-from opgraph.analysis.prediction import FITTED, demands
-from opgraph.analysis.workload import workload
-from opgraph.graph import Graph, Kernel, Node
+from opgraph.analysis.cost.precision import autocast
+from opgraph.analysis.timing.prediction import FITTED, demands
+from opgraph.analysis.timing.workload import workload
 from opgraph.hardware import device
-from opgraph.views.drawing.chart import LogPlane
-from opgraph.views.drawing.scene import Group, Line, Rect, Scene, Shape, Text
-from opgraph.views.png import to_png
-from opgraph.views.svg import to_svg
+from opgraph.record import units
+from opgraph.record.graph import Graph, Kernel, Node
+from opgraph.views.picture.roofline import LogPlane
+from opgraph.views.picture.scene import Group, Line, Rect, Scene, Shape, Text
+from opgraph.views.picture.svg import to_png, to_svg
 
 DATA = Path(__file__).parent / "data" / "timm-rtx4090-amp-nchw.csv"
 CACHE = Path(__file__).parent / ".cache" / "predict"
@@ -117,8 +116,8 @@ def _trace_all(name: str, wanted: list[Measured], cache: Path) -> None:
     import torch
     from timm.utils import reparameterize_model
 
+    from opgraph.api.pipeline import profile_model
     from opgraph.inputs.base import Example
-    from opgraph.pipeline import profile_model
     from opgraph.sources.building import assemble
 
     def make() -> torch.nn.Module:
@@ -163,7 +162,7 @@ class Table:
         return np.array([m.seconds for m in self.measured])
 
     def seconds(self, shares: dict[str, float]) -> np.ndarray:
-        """The formula of `opgraph.analysis.prediction`, for all models at once."""
+        """The formula of `opgraph.analysis.timing.prediction`, for all models at once."""
         compute, traffic, near, serial = self.numbers
         share = np.array([shares[c] for c in self.classes])
         paid = (traffic - near * (1 - shares["cached"])) / share[self.traffic_class]

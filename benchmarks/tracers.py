@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from opgraph import OpgraphError
-from opgraph.analysis.agreement import Agreement, Trial
+from opgraph.analysis.check.agreement import Agreement, Trial
 from opgraph.checking import check
 
 PAGE = Path(__file__).parent.parent / "docs" / "agreement.md"

@@ -21,8 +21,8 @@ from statistics import median
 
 from opgraph.sources.listing import listed
 from opgraph.sources.registry import find, sources
-from opgraph.trials import Limits, Trial, load_trials, run, save_trial
-from opgraph.views.models import line
+from opgraph.survey import Limits, Trial, load_trials, run, save_trial
+from opgraph.views.text.models import line
 
 PAGE = Path(__file__).parent.parent / "docs" / "coverage.md"
 SLOWEST = 20

@@ -17,7 +17,7 @@ from torch import nn
 
 import opgraph
 from opgraph.cli import main
-from opgraph.errors import OpgraphError, SourceError, UntrustedFile
+from opgraph.record.errors import OpgraphError, SourceError, UntrustedFile
 
 CASES = int(os.environ.get("OPGRAPH_HOSTILE_FILES", "20"))
 """How many of each kind are tried here; benchmarks/fuzz.py tries 10,000."""

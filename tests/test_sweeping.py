@@ -12,9 +12,9 @@ from torch import nn
 
 import opgraph
 from opgraph import InputError, Profile
-from opgraph.analysis.modules import module_tree
+from opgraph.analysis.cost.modules import module_tree
 from opgraph.analysis.quantities import peak_memory_by_module
-from opgraph.formulas import Formulas
+from opgraph.record.formulas import Formulas
 
 
 def agree(formulas: Formulas, traced: Profile, **sizes: int) -> None:

@@ -6,7 +6,7 @@ import { defineConfig } from "vite";
 export default defineConfig({
   build: {
     target: "es2022",
-    outDir: "../src/opgraph/views/assets",
+    outDir: "../src/opgraph/views/page/assets",
     emptyOutDir: false,
     assetsInlineLimit: 1_000_000,
     lib: { entry: "src/main.ts", formats: ["iife"], name: "opgraph", fileName: () => "viewer.js" },

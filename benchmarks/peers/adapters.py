@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from opgraph.peers import counters
+from opgraph.checking import counters
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def _peak() -> int:
 def measured(series: str, at: str) -> dict[str, Any]:
     """CPU seconds of each step for one size of model, and what came of it."""
     import opgraph
-    from opgraph.pipeline import Options, prepared, profile_model
+    from opgraph.api.pipeline import Options, prepared, profile_model
     from opgraph.views import render
 
     widths = dict(

@@ -120,7 +120,7 @@ def _theirs(tool: str, built: _Built, row: dict[str, Any]) -> None:
 
 
 def _ours(entry: Entry, row: dict[str, Any]) -> None:
-    from opgraph.pipeline import profile_model
+    from opgraph.api.pipeline import profile_model
     from opgraph.tracing.base import staged
 
     start = time.process_time()

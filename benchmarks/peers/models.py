@@ -39,7 +39,7 @@ def entries() -> list[Entry]:
 def prepared(entry: Entry, *, weights: bool) -> tuple[Any, Any]:
     """The model (as opgraph resolves it, with real weights from its plain constructor if asked for) and
     the arguments of one call, which are the same for everybody."""
-    from opgraph import pipeline
+    from opgraph.api import pipeline
     from opgraph.options import Options
     from opgraph.sources import building
 

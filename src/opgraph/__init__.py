@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from opgraph.version import __version__
 
 if TYPE_CHECKING:
-    from opgraph.document import Profile
-    from opgraph.errors import (
+    from opgraph.api.pipeline import compare, profile, trace
+    from opgraph.api.sweeping import sweep
+    from opgraph.record.errors import (
         InputError,
         MissingDependency,
         OpgraphError,
@@ -28,28 +29,27 @@ if TYPE_CHECKING:
         UnknownModel,
         UntrustedFile,
     )
-    from opgraph.graph import Graph
-    from opgraph.pipeline import compare, profile, trace
-    from opgraph.reading import load
-    from opgraph.sweeping import sweep
+    from opgraph.record.graph import Graph
+    from opgraph.record.loading import load
+    from opgraph.record.profile import Profile
 
 _HOMES = {
     "Graph": "opgraph.graph",
-    "InputError": "opgraph.errors",
-    "MissingDependency": "opgraph.errors",
-    "OpgraphError": "opgraph.errors",
-    "Profile": "opgraph.document",
-    "ProfileError": "opgraph.errors",
-    "RenderError": "opgraph.errors",
-    "SourceError": "opgraph.errors",
-    "TraceError": "opgraph.errors",
-    "UnknownModel": "opgraph.errors",
-    "UntrustedFile": "opgraph.errors",
-    "compare": "opgraph.pipeline",
-    "load": "opgraph.reading",
-    "profile": "opgraph.pipeline",
-    "sweep": "opgraph.sweeping",
-    "trace": "opgraph.pipeline",
+    "InputError": "opgraph.record.errors",
+    "MissingDependency": "opgraph.record.errors",
+    "OpgraphError": "opgraph.record.errors",
+    "Profile": "opgraph.record.profile",
+    "ProfileError": "opgraph.record.errors",
+    "RenderError": "opgraph.record.errors",
+    "SourceError": "opgraph.record.errors",
+    "TraceError": "opgraph.record.errors",
+    "UnknownModel": "opgraph.record.errors",
+    "UntrustedFile": "opgraph.record.errors",
+    "compare": "opgraph.api.pipeline",
+    "load": "opgraph.record.loading",
+    "profile": "opgraph.api.pipeline",
+    "sweep": "opgraph.api.sweeping",
+    "trace": "opgraph.api.pipeline",
 }
 
 __all__ = [

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from operator import index
 from typing import Any, TypeGuard, TypeVar
 
-from opgraph.errors import InputError
 from opgraph.inputs.base import InputRequest, TensorSpec
+from opgraph.record.errors import InputError
 from opgraph.sources.base import BuildOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,7 +35,7 @@ class Options:
     "decode" makes one more token with `context_len` of them in the cache.
 
     How it is counted: `count` are conventions other than opgraph's own (see
-    `opgraph.analysis.conventions`), as in `{"attention": "causal"}`.
+    `opgraph.analysis.cost.conventions`), as in `{"attention": "causal"}`.
 
     How it is traced: `tracer` is "auto", "eager", "fx", "dynamo", "export" or "hybrid". Where Dynamo
     breaks the graph, `fragment` chooses a part of it: a number, "largest", or "all"; with `fullgraph` a

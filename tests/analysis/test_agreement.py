@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 import opgraph
-from opgraph.analysis.agreement import Agreement, disagreements
-from opgraph.analysis.differences import Reading, reasons
+from opgraph.analysis.check.agreement import Agreement, disagreements
+from opgraph.analysis.check.differences import Reading, reasons
+from opgraph.api.pipeline import prepared, profile_model
 from opgraph.checking import check
 from opgraph.cli import main
-from opgraph.pipeline import prepared, profile_model
-from opgraph.views.check import check_text
+from opgraph.views.text.check import check_text
 
 
 class Choosy(nn.Module):

@@ -10,8 +10,8 @@ from torch import nn
 
 import opgraph
 from opgraph import Profile, RenderError
-from opgraph.analysis.alignment import Change
-from opgraph.analysis.compare import compare_profiles
+from opgraph.analysis.compare.alignment import Change
+from opgraph.analysis.compare.comparison import compare_profiles
 
 Saved = Callable[[str], Profile]
 

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 import opgraph
-from opgraph.analysis.conventions import counted
-from opgraph.errors import InputError
+from opgraph.analysis.cost.conventions import counted
+from opgraph.record.errors import InputError
 
 PRODUCTS = 12 * 2 * (2 * 128 * 128 * 768)
 """12 layers of GPT-2, two products of attention over 128 x 128 pairs of 768 channels."""

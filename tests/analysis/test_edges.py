@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opgraph import Profile
-from opgraph.analysis.edges import Edge, edges, sources
-from opgraph.graph import Graph, Node, Scope, Value
+from opgraph.analysis.selection import Edge, edges, sources
+from opgraph.record.graph import Graph, Node, Scope, Value
 
 Saved = Callable[[str], Profile]
 

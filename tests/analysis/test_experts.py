@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import opgraph
-from opgraph.analysis.experts import mixtures
+from opgraph.analysis.cost.experts import mixtures
 from opgraph.sources import BuildOptions, resolve
 
 SMALL = BuildOptions(

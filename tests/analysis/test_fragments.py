@@ -8,7 +8,7 @@ from torch import nn
 
 import opgraph
 from opgraph import Profile, RenderError
-from opgraph.analysis.fragments import dominant, fragments, outside, select_fragment
+from opgraph.analysis.cost.fragments import dominant, fragments, outside, select_fragment
 
 
 class Broken(nn.Module):

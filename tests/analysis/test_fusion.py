@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import opgraph
-from opgraph.analysis.fusion import partition, savings, singletons
-from opgraph.graph import Graph
+from opgraph.analysis.fusion.partition import partition, savings, singletons
+from opgraph.record.graph import Graph
 
 
 def parts_of(module: nn.Module, *inputs: torch.Tensor) -> list[tuple[str, list[str]]]:

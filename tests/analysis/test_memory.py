@@ -13,9 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from opgraph.analysis.memory import live_bytes, memory
-from opgraph.graph import Graph, Kernel, Node, Scope, Storage
+from opgraph.api.pipeline import profile_model
 from opgraph.inputs import InputRequest, make_inputs
-from opgraph.pipeline import profile_model
+from opgraph.record.graph import Graph, Kernel, Node, Scope, Storage
 from opgraph.sources import resolve
 from opgraph.tracing.base import arguments
 from opgraph.tracing.eager import materialized

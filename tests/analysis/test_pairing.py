@@ -9,8 +9,8 @@ from torch import nn
 
 import opgraph
 from opgraph import Profile
-from opgraph.analysis.pairing import pair_nodes
-from opgraph.graph import Graph
+from opgraph.analysis.compare.pairing import pair_nodes
+from opgraph.record.graph import Graph
 
 
 def test_a_graph_is_paired_with_itself(saved: Callable[[str], Profile]) -> None:

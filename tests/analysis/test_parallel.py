@@ -9,19 +9,17 @@ from tests.conftest import DATA
 
 import opgraph
 from opgraph import Profile
-from opgraph.analysis.capacity import fit
-from opgraph.analysis.memory import memory
-from opgraph.analysis.parallel import Layout, parallel, smallest
-from opgraph.analysis.prediction import predict
-from opgraph.analysis.sharded import sharded
-from opgraph.analysis.sharding import sharding
-from opgraph.analysis.stages import blocks, stages
-from opgraph.analysis.totals import totals
-from opgraph.analysis.traffic import ring
-from opgraph.analysis.training import training
+from opgraph.analysis.cost.totals import totals
+from opgraph.analysis.cost.training import training
+from opgraph.analysis.memory import fit, memory
+from opgraph.analysis.parallel.plan import Layout, parallel, ring, smallest
+from opgraph.analysis.parallel.sharded import sharded
+from opgraph.analysis.parallel.sharding import sharding
+from opgraph.analysis.parallel.stages import blocks, stages
+from opgraph.analysis.timing.prediction import predict
 from opgraph.cli import main
-from opgraph.errors import RenderError
 from opgraph.hardware import device
+from opgraph.record.errors import RenderError
 
 SEQ = 128
 

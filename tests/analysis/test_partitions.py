@@ -9,9 +9,9 @@ import pytest
 
 import opgraph
 from opgraph import Profile
-from opgraph.analysis.fusion import compiled, partition, singletons
-from opgraph.analysis.partitions import adjusted_rand, partition_agreement
-from opgraph.errors import ProfileError
+from opgraph.analysis.fusion.agreement import adjusted_rand, partition_agreement
+from opgraph.analysis.fusion.partition import compiled, partition, singletons
+from opgraph.record.errors import ProfileError
 from opgraph.views import render
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import opgraph
-from opgraph.analysis.precision import autocast
-from opgraph.graph import verify
+from opgraph.analysis.cost.precision import autocast
+from opgraph.record.verify import verify
 
 
 class Block(nn.Module):

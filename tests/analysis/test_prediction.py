@@ -9,16 +9,15 @@ import torch
 from torch import nn
 
 import opgraph
-from opgraph.analysis.capacity import fit
-from opgraph.analysis.contractions import Contraction, contraction_of
-from opgraph.analysis.fusion import partition
-from opgraph.analysis.precision import autocast
-from opgraph.analysis.prediction import FITTED, Efficiencies, predict
-from opgraph.analysis.roofline import roofline, shares
-from opgraph.analysis.workload import workload
-from opgraph.graph import Graph, Kernel, Node, Parameter, Scope, Storage, Value
+from opgraph.analysis.cost.precision import autocast
+from opgraph.analysis.fusion.partition import partition
+from opgraph.analysis.memory import fit
+from opgraph.analysis.timing.prediction import FITTED, Efficiencies, predict
+from opgraph.analysis.timing.roofline import roofline, shares
+from opgraph.analysis.timing.workload import Contraction, contraction_of, workload
 from opgraph.hardware import device
 from opgraph.hardware.devices import Device, Figure
+from opgraph.record.graph import Graph, Kernel, Node, Parameter, Scope, Storage, Value
 
 IDEAL = Efficiencies(
     compute=dict.fromkeys(FITTED.compute, 1.0),

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opgraph.analysis.stretches import Evaluate, Sample
-from opgraph.analysis.symbolic import solve
-from opgraph.formulas import Formula, Formulas, Piece, Polynomial, Span, Variable
+from opgraph.analysis.scaling.symbolic import Evaluate, Sample, solve
+from opgraph.record.formulas import Formula, Formulas, Piece, Polynomial, Span, Variable
 
 KEY = ("", "flops")
 

@@ -6,7 +6,9 @@ import re
 
 import pytest
 
-from opgraph.analysis import Cost, classify, cost_of, fold, module_tree
+from opgraph.analysis.cost.bottleneck import classify
+from opgraph.analysis.cost.modules import fold, module_tree
+from opgraph.analysis.cost.totals import Cost, cost_of
 
 PROFILES = ["resnet18", "bert", "gpt2", "yolov8n"]
 

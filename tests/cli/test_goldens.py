@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from opgraph import Profile
-from opgraph.analysis.agreement import Agreement, Trial
-from opgraph.analysis.differences import Reading
+from opgraph.analysis.check.agreement import Agreement, Trial
+from opgraph.analysis.check.differences import Reading
 from opgraph.cli import main
-from opgraph.trials import Trial as Attempt
-from opgraph.views.check import check_text
-from opgraph.views.models import trials_table
+from opgraph.survey import Trial as Attempt
+from opgraph.views.text.check import check_text
+from opgraph.views.text.models import trials_table
 
 DATA = Path(__file__).parents[1] / "data"
 RESNET, BERT, GPT2 = (str(DATA / f"{n}.json") for n in ("resnet18", "bert-base-uncased", "gpt2"))

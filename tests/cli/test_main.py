@@ -43,8 +43,8 @@ def test_a_saved_profile_opens_without_torch(tmp_path, resnet18):
 
 @pytest.mark.parametrize(
     "module",
-    ["opgraph", "opgraph.graph", "opgraph.analysis", "opgraph.views", "opgraph.cli",
-     "opgraph.document", "opgraph.pipeline", "opgraph.sources", "opgraph.hardware"],
+    ["opgraph", "opgraph.record.graph", "opgraph.analysis", "opgraph.views", "opgraph.cli",
+     "opgraph.record.profile", "opgraph.api.pipeline", "opgraph.sources", "opgraph.hardware"],
 )  # fmt: skip
 def test_importing_does_not_import_torch(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"

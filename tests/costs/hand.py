@@ -14,7 +14,7 @@ import torch
 
 import opgraph
 from opgraph.costs.count import cost, describe
-from opgraph.graph import Kernel
+from opgraph.record.graph import Kernel
 
 
 def floats(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

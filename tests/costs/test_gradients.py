@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import opgraph
-from opgraph.errors import InputError
+from opgraph.record.errors import InputError
 
 
 class Behind(nn.Module):
@@ -101,7 +101,7 @@ def test_checkpointing_runs_blocks_again():
     assert flops == {"forward": 6 * one, "recompute": 6 * one, "backward": 11 * one}
     assert _flops(plain, "recompute") == 0
     assert _flops(plain, "backward") == flops["backward"]
-    from opgraph.analysis.training import training
+    from opgraph.analysis.cost.training import training
 
     kept = [training(p.graph).saved_activations for p in (plain, spared)]
     assert kept[1] < kept[0] / 2

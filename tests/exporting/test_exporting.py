@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import opgraph
+from opgraph.api.pipeline import prepared
 from opgraph.cli import main
 from opgraph.exporting import exporter_for
 from opgraph.exporting.python import to_python
 from opgraph.inputs.base import Example
-from opgraph.pipeline import prepared
 from opgraph.sources import resolve
 from opgraph.tracing.base import arguments
-from opgraph.tracing.boundary import plain_result
 from opgraph.tracing.eager import materialized
+from opgraph.tracing.replay.replay import plain_result
 
 RUN = """
 import sys, torch

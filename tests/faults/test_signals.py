@@ -79,7 +79,7 @@ def test_while_a_model_is_traced(how: Signals, folder: Path) -> None:
 @pytest.mark.parametrize("how", [SIGINT, SIGKILL])
 @pytest.mark.parametrize(
     ("module", "function"),
-    [("opgraph.views.drawing.paint", "paint"), ("opgraph.views.svg", "to_svg"), ("os", "fsync"),
+    [("opgraph.views.picture.paint", "paint"), ("opgraph.views.picture.svg", "to_svg"), ("os", "fsync"),
      ("os", "link")],
 )  # fmt: skip
 def test_while_it_is_drawn_or_written(

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from tests.faults.processes import GPT2, complaint, limit, linux, opgraph
 
-from opgraph.files import write_atomically
-from opgraph.trials import Trial, load_trials, save_trial
+from opgraph.record.files import write_atomically
+from opgraph.survey import Trial, load_trials, save_trial
 
 pytestmark = linux
 
@@ -101,7 +101,7 @@ def test_permissions_are_those_it_had_or_any_file_gets(
 
 WRITER = """
 import sys
-from opgraph.files import write_atomically
+from opgraph.record.files import write_atomically
 path, letter = sys.argv[1:]
 while True:
     write_atomically(path, letter * 3_000_000)

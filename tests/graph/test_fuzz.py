@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import opgraph
-from opgraph.document import Profile
-from opgraph.graph import verify
+from opgraph.record.profile import Profile
+from opgraph.record.verify import verify
 
 CASES = int(os.environ.get("OPGRAPH_EXAMPLES", "300"))
 """How many damages are tried; the benchmark tries 10,000."""

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import opgraph
-from opgraph.graph import verify
+from opgraph.record.verify import verify
 
 
 @pytest.mark.parametrize("name", ["resnet18", "bert", "gpt2", "yolov8n"])

@@ -17,8 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
 from opgraph.checking import check
-from opgraph.document import Profile
-from opgraph.graph import verify
+from opgraph.record.profile import Profile
+from opgraph.record.verify import verify
 from opgraph.views import render, views
 
 EXAMPLES = int(os.environ.get("OPGRAPH_EXAMPLES", "100"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from opgraph.errors import OpgraphError
 from opgraph.hardware import UnknownDevice, device, devices
 from opgraph.hardware.devices import family
+from opgraph.record.errors import OpgraphError
 
 
 @pytest.mark.parametrize("known", devices(), ids=lambda d: d.id)

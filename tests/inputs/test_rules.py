@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import opgraph
-from opgraph.errors import InputError
+from opgraph.api.pipeline import prepared
 from opgraph.inputs import InputRequest, TensorSpec, make_inputs
 from opgraph.options import Options
-from opgraph.pipeline import prepared
+from opgraph.record.errors import InputError
 from opgraph.sources import BuildOptions, resolve
 
 

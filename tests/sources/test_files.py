@@ -11,8 +11,8 @@ import torch
 import torchvision
 from torch import nn
 
-from opgraph.errors import SourceError, UntrustedFile
 from opgraph.inputs import make_inputs
+from opgraph.record.errors import SourceError, UntrustedFile
 from opgraph.sources import BuildOptions, resolve
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from opgraph.errors import SourceError, UnknownModel
 from opgraph.inputs import make_inputs
+from opgraph.record.errors import SourceError, UnknownModel
 from opgraph.sources import BuildOptions, resolve
 
 DATA = Path(__file__).parent.parent / "data"

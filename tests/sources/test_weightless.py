@@ -58,7 +58,7 @@ def test_what_a_loss_needs_is_not_imported_to_build_a_model():
     script = """
 import sys
 from opgraph.sources import resolve
-from opgraph.sources.deferring import deferring
+from opgraph.sources.lazy_imports import deferring
 
 resolve("distilgpt2")
 assert "scipy.optimize" not in sys.modules

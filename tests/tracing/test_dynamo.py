@@ -15,9 +15,9 @@ from torch import nn
 
 import opgraph
 from opgraph import Profile
-from opgraph.analysis.fragments import dominant, fragments, select_fragment
+from opgraph.analysis.cost.fragments import dominant, fragments, select_fragment
 from opgraph.views import render
-from opgraph.views.overview import overview, overview_data
+from opgraph.views.text.overview import overview, overview_data
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
+from opgraph.api.pipeline import profile_model
 from opgraph.inputs import InputRequest, make_inputs
-from opgraph.pipeline import profile_model
 from opgraph.sources import resolve
 from opgraph.tracing.base import arguments
 from opgraph.tracing.eager import materialized

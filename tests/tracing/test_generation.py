@@ -9,13 +9,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
-from opgraph.analysis.batching import at_batch
-from opgraph.analysis.generation import shared_reads, steps
+from opgraph.analysis.cost.totals import totals
 from opgraph.analysis.memory import memory
-from opgraph.analysis.totals import totals
-from opgraph.errors import InputError
+from opgraph.analysis.scaling.batching import at_batch
+from opgraph.analysis.serving import shared_reads, steps
 from opgraph.hardware import device
-from opgraph.kvcache import CachePart
+from opgraph.record.errors import InputError
+from opgraph.record.profile import CachePart
 from opgraph.sources import BuildOptions, resolve
 from opgraph.tracing.eager import materialized
 

@@ -11,14 +11,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
+from opgraph.analysis.cost.training import training
 from opgraph.analysis.memory import memory
-from opgraph.analysis.training import training
-from opgraph.errors import OpgraphError
 from opgraph.inputs import InputRequest, make_inputs
+from opgraph.record.errors import OpgraphError
 from opgraph.sources import resolve
 from opgraph.tracing.base import arguments
+from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.eager import materialized
-from opgraph.tracing.values import tensors_in
 
 
 def real_flops(name: str, request: InputRequest) -> int:

@@ -9,10 +9,10 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import flop_counter
 
 import opgraph
-from opgraph.graph import Kernel
-from opgraph.tracing import recall
-from opgraph.tracing.fakes import fake
-from opgraph.tracing.recall import looks, recollect
+from opgraph.record.graph import Kernel
+from opgraph.tracing.fake import cache as recall
+from opgraph.tracing.fake.cache import looks, recollect
+from opgraph.tracing.fake.tensors import fake
 
 
 class Rolling(nn.Module):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from opgraph.errors import ProfileError
+from opgraph.record.errors import ProfileError
 from opgraph.sources import sources
-from opgraph.trials import Limits, Trial, load_trials, run, save_trial
+from opgraph.survey import Limits, Trial, load_trials, run, save_trial
 
 SAMPLE = (Path(__file__).parent.parent / "data" / "sample.txt").read_text(encoding="utf-8").split()
 

@@ -8,9 +8,8 @@ import pytest
 
 import opgraph
 from opgraph import Profile, RenderError
-from opgraph.analysis.compare import compare_profiles
-from opgraph.views.compare import comparison_text
-from opgraph.views.compare_markdown import comparison_markdown
+from opgraph.analysis.compare.comparison import compare_profiles
+from opgraph.views.text.compare import comparison_markdown, comparison_text
 
 Saved = Callable[[str], Profile]
 Golden = Callable[[str, str], None]

@@ -8,14 +8,13 @@ from itertools import pairwise
 import pytest
 
 from opgraph import Profile
-from opgraph.analysis.edges import edges
-from opgraph.analysis.fusion import partition
-from opgraph.analysis.selection import Filter, Range, select
+from opgraph.analysis.fusion.partition import partition
+from opgraph.analysis.selection import Filter, Range, edges, select
 from opgraph.cli.welcome import offers, welcome
 from opgraph.hardware import device
-from opgraph.views.explore import node_list
-from opgraph.views.gutter import gutter
-from opgraph.views.overview import overview
+from opgraph.views.text.explore import node_list
+from opgraph.views.text.gutter import gutter
+from opgraph.views.text.overview import overview
 
 Saved = Callable[[str], Profile]
 Golden = Callable[[str, str], None]

@@ -14,11 +14,11 @@ import pytest
 
 from opgraph import Profile
 from opgraph.analysis.memory import memory
-from opgraph.analysis.prediction import predict
+from opgraph.analysis.timing.prediction import predict
 from opgraph.cli import main
 from opgraph.hardware import device
 from opgraph.views import render, view_for, views
-from opgraph.views.picture import picture
+from opgraph.views.picture.picture import picture
 
 DATA = Path(__file__).parents[1] / "data"
 MERMAID = Path(__file__).parents[1] / "foreign/node_modules/mermaid/dist/mermaid.min.js"

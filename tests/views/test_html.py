@@ -14,7 +14,7 @@ import pytest
 
 from opgraph import Profile, RenderError
 from opgraph.views import render
-from opgraph.views.html import bundle, embed
+from opgraph.views.page.html import bundle, embed
 
 HOSTILE = "</script><script>alert(1)</script><!--\u2028\u2029&amp;\x00\x1b[31m"
 

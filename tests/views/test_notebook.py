@@ -19,7 +19,7 @@ import pytest
 
 import opgraph
 from opgraph import Profile
-from opgraph.views.notebook import LARGEST_FRAME, mimebundle, static
+from opgraph.views.page.notebook import LARGEST_FRAME, mimebundle, static
 
 SCREENSHOTS = Path(os.environ.get("OPGRAPH_SCREENSHOTS", Path(__file__).parent / "screenshots"))
 ROOT = Path(opgraph.__file__).parents[1]

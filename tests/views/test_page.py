@@ -15,7 +15,7 @@ import pytest
 import opgraph
 from opgraph import Profile
 from opgraph.analysis.memory import memory
-from opgraph.analysis.prediction import predict
+from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import device
 
 Browse = Callable[..., Any]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from opgraph import Profile
-from opgraph.views.html import html
-from opgraph.views.page import page_data
+from opgraph.views.page.data import page_data
+from opgraph.views.page.html import html
 
 Browse = Callable[..., Any]
 Saved = Callable[[str], Profile]
@@ -20,7 +20,7 @@ EVIL = "</script><img src=x onerror=alert(1)>\u202egnp.\x00\x1b[31m<b>&lt;{{1}}$
 
 def page_with(data: dict[str, Any], saved: Saved, monkeypatch: pytest.MonkeyPatch) -> str:
     """The page for data that `Profile` itself would refuse."""
-    monkeypatch.setattr("opgraph.views.html.page_data", lambda *_, **__: data)
+    monkeypatch.setattr("opgraph.views.page.html.page_data", lambda *_, **__: data)
     return html(saved("resnet18"))
 
 

@@ -17,8 +17,8 @@ import pytest
 from opgraph import Profile, RenderError
 from opgraph.cli import main
 from opgraph.views import render
-from opgraph.views.drawing.coloring import COLORINGS
-from opgraph.views.drawing.themes import THEMES
+from opgraph.views.picture.coloring import COLORINGS
+from opgraph.views.picture.scene import THEMES
 
 DATA = Path(__file__).parents[1] / "data"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -126,7 +126,7 @@ def test_each_colour_has_a_sign_and_a_meaning(saved: Callable[[str], Profile], b
     options = {"color_by": by, "hardware": "h100-sxm" if by == "time" else None}
     svg = ET.fromstring(render("svg", saved("bert-base-uncased"), **options))
     texts = [t.text for t in svg.iter(f"{SVG}text")]
-    from opgraph.views.picture import picture
+    from opgraph.views.picture.picture import picture
 
     coloring = picture(saved("bert-base-uncased"), **options).coloring
     assert coloring.legend

@@ -7,12 +7,12 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.conftest import DATA
 
-from opgraph.analysis.fusion import partition
-from opgraph.analysis.roofline import roofline
+from opgraph.analysis.fusion.partition import partition
+from opgraph.analysis.timing.roofline import roofline
 from opgraph.cli import main
-from opgraph.errors import RenderError
 from opgraph.hardware import device
-from opgraph.views.roofline import marks, svg
+from opgraph.record.errors import RenderError
+from opgraph.views.picture.roofline import marks, svg
 
 NAMES = ("resnet18", "bert-base-uncased", "gpt2", "yolov8n")
 

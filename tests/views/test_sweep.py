@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from opgraph import Profile
-from opgraph.analysis.sweep import Sweep, SweepPoint, point_of
-from opgraph.views.csv import csv_text
-from opgraph.views.sweep import sweep_text
-from opgraph.views.sweep_plot import sweep_html, sweep_image, sweep_parquet
+from opgraph.analysis.scaling.sweep import Sweep, SweepPoint, point_of
+from opgraph.views.files.records import csv_text
+from opgraph.views.picture.sweep import sweep_html, sweep_image, sweep_parquet
+from opgraph.views.text.sweep import sweep_text
 
 Saved = Callable[[str], Profile]
 Golden = Callable[[str, str], None]

@@ -8,7 +8,7 @@ import pytest
 
 from opgraph import Profile, RenderError
 from opgraph.views import render
-from opgraph.views.rows import rows
+from opgraph.views.text.table import rows
 
 
 @pytest.mark.parametrize("width", [80, 140])

@@ -1,22 +1,5 @@
-"""Everything that computes on a graph without torch: sums, module tree, bottlenecks."""
+"""What can be said of a graph without torch: functions of records, room by room.
 
-from opgraph.analysis.bottleneck import GENERIC_RIDGE, bottlenecks, classify
-from opgraph.analysis.modules import ModuleCost, by_module, fold, module_tree
-from opgraph.analysis.operators import OperatorCost, by_op
-from opgraph.analysis.totals import Cost, Totals, cost_of, totals
-
-__all__ = [
-    "GENERIC_RIDGE",
-    "Cost",
-    "ModuleCost",
-    "OperatorCost",
-    "Totals",
-    "bottlenecks",
-    "by_module",
-    "by_op",
-    "classify",
-    "cost_of",
-    "fold",
-    "module_tree",
-    "totals",
-]
+`cost` what it costs, `fusion` what goes together, `timing` how long, `memory` how much at a time, `scaling` at
+other sizes, `compare` what changed, `parallel` over several devices, `serving` as it generates, `check`
+whether tracers agree."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import ceil
 from typing import Any
 
-from opgraph.graph import Graph, Node, Storage
+from opgraph.hardware import Device
+from opgraph.record.graph import Graph, Node, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +109,36 @@ def _alive(graph: Graph, storages: Sequence[Storage]) -> tuple[Alive, ...]:
             groups.setdefault(key, []).append(storage.bytes)
     found = (Alive(*key, sum(sizes), len(sizes)) for key, sizes in groups.items())
     return tuple(sorted(found, key=lambda a: (-a.bytes, a.scope, a.op)))
+
+
+# Does it fit? Weights and the peak of live memory against a device's capacity.
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Bytes that a run needs, and the bytes there are. The runtime's own needs (context, libraries,
+    fragmentation) come on top."""
+
+    weights: int
+    peak: int
+    capacity: float
+
+    @property
+    def needed(self) -> int:
+        return self.weights + self.peak
+
+    @property
+    def fits(self) -> bool:
+        return self.needed <= self.capacity
+
+    @property
+    def devices(self) -> int:
+        """The fewest such devices that hold the weights, evenly split, and the whole peak each; 0 where
+        the peak alone does not fit."""
+        room = self.capacity - self.peak
+        return ceil(self.weights / room) if room > 0 and self.weights else int(room > 0)
+
+
+def fit(graph: Graph, device: Device) -> Fit:
+    """Weights and buffers, each once however many names it has, plus the peak of live memory."""
+    return Fit(sum(p.bytes for p in graph.parameters), memory(graph).peak, device.capacity)

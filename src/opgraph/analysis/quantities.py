@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from opgraph import units
-from opgraph.analysis.bottleneck import GENERIC_RIDGE
+from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
 from opgraph.analysis.memory import memory, peaks
-from opgraph.analysis.prediction import predict
-from opgraph.document import Profile
+from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
+from opgraph.record import units
+from opgraph.record.profile import Profile
 
 FORMATS: dict[str, Callable[[float], str]] = {
     "count": units.count,

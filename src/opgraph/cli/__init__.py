@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from opgraph.cli import config, output
-from opgraph.errors import OpgraphError
+from opgraph.record.errors import OpgraphError
 from opgraph.version import __version__
 
 COMMANDS = {
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: str, hint: str | None, status: int = 2) -> int:
-    from opgraph.views.terminal import safe
+    from opgraph.views.text.terminal import safe
 
     output.insist(f"error: {safe(' '.join(message.split()), 500)}")
     if hint:

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.conventions import CONVENTIONS, counted
+from opgraph.analysis.cost.conventions import CONVENTIONS, counted
 from opgraph.cli.kinds import image_size, listed, parse_shape, positive, shape, single
 from opgraph.cli.output import progress
-from opgraph.document import Profile
-from opgraph.errors import InputError, OpgraphError, RenderError
 from opgraph.options import MODES, NAMES, Options
-from opgraph.reading import is_saved_profile, load
+from opgraph.record.errors import InputError, OpgraphError, RenderError
+from opgraph.record.loading import is_saved_profile, load
+from opgraph.record.profile import Profile
 
 if TYPE_CHECKING:
     from opgraph.inputs.base import TensorSpec
@@ -146,7 +146,7 @@ def profile_from(args: argparse.Namespace, *, for_several: bool = False) -> Prof
     Raises `InputError` for a saved profile with options that only tracing can meet, unless they are
     `for_several` models, of which it is one.
     """
-    from opgraph.analysis.fragments import select_fragment
+    from opgraph.analysis.cost.fragments import select_fragment
 
     if is_saved_profile(args.model):
         if not for_several:
@@ -157,7 +157,7 @@ def profile_from(args: argparse.Namespace, *, for_several: bool = False) -> Prof
                              hint=f"name the model to trace it with --mode {args.mode}")  # fmt: skip
         part = replace(saved, graph=select_fragment(saved.graph, args.fragment))
         return counted(part, dict(_pairs(args.count)))
-    from opgraph.pipeline import profile
+    from opgraph.api.pipeline import profile
 
     with progress() as tell, redirect_stdout(sys.stderr):
         tell(f"tracing {args.model} …")

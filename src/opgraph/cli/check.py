@@ -8,8 +8,8 @@ from contextlib import redirect_stdout
 
 from opgraph.cli.arguments import add_model_arguments, options_from
 from opgraph.cli.output import color, show, width
-from opgraph.errors import InputError
-from opgraph.jsontext import dumps
+from opgraph.record.errors import InputError
+from opgraph.record.files import dumps
 
 EXAMPLES = """examples:
   opgraph check resnet18
@@ -33,8 +33,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from opgraph.checking import ALL, check
-    from opgraph.reading import is_saved_profile
-    from opgraph.views.check import check_text
+    from opgraph.record.loading import is_saved_profile
+    from opgraph.views.text.check import check_text
 
     if is_saved_profile(args.model):
         raise InputError(

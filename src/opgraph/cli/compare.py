@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import add_model_arguments, profile_of
 from opgraph.cli.output import color, insist, say, show, status_of, width
-from opgraph.document import Profile
-from opgraph.errors import RenderError
-from opgraph.files import ensure_writable, suffix_of, write_atomically
-from opgraph.jsontext import dumps
+from opgraph.record.errors import RenderError
+from opgraph.record.files import dumps, ensure_writable, suffix_of, write_atomically
+from opgraph.record.profile import Profile
 
 if TYPE_CHECKING:
-    from opgraph.analysis.compare import Comparison
+    from opgraph.analysis.compare.comparison import Comparison
 
 EXAMPLES = """examples:
   opgraph compare resnet18 resnet50
@@ -53,8 +52,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from opgraph.analysis.compare import compare_profiles
-    from opgraph.analysis.gates import parse_gate
+    from opgraph.analysis.compare.comparison import compare_profiles
+    from opgraph.analysis.compare.gates import parse_gate
     from opgraph.hardware import device
 
     form = _form(args)
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         show(text)
     for broken in comparison.broken:
-        from opgraph.views.compare import verdict
+        from opgraph.views.text.compare import verdict
 
         insist(f"gate broken: {broken.gate.text} ({verdict(comparison, broken)})")
     return 1 if comparison.broken else max(map(status_of, profiles))
@@ -95,8 +94,7 @@ def _labels(specs: list[str], profiles: list[Profile]) -> list[str] | None:
 
 
 def _drawn(comparison: Comparison, args: argparse.Namespace, form: str | None) -> str:
-    from opgraph.views.compare import comparison_text
-    from opgraph.views.compare_markdown import comparison_markdown
+    from opgraph.views.text.compare import comparison_markdown, comparison_text
 
     if form == ".json":
         return dumps(comparison.to_dict(), indent=1) + "\n"

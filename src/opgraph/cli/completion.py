@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from opgraph.cli.output import show
-from opgraph.errors import MissingDependency
+from opgraph.record.errors import MissingDependency
 
 EXAMPLES = """examples:
   opgraph completion bash > ~/.local/share/bash-completion/completions/opgraph

@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from opgraph.errors import InputError
+from opgraph.record.errors import InputError
 
 KEYS: dict[str, type] = {"hardware": str, "depth": int, "theme": str}
 """What can be set. Nothing that runs code or writes files: a repository brings its own pyproject.toml."""

@@ -6,7 +6,7 @@ import argparse
 
 from opgraph.cli.arguments import add_model_arguments, profile_from
 from opgraph.cli.output import say, status_of
-from opgraph.files import ensure_writable, write_atomically
+from opgraph.record.files import ensure_writable, write_atomically
 
 EXAMPLES = """examples:
   opgraph draw resnet18 -o resnet18.svg
@@ -17,7 +17,7 @@ EXAMPLES = """examples:
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    from opgraph.views.picture import DIRECTIONS, SUFFIXES, THEMES
+    from opgraph.views.picture.picture import DIRECTIONS, SUFFIXES, THEMES
 
     parser.epilog = EXAMPLES
     add_model_arguments(parser)
@@ -54,8 +54,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from opgraph.views.mermaid import too_large
-    from opgraph.views.picture import Options, Picture, form_of
+    from opgraph.views.picture.mermaid import too_large
+    from opgraph.views.picture.picture import Options, Picture, form_of
 
     form = form_of(args.output)
     ensure_writable(args.output)

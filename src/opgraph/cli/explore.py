@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.cli.arguments import add_model_arguments, profile_from
 from opgraph.cli.output import color, say, show, status_of, width
-from opgraph.errors import MissingDependency, RenderError
-from opgraph.files import ensure_writable, suffix_of, write_atomically
-from opgraph.jsontext import dumps
+from opgraph.record.errors import MissingDependency, RenderError
+from opgraph.record.files import dumps, ensure_writable, suffix_of, write_atomically
 
 if TYPE_CHECKING:
     from opgraph.analysis.selection import Filter, Range
-    from opgraph.document import Profile
     from opgraph.hardware import Device
+    from opgraph.record.profile import Profile
 
 EXAMPLES = """examples:
   opgraph explore                                     what can be named
@@ -123,7 +122,7 @@ def _overview(
     profile: Profile, args: argparse.Namespace, form: str | None, device: Device | None
 ) -> str:
     from opgraph.analysis.quantities import ridge_on
-    from opgraph.views.overview import overview, overview_csv, overview_data
+    from opgraph.views.text.overview import overview, overview_csv, overview_data
 
     command = _command(args)
     ridge = ridge_on(device, profile)
@@ -148,13 +147,12 @@ def _overview(
 def _nodes(
     profile: Profile, where: Range | None, which: Filter, form: str | None, device: Device | None
 ) -> str:
-    from opgraph.analysis.fusion import partition
+    from opgraph.analysis.fusion.partition import partition
     from opgraph.analysis.quantities import ridge_on
     from opgraph.analysis.selection import select
-    from opgraph.views.csv import csv_text
-    from opgraph.views.explore import node_list
-    from opgraph.views.listing import as_json, as_markdown
-    from opgraph.views.records import records
+    from opgraph.views.files.records import csv_text, records
+    from opgraph.views.text.explore import node_list
+    from opgraph.views.text.markdown import as_json, as_markdown
 
     ridge = ridge_on(device, profile)
     selection = select(profile.graph, where, which, ridge=ridge, limit=None if form else LIMIT)

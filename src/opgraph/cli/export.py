@@ -8,9 +8,9 @@ from contextlib import redirect_stdout
 
 from opgraph.cli.arguments import add_model_arguments, options_from, profile_from
 from opgraph.cli.output import say, show, status_of
-from opgraph.errors import RenderError
 from opgraph.exporting import EXPORTERS, Exporter, exporter_for
-from opgraph.files import ensure_writable, write_atomically
+from opgraph.record.errors import RenderError
+from opgraph.record.files import ensure_writable, write_atomically
 from opgraph.views import view_for, view_named, views
 
 EXAMPLES = """examples:
@@ -77,9 +77,9 @@ def _formats() -> list[str]:
 
 def _export(exporter: Exporter, args: argparse.Namespace) -> int:
     """A format that needs the model: it is built, captured and written, and no profile is made."""
+    from opgraph.api.pipeline import prepared
     from opgraph.options import Options
-    from opgraph.pipeline import prepared
-    from opgraph.reading import is_saved_profile
+    from opgraph.record.loading import is_saved_profile
 
     if args.output is None:
         raise RenderError(f"{exporter.name} is written to a file", hint="name one with -o")

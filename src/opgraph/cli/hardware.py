@@ -7,7 +7,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from opgraph.cli.output import color, say, show, width
-from opgraph.errors import OpgraphError
+from opgraph.record.errors import OpgraphError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _calibrate(output: str | None) -> int:
-    from opgraph.files import ensure_writable, suffix_of, write_atomically
     from opgraph.hardware.calibrate import calibrate
+    from opgraph.record.files import ensure_writable, suffix_of, write_atomically
 
     if output is not None:
         suffix_of(output, (".toml",), "hardware --calibrate")
@@ -60,7 +60,7 @@ def _calibrate(output: str | None) -> int:
 
 
 def _list(known: tuple[Device, ...]) -> str:
-    from opgraph.views.terminal import draw, fitting
+    from opgraph.views.text.terminal import draw, fitting
 
     note = "FLOP/s are dense peaks of contractions; ridge: FLOPs/byte at float16."
     table = fitting([_table(known, without) for without in _LESS], width())
@@ -79,7 +79,7 @@ def _table(known: tuple[Device, ...], without: frozenset[str]) -> Table:
     """One row a device; beside names, peaks have their unit."""
     from rich.table import Table
 
-    from opgraph import units
+    from opgraph.record import units
 
     unit = "" if "Name" in without else "FLOP/s"
     rows = [
@@ -107,7 +107,7 @@ def _table(known: tuple[Device, ...], without: frozenset[str]) -> Table:
 def _one(device: Device) -> str:
     from rich.table import Table
 
-    from opgraph.views.terminal import draw, safe
+    from opgraph.views.text.terminal import draw, safe
 
     sources = list(dict.fromkeys(figure.source for figure in device.figures.values()))
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
@@ -130,7 +130,7 @@ def _one(device: Device) -> str:
 
 def _written(key: str, value: float) -> str:
     """A figure of a device in its unit."""
-    from opgraph import units
+    from opgraph.record import units
 
     section, _, name = key.partition(".")
     if section in ("matrix", "vector"):

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from opgraph.cli.arguments import TRACERS, add_size_arguments, options_from
 from opgraph.cli.kinds import positive, positive_amount
 from opgraph.cli.output import color, say, show, width
-from opgraph.errors import SourceError, UnknownModel
-from opgraph.files import ensure_writable
-from opgraph.jsontext import dumps
+from opgraph.record.errors import SourceError, UnknownModel
+from opgraph.record.files import dumps, ensure_writable
 from opgraph.sources.listing import is_pattern, listed
 from opgraph.sources.registry import find
 
 if TYPE_CHECKING:
-    from opgraph.trials import Trial
+    from opgraph.survey import Trial
 
 EPILOG = """examples:
   opgraph models                          families, with a few names of each
@@ -67,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         rows = [{"name": f.name, "source": f.source, "family": f.family} for f in found]
         show(dumps(rows, indent=1) + "\n")
         return 0
-    from opgraph.views.models import families, names
+    from opgraph.views.text.models import families, names
 
     chosen = bool(args.patterns or args.source)
     show(names(found, color(), width()) if chosen else families(found, color(), width()))
@@ -77,8 +76,8 @@ def run(args: argparse.Namespace) -> int:
 def _try(args: argparse.Namespace) -> int:
     """Trace them, with progress on stderr. The status is 1 when one of them failed."""
     from opgraph.options import Options
-    from opgraph.trials import Limits, load_trials, run, save_trial
-    from opgraph.views.models import as_csv, line, trials_table
+    from opgraph.survey import Limits, load_trials, run, save_trial
+    from opgraph.views.text.models import as_csv, line, trials_table
 
     specs = _specs(args)
     if args.resume:

@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 
-from opgraph import units
-from opgraph.document import Profile
-from opgraph.errors import RenderError
-from opgraph.views.terminal import readable_lines, safe
+from opgraph.record import units
+from opgraph.record.errors import RenderError
+from opgraph.record.profile import Profile
+from opgraph.views.text.terminal import readable_lines, safe
 
 _quiet = False
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import add_model_arguments, profile_from
 from opgraph.cli.output import color, say, show, status_of, width
-from opgraph.errors import InputError
+from opgraph.record.errors import InputError
 
 if TYPE_CHECKING:
-    from opgraph.analysis.parallel import Layout
-    from opgraph.document import Profile
+    from opgraph.analysis.parallel.plan import Layout
+    from opgraph.record.profile import Profile
 
 EXAMPLES = """examples:
   opgraph profile resnet18
@@ -85,7 +85,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from opgraph.files import ensure_writable
+    from opgraph.record.files import ensure_writable
     from opgraph.views import render, view_for, view_named, write
 
     if args.output is not None:
@@ -134,7 +134,7 @@ def _autocast(profile: Profile, lower: str) -> Profile:
             f"this profile was saved with --autocast {already}",
             hint=f"name the model, or a profile without it, for {lower}",
         )
-    from opgraph.analysis.precision import autocast
+    from opgraph.analysis.cost.precision import autocast
 
     return replace(
         profile,
@@ -148,6 +148,6 @@ def _layout(args: argparse.Namespace) -> Layout | None:
     sizes = (args.tensor_parallel, args.pipeline_parallel, args.data_parallel, args.micro_batches)
     if sizes == (None,) * 4:
         return None
-    from opgraph.analysis.parallel import Layout
+    from opgraph.analysis.parallel.plan import Layout
 
     return Layout(*(1 if size is None else size for size in sizes))

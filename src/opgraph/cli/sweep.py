@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.cli.arguments import add_model_arguments, options_from
 from opgraph.cli.output import color, progress, say, show, width
-from opgraph.errors import RenderError
-from opgraph.files import ensure_writable, suffix_of, write_atomically
-from opgraph.jsontext import dumps
+from opgraph.record.errors import RenderError
+from opgraph.record.files import dumps, ensure_writable, suffix_of, write_atomically
 
 if TYPE_CHECKING:
-    from opgraph.analysis.sweep import Sweep
+    from opgraph.analysis.scaling.sweep import Sweep
 
 EXAMPLES = """examples:
   opgraph sweep bert-base-uncased --batch-size 1,4,16,64 --seq-len 128,512
@@ -48,7 +47,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from opgraph.sweeping import sweep
+    from opgraph.api.sweeping import sweep
 
     suffix = None if args.output is None else suffix_of(args.output, SUFFIXES, "sweep")
     if args.output is not None:
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _text(found: Sweep) -> str:
-    from opgraph.views.sweep import sweep_text
+    from opgraph.views.text.sweep import sweep_text
 
     return sweep_text(found, color=color(), width=width())
 
@@ -87,8 +86,8 @@ def _json(data: Any) -> str:
 
 
 def _file(found: Sweep, suffix: str) -> str | bytes:
-    from opgraph.views.csv import csv_text
-    from opgraph.views.sweep import sweep_text
+    from opgraph.views.files.records import csv_text
+    from opgraph.views.text.sweep import sweep_text
 
     if suffix == ".json":
         return found.profile.to_json() if found.profile else _json(found.to_dict())
@@ -96,7 +95,7 @@ def _file(found: Sweep, suffix: str) -> str | bytes:
         return sweep_text(found, width=width())
     if suffix == ".csv":
         return csv_text(found.records())
-    from opgraph.views.sweep_plot import sweep_html, sweep_image, sweep_parquet
+    from opgraph.views.picture.sweep import sweep_html, sweep_image, sweep_parquet
 
     if suffix == ".parquet":
         return sweep_parquet(found)

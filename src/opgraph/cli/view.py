@@ -9,8 +9,8 @@ from pathlib import Path
 
 from opgraph.cli.arguments import add_model_arguments, profile_from, profile_of
 from opgraph.cli.output import say, status_of
-from opgraph.files import ensure_writable, suffix_of, write_atomically
 from opgraph.hardware import device
+from opgraph.record.files import ensure_writable, suffix_of, write_atomically
 from opgraph.views import render, view_named
 
 EXAMPLES = """examples:

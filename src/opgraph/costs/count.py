@@ -13,16 +13,11 @@ from torch import Tensor
 from torch.utils import flop_counter
 
 from opgraph.costs import (  # noqa: F401  (they register)
-    attention,
     backward,
-    fourier,
-    indexing,
+    elementwise,
     linalg,
-    quantization,
     reductions,
     sampling,
-    sorting,
-    vision,
 )
 from opgraph.costs import contractions as _contractions  # noqa: F401  (registers)
 from opgraph.costs.movement import Traffic, traffic
@@ -35,7 +30,7 @@ from opgraph.costs.registry import (
     first_output,
     formulas,
 )
-from opgraph.graph import Kernel
+from opgraph.record.graph import Kernel
 
 _VIEWS_IN_ALL_BUT_SCHEMA = frozenset(
     "aten._unsafe_view aten._reshape_alias aten.unsafe_split aten.unsafe_split_with_sizes "

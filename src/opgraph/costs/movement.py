@@ -1,16 +1,28 @@
-"""Operators that move data: which bytes they really touch, where that is not "all that goes in and all
-that comes out". Each rule gets the bytes of every tensor argument by position, the bytes of all results,
-and the call; it returns the bytes read and written.
-
-The rules are derived here, from what an operator must touch by its definition in torch's documentation;
-those of indices are in `indexing`.
-"""
+"""Looking up and writing by indices: an operation for each element that is added to or compared with
+another, none for those that are only moved, and the bytes of the places that are touched rather than of the
+table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
-from opgraph.costs.registry import Call, each, first_input, first_output
+import torch
+
+from opgraph.costs.registry import (
+    Call,
+    Formula,
+    Work,
+    each,
+    first_input,
+    first_output,
+    formula,
+    formulas,
+)
+
+# Operators that move data: which bytes they really touch, where that is not "all that goes in and all
+# that comes out". Each rule gets the bytes of every tensor argument by position, the bytes of all results,
+# and the call; it returns the bytes read and written.
 
 Traffic = Callable[[Sequence[int], int, Call], tuple[int, int]]
 """From the bytes of each tensor argument (in order), of the results, and the call: bytes read, written."""
@@ -79,3 +91,115 @@ each("copy", first_input, "derived here: each element is added at one place", {
     "sum": "col2im reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward "
     "replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward",
 })  # fmt: skip
+
+
+def _rows(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int]:
+    """A table and indices: the rows that are taken are read, not the table."""
+    return sum(sizes[1:]) + min(results, sizes[0]) if sizes else 0, results
+
+
+def _bags(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int]:
+    """Each index reads a row of the table, and no more than the result of a bag is written."""
+    (rows, *_), indices = call.inputs[:2]
+    return sum(sizes[1:]) + prod(indices) * sizes[0] // max(1, rows), results
+
+
+moves(_rows, "embedding index index_select gather take take_along_dim _unsafe_index masked_select")
+moves(_bags, "embedding_bag _embedding_bag _embedding_bag_forward_only")
+
+each("indexing", first_output, "derived here, nothing is computed", {
+    "": "embedding index index_select gather take take_along_dim _unsafe_index masked_select one_hot "
+    "slice_scatter select_scatter diagonal_scatter",
+})  # fmt: skip
+
+
+@formula(
+    "indexing", "aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only"
+)
+def embedding_bag(call: Call) -> int:
+    """A sum (or a comparison) for each element of each row that is looked up: indices * width.
+
+    Source: the definition of torch.nn.EmbeddingBag, counted here.
+    """
+    return prod(call.inputs[1]) * call.inputs[0][-1]
+
+
+def _by_index(call: Call) -> int:
+    """An element of the index, the second tensor, says where one element goes."""
+    return prod(call.inputs[1])
+
+
+def _by_source(call: Call) -> int:
+    """Every element of the source, the third tensor, is written."""
+    return prod(call.inputs[2])
+
+
+def _by_slices(call: Call) -> int:
+    """Each index stands for a slice of the first tensor along a dimension."""
+    length = call.inputs[0][int(call.args[1])]
+    return call.input_elements // max(1, length) * prod(call.inputs[1])
+
+
+def _by_mask(call: Call) -> int:
+    """As many as the mask lets through, at most all it covers and all of the source."""
+    return min(prod(sizes) for sizes in call.inputs[1:3])
+
+
+def _by_indices(call: Call) -> int:
+    """The indices, broadcast, times the dimensions without one. What a mask lets through is in the data:
+    then the values say how many, or, where there is only one, all elements."""
+    indices = [(i, index) for i, index in enumerate(call.args[1]) if index is not None]
+    if any(index.dtype in (torch.bool, torch.uint8) for _, index in indices):
+        values = prod(call.inputs[-1])
+        return values if values > 1 else call.input_elements
+    whole = prod(n for i, n in enumerate(call.inputs[0]) if i not in dict(indices))
+    return whole * int(prod(torch.broadcast_shapes(*(index.shape for _, index in indices))))
+
+
+def _accumulates(call: Call) -> bool:
+    """`put` and `index_put` add where their fourth argument says so."""
+    return call.args[3] is True
+
+
+def _reduces(call: Call) -> bool:
+    """`scatter` adds or multiplies where it is told which."""
+    return any(isinstance(a, str) for a in call.args)
+
+
+def _always(call: Call) -> bool:
+    return True
+
+
+def _never(call: Call) -> bool:
+    return False
+
+
+def _writing(elements: Work, adds: Callable[[Call], bool]) -> Traffic:
+    """In place: indices and source are read, and so many elements written; those added to are read, too."""
+
+    def rule(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int]:
+        written = elements(call) * sizes[0] // max(1, call.input_elements)
+        return sum(sizes[1:]) + written * adds(call), written
+
+    return rule
+
+
+def _adding(elements: Work, adds: Callable[[Call], bool]) -> Formula:
+    source = f"derived here, an operation for each element that is added. {elements.__doc__}"
+    return Formula("indexing", lambda call: elements(call) * adds(call), source)
+
+
+for _names, _elements, _adds in (
+    ("scatter", _by_index, _reduces),
+    ("scatter_add scatter_reduce", _by_index, _always),
+    ("put", _by_index, _accumulates),
+    ("index_add index_reduce", _by_source, _always),
+    ("index_copy", _by_source, _never),
+    ("index_fill", _by_slices, _never),
+    ("masked_scatter", _by_mask, _never),
+    ("index_put _index_put_impl", _by_indices, _accumulates),
+):
+    for _name in _names.split():
+        formulas[f"aten.{_name}"] = _adding(_elements, _adds)
+        moves(_writing(_elements, _adds), f"{_name}_")
+formulas["aten._unsafe_index_put"] = formulas["aten.index_put"]

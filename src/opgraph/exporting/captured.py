@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from opgraph.errors import TraceError
+from opgraph.record.errors import TraceError
 from opgraph.tracing.base import Stage, named
-from opgraph.tracing.boundary import plain_result
-from opgraph.tracing.dynamo import Watch, clean, entry
-from opgraph.tracing.export import exported, placeholders
-from opgraph.tracing.fx import symbolic_graph
-from opgraph.tracing.recorder import first_line
+from opgraph.tracing.capture.recorder import first_line
+from opgraph.tracing.replay.dynamo import Watch, clean, entry
+from opgraph.tracing.replay.export import exported, placeholders
+from opgraph.tracing.replay.fx import symbolic_graph
+from opgraph.tracing.replay.replay import plain_result
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from opgraph.errors import MissingDependency, RenderError, TraceError
 from opgraph.exporting import Exported
 from opgraph.inputs.base import Example
+from opgraph.record.errors import MissingDependency, RenderError, TraceError
 from opgraph.sources.base import Model
 from opgraph.tracing.base import staged
-from opgraph.tracing.boundary import plain_arguments
+from opgraph.tracing.capture.recorder import first_line
 from opgraph.tracing.eager import materialized
-from opgraph.tracing.export import exported
-from opgraph.tracing.recorder import first_line
+from opgraph.tracing.replay.export import exported
+from opgraph.tracing.replay.replay import plain_arguments
 
 _CLOSE = 1e-3
 """How far an element of ONNX Runtime's result may be from torch's, relative to the largest of them."""

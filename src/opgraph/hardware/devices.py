@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from opgraph.errors import OpgraphError
-from opgraph.units import item_size
+from opgraph.record.errors import OpgraphError
+from opgraph.record.units import item_size
 
 FOLDER = Path(__file__).parent / "devices"
 ENTRY_POINTS = "opgraph.hardware"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,12 +13,43 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from opgraph.errors import InputError
 from opgraph.inputs.base import InputRequest
-from opgraph.inputs.reading import sizes
-from opgraph.inputs.settings import Settings
-from opgraph.inputs.table import RULES
+from opgraph.inputs.model_reading import Settings, sizes
+from opgraph.record.errors import InputError
 from opgraph.sources.base import Model
+
+# The table of input rules: the name of a parameter of `forward` → the function that makes its value.
+
+Make = Callable[["Context"], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How to make an argument, and whether only a parameter without a default gets it."""
+
+    make: Make
+    needed: bool = False
+
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str, needed: bool = False) -> Callable[[Make], Make]:
+    """Enter a function into the table under these parameter names.
+
+    The function returns None where the argument should be left out. With `needed` it is used only
+    where the parameter has no default.
+    """
+
+    def enter(make: Make) -> Make:
+        for name in names:
+            if name in RULES:
+                raise ValueError(f"there is already a rule for {name}")
+            RULES[name] = Rule(make, needed)
+        return make
+
+    return enter
+
 
 SEQUENCE = 128
 IMAGE = 224

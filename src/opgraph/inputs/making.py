@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from opgraph.errors import InputError
 from opgraph.inputs.base import Example, InputRequest, TensorSpec
 from opgraph.inputs.context import Context, named_dtype
 from opgraph.inputs.dims import shape
-from opgraph.inputs.placeholders import placeholders
 from opgraph.inputs.rules import RULES
+from opgraph.inputs.rules.text import placeholders
+from opgraph.record.errors import InputError
 from opgraph.sources.base import Model
 
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

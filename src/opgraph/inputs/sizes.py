@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from opgraph.errors import InputError
 from opgraph.inputs.base import Example, InputRequest, OpenSize
 from opgraph.inputs.context import Context
 from opgraph.inputs.making import make_inputs
+from opgraph.record.errors import InputError
 from opgraph.sources.base import Model
 
 _PROBES = {"batch_size": (2, 3), "seq_len": (24, 40), "image_size": (256, 320)}

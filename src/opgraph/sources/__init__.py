@@ -15,6 +15,6 @@ __all__ = ["BuildOptions", "Model", "Source", "resolve", "sources"]
 def __getattr__(name: str) -> Any:
     if name not in ("resolve", "sources"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from opgraph.sources import registry  # a saved profile needs none of its sources
+    from opgraph.sources import registry
 
     return getattr(registry, name)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from opgraph.document import ModelInfo
+from opgraph.record.profile import ModelInfo
 
 
 @dataclass(frozen=True, slots=True)

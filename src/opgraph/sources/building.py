@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from opgraph.document import ModelInfo
-from opgraph.errors import OpgraphError, SourceError
+from opgraph.record.errors import OpgraphError, SourceError
+from opgraph.record.profile import ModelInfo
 from opgraph.sources.base import Model
 from opgraph.sources.weightless import settle, weightless
 

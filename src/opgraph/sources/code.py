@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import re
@@ -12,12 +13,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.errors import SourceError
+from opgraph.record.errors import SourceError
 from opgraph.sources.base import BuildOptions, Model
-from opgraph.sources.values import parse_arguments
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+# Values that a person types (`--model-arg k=v`), as Python values.
+
+_WORDS = {"true": True, "false": False, "none": None}
+
+
+def parse_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers, true/false/none, tuples and quoted texts become what they say; the rest stays as it
+    is, as does what is not a text."""
+    return {name: _value(text) for name, text in arguments.items()}
+
+
+def _value(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
 
 _FILE = re.compile(r"(?P<place>.+\.py):(?P<name>[\w.]+)")
 _PACKAGE = re.compile(r"(?P<place>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)")

@@ -6,12 +6,42 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.document import ModelInfo
-from opgraph.errors import OpgraphError, SourceError
+from opgraph.record.errors import OpgraphError, SourceError
+from opgraph.record.profile import ModelInfo
 from opgraph.sources.base import BuildOptions, Model
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+# Saved `torch.export` programs: `.pt2` archives, looked into before torch opens them.
+
+
+def open_program(path: Path, *, trust: bool = False) -> Model:
+    """The program in a `.pt2` file as a module, with the example inputs it was exported with.
+
+    Raises `UntrustedFile` when the archive could run code, and `SourceError` when it is no program.
+    """
+    import torch
+
+    from opgraph.sources.building import first_line, undisturbed
+    from opgraph.sources.untrusted.pickles import check_size
+    from opgraph.sources.untrusted.programs import vouch
+
+    if not trust:
+        check_size(path)
+        vouch(path)
+    try:
+        with undisturbed():
+            program: Any = torch.export.load(str(path))
+            # The guards are Python source, and say nothing of what the program costs.
+            module = program.module(check_guards=False)
+    except Exception as error:
+        raise SourceError(f"{path} is not an exported program: {first_line(error)}") from error
+    info = ModelInfo(path.name, "file", "torch.export.ExportedProgram", (f"from the file {path}",))
+    hints = {"example": program.example_inputs} if program.example_inputs is not None else {}
+    return Model(module, info, None, hints)
+
 
 _SMALL = 2**20
 _LARGEST_IMAGE = 2**16
@@ -36,15 +66,13 @@ class FileSource:
         if not path.is_file():
             raise SourceError(f"there is no file {spec}")
         if path.suffix == ".pt2":
-            from opgraph.sources.exported import open_program
-
             return open_program(path, trust=options.trust)
         return _checkpoint(path, options)
 
 
 def _checkpoint(path: Path, options: BuildOptions) -> Model:
     from opgraph.sources.building import dtype_of, first_line, undisturbed
-    from opgraph.sources.pickles import open_checkpoint
+    from opgraph.sources.untrusted.pickles import open_checkpoint
 
     dtype = dtype_of(options.dtype or "float32")
     try:

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from opgraph.errors import SourceError, UnknownModel, UntrustedFile
+from opgraph.record.errors import SourceError, UnknownModel, UntrustedFile
 from opgraph.sources.nearest import suggestion
 
 CONFIG = "config.json"

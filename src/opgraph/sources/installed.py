@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from opgraph.errors import MissingDependency
+from opgraph.record.errors import MissingDependency
 
 
 def folder(package: str) -> Path | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from opgraph.errors import SourceError
+from opgraph.record.errors import SourceError
 from opgraph.sources.registry import claimant, sources
 
 

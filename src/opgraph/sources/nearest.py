@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from opgraph.errors import UnknownModel
+from opgraph.record.errors import UnknownModel
 from opgraph.sources import installed
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opgraph.document import ModelInfo
-from opgraph.errors import SourceError
+from opgraph.record.errors import SourceError
+from opgraph.record.profile import ModelInfo
 from opgraph.sources.base import Model
 
 if TYPE_CHECKING:

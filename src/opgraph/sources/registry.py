@@ -10,19 +10,19 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opgraph.errors import SourceError, UnknownModel
-from opgraph.garbage import uncollected
+from opgraph.record.errors import SourceError, UnknownModel
+from opgraph.record.gc_pause import uncollected
 from opgraph.sources import installed
 from opgraph.sources.base import BuildOptions, Model, Source
 from opgraph.sources.code import CodeSource
-from opgraph.sources.deferring import deferring
-from opgraph.sources.diffusers import DiffusersSource
 from opgraph.sources.files import FILES, FileSource
+from opgraph.sources.lazy_imports import deferring
+from opgraph.sources.libraries.diffusers import DiffusersSource
+from opgraph.sources.libraries.timm import TimmSource
+from opgraph.sources.libraries.torchvision import TorchvisionSource
+from opgraph.sources.libraries.transformers import HuggingFaceSource, ModelTypeSource
+from opgraph.sources.libraries.ultralytics import UltralyticsSource
 from opgraph.sources.nearest import suggestion
-from opgraph.sources.timm import TimmSource
-from opgraph.sources.torchvision import TorchvisionSource
-from opgraph.sources.transformers import HuggingFaceSource, ModelTypeSource
-from opgraph.sources.ultralytics import UltralyticsSource
 
 if TYPE_CHECKING:
     from torch import nn

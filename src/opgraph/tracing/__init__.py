@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from opgraph.errors import TraceError
 from opgraph.inputs.base import Example
+from opgraph.record.errors import TraceError
 from opgraph.sources.base import Model
-from opgraph.tracing import dynamo, eager, export, fx, hybrid
+from opgraph.tracing import eager
 from opgraph.tracing.base import Outcome, TraceOptions
+from opgraph.tracing.replay import dynamo, export, fx, hybrid
 
 Tracer = Callable[[Model, Example, TraceOptions], list[Outcome]]
 """Takes a model and its example inputs; gives every attempt in order, the last one being what counts."""

@@ -20,19 +20,24 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map
 
-from opgraph.document import Attempt
-from opgraph.errors import InputError
-from opgraph.garbage import uncollected
-from opgraph.graph import Graph
 from opgraph.inputs.base import Example
-from opgraph.kvcache import KVCache
-from opgraph.tracing.asking import Told, telling
-from opgraph.tracing.builder import build
-from opgraph.tracing.caches import cache_in, measured
-from opgraph.tracing.fakes import fake
-from opgraph.tracing.recorder import Recorder, first_line
-from opgraph.tracing.values import tensors_in
-from opgraph.tracing.weights import Weights, set_eval, snapshot, stand_in, undistribute, untouched
+from opgraph.record.errors import InputError
+from opgraph.record.gc_pause import uncollected
+from opgraph.record.graph import Graph
+from opgraph.record.profile import Attempt, KVCache
+from opgraph.tracing.capture.recorder import Recorder, build, first_line
+from opgraph.tracing.capture.values import tensors_in
+from opgraph.tracing.compile_flags import Told, telling
+from opgraph.tracing.fake.tensors import fake
+from opgraph.tracing.fake.weights import (
+    Weights,
+    set_eval,
+    snapshot,
+    stand_in,
+    undistribute,
+    untouched,
+)
+from opgraph.tracing.modes.generation import cache_in, measured
 
 
 @dataclass(frozen=True, slots=True)

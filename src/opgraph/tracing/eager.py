@@ -16,8 +16,8 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
-from opgraph.errors import TraceError
 from opgraph.inputs.base import Example
+from opgraph.record.errors import TraceError
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Outcome, arguments, record
 

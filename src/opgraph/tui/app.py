@@ -13,18 +13,16 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import DataTable, Footer, Input, Static, Tree
 from textual.widgets.tree import TreeNode
 
-from opgraph import units
-from opgraph.analysis import fold, module_tree
-from opgraph.analysis.fusion import partition
-from opgraph.analysis.modules import ModuleCost
-from opgraph.analysis.prediction import predict
+from opgraph.analysis.cost.modules import ModuleCost, fold, module_tree
+from opgraph.analysis.fusion.partition import partition
 from opgraph.analysis.quantities import ridge_on
-from opgraph.document import Profile
+from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
-from opgraph.tui.details import details
-from opgraph.tui.rows import COLOURS, SORTS, Membership, listed, neighbour, style_of
-from opgraph.views.nodes import NodeRow, node_rows
-from opgraph.views.terminal import bar, safe
+from opgraph.record import units
+from opgraph.record.profile import Profile
+from opgraph.tui.rows import COLOURS, SORTS, Membership, details, listed, neighbour, style_of
+from opgraph.views.text.nodes import NodeRow, node_rows
+from opgraph.views.text.terminal import bar, safe
 
 MOST_ROWS = 2000
 """Nodes listed at once; a module or a text narrows the list."""

@@ -12,9 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from opgraph.document import Profile
-from opgraph.errors import RenderError
-from opgraph.files import write_atomically
+from opgraph.record.errors import RenderError
+from opgraph.record.files import write_atomically
+from opgraph.record.profile import Profile
 
 GROUP = "opgraph.views"
 
@@ -43,7 +43,7 @@ _BUILT_IN = (
     View(
         "table",
         (".txt",),
-        "opgraph.views.table:table",
+        "opgraph.views.text.table:table",
         heeds=(
             "depth",
             "sort",
@@ -57,28 +57,42 @@ _BUILT_IN = (
             "layout",
         ),
     ),
-    View("json", (".json",), "opgraph.views.json:to_json"),
-    View("html", (".html", ".htm"), "opgraph.views.html:html"),
-    View("csv", (".csv",), "opgraph.views.csv:to_csv"),
-    View("parquet", (".parquet",), "opgraph.views.parquet:to_parquet"),
-    View("markdown", (".md", ".markdown"), "opgraph.views.markdown:to_markdown"),
-    View("graphml", (".graphml",), "opgraph.views.graphml:to_graphml"),
+    View("json", (".json",), "opgraph.views.files.json:to_json"),
+    View("html", (".html", ".htm"), "opgraph.views.page.html:html"),
+    View("csv", (".csv",), "opgraph.views.files.records:to_csv"),
+    View("parquet", (".parquet",), "opgraph.views.files.records:to_parquet"),
+    View("markdown", (".md", ".markdown"), "opgraph.views.text.markdown:to_markdown"),
+    View("graphml", (".graphml",), "opgraph.views.files.graphml:to_graphml"),
     View(
         "model-explorer",
         (".model-explorer.json",),
-        "opgraph.views.model_explorer:to_model_explorer",
+        "opgraph.views.files.model_explorer:to_model_explorer",
     ),
-    View("model-explorer-overlay", (".overlay.json",), "opgraph.views.model_explorer:to_overlay"),
-    View("trace", (".trace.json",), "opgraph.views.trace:to_trace", ("hardware",)),
-    View("roofline", ("roofline.svg",), "opgraph.views.roofline:svg", ("hardware",), ("theme",)),
     View(
-        "roofline-png", ("roofline.png",), "opgraph.views.roofline:png", ("hardware",), ("theme",)
+        "model-explorer-overlay",
+        (".overlay.json",),
+        "opgraph.views.files.model_explorer:to_overlay",
     ),
-    View("svg", (".svg",), "opgraph.views.picture:svg", heeds=_PICTURE),
-    View("pdf", (".pdf",), "opgraph.views.picture:pdf", heeds=_PICTURE),
-    View("png", (".png",), "opgraph.views.picture:png", heeds=_PICTURE),
-    View("dot", (".dot", ".gv"), "opgraph.views.picture:dot", heeds=_PICTURE),
-    View("mermaid", (".mmd", ".mermaid"), "opgraph.views.picture:mermaid", heeds=_PICTURE),
+    View("trace", (".trace.json",), "opgraph.views.files.trace:to_trace", ("hardware",)),
+    View(
+        "roofline",
+        ("roofline.svg",),
+        "opgraph.views.picture.roofline:svg",
+        ("hardware",),
+        ("theme",),
+    ),
+    View(
+        "roofline-png",
+        ("roofline.png",),
+        "opgraph.views.picture.roofline:png",
+        ("hardware",),
+        ("theme",),
+    ),
+    View("svg", (".svg",), "opgraph.views.picture.picture:svg", heeds=_PICTURE),
+    View("pdf", (".pdf",), "opgraph.views.picture.picture:pdf", heeds=_PICTURE),
+    View("png", (".png",), "opgraph.views.picture.picture:png", heeds=_PICTURE),
+    View("dot", (".dot", ".gv"), "opgraph.views.picture.picture:dot", heeds=_PICTURE),
+    View("mermaid", (".mmd", ".mermaid"), "opgraph.views.picture.picture:mermaid", heeds=_PICTURE),
 )
 
 

@@ -12,8 +12,8 @@ from torch import nn
 
 import opgraph
 from opgraph import Profile
-from opgraph.views.drawing.build import FITTING_BOXES, build
-from opgraph.views.drawing.layout import Spacing, arrange
+from opgraph.views.picture.build import FITTING_BOXES, build
+from opgraph.views.picture.layout import Spacing, arrange
 
 MODELS = ("resnet18", "bert-base-uncased", "gpt2", "yolov8n")
 WHOLE: dict[str, Any] = {"depth": 99, "fold_repeats": False}

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opgraph import Profile
-from opgraph.views.drawing.layout import Geometry, Rect, Spacing, arrange
-from opgraph.views.drawing.model import Box, Edge
-from opgraph.views.picture import Options, Picture
+from opgraph.views.picture.layout import Geometry, Rect, Spacing, arrange
+from opgraph.views.picture.model import Box, Edge
+from opgraph.views.picture.picture import Options, Picture
 
 
 def problems(root: Box, edges: tuple[Edge, ...], geometry: Geometry) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""Do tracers agree, and why do other counters not?"""

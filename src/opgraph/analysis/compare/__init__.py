@@ -1,0 +1,1 @@
+"""What changed? Module trees laid over each other, pairs of nodes, and gates."""

@@ -1,0 +1,209 @@
+"""Profiles beside each other: totals with differences, and what changed from the first to each other one,
+by module, by operator or by node. Works on saved profiles; nothing here imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from opgraph.analysis.compare.alignment import Change, align
+from opgraph.analysis.compare.gates import Verdict, judge, parse_gate
+from opgraph.analysis.cost.totals import Cost, OperatorCost, by_op
+from opgraph.analysis.quantities import Quantity, quantities
+from opgraph.record import units
+from opgraph.record.errors import RenderError
+
+if TYPE_CHECKING:
+    from opgraph.hardware import Device
+    from opgraph.record.graph import Node
+    from opgraph.record.profile import Profile
+
+__all__ = ["Comparison", "NodeChange", "OperatorChange", "compare_profiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorChange:
+    """An operator before and after; None where there was or is none."""
+
+    op: str
+    before: OperatorCost | None
+    after: OperatorCost | None
+
+    @property
+    def difference(self) -> tuple[int, int, int]:
+        """FLOPs, bytes and nodes that it takes more than before."""
+        a, b = self.before, self.after
+        zero = OperatorCost(self.op, 0, Cost())
+        a, b = a or zero, b or zero
+        return b.flops - a.flops, b.bytes - a.bytes, b.count - a.count
+
+    @property
+    def same(self) -> bool:
+        return self.before is not None and self.after is not None and (
+            self.before.cost == self.after.cost and self.before.count == self.after.count
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """A node that was added, removed (one of the two is None) or costs differently, in a module that
+    occurs `count` times."""
+
+    module: str
+    before: Node | None
+    after: Node | None
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Some profiles, the first of which the others are compared with. `labels` tell them apart."""
+
+    profiles: tuple[Profile, ...]
+    labels: tuple[str, ...]
+    verdicts: tuple[Verdict, ...] = ()
+    device: Device | None = None
+
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """What the totals are of."""
+        return quantities(self.device)
+
+    @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """The module tree of the first laid over that of each of the others."""
+        first, *others = self.profiles
+        return tuple(align(first.graph, other.graph) for other in others)
+
+    @property
+    def broken(self) -> tuple[Verdict, ...]:
+        """The gates that do not hold."""
+        return tuple(v for v in self.verdicts if v.broken)
+
+    def operators(self, other: int = 1) -> tuple[OperatorChange, ...]:
+        """Operators of the first and of another profile, the largest difference first."""
+        before, after = ({c.op: c for c in by_op(self.profiles[i].graph)} for i in (0, other))
+        changes = [
+            OperatorChange(op, before.get(op), after.get(op))
+            for op in dict.fromkeys((*before, *after))
+        ]
+        return tuple(sorted(changes, key=lambda c: [-abs(d) for d in c.difference]))
+
+    def nodes(self, other: int = 1) -> tuple[NodeChange, ...]:
+        """The nodes that differ, module by module; those of folded modules once."""
+        return tuple(_node_changes(self.changes[other - 1]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data: totals, changes by module (what is the same is left out), and gates."""
+        return {
+            "profiles": list(self.labels),
+            "totals": {q.name: [q.of(p) for p in self.profiles] for q in self.quantities},
+            "changes": [
+                [_change_data(c) for c in change.walk() if c.status != "same"]
+                for change in self.changes
+            ],
+            "gates": [
+                {"gate": v.gate.text, "profile": self.labels[v.position], "before": v.before,
+                 "after": v.after, "broken": v.broken}
+                for v in self.verdicts
+            ],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        from opgraph.views.text.compare import comparison_text
+
+        return comparison_text(self)
+
+
+def compare_profiles(
+    profiles: Sequence[Profile],
+    labels: Sequence[str] | None = None,
+    fail_if: str | Sequence[str] = (),
+    device: Device | None = None,
+) -> Comparison:
+    """Compare the first of some profiles with each of the others, and judge the gates `fail_if`; with a
+    device also by predicted time.
+
+    Raises `RenderError` for fewer than two profiles, or for a gate that cannot be read.
+    """
+    if len(profiles) < 2:
+        raise RenderError(
+            "there is nothing to compare with", hint="a comparison takes two profiles"
+        )
+    gates = [
+        parse_gate(text, device) for text in ([fail_if] if isinstance(fail_if, str) else fail_if)
+    ]
+    names = tuple(labels or _labels(profiles))
+    return Comparison(tuple(profiles), names, judge(gates, profiles), device)
+
+
+def _labels(profiles: Sequence[Profile]) -> list[str]:
+    """The models' names, followed by what tells those of one name apart: the mode, the inputs, the
+    dtype of the weights, the tracer."""
+    told = [_traits(p) for p in profiles]
+    labels = []
+    for profile, traits in zip(profiles, told, strict=True):
+        namesakes = [
+            t for p, t in zip(profiles, told, strict=True) if p.model.name == profile.model.name
+        ]
+        telling = [
+            text for key, text in traits.items() if any(t.get(key) != text for t in namesakes)
+        ]
+        labels.append("  ".join([profile.model.name, *telling[:2]]))
+    return labels
+
+
+def _traits(profile: Profile) -> dict[str, str]:
+    value = profile.graph.value
+    inputs = (value[v] for v in profile.graph.inputs)
+    return {
+        "mode": profile.mode,
+        **{f"input {v.name}": f"{v.name} {units.shape(v.shape)} {v.dtype}" for v in inputs},
+        "weights": ", ".join(dict.fromkeys(p.dtype for p in profile.graph.parameters)),
+        "tracer": profile.tracing.tracer,
+    }
+
+
+def _change_data(change: Change) -> dict[str, Any]:
+    def side(module: Any) -> dict[str, Any] | None:
+        return None if module is None else {
+            "path": module.path, "class": module.cls, "parameters": module.parameters,
+            "flops": module.flops, "other_flops": module.cost.other_flops, "bytes": module.bytes,
+        }  # fmt: skip
+
+    return {
+        "status": change.status,
+        "renamed": change.renamed,
+        "count": change.count,
+        "details": list(change.details),
+        "before": side(change.before),
+        "after": side(change.after),
+    }
+
+
+def _node_changes(change: Change, times: int = 1) -> Iterator[NodeChange]:
+    times *= change.count
+    before = change.before.nodes[: len(change.before.nodes) // times] if change.before else ()
+    after = change.after.nodes[: len(change.after.nodes) // times] if change.after else ()
+    path = change.either.path
+    matcher = SequenceMatcher(None, [n.op for n in before], [n.op for n in after], autojunk=False)
+    for kind, i1, i2, j1, j2 in matcher.get_opcodes():
+        if kind == "equal":
+            pairs = zip(before[i1:i2], after[j1:j2], strict=True)
+            yield from (NodeChange(path, a, b, times) for a, b in pairs if a.kernels != b.kernels)
+        else:
+            yield from (NodeChange(path, a, None, times) for a in before[i1:i2])
+            yield from (NodeChange(path, None, b, times) for b in after[j1:j2])
+    for child in change.children or _one_sided(change):
+        yield from _node_changes(child, times)
+
+
+def _one_sided(change: Change) -> tuple[Change, ...]:
+    """What is below a module that was added or removed."""
+    if change.before is not None and change.after is not None:
+        return ()
+    below = change.either.children
+    return tuple(Change(m, None) if change.after is None else Change(None, m) for m in below)

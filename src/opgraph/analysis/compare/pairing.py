@@ -1,0 +1,133 @@
+"""The nodes of two graphs, laid over each other: which node of one is which of the other. Modules are
+aligned first; in each pair of modules the nodes are matched by operator, in order. What is gone is given a
+place among what is there, so that both can be shown as one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from opgraph.analysis.compare.alignment import Change, align
+from opgraph.analysis.cost.modules import ModuleCost
+from opgraph.record.graph import Graph, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A node of the earlier graph that is gone: its id there, the module in which it would stand now, and
+    the id of the node of the later graph before which it would run (one more than the last: at the end)."""
+
+    id: int
+    scope: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """`before` gives, for each node of the later graph in order, the id of its node in the earlier one,
+    or 0 where it was added. `removed` are the nodes that are gone, in the order in which they ran."""
+
+    before: tuple[int, ...]
+    removed: tuple[Removed, ...]
+
+
+def pair_nodes(before: Graph, after: Graph) -> Pairing:
+    """Pair the nodes of two graphs."""
+    pairs = [0] * len(after.nodes)
+    gone: dict[int, tuple[str, str]] = {}
+    for now, then, old, new in _modules(align(before, after, fold=False), "", ""):
+        was, is_now = old.nodes if old else (), new.nodes if new else ()
+        matcher = SequenceMatcher(None, [n.op for n in was], [n.op for n in is_now], autojunk=False)
+        for kind, i1, i2, j1, j2 in matcher.get_opcodes():
+            if kind == "equal":
+                for a, b in zip(was[i1:i2], is_now[j1:j2], strict=True):
+                    pairs[b.id - 1] = a.id
+            else:
+                gone.update((a.id, (now, _moved(a.scope, then, now))) for a in was[i1:i2])
+    return Pairing(tuple(pairs), _placed(before, after, pairs, gone))
+
+
+def _modules(
+    change: Change, now: str, then: str
+) -> Iterator[tuple[str, str, ModuleCost | None, ModuleCost | None]]:
+    """Every pair of modules, with the paths of the nearest one around it that is in both."""
+    if change.after is not None and change.before is not None:
+        now, then = change.after.path, change.before.path
+    yield now, then, change.before, change.after
+    for child in change.children:
+        yield from _modules(child, now, then)
+    if not change.children and (change.before is None or change.after is None):
+        for module in change.either.children:
+            alone = Change(module, None) if change.after is None else Change(None, module)
+            yield from _modules(alone, now, then)
+
+
+def _moved(scope: str, then: str, now: str) -> str:
+    """A path as it would be where the module around it has another."""
+    return ".".join(part for part in (now, scope.removeprefix(then).strip(".")) if part)
+
+
+def _placed(
+    before: Graph, after: Graph, pairs: list[int], gone: Mapping[int, tuple[str, str]]
+) -> tuple[Removed, ...]:
+    """The removed nodes with their places: behind what ran before them in the same module, or in front of
+    what ran after them there, and never inside of a module that was not around them."""
+    later = {old: new for new, old in enumerate(pairs, start=1) if old}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for node in after.nodes:
+        for path in _around(node.scope):
+            first.setdefault(path, node.id)
+            last[path] = node.id
+    following: dict[int, int | None] = {}
+    nearest: dict[str, int] = {}
+    for node in reversed(before.nodes):
+        if node.id in gone:
+            following[node.id] = nearest.get(gone[node.id][0])
+        elif node.id in later:
+            new = later[node.id]
+            nearest.update((path, new) for path in _around(after.node(new).scope))
+    nearest = {}
+    found: list[Removed] = []
+    for node in before.nodes:
+        if node.id in later:
+            new = later[node.id]
+            nearest.update((path, new + 1) for path in _around(after.node(new).scope))
+        elif node.id in gone:
+            around, scope = gone[node.id]
+            at = (
+                nearest.get(around)
+                or following[node.id]
+                or _called(after, around, nearest)
+                or first.get(around, 1)
+            )
+            if found and found[-1].at <= last.get(around, 0):
+                at = max(at, found[-1].at)  # the removed ones keep their order, too
+            found.append(Removed(node.id, scope, _out_of_others(after.nodes, scope, at)))
+    return tuple(found)
+
+
+def _called(graph: Graph, path: str, nearest: Mapping[str, int]) -> int | None:
+    """Where a module in which nothing is as it was is called next: a module may be called several times."""
+    for around in reversed(_around(path)):
+        at = nearest.get(around)
+        if at is not None and at <= len(graph.nodes) and path in _around(graph.node(at).scope):
+            return at
+    return None
+
+
+def _out_of_others(nodes: tuple[Node, ...], scope: str, at: int) -> int:
+    """The next place from `at` on that is not in the middle of a module which is not around `scope`."""
+    around = set(_around(scope))
+    while 1 < at <= len(nodes):
+        if {*_around(nodes[at - 2].scope)} & {*_around(nodes[at - 1].scope)} <= around:
+            break
+        at += 1
+    return at
+
+
+def _around(scope: str) -> list[str]:
+    """The paths of the modules around a node, from the outermost: "", "layer1", "layer1.0"."""
+    names = scope.split(".") if scope else []
+    return [".".join(names[:i]) for i in range(len(names) + 1)]

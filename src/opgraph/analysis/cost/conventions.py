@@ -1,0 +1,109 @@
+"""Conventions of counting in which published figures differ. They are applied to a graph that was counted
+as opgraph counts, and kept with the profile, so that the totals can say them.
+
+attention: "full" counts all pairs of positions, as FlopCounterMode and PaLM do (Chowdhery et al. 2022,
+appendix B); "causal" those alone that a causal mask leaves, as FlashAttention 2 does (Dao 2023, section
+4.1).
+
+embedding: "lookup" counts a look-up in a table as no arithmetic; "matmul" as the product of one-hot rows
+with the table, as Chinchilla does (Hoffmann et al. 2022, appendix F).
+
+What else differs needs no choice, since it is always shown apart: MACs beside FLOPs, and the FLOPs of
+element-wise and other work beside those of contractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from opgraph.record.errors import InputError
+from opgraph.record.graph import Kernel, Node
+from opgraph.record.profile import Profile
+
+CONVENTIONS = {
+    "attention": ("full", "causal"),
+    "embedding": ("lookup", "matmul"),
+}
+"""The conventions with their values, opgraph's own first."""
+
+_ATTENTION = "scaled_dot_product_attention"
+
+
+def checked_conventions(asked: Mapping[str, str]) -> dict[str, str]:
+    """Those that differ from opgraph's own. Raises `InputError` for one that does not exist."""
+    for name, value in asked.items():
+        if name not in CONVENTIONS:
+            raise InputError(f"there is no convention {name!r}",
+                             hint=f"one of {', '.join(CONVENTIONS)}")  # fmt: skip
+        if value not in CONVENTIONS[name]:
+            raise InputError(f"{name} is not counted as {value!r}",
+                             hint=f"{name}={' or '.join(CONVENTIONS[name])}")  # fmt: skip
+    return {n: v for n, v in asked.items() if v != CONVENTIONS[n][0]}
+
+
+def counted(profile: Profile, asked: Mapping[str, str]) -> Profile:
+    """The profile with its FLOPs counted by other conventions.
+
+    Raises `InputError` for a convention that does not exist, for a profile that was counted otherwise
+    already, and for causal attention in a step of training, whose gradients do not say what they are of.
+    """
+    changes = checked_conventions(asked)
+    if not changes:
+        return profile
+    before = [
+        n for n in CONVENTIONS if profile.convention.get(n, CONVENTIONS[n][0]) != CONVENTIONS[n][0]
+    ]
+    if before:
+        raise InputError(f"this profile was counted with {before[0]}={profile.convention[before[0]]}",
+                         hint="profile the model anew")  # fmt: skip
+    if "attention" in changes and profile.mode == "train":
+        raise InputError("the gradients of attention do not say whether it was causal")
+    nodes = tuple(_node(n, changes) for n in profile.graph.nodes)
+    convention = {**profile.convention, **changes}
+    return replace(profile, graph=replace(profile.graph, nodes=nodes), convention=convention)
+
+
+def causal_operators(profile: Profile) -> tuple[int, int]:
+    """How many operators of attention say that they are causal, and how many there are."""
+    found = [n for n in profile.graph.nodes if n.op == _ATTENTION]
+    return sum(map(_is_causal, found)), len(found)
+
+
+def _is_causal(node: Node) -> bool:
+    return node.op == _ATTENTION and "is_causal=True" in node.arguments.split(", ")
+
+
+def _node(node: Node, changes: Mapping[str, str]) -> Node:
+    kernels = node.kernels
+    if "attention" in changes and _is_causal(node):
+        kernels = _causal(kernels)
+    if "embedding" in changes and node.op == "embedding":
+        kernels = tuple(map(_as_product, kernels))
+    return node if kernels is node.kernels else replace(node, kernels=kernels)
+
+
+def _causal(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """Query i attends to the keys up to i: of S x T pairs those with min(i, T) keys are left."""
+    first = next((k for k in kernels if k.flops), None)
+    if first is None:
+        return kernels
+    queries = first.shapes[0][-2]
+    keys = first.shapes[1][-2] if first.category == "attention" else first.shapes[1][-1]
+    if not isinstance(queries, int) or not isinstance(keys, int) or not queries * keys:
+        return kernels
+    pairs = sum(min(i, keys) for i in range(1, queries + 1))
+    return tuple(replace(k, flops=k.flops * pairs // (queries * keys)) for k in kernels)
+
+
+def _as_product(kernel: Kernel) -> Kernel:
+    """A look-up as the product of one-hot rows with the table."""
+    if kernel.op != "aten.embedding" or len(kernel.shapes) != 2:
+        return kernel
+    table, ids = kernel.shapes
+    return replace(kernel, flops=2 * _elements(table) * _elements(ids))
+
+
+def _elements(shape: tuple[int | str, ...]) -> int:
+    return prod(n for n in shape if isinstance(n, int))

@@ -1,0 +1,206 @@
+"""Sums of costs: small values that add up, and the totals of a whole graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from opgraph.analysis.cost.experts import active_parameters, looked_up, mixtures
+from opgraph.record.graph import Graph, Kernel, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What some kernels cost together: FLOPs of contractions and of other work, bytes read and written,
+    and how many kernels were costed by formula, are zero by nature, or are unknown."""
+
+    flops: int = 0
+    other_flops: int = 0
+    read: int = 0
+    written: int = 0
+    formula: int = 0
+    zero: int = 0
+    unknown: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.flops + other.flops,
+            self.other_flops + other.other_flops,
+            self.read + other.read,
+            self.written + other.written,
+            self.formula + other.formula,
+            self.zero + other.zero,
+            self.unknown + other.unknown,
+        )
+
+    @property
+    def macs(self) -> int:
+        return self.flops // 2
+
+    @property
+    def bytes(self) -> int:
+        return self.read + self.written
+
+    @property
+    def kernels(self) -> int:
+        return self.formula + self.zero + self.unknown
+
+    @property
+    def coverage(self) -> float:
+        """The share of kernels whose cost is known; 1.0 where there are none."""
+        return 1 - self.unknown / self.kernels if self.kernels else 1.0
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        """All FLOPs per byte of traffic; None where nothing is moved."""
+        return (self.flops + self.other_flops) / self.bytes if self.bytes else None
+
+
+def cost_of(nodes: Iterable[Node]) -> Cost:
+    """The cost of some nodes together."""
+    return cost_of_kernels(k for n in nodes for k in n.kernels)
+
+
+def cost_of_kernels(kernels: Iterable[Kernel]) -> Cost:
+    """The cost of some kernels together."""
+    flops = other = read = written = formula = zero = unknown = 0
+    for k in kernels:
+        flops += k.flops
+        other += k.other_flops
+        read += k.read
+        written += k.written
+        if k.cost == "formula":
+            formula += 1
+        elif k.cost == "zero":
+            zero += 1
+        else:
+            unknown += 1
+    return Cost(flops, other, read, written, formula, zero, unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The totals of a graph. Sizes are in bytes; parameters are counted once however often they are
+    used, FLOPs at every use. `unknown` lists the operators without a cost formula and how often each
+    ran; `coverage` is the share of kernels that have a cost.
+
+    With mixtures of experts, `active_parameters` are those that one token uses, `looked_up_parameters`
+    how many of them are tables of embeddings, and `expert_flops` the FLOPs of the experts; None without."""
+
+    cost: Cost
+    parameters: int
+    trainable_parameters: int
+    weight_bytes: int
+    buffer_bytes: int
+    input_bytes: int
+    output_bytes: int
+    nodes: int
+    unknown: tuple[tuple[str, int], ...] = ()
+    active_parameters: int | None = None
+    looked_up_parameters: int | None = None
+    expert_flops: int | None = None
+
+    @property
+    def flops(self) -> int:
+        return self.cost.flops
+
+    @property
+    def other_flops(self) -> int:
+        return self.cost.other_flops
+
+    @property
+    def macs(self) -> int:
+        return self.cost.macs
+
+    @property
+    def bytes(self) -> int:
+        return self.cost.bytes
+
+    @property
+    def kernels(self) -> int:
+        return self.cost.kernels
+
+    @property
+    def coverage(self) -> float:
+        return self.cost.coverage
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        return self.cost.arithmetic_intensity
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data, for people and scripts that read a saved profile."""
+        fields = {key: value for key, value in asdict(self).items() if value is not None}
+        cost = fields.pop("cost")
+        return {
+            "flops": self.flops,
+            "macs": self.macs,
+            "other_flops": cost["other_flops"],
+            "bytes_read": cost["read"],
+            "bytes_written": cost["written"],
+            "arithmetic_intensity": self.arithmetic_intensity,
+            "kernels": self.kernels,
+            "coverage": self.coverage,
+            **fields,
+            "unknown": dict(self.unknown),
+        }
+
+
+def totals(graph: Graph) -> Totals:
+    """The totals of a graph."""
+    value = graph.value
+    unknown = Counter(k.op for n in graph.nodes for k in n.kernels if k.cost == "unknown")
+    parameters = [p for p in graph.parameters if p.kind == "parameter"]
+    found = mixtures(graph)
+    return Totals(
+        cost=cost_of(graph.nodes),
+        parameters=sum(p.numel for p in parameters),
+        trainable_parameters=sum(p.numel for p in parameters if p.trainable),
+        weight_bytes=sum(p.bytes for p in parameters),
+        buffer_bytes=sum(p.bytes for p in graph.parameters if p.kind == "buffer"),
+        input_bytes=sum(value[v].bytes for v in graph.inputs),
+        output_bytes=sum(value[v].bytes for v in graph.outputs),
+        nodes=len(graph.nodes),
+        unknown=tuple(unknown.most_common()),
+        active_parameters=active_parameters(graph, found) if found else None,
+        looked_up_parameters=looked_up(graph) if found else None,
+        expert_flops=sum(m.flops for m in found) if found else None,
+    )
+
+
+# Costs by canonical operator.
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCost:
+    """All nodes of one operator together."""
+
+    op: str
+    count: int
+    cost: Cost
+
+    @property
+    def flops(self) -> int:
+        return self.cost.flops
+
+    @property
+    def bytes(self) -> int:
+        return self.cost.bytes
+
+
+CONSTANTS = "constants"
+"""What stands for all operators on nothing but constants, where a person reads."""
+
+
+def by_op(graph: Graph, *, constants_apart: bool = True) -> tuple[OperatorCost, ...]:
+    """Costs by operator, the dearest first (by FLOPs, then by bytes, then by name). What only steers
+    (grad mode, autocast) is none. Unless they stand apart, what is made of constants is one entry."""
+    groups: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if node.kind not in ("input", "output", "control"):
+            gathered = node.kind == "constant" and not constants_apart
+            groups.setdefault(CONSTANTS if gathered else node.op, []).append(node)
+    costs = [OperatorCost(op, len(nodes), cost_of(nodes)) for op, nodes in groups.items()]
+    return tuple(sorted(costs, key=lambda c: (-c.flops, -c.bytes, c.op)))

@@ -1,0 +1,79 @@
+"""A step of training by its phases: what each computes and moves, and what the memory goes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opgraph.analysis.cost.totals import Cost, cost_of
+from opgraph.analysis.memory import live_bytes, memory
+from opgraph.record.graph import Graph
+
+PHASES = ("forward", "recompute", "backward", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Costs by phase, and bytes: weights with buffers, gradients, what the optimizer keeps between steps,
+    the activations that are alive when the forward is done, and the peak with the weights."""
+
+    phases: dict[str, Cost]
+    weights: int
+    gradients: int
+    optimizer_state: int
+    saved_activations: int
+    peak: int
+
+
+def training(graph: Graph) -> Training:
+    """The phases of a graph that was traced in the mode "train"."""
+    phases = {p: cost_of(n for n in graph.nodes if n.phase == p) for p in PHASES}
+    ends: dict[str, int] = {}
+    clock = 0
+    for node in graph.nodes:
+        clock += len(node.kernels)
+        if node.kernels:
+            ends[node.phase] = clock
+    live = live_bytes(graph.storages, clock)
+    after_forward = ends.get("forward", 0)
+    state = sum(graph.storages[s].bytes for s in optimizer_state(graph))
+    saved = live[after_forward - 1] - state if after_forward else 0
+    weights = sum(p.bytes for p in graph.parameters)
+    names = updated(graph)
+    return Training(
+        phases=phases,
+        weights=weights,
+        gradients=sum(p.bytes for p in graph.parameters if p.name in names),
+        optimizer_state=state,
+        saved_activations=saved,
+        peak=weights + memory(graph).peak,
+    )
+
+
+def updated(graph: Graph) -> frozenset[str]:
+    """The names of the weights that the optimizer updates: those that have a gradient."""
+    return frozenset(name for n in graph.nodes if n.phase == "optimizer" for name in n.parameters)
+
+
+def working(graph: Graph) -> dict[str, int]:
+    """The most bytes alive in each phase beside gradients and what the optimizer keeps."""
+    state = optimizer_state(graph)
+    gradients = training(graph).gradients
+    phases = [n.phase for n in graph.nodes for _ in n.kernels]
+    passing = [s for i, s in enumerate(graph.storages) if i not in state]
+    made = [s for s in passing if s.died is None and s.born < len(phases)]
+    live = live_bytes(passing, len(phases))
+    held = live_bytes([s for s in made if phases[s.born] == "backward"], len(phases))
+    most: dict[str, int] = {}
+    for phase, now, kept in zip(phases, live, held, strict=True):
+        most[phase] = max(most.get(phase, 0), now - min(kept, gradients))
+    return most
+
+
+def optimizer_state(graph: Graph) -> frozenset[int]:
+    """The storages that the optimizer keeps from step to step, by index: values that have a name without
+    being weights or inputs."""
+    return frozenset(
+        v.storage
+        for v in graph.values
+        if v.kind == "activation" and v.name is not None and v.storage is not None
+    )

@@ -1,0 +1,1 @@
+"""What goes together? Partitions of a graph into what a compiler would run as one kernel."""

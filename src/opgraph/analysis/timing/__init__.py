@@ -1,0 +1,1 @@
+"""How long does it take on a device? The work of each kernel, its predicted time, and the roofline."""

@@ -1,0 +1,358 @@
+"""The one place where the stages are composed: name → model → example inputs → graph → profile. The
+command line and the Python interface both come through here."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from opgraph.analysis.cost.conventions import checked_conventions, counted
+from opgraph.inputs.base import Example, InputRequest
+from opgraph.options import GENERATING, MODES, Options, named_options
+from opgraph.record.errors import InputError, SourceError, TraceError
+from opgraph.record.graph import Graph, Node
+from opgraph.record.loading import is_saved_profile, load
+from opgraph.record.profile import Profile, Tracing
+from opgraph.sources import resolve
+from opgraph.sources.base import Model
+from opgraph.version import __version__
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from opgraph.analysis.compare.comparison import Comparison
+    from opgraph.tracing.base import Outcome, TraceOptions
+    from opgraph.tracing.compile_flags import Told
+
+
+# Models that generate, on the way from a name to a trace: which head of a model does, and how long its
+# inputs are for a prompt or a cache of a given length.
+
+HEADS = ("causal-lm", "seq2seq-lm", "image-text-to-text", "speech-seq2-seq", "multimodal-lm")
+"""The heads of transformers models that generate, in the order in which they are tried."""
+
+
+def checked(options: Options) -> Options:
+    """The options, if the mode exists and the others go with it. Raises `InputError`."""
+    if options.mode not in MODES:
+        raise InputError(f"there is no mode {options.mode!r}", hint=f"one of {', '.join(MODES)}")
+    checked_conventions(options.count or {})
+    if options.checkpointing and options.mode != "train":
+        raise InputError("activations are checkpointed in training alone", hint="add --mode train")
+    if options.context_len is not None and options.mode not in GENERATING:
+        raise InputError(
+            f"a context length means nothing to the mode {options.mode}",
+            hint="it goes with --mode prefill or --mode decode",
+        )
+    if options.fullgraph and not options.inductor and options.tracer not in ("dynamo", "hybrid"):
+        raise InputError(
+            f"the tracer {options.tracer} breaks no graph",
+            hint="--fullgraph goes with --tracer dynamo",
+        )
+    return options
+
+
+def with_generating_head(spec: Any, built: Model, options: Options) -> Model:
+    """The same model with a head that generates, where it has none yet, `spec` is a name, and no head was
+    asked for.
+
+    Raises `InputError` when there is none.
+    """
+    from opgraph.tracing.modes.generation import generates, no_cache
+
+    if generates(built.module):
+        return built
+    for head in HEADS if isinstance(spec, str) and options.head is None else ():
+        try:
+            other = resolve(spec, replace(options, head=head).build)
+        except SourceError:
+            continue
+        if generates(other.module):
+            return other
+    raise no_cache(built.info.name)
+
+
+def request_for(model: Model, options: Options) -> InputRequest:
+    """The sizes of the inputs: the context is the decoder's own where there is an encoder, too; there a
+    prompt has one token, the one that the decoder starts with, unless it is given. A decoding step goes on
+    with one token more."""
+    from opgraph.tracing.modes.generation import encoder_decoder
+
+    request = options.request
+    if options.mode == "decode":
+        request = replace(request, new_tokens=1)
+    length = options.context_len
+    if encoder_decoder(model.module):
+        if length is None and options.mode == "prefill":
+            length = request.decoder_seq_len or 1
+        option = "decoder_seq_len"
+    else:
+        option = "seq_len"
+    if length is None:
+        return request
+    given = getattr(request, option)
+    if given not in (None, length):
+        raise InputError(f"the context has {length} tokens, and {option} says {given}",
+                         hint="give one of them")  # fmt: skip
+    return replace(request, **{option: length})  # type: ignore[arg-type]
+
+
+_LIBRARIES = ("torchvision", "transformers", "timm", "ultralytics", "diffusers")
+
+
+@named_options
+def profile(
+    model: str | nn.Module | Model,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Profile:
+    """Trace a model once and cost every operator.
+
+    `model` is a name (`"resnet18"`, `"bert-base-uncased"`, `"yolov8n.pt"`) or any `nn.Module`, whose
+    parameters may be real, fake or on the meta device; a `Model` is one that is resolved already.
+    `inputs` (a tensor, or a tuple of positional arguments) and `kwargs` are the arguments of one call;
+    without them they are made from the model's signature and configuration, at the sizes asked for.
+    `options` are those of `opgraph.options.Options`: `seq_len=128`, `mode="train"`, `tracer="dynamo"` …
+
+    A forward that raises still gives a profile of what ran until then: `profile.graph.failed` is the
+    node where it stopped. The model is left as it was.
+
+    Raises `SourceError`, `InputError` or `TraceError`.
+    """
+    asked = checked(Options(**options))
+    built, example = prepared(model, inputs, kwargs, asked)
+    found = profile_model(built, example, asked)
+    if found.graph.failed is not None and inputs is None and kwargs is None and asked.sized:
+        _blame_the_sizes(built, found.graph.failed, asked)
+    return counted(found, asked.count or {})
+
+
+def _blame_the_sizes(model: Model, failed: Node, options: Options) -> None:
+    """Raise `InputError` when a forward that raised at the sizes asked for does not at the model's own:
+    then it is the sizes that are impossible, and not the model that is broken."""
+    try:
+        usual = profile_model(model, _example(model, None, None, InputRequest()), options)
+    except (InputError, TraceError):
+        return
+    if usual.graph.failed is None:
+        fitting = ", ".join(
+            f"{v.name} {'x'.join(map(str, v.shape))}"
+            for v in (usual.graph.value[i] for i in usual.graph.inputs)
+        )
+        raise InputError(
+            f"the sizes asked for do not fit {model.info.name}: {failed.name}: {failed.error}",
+            hint=f"it takes {fitting}",
+        )
+
+
+def prepared(
+    model: str | nn.Module | Model,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    options: Options | None = None,
+) -> tuple[Model, Example]:
+    """A model that is built, and the arguments of one call of it (see `profile`)."""
+    options = options or Options()
+    built = resolved(model, options)
+    request = request_for(built, options) if options.mode in GENERATING else options.request
+    return built, _example(built, inputs, kwargs, request)
+
+
+def trace(
+    model: str | nn.Module,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Graph:
+    """The operator graph of a model: what `profile` finds, with the same `options`, without the rest.
+
+    Raises what `profile` raises, and `TraceError` when the forward raises on the way, too.
+    """
+    found = profile(model, inputs, kwargs, **options)
+    if found.graph.failed is not None:
+        raise TraceError(f"{found.model.name} cannot be traced: {found.graph.failed.error}")
+    return found.graph
+
+
+def compare(
+    first: Profile | str | nn.Module,
+    *others: Profile | str | nn.Module,
+    fail_if: str | Sequence[str] = (),
+    hardware: str | None = None,
+    **options: Any,
+) -> Comparison:
+    """Compare a model with others: what was added, removed, changed, renamed, and what it costs.
+
+    Each is a `Profile`, the path of a saved one, or whatever `profile` takes, with the same `options`.
+    With `hardware`, the name of a device, the predicted time is compared, too. `fail_if` is a gate
+    (`"flops > +2%"`) or several, whose verdicts are in `Comparison.broken`. Raises what
+    `profile` and `load` raise, and `RenderError` for a gate that cannot be read.
+
+    >>> print(opgraph.compare("resnet18", "resnet50"))
+    """
+    from opgraph.analysis.compare.comparison import compare_profiles
+    from opgraph.hardware import device
+
+    def found(model: Profile | str | nn.Module) -> Profile:
+        if isinstance(model, Profile):
+            return model
+        if isinstance(model, str) and is_saved_profile(model):
+            return load(model)
+        return profile(model, **options)
+
+    chosen = None if hardware is None else device(hardware)
+    profiles = [found(model) for model in (first, *others)]
+    return compare_profiles(profiles, fail_if=fail_if, device=chosen)
+
+
+def profile_model(
+    model: Model, example: Example, options: Options | None = None, told: Told = "nothing"
+) -> Profile:
+    """Trace a model that is built already, with inputs that are made already; of the `options`, those
+    count that say how it is run and traced. A plain run may be `told` what compilers tell a model."""
+    from opgraph.tracing import trace as attempts
+    from opgraph.tracing.base import TraceOptions
+    from opgraph.tracing.replay import divergence
+
+    asked = options or Options()
+    if asked.mode != "infer":
+        return _in_mode(model, example, asked)
+    how = TraceOptions(asked.concrete_args or {}, asked.fullgraph, asked.warm_up, told)
+    if asked.inductor:
+        return _compiled(model, example, asked, how)
+    outcomes = attempts(model, example, asked.tracer, how)
+    found = _profile_of(model, example, outcomes, asked.fragment)
+    warm_up = asked.warm_up or asked.tracer == "hybrid"
+    heard = divergence.remark(model, example, outcomes[-1], warm_up=warm_up)
+    return found if heard is None else _noting(found, heard)
+
+
+def _noting(found: Profile, note: str) -> Profile:
+    return replace(found, model=replace(found.model, notes=(*found.model.notes, note)))
+
+
+def _compiled(model: Model, example: Example, options: Options, how: TraceOptions) -> Profile:
+    """The profile of Dynamo's graph with the groups of TorchInductor."""
+    from opgraph.tracing.replay import inductor
+
+    if options.tracer not in ("auto", "dynamo") or options.fragment != "all":
+        raise InputError(
+            "TorchInductor compiles what Dynamo captures, all of it",
+            hint="leave out --tracer and --fragment",
+        )
+    outcomes, groups = inductor.trace(model, example, how)
+    return replace(_profile_of(model, example, outcomes, "all"), compiled=groups)
+
+
+def _in_mode(model: Model, example: Example, options: Options) -> Profile:
+    """The profile of another way of running a model than one forward."""
+    from opgraph.tracing import eager
+    from opgraph.tracing.modes import generation
+    from opgraph.tracing.modes import training as modes
+
+    if options.tracer not in ("auto", "eager"):
+        raise InputError(
+            f"{options.tracer} captures one forward, and not the mode {options.mode}",
+            hint="leave out --tracer",
+        )
+    if options.mode == "train":
+        step = modes.training(options.optimizer, options.checkpointing)
+        outcomes = [eager.trace_fake(model, example, capture=step)]
+        convention = {"optimizer": options.optimizer}
+        if options.checkpointing:
+            convention["checkpointing"] = "repeated blocks"
+    else:
+        decode = partial(generation.decode, name=model.info.name)
+        prepare = generation.prefill if options.mode == "prefill" else decode
+        outcomes = eager.trace_either(model, example, prepare=prepare)
+        last = outcomes[-1]
+        if last.graph is not None and last.graph.failed is None and last.cache is None:
+            raise generation.no_cache(model.info.name)
+        convention = generation.conventions(model.module)
+    profile = _profile_of(model, example, outcomes, "all")
+    return replace(profile, mode=options.mode, convention={**profile.convention, **convention})
+
+
+def _profile_of(
+    model: Model, example: Example, outcomes: list[Outcome], fragment: int | str
+) -> Profile:
+    from opgraph.analysis.cost.fragments import select_fragment
+
+    last = outcomes[-1]
+    if last.graph is None:
+        reasons = "; ".join(f"{a.tracer} on {a.tensors} tensors: {a.error}" for a in
+                            (o.attempt for o in outcomes))  # fmt: skip
+        captures = last.tracer in ("fx", "dynamo", "export")
+        raise TraceError(
+            f"{model.info.name} cannot be traced: {reasons}",
+            hint="--tracer auto records whatever Python the model runs" if captures else None,
+        ) from last.error
+    return Profile(
+        graph=select_fragment(last.graph, fragment),
+        model=replace(
+            model.info,
+            cls=model.info.cls or type(model.module).__qualname__,
+            notes=(*model.info.notes, *example.notes),
+        ),
+        tracing=Tracing(tuple(o.attempt for o in outcomes)),
+        versions=_versions(model),
+        cache=last.cache,
+    )
+
+
+def resolved(model: str | nn.Module | Model, options: Options | None = None) -> Model:
+    """A model built as `profile` builds it with the same options, to be profiled more than once."""
+    from opgraph.sources import resolve
+
+    asked = options or Options()
+    built = model if isinstance(model, Model) else resolve(model, asked.build)
+    return with_generating_head(model, built, asked) if asked.mode in GENERATING else built
+
+
+def _example(
+    model: Model, inputs: Any, kwargs: Mapping[str, Any] | None, request: InputRequest
+) -> Example:
+    if inputs is None and kwargs is None:
+        from opgraph.inputs.sizes import inputs_at
+
+        return inputs_at(model, request)
+    if any(
+        asked is not None
+        for asked in (request.batch_size, request.seq_len, request.decoder_seq_len,
+                      request.image_size, request.input_shape)
+    ):  # fmt: skip
+        raise InputError(
+            "sizes were asked for, and inputs were given", hint="give one or the other"
+        )
+    args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
+    return Example(tuple(args), dict(kwargs or {}))
+
+
+def _versions(model: Model) -> dict[str, str]:
+    """The versions of what a figure can depend on."""
+    import torch
+
+    found = {
+        "opgraph": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+    owner = model.info.cls.partition(".")[0] or type(model.module).__module__.partition(".")[0]
+    for library in _LIBRARIES:
+        if library in (owner, model.info.source) and (number := _installed(library)) is not None:
+            found[library] = number
+    return found
+
+
+@cache
+def _installed(library: str) -> str | None:
+    """The version of a library that is there."""
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None

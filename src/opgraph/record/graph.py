@@ -1,0 +1,232 @@
+"""The intermediate representation: plain frozen data, no torch, no layout, no colour.
+
+Everything to the right of tracing (analysis, views, files) reads only what stands here. Edges go
+through `Value` ids: a node lists the values it reads and the values it makes. The same kernel, seen in
+many layers, is one shared `Kernel` object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from opgraph.record.units import plural
+
+Dim = int | str
+"""A size: a number, or a name where the size is symbolic."""
+
+Shape = tuple[Dim, ...]
+NodeKind = Literal["input", "call", "constant", "control", "output"]
+ValueKind = Literal["input", "parameter", "buffer", "constant", "activation"]
+CostKind = Literal["formula", "zero", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One ATen operator that the dispatcher ran.
+
+    `flops` are those of contractions (1 MAC = 2 FLOPs); `other_flops` those of element-wise work,
+    reductions and the like. `read` and `written` are bytes of memory traffic. `category` is the class
+    of work ("matmul", "convolution", "attention", "elementwise", "view" …). `cost` says where the
+    figures come from: a formula, zero by nature (views), or unknown.
+    """
+
+    op: str
+    category: str = "other"
+    dtype: str = ""
+    flops: int = 0
+    other_flops: int = 0
+    read: int = 0
+    written: int = 0
+    cost: CostKind = "formula"
+    shapes: tuple[Shape, ...] = ()
+    out_shapes: tuple[Shape, ...] = ()
+
+    @property
+    def macs(self) -> int:
+        return self.flops // 2
+
+    @property
+    def bytes(self) -> int:
+        return self.read + self.written
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor at one moment: what a node made, or what came in.
+
+    `alias_of` is the value whose memory this one shares when it is a view or an in-place result;
+    `storage` indexes `Graph.storages`. `name` is the path of a parameter or buffer, or the argument's
+    name of an input. `strides` (in elements) are only given where the tensor is not contiguous.
+    """
+
+    id: int
+    shape: Shape
+    dtype: str
+    bytes: int
+    kind: ValueKind = "activation"
+    name: str | None = None
+    alias_of: int | None = None
+    storage: int | None = None
+    strides: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A piece of memory that lived during the run, in bytes.
+
+    `born` and `died` are positions in the sequence of kernels (0-based): it is live from the kernel
+    `born` up to, and not including, the kernel `died`; None means that it outlived the run. `node` is
+    the id of the node that made it.
+    """
+
+    bytes: int
+    born: int
+    died: int | None
+    node: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter or buffer of the model, once, however many names it has."""
+
+    name: str
+    shape: Shape
+    dtype: str
+    numel: int
+    bytes: int
+    scope: str
+    kind: Literal["parameter", "buffer"] = "parameter"
+    trainable: bool = True
+    tied: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A module of the model: its path ("" is the root), class, and how often it was called."""
+
+    path: str
+    cls: str
+    calls: int = 0
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator call, as the tracer saw it, in execution order. Ids are 1-based.
+
+    `op` is canonical (the same whichever tracer found it), `target` is as the tracer spelled it,
+    `arguments` are the arguments that are not tensors, `scope` the path of the module that made the
+    call, `file` and `line` the user's source. `phase` is "forward", "backward", "recompute" (what a
+    backward runs again of the forward) or "optimizer".
+    """
+
+    id: int
+    kind: NodeKind
+    op: str
+    name: str
+    scope: str = ""
+    target: str = ""
+    arguments: str = ""
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    parameters: tuple[str, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    file: str | None = None
+    line: int | None = None
+    fragment: int = 0
+    phase: str = "forward"
+    error: str | None = None
+
+    @property
+    def flops(self) -> int:
+        return sum(k.flops for k in self.kernels)
+
+    @property
+    def macs(self) -> int:
+        return self.flops // 2
+
+    @property
+    def other_flops(self) -> int:
+        return sum(k.other_flops for k in self.kernels)
+
+    @property
+    def bytes(self) -> int:
+        return sum(k.read + k.written for k in self.kernels)
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        """All FLOPs per byte of traffic; None where nothing is moved."""
+        flops = traffic = 0
+        for k in self.kernels:
+            flops += k.flops + k.other_flops
+            traffic += k.read + k.written
+        return flops / traffic if traffic else None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBreak:
+    """A seam between two fragments: the fragment that ends here, why, and where in the source."""
+
+    fragment: int
+    reason: str
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """An operator graph: nodes in execution order, the values between them, the tree of modules.
+
+    Fragments of a broken trace are stitched into one graph: `Node.fragment` tells them apart and
+    `breaks` holds the seams.
+    """
+
+    nodes: tuple[Node, ...]
+    values: tuple[Value, ...]
+    scopes: tuple[Scope, ...]
+    parameters: tuple[Parameter, ...] = ()
+    storages: tuple[Storage, ...] = ()
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    breaks: tuple[GraphBreak, ...] = field(default=())
+
+    @cached_property
+    def value(self) -> dict[int, Value]:
+        """Values by id."""
+        return {v.id: v for v in self.values}
+
+    @cached_property
+    def scope(self) -> dict[str, Scope]:
+        """Modules by path."""
+        return {s.path: s for s in self.scopes}
+
+    @cached_property
+    def producer(self) -> dict[int, Node]:
+        """The node that made a value, by value id."""
+        return {v: n for n in self.nodes for v in n.outputs}
+
+    @cached_property
+    def users(self) -> dict[int, tuple[Node, ...]]:
+        """The nodes that read a value, by value id, in execution order."""
+        found: dict[int, list[Node]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.inputs):
+                found.setdefault(value, []).append(node)
+        return {value: tuple(nodes) for value, nodes in found.items()}
+
+    def node(self, id: int) -> Node:  # noqa: A002 - the field's own name
+        """The node with this (1-based) id."""
+        return self.nodes[id - 1]
+
+    def __repr__(self) -> str:
+        parts = {"node": self.nodes, "value": self.values, "module": self.scopes}
+        return f"<Graph: {', '.join(plural(len(part), noun) for noun, part in parts.items())}>"
+
+    @property
+    def failed(self) -> Node | None:
+        """The node at which the model's forward raised, if it did."""
+        return next((n for n in reversed(self.nodes) if n.error is not None), None)

@@ -1,0 +1,158 @@
+"""Profiles from files, which may come from anywhere: every type is checked, and what is broken is refused
+with the place and the reason. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from opgraph.record.errors import ProfileError
+from opgraph.record.gc_pause import uncollected
+from opgraph.record.profile import (
+    FORMAT,
+    SCHEMA_VERSION,
+    Attempt,
+    KVCache,
+    ModelInfo,
+    Profile,
+    Tracing,
+)
+from opgraph.record.schema import GraphRecord, Malformed, decode
+from opgraph.record.verify import InvariantError, verify
+
+if TYPE_CHECKING:
+    from opgraph.record.formulas import Formulas
+
+
+def load(path: str | os.PathLike[str]) -> Profile:
+    """Read a profile that `Profile.save` wrote.
+
+    Raises `ProfileError` when the file cannot be read, is not a profile, or is broken.
+    """
+    try:
+        text = Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # a ValueError for a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise ProfileError(f"cannot read {path!s:.200}: {reason or error}") from error
+    with uncollected():
+        try:
+            return profile_from(partial(_parsed, text))
+        except ProfileError as error:
+            raise ProfileError(f"{path}: {error}", hint=error.hint) from error
+
+
+def is_saved_profile(spec: str) -> bool:
+    """Whether what names a model is a saved profile: a file that ends in .json."""
+    try:
+        return spec.endswith(".json") and not Path(spec).is_dir()
+    except OSError:  # a name that no folder can have
+        return True
+
+
+class _Record(msgspec.Struct):
+    """A profile in a file: what is read of it."""
+
+    format: Literal["opgraph-profile"]
+    schema_version: Annotated[int, msgspec.Meta(ge=1, le=SCHEMA_VERSION)]
+    model: ModelInfo
+    mode: str
+    convention: dict[str, str]
+    versions: dict[str, str]
+    tracing: Annotated[tuple[Attempt, ...], msgspec.Meta(min_length=1)]
+    graph: GraphRecord
+    compiled: dict[Literal["inductor"], tuple[tuple[int, ...], ...]] = {}
+    formulas: Any = None
+    kv_cache: KVCache | None = None
+
+
+class _Head(msgspec.Struct):
+    """What tells a profile, and of what schema, from other files."""
+
+    format: Any = None
+    schema_version: Any = None
+
+
+def profile_from(read: Callable[..., Any]) -> Profile:
+    """The profile that `read(type=…)` finds in a file or in data.
+
+    Raises `ProfileError` when there is none, when it is of a newer schema, or broken.
+    """
+    try:
+        record = read(type=_Record)
+        return Profile(
+            graph=verify(decode(record.graph)),
+            model=record.model,
+            tracing=Tracing(record.tracing),
+            mode=record.mode,
+            convention=record.convention,
+            versions=record.versions,
+            formulas=_formulas(record.formulas),
+            cache=record.kv_cache,
+            compiled=_groups(record.compiled.get("inductor", ()), len(record.graph.nodes)),
+        )
+    except msgspec.ValidationError as error:
+        _look_at_head(read)
+        raise ProfileError(f"this profile is broken: {error}") from error
+    except (Malformed, InvariantError) as error:
+        raise ProfileError(f"this profile is broken: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ProfileError(f"this profile is broken: {type(error).__name__} {error}") from error
+
+
+def _look_at_head(read: Callable[..., Any]) -> None:
+    """Raises `ProfileError` where what is wrong is not that a profile is broken."""
+    try:
+        head = read(type=_Head)
+    except msgspec.ValidationError:
+        head = _Head()
+    if head.format != FORMAT:
+        raise ProfileError("this is not an opgraph profile")
+    version = head.schema_version
+    if type(version) is not int or version < 1:
+        raise ProfileError("this profile has no schema version")
+    if version > SCHEMA_VERSION:
+        raise ProfileError(
+            f"this profile has schema version {version}; this opgraph reads up to {SCHEMA_VERSION}",
+            hint="upgrade opgraph",
+        )
+
+
+def _parsed(text: bytes, type: Any) -> Any:  # noqa: A002 - as msgspec calls it
+    """What JSON text says, as that type. Raises `ProfileError` for what is not JSON."""
+    try:
+        return msgspec.json.decode(text, type=type)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, RecursionError):
+        # json takes halves of characters, as names of files can have them, and says in which line it fails.
+        try:
+            data = json.loads(text.decode("utf-8"), parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise ProfileError(f"this is not an opgraph profile: {error}") from error
+        return msgspec.convert(data, type=type)
+
+
+def _groups(found: tuple[tuple[int, ...], ...], nodes: int) -> tuple[tuple[int, ...], ...]:
+    """Groups of node ids, no node in two of them."""
+    flat = [i for group in found for i in group]
+    if not all(1 <= i <= nodes for i in flat) or len(set(flat)) < len(flat):
+        raise Malformed("its compiled groups are not of its nodes, each once")
+    return tuple(group for group in found if group)
+
+
+def _formulas(data: Any) -> Formulas | None:
+    if data is None:
+        return None
+    from opgraph.record.formulas import Formulas
+
+    return Formulas.from_dict(data)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")

@@ -1,0 +1,132 @@
+"""Graphs to and from JSON-ready data. Records are objects without their default fields; kernels are
+written once and referred to by position; storages are rows. Reading checks every type, since a file may
+come from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+from msgspec import Meta, defstruct
+from msgspec.structs import astuple
+
+from opgraph.record.graph import Graph, GraphBreak, Kernel, Node, Parameter, Scope, Storage, Value
+
+Json = Any
+T = TypeVar("T")
+
+
+class Malformed(ValueError):
+    """Data that is not a graph."""
+
+
+def encode(graph: Graph) -> dict[str, Json]:
+    """A graph as JSON-ready data; `decode` gives an equal graph back."""
+    kernels: dict[Kernel, int] = {}
+    nodes = []
+    for node in graph.nodes:
+        record = _WRITE_NODE(node)
+        if node.kernels:
+            record["kernels"] = [kernels.setdefault(k, len(kernels)) for k in node.kernels]
+        nodes.append(record)
+    return {
+        "inputs": list(graph.inputs),
+        "outputs": list(graph.outputs),
+        "breaks": [_WRITE_BREAK(b) for b in graph.breaks],
+        "scopes": [_WRITE_SCOPE(s) for s in graph.scopes],
+        "parameters": [_WRITE_PARAMETER(p) for p in graph.parameters],
+        "kernels": [_WRITE_KERNEL(k) for k in kernels],
+        "nodes": nodes,
+        "values": [_WRITE_VALUE(v) for v in graph.values],
+        "storages": [[s.bytes, s.born, s.died, s.node] for s in graph.storages],
+    }
+
+
+def decode(record: Any) -> Graph:
+    """The graph that `encode` wrote, read as a `GraphRecord`.
+
+    Raises `Malformed` with the reason when the data is not a graph.
+    """
+    kernels = _made(Kernel, record.kernels)
+    for node in record.nodes:
+        if not all(0 <= k < len(kernels) for k in node.kernels):
+            raise Malformed(f"node {node.id} ran a kernel that is not there")
+        node.kernels = tuple([kernels[k] for k in node.kernels])
+    return Graph(
+        nodes=_made(Node, record.nodes),
+        values=_made(Value, record.values),
+        scopes=_made(Scope, record.scopes),
+        parameters=_made(Parameter, record.parameters),
+        storages=_made(Storage, record.storages),
+        inputs=record.inputs,
+        outputs=record.outputs,
+        breaks=_made(GraphBreak, record.breaks),
+    )
+
+
+def _made(cls: Callable[..., T], records: Iterable[Any]) -> tuple[T, ...]:
+    return tuple([cls(*astuple(record)) for record in records])
+
+
+def _record(cls: type, **other: Any) -> Any:
+    """What a record of `cls` is in a file, some of its fields being of `other` types: for `msgspec`, which
+    checks every type and refuses fields that there are not."""
+    types = {**get_type_hints(cls, localns={"Shape": _SHAPE}, include_extras=True), **other}
+    return defstruct(
+        cls.__name__,
+        [
+            (f.name, types[f.name], *(() if f.default is MISSING else (f.default,)))
+            for f in fields(cls)
+        ],
+        forbid_unknown_fields=True,
+        array_like=cls is Storage,
+        gc=False,
+    )
+
+
+_SHAPE = tuple[Annotated[int, Meta(ge=0, le=2**63 - 1)] | str, ...]
+_IDS = tuple[int, ...]
+
+GraphRecord: Any = defstruct(
+    "Graph",
+    [
+        ("nodes", list[_record(Node, kernels=_IDS)]),  # type: ignore[misc]
+        ("values", list[_record(Value)]),  # type: ignore[misc]
+        ("scopes", list[_record(Scope)]),  # type: ignore[misc]
+        ("kernels", list[_record(Kernel)], []),  # type: ignore[misc]
+        ("parameters", list[_record(Parameter)], []),  # type: ignore[misc]
+        ("storages", list[_record(Storage)], []),  # type: ignore[misc]
+        ("inputs", _IDS, ()),
+        ("outputs", _IDS, ()),
+        ("breaks", list[_record(GraphBreak)], []),  # type: ignore[misc]
+    ],
+    forbid_unknown_fields=True,
+)
+"""A graph in a file, as `encode` writes it."""
+
+
+def _writer(cls: type, skip: str | None = None) -> Callable[[Any], dict[str, Json]]:
+    """A function from a record to an object without the fields that hold their defaults."""
+    names = [
+        (f.name, () if f.default_factory is not MISSING else f.default)
+        for f in fields(cls)
+        if f.name != skip
+    ]
+
+    def write(record: Any) -> dict[str, Json]:
+        return {
+            name: value
+            for name, default in names
+            if (value := getattr(record, name)) != default or default is MISSING
+        }
+
+    return write
+
+
+_WRITE_NODE = _writer(Node, skip="kernels")
+_WRITE_KERNEL = _writer(Kernel)
+_WRITE_VALUE = _writer(Value)
+_WRITE_PARAMETER = _writer(Parameter)
+_WRITE_SCOPE = _writer(Scope)
+_WRITE_BREAK = _writer(GraphBreak)

@@ -1,0 +1,1 @@
+"""One file a model library: which names it has, and how they are built without weights."""

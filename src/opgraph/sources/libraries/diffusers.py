@@ -1,0 +1,59 @@
+"""diffusers models: the U-Nets, transformers and autoencoders of published pipelines, by the catalogue's
+configurations (`diffusers:unet/sdxl`). Never any weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from opgraph.record.errors import SourceError
+from opgraph.sources import catalogue, installed
+from opgraph.sources.base import BuildOptions, Model
+from opgraph.sources.nearest import unknown
+
+if TYPE_CHECKING:
+    from torch import nn
+
+LIBRARY = "diffusers"
+
+
+class DiffusersSource:
+    """Published parts of pipelines by `part/name`."""
+
+    name = LIBRARY
+
+    def claims(self, spec: str) -> bool:
+        return catalogue.lookup(spec, LIBRARY) is not None
+
+    def names(self) -> Mapping[str, str]:
+        return catalogue.names(LIBRARY)
+
+    def build(self, spec: str, options: BuildOptions) -> Model:
+        installed.require("diffusers")
+        entry = catalogue.lookup(spec, LIBRARY)
+        if entry is None:
+            raise unknown(spec, self)
+        import diffusers
+
+        from opgraph.sources.building import assemble
+
+        cls = getattr(diffusers, entry.cls, None)
+        if cls is None:
+            raise SourceError(
+                f"the installed diffusers has no {entry.cls}",
+                hint="pip install -U diffusers may bring it",
+            )
+
+        def construct() -> nn.Module:
+            module: nn.Module = cls(**entry.arguments())
+            return module
+
+        model = assemble(
+            construct,
+            name=entry.name,
+            source=self.name,
+            dtype=options.dtype or entry.dtype,
+            notes=(f"configuration from {entry.source}",),
+        )
+        return replace(model, config=model.module.config)

@@ -1,0 +1,1 @@
+"""Files that may come from anywhere, looked into before torch opens them."""

@@ -1,0 +1,351 @@
+"""The capture of kernels: a dispatch mode that all tracers share. It sees every ATen operator that
+really runs, notes what it costs, and follows the memory that is made and freed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from opgraph.costs.count import Operator, cost, tensors_of
+from opgraph.record.graph import Kernel, Storage
+from opgraph.sources.weightless import places_for_masks
+from opgraph.tracing.fake.cache import looks, memory, recollect
+from opgraph.tracing.fake.tensors import fake
+
+# The memory that is made and freed while a model is recorded, in numbers of kernels.
+
+
+class MemoryLog:
+    """Follows storages: when each was made and freed, in numbers of kernels."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._index: dict[int, int] = {}
+        self._references: list[Any] = []
+        self.bytes: list[int] = []
+        self.born: list[int] = []
+        self.died: list[int | None] = []
+        self.owner: list[int | None] = []
+        self._weights: set[int] = set()
+
+    def ignore(self, tensor: Tensor) -> None:
+        """The storage of a weight: it is not an activation."""
+        key = _storage_key(tensor)
+        if key is not None:
+            self._weights.add(key)
+
+    def find(self, tensor: Tensor) -> int | None:
+        """The index of the storage of a tensor that is known."""
+        key = _storage_key(tensor)
+        return None if key is None else self._index.get(key)
+
+    def see(self, tensor: Tensor, born: int) -> int | None:
+        """The index of the tensor's storage, noting it as made by the kernel `born` if it is new.
+
+        None for weights and for tensors without a storage.
+        """
+        try:
+            storage = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):
+            return None
+        key = storage._cdata
+        index = self._index.get(key)
+        if index is not None or key in self._weights:
+            return index
+        index = self._index[key] = len(self.bytes)
+        self.bytes.append(storage.nbytes())
+        self.born.append(born)
+        self.died.append(None)
+        self.owner.append(None)
+
+        def freed(_: Any, index: int = index, key: int = key) -> None:
+            self.died[index] = self._clock()
+            self._index.pop(key, None)
+
+        self._references.append(weakref.ref(storage, freed))
+        return index
+
+    def close(self) -> tuple[Storage, ...]:
+        """All storages; from here on nothing is followed any more."""
+        end = self._clock()  # a branch that was not kept had kernels that are no more
+        born = [min(b, end) for b in self.born]
+        died = [None if d is None else min(d, end) for d in self.died]
+        self._references.clear()
+        return tuple(map(Storage, self.bytes, born, died, self.owner))
+
+
+def _storage_key(tensor: Tensor) -> int | None:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+REAL_LIMIT = 64 * 2**20
+"""Bytes above which a tensor that no fake tensor went into is made fake all the same: masks and tables
+that a model computes from constants stay real, so that their values can be looked at, up to here."""
+
+_WORTH_A_LOOK = 2048
+"""Elements of the largest input from which on the size of a result is found out before it is made."""
+
+_NO_KERNELS = frozenset(
+    "prim.device prim.layout aten.size aten.sym_size aten.sym_stride aten.sym_numel "
+    "aten.stride aten.is_contiguous aten.dim aten.sym_storage_offset aten.storage_offset "
+    "aten.numel aten.is_strides_like_format aten.is_non_overlapping_and_dense "
+    "aten._assert_tensor_metadata aten._assert_scalar aten.sym_constrain_range "
+    "aten.sym_constrain_range_for_size profiler._record_function_enter_new "
+    "profiler._record_function_exit".split()
+)
+
+_DEVICE = torch.ops.prim.device.default
+
+
+class KernelCapture(TorchDispatchMode):
+    """Notes each kernel. `on_orphan` is called for a kernel that runs outside of any node."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, fake_mode: FakeTensorMode | None, on_orphan: Callable[..., None]) -> None:
+        super().__init__()
+        self.kernels: list[Kernel] = []
+        self.memory = MemoryLog(lambda: len(self.kernels))
+        self.writes: list[Tensor] = []
+        self.in_node = False
+        self.fake_mode = fake_mode
+        self._on_orphan = on_orphan
+        self._known = memory()
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Listening is no reason for Dynamo to stay away."""
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """The `dynamo` tracer keeps Dynamo off our frames; the others need not load it."""
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if any(map(_is_wrapper, types)):
+            return NotImplemented  # a subclass made of other tensors: those are what is computed on
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].fake_device
+        kwargs = kwargs or {}
+        operator, predictable = self._known.operator(func)
+        if operator.name in _NO_KERNELS:
+            return func(*args, **kwargs)
+        if operator.name == "higher_order.cond":
+            return self._dearer_branch(*args)
+        if operator.category == "other" and not operator.zero:
+            parts = self._decompose(func, args, kwargs)
+            if parts is not NotImplemented:
+                return parts
+        if self.fake_mode is None:
+            out = func(*args, **kwargs)
+            self._note(operator, args, kwargs, out, self._cost(operator, args, kwargs, out))
+        else:
+            out = self._run(operator, args, kwargs, self.fake_mode, predictable)
+        return out
+
+    def _run(
+        self,
+        operator: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        mode: FakeTensorMode,
+        predictable: bool,
+    ) -> Any:
+        """Run where tensors may be fake, or make again what such a call gave before."""
+        func = operator.func
+        tensors: list[Tensor] = []
+        key = None
+        if predictable:
+            try:
+                key = (func, looks(args, tensors), looks(kwargs.items(), tensors))
+                known = self._known.calls.get(key)
+            except (TypeError, RuntimeError, NotImplementedError):
+                key = None
+            else:
+                if known is not None:
+                    out = known.repeat(tensors, mode)
+                    self._note(operator, args, kwargs, out, known.kernel)
+                    return out
+        if key is None:
+            tensors = tensors_of((*args, *kwargs.values()) if kwargs else args)
+        fakes = sum(isinstance(t, FakeTensor) for t in tensors)
+        if fakes and any(isinstance(a, torch.ScriptObject) for a in args):
+            # Torch remembers fake calls, too, and fails when it compares these objects.
+            with _forgetful(mode):
+                out = func(*_all_fake(args, mode), **kwargs)
+        elif fakes == len(tensors) and fakes:
+            out = func(*args, **kwargs)
+        elif fakes:
+            args = places_for_masks(func, args)
+            out = func(*_all_fake(args, mode), **kwargs)
+        else:
+            out = self._run_on_real(func, args, kwargs, tensors, key, mode)
+        if type(out) is tuple and fakes:
+            out = _apart(out, mode)
+        if key is None or not fakes:
+            kernel = self._cost(operator, args, kwargs, out)
+        else:
+            kernel = cost(operator, args, kwargs, out)
+            found = recollect(tensors, out, kernel)
+            if found is not None:
+                self._known.calls[key] = found
+        self._note(operator, args, kwargs, out, kernel)
+        return out
+
+    def _dearer_branch(self, _predicate: Any, true: Any, false: Any, operands: Any) -> Any:
+        """Both branches of `torch.cond` run; the one with more FLOPs is kept, as an upper bound."""
+        start = len(self.kernels)
+        with self:
+            out = true(*operands)
+            middle = len(self.kernels)
+            false(*operands)
+        first, second = self.kernels[start:middle], self.kernels[middle:]
+        self.kernels[start:] = max(first, second, key=lambda ks: sum(k.flops for k in ks))
+        return out
+
+    def _decompose(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Composite operators reach us whole in inference mode: what they are made of is counted."""
+        if not hasattr(func, "decompose"):
+            return NotImplemented
+        with self:
+            return func.decompose(*args, **kwargs)
+
+    def _run_on_real(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[Tensor],
+        key: Any,
+        mode: FakeTensorMode,
+    ) -> Any:
+        """Run on real tensors only, unless what comes out is too large to be real; that is known of a
+        `key` that was seen before."""
+        small = self._known.small
+        if key not in small and _may_be_large(args, tensors):
+            try:
+                with mode:
+                    out = func(*_all_fake(args, mode), **kwargs)
+            except Exception:  # noqa: BLE001  (sizes that depend on data: they are only known for real)
+                return func(*args, **kwargs)
+            if any(t.numel() * t.element_size() > REAL_LIMIT for t in tensors_of(_listed(out))):
+                return out
+            if key is not None:
+                small.add(key)
+        return func(*args, **kwargs)
+
+    def _cost(
+        self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> Kernel:
+        """The kernel of a call, the same object for calls that look the same."""
+        try:
+            seen: list[Tensor] = []
+            key = (
+                operator.func,
+                looks(args, seen),
+                looks(kwargs.items(), seen),
+                looks((out,), seen),
+            )
+            kernel = self._known.costs.get(key)
+            if kernel is None:
+                kernel = self._known.costs[key] = cost(operator, args, kwargs, out)
+        except (TypeError, RuntimeError, NotImplementedError):
+            kernel = cost(operator, args, kwargs, out)
+        return kernel
+
+    def _note(
+        self,
+        operator: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+        kernel: Kernel,
+    ) -> None:
+        born = len(self.kernels)
+        self.kernels.append(kernel)
+        if not operator.zero:
+            if type(out) is FakeTensor or isinstance(out, Tensor):
+                self.memory.see(out, born)
+            elif out is not None:
+                for tensor in tensors_of(_listed(out)):
+                    self.memory.see(tensor, born)
+            if operator.mutated:
+                named = zip(operator.func._schema.arguments, args, strict=False)
+                self.writes += tensors_of([a for s, a in named if s.name in operator.mutated])
+                self.writes += tensors_of([kwargs.get(n) for n in operator.mutated])
+        if not self.in_node:
+            self._on_orphan(operator, args, kwargs, out)
+
+
+@contextmanager
+def _forgetful(mode: FakeTensorMode) -> Iterator[None]:
+    """Within, the mode neither looks for calls that it remembers nor remembers any."""
+    before = mode.cache_enabled
+    mode.cache_enabled = False
+    try:
+        yield
+    finally:
+        mode.cache_enabled = before
+
+
+@cache
+def _is_wrapper(cls: type) -> bool:
+    """Whether tensors of a class are made of other tensors (nested, quantized, distributed ones)."""
+    return hasattr(cls, "__tensor_flatten__") and not issubclass(cls, FakeTensor)
+
+
+def _listed(out: Any) -> Any:
+    return out if isinstance(out, (list, tuple)) else (out,)
+
+
+def _apart(results: tuple[Any, ...], mode: FakeTensorMode) -> tuple[Any, ...]:
+    """The results of a call, each a tensor of its own, as operators give them. Torch's fake backward of a
+    recurrent layer gives one tensor as the gradient of both biases, unless it remembers it from before:
+    autograd then copies it, which it does not with real ones."""
+    seen: set[int] = set()
+    out = []
+    for item in results:
+        out.append(fake(item, mode) if id(item) in seen and type(item) is FakeTensor else item)
+        seen.add(id(item))
+    return tuple(out)
+
+
+def _all_fake(args: Any, mode: FakeTensorMode) -> list[Any]:
+    """The arguments with plain real tensors replaced by fake ones of the same layout. The fake mode does
+    so too, but with a care for views and autograd that takes a hundred times as long."""
+    return [
+        fake(item, mode)
+        if type(item) is Tensor and item.dim() and item.layout is torch.strided
+        else _all_fake(item, mode)
+        if isinstance(item, (list, tuple))
+        else item
+        for item in args
+    ]
+
+
+def _may_be_large(args: tuple[Any, ...], tensors: list[Tensor]) -> bool:
+    if tensors:
+        return any(t.numel() >= _WORTH_A_LOOK for t in tensors)
+    sizes = args[0] if args else ()
+    if isinstance(sizes, (list, tuple)):
+        return prod(n for n in sizes if isinstance(n, int)) >= _WORTH_A_LOOK
+    return any(isinstance(n, (int, float)) and n >= _WORTH_A_LOOK for n in args)

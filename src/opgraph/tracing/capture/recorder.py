@@ -1,0 +1,374 @@
+"""The recorder: everything a run of a model does, written down as nodes, values, scopes and kernels.
+
+Three listeners work together while a forward runs. A function mode sees each outermost call of a torch
+function (a node); beneath it the dispatch mode sees the ATen operators that the call comes down to (its
+kernels); global module hooks keep the stack of module paths (its scope). `builder` makes the `Graph`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode_stack,
+    _pop_mode,
+    _push_mode,
+)
+
+from opgraph.costs.count import Operator, tensors_of
+from opgraph.record.errors import OpgraphError
+from opgraph.record.graph import Graph, GraphBreak, Node, Scope
+from opgraph.record.verify import verify
+from opgraph.tracing.capture.kernels import KernelCapture
+from opgraph.tracing.capture.locations import Place, here, raised_at
+from opgraph.tracing.capture.names import BY_NAME, cut, names, short
+from opgraph.tracing.capture.scopes import ModuleCalls
+from opgraph.tracing.capture.values import Record, ValueTable, tensors_in
+from opgraph.tracing.fake.tensors import MOVES, brought_here, fake
+from opgraph.tracing.fake.weights import Weights
+
+# From what a recorder wrote down to a verified `Graph`.
+
+
+def build(
+    recorder: Recorder,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+) -> Graph:
+    """Make the graph of a finished run."""
+    storages = recorder.capture.memory.close()
+    kernels = recorder.capture.kernels
+    names = _Names()
+    nodes = tuple(
+        Node(
+            id=position,
+            kind=record.kind,
+            op=record.op,
+            name=names.of(record),
+            scope=record.call.path,
+            target=record.target,
+            arguments=record.arguments,
+            inputs=tuple(record.inputs),
+            outputs=tuple(record.outputs),
+            parameters=_parameters(record, recorder),
+            kernels=tuple(kernels[record.first : record.last]),
+            file=record.place[0],
+            line=record.place[1],
+            fragment=record.fragment,
+            phase=record.phase,
+            error=record.error,
+        )
+        for position, record in enumerate(recorder.records, start=1)
+    )
+    numbered = tuple(
+        s if s.node is None else type(s)(s.bytes, s.born, s.died, s.node + 1) for s in storages
+    )
+    return verify(
+        Graph(
+            nodes=nodes,
+            values=tuple(recorder.table.values),
+            scopes=_scopes(recorder),
+            parameters=tuple(recorder.weights.parameters),
+            storages=numbered,
+            inputs=inputs,
+            outputs=outputs,
+            breaks=tuple(recorder.breaks),
+        )
+    )
+
+
+def _parameters(record: Record, recorder: Recorder) -> tuple[str, ...]:
+    values = (recorder.table.values[v] for v in record.inputs)
+    return tuple(v.name for v in values if v.kind in ("parameter", "buffer") and v.name is not None)
+
+
+def _scopes(recorder: Recorder) -> tuple[Scope, ...]:
+    classes = {path: type(module).__name__ for path, module in recorder.weights.tree.items()}
+    modules = recorder.modules
+    classes |= modules.classes
+    for record in recorder.records:
+        classes.setdefault(record.call.path, "")
+    return tuple(
+        Scope(
+            path=path,
+            cls=cls,
+            calls=modules.counts.get(path, 0),
+            inputs=modules.inputs.get(path, ()),
+            outputs=modules.outputs.get(path, ()),
+        )
+        for path, cls in classes.items()
+    )
+
+
+class _Names:
+    """Names of nodes: the module's path where the call of a module is this one node, otherwise the path
+    and the operator; a number behind it where that was there before."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+
+    def of(self, record: Record) -> str:
+        call = record.call
+        if record.name is not None:
+            base = record.name
+        elif call.path and call.nodes == 1 and call.children == 0:
+            base = call.path
+        else:
+            base = f"{call.path}.{record.op}" if call.path else record.op
+        number = self._taken.get(base)
+        if number is None:
+            self._taken[base] = 0
+            return base
+        while True:
+            number += 1
+            name = f"{base}_{number}"
+            if name not in self._taken:
+                self._taken[base] = number
+                self._taken[name] = 0
+                return name
+
+
+class Recorder:
+    """Listens while `run` calls the model; then holds records, values and module calls."""
+
+    def __init__(self, weights: Weights, fake_mode: Any = None) -> None:
+        self.capture = KernelCapture(fake_mode, self._orphan)
+        self.records: list[Record] = []
+        self.table = ValueTable(weights, self.capture)
+        self.modules = ModuleCalls(weights.tree, lambda: len(self.records), self.table.known)
+        self.weights = weights
+        self.fragment = 0
+        self.phase = "forward"
+        self.held: list[Any] = []  # what stays alive after the run: the state of an optimizer
+        self.breaks: list[GraphBreak] = []
+        self.place: Place | None = None
+        self._functions = _Functions(self)
+        for tensor in weights.names.values():
+            self.capture.memory.ignore(tensor[0])
+
+    # Running.
+
+    def run(self, call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+        """Call the model and listen. Gives its result and None, or None and what it raised.
+
+        An interrupt by the person goes through.
+        """
+        self.modules.listen()
+        try:
+            with self.capture, self._functions:
+                return call(), None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  (SystemExit too: a forward may do anything)
+            return None, error
+        finally:
+            self.modules.deaf()
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Within, neither torch functions nor module calls are listened to: what runs is not the
+        model's, and looks at what is listening (Dynamo does)."""
+        modes = _get_current_function_mode_stack()
+        _set_function_modes([m for m in modes if m is not self._functions])
+        self.modules.deaf()
+        try:
+            yield
+        finally:
+            self.modules.listen()
+            _set_function_modes(modes)
+
+    # Nodes.
+
+    def source(self, tensor: Tensor, name: str) -> int:
+        """A node for an input of the model."""
+        value = self.table.add(tensor, "input", name, storage=self.capture.memory.see(tensor, 0))
+        self.table.own(value, len(self.records))
+        self.records.append(
+            Record("input", "input", name, self.modules.current, outputs=[value], name=name)
+        )
+        return value
+
+    def existing(self, tensor: Tensor, name: str) -> None:
+        """A tensor that is there from the beginning and is no input: what an optimizer keeps."""
+        self.table.add(tensor, name=name, storage=self.capture.memory.see(tensor, 0))
+
+    def like(self, tensor: Tensor) -> Tensor:
+        """A tensor of the same size as one of the run, which no kernel makes."""
+        mode = self.capture.fake_mode
+        return torch.empty_like(tensor) if mode is None else fake(tensor, mode)
+
+    def sink(self, result: Any) -> tuple[int, ...]:
+        """A node for what the model returned."""
+        last = len(self.capture.kernels)
+        record = Record("output", "output", "output", self.modules.current, first=last, last=last)
+        for tensor in tensors_in(result):
+            self.table.read(tensor, record.inputs)
+        record.inputs = list(dict.fromkeys(record.inputs))
+        self.records.append(record)
+        return tuple(record.inputs)
+
+    def call(self, func: Any, args: Any, kwargs: Any, out: Any, first: int) -> None:
+        """A node for a call that has returned, unless it was no more than a look at a property."""
+        results = [out] if isinstance(out, Tensor) else tensors_of(_items(out))
+        capture = self.capture
+        if not results and first == len(capture.kernels):
+            return
+        if first == len(capture.kernels) and names(func)[0] in _LOOKS:
+            return
+        record = self._record(func, args, kwargs, first)
+        index = len(self.records)
+        self.records.append(record)
+        record.call.nodes += 1
+        if all(self.table.values[v].kind == "constant" for v in record.inputs):
+            record.kind = "constant"
+        written = self.table.written()
+        for tensor in results:
+            self.table.produce(tensor, record, index)
+        for storage, tensor in written.items():
+            self.table.wrote(storage, tensor, record)
+
+    def _record(self, func: Any, args: Any, kwargs: Any, first: int) -> Record:
+        name, op, where = names(func)
+        record = Record(
+            "call", op, where, self.modules.current,
+            first=first, last=len(self.capture.kernels), fragment=self.fragment,
+            phase=self.phase,
+            place=self.place or here(Recorder.run.__code__),
+        )  # fmt: skip
+        shown: list[str] = []
+        # A deep copy is given all that was copied before it, which it does not read.
+        prefixes = BY_NAME.get(op, ())
+        for position, item in enumerate(args[:1] if name == "__deepcopy__" else args):
+            prefix = prefixes[position] if position < len(prefixes) else ""
+            self._argument(item, prefix, record, shown)
+        for key, item in kwargs.items():
+            self._argument(item, f"{key}=", record, shown)
+        record.arguments = cut(", ".join(shown))
+        record.inputs = list(dict.fromkeys(record.inputs))
+        return record
+
+    def _argument(self, item: Any, prefix: str, record: Record, shown: list[str]) -> None:
+        if type(item) in _PLAIN:
+            shown.append(f"{prefix}{item!r}")
+        elif isinstance(item, Tensor):
+            self.table.read(item, record.inputs)
+        elif isinstance(item, (list, tuple)) and any(
+            isinstance(t, (Tensor, list, tuple)) for t in item
+        ):
+            for part in item:
+                self._argument(part, prefix, record, shown)
+        elif isinstance(item, dict):
+            for key, part in item.items():
+                self._argument(part, f"{key}=", record, shown)
+        else:
+            shown.append(prefix + short(item))
+
+    def _orphan(self, operator: Operator, args: Any, kwargs: Any, out: Any) -> None:
+        """A kernel that no torch function led to: compiled code, custom functions, scripts."""
+        self.call(operator.func, args, kwargs, out, len(self.capture.kernels) - 1)
+
+    # Failure.
+
+    def failed_call(
+        self, func: Any, args: Any, kwargs: Any, first: int, error: BaseException
+    ) -> None:
+        """A node for a call that raised."""
+        record = self._record(func, args, kwargs, first)
+        record.error, record.exception = first_line(error), error
+        self.capture.writes.clear()
+        self.records.append(record)
+        record.call.nodes += 1
+
+    def finish(self, error: BaseException | None) -> None:
+        """Keep the failing node if the run failed, and only that one: what a model caught itself is
+        not a failure."""
+        kept = [r for r in self.records if r.exception is None or r.exception is error]
+        if len(kept) != len(self.records):
+            self._renumber(kept)
+        self.records = kept
+        if error is not None and not any(r.exception is error for r in kept):
+            raised = self.modules.raised
+            call = raised[1] if raised and raised[0] is error else self.modules.current
+            last = len(self.capture.kernels)
+            self.records.append(
+                Record("call", "raise", type(error).__name__, call, first=last, last=last,
+                       place=raised_at(error.__traceback__), error=first_line(error))
+            )  # fmt: skip
+            call.nodes += 1
+        for record in self.records:
+            record.exception = None
+
+    def _renumber(self, kept: list[Record]) -> None:
+        position = {id(r): i for i, r in enumerate(kept)}
+        moved = {i: position.get(id(r)) for i, r in enumerate(self.records)}
+        owner = self.capture.memory.owner
+        owner[:] = [None if o is None else moved[o] for o in owner]
+
+
+class _Functions(TorchFunctionMode):
+    """The function mode: it is off while a function runs, so that only outermost calls come here."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        recorder = self._recorder
+        capture = recorder.capture
+        if capture.in_node or func in _RUNNERS:
+            return func(*args, **kwargs)
+        if "device" in kwargs or func in MOVES:
+            func, args, kwargs = brought_here(func, args, kwargs)
+        first = len(capture.kernels)
+        capture.in_node = True
+        try:
+            out = func(*args, **kwargs)
+        except BaseException as error:
+            recorder.failed_call(func, args, kwargs, first, error)
+            raise
+        finally:
+            capture.in_node = False
+        recorder.call(func, args, kwargs, out, first)
+        return out
+
+
+_PLAIN = frozenset({int, float, bool, type(None)})
+
+_RUNNERS = frozenset({torch.autograd.backward})
+"""Functions that do nothing but run others: what they run are nodes of their own."""
+
+_LOOKS = frozenset({"grad", "requires_grad", "requires_grad_", "is_leaf", "grad_fn", "_base",
+                    "__set__", "shape", "__setattr__"})  # fmt: skip
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line: its class, unless it is ours, and the first line of what it says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = isinstance(error, OpgraphError)
+    text = ": ".join([*([] if ours and lines else [type(error).__name__]), *lines[:1]])
+    return text if len(text) <= 300 else text[:299] + "…"
+
+
+def _set_function_modes(modes: list[TorchFunctionMode]) -> None:
+    for _ in _get_current_function_mode_stack():
+        _pop_mode()
+    for mode in modes:
+        _push_mode(mode)
+
+
+def _items(out: Any) -> Any:
+    if isinstance(out, (list, tuple)):
+        return out
+    return out.values() if isinstance(out, dict) else ()

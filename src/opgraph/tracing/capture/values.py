@@ -1,0 +1,220 @@
+"""The values of a run: which tensor is known as what, which memory it shares, and who wrote it last."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opgraph.costs.count import dtype_name, sizes_of
+from opgraph.record.graph import NodeKind, Value, ValueKind
+from opgraph.tracing.capture.kernels import KernelCapture
+from opgraph.tracing.capture.locations import Place
+from opgraph.tracing.capture.scopes import Call
+from opgraph.tracing.fake.weights import Weights
+
+
+@dataclass(slots=True)
+class Record:
+    """A node in the making."""
+
+    kind: NodeKind
+    op: str
+    target: str
+    call: Call
+    arguments: str = ""
+    inputs: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    first: int = 0
+    last: int = 0
+    place: Place = (None, None)
+    fragment: int = 0
+    phase: str = "forward"
+    error: str | None = None
+    exception: BaseException | None = None
+    name: str | None = None
+
+
+class ValueTable:
+    """Values in the order in which they were made, and the tensors that they are known by.
+
+    A tensor is known by its identity; a write into its memory, through whichever view, makes whoever
+    reads it afterwards depend on the writer too.
+    """
+
+    def __init__(self, weights: Weights, capture: KernelCapture) -> None:
+        self.values: list[Value] = []
+        self._weights = weights
+        self._capture = capture
+        self._bindings: dict[int, tuple[Any, int, int | None, int]] = {}
+        self._versions: dict[int, int] = {}
+        self._writers: dict[int, int] = {}
+
+    def add(
+        self, tensor: Tensor, kind: ValueKind = "activation", name: str | None = None,
+        alias_of: int | None = None, storage: int | None = None,
+    ) -> int:  # fmt: skip
+        """A new value for a tensor, from now on what the tensor is known as."""
+        id_ = len(self.values)
+        shape = sizes_of(tensor)
+        size = 1
+        for n in shape:
+            size *= n
+        try:
+            size *= tensor.dtype.itemsize
+        except RuntimeError:
+            size = 0
+        self.values.append(
+            Value(
+                id_,
+                shape,
+                dtype_name(tensor.dtype),
+                size,
+                kind,
+                name,
+                alias_of,
+                storage,
+                _strides(tensor),
+            )
+        )
+        version = self._versions.get(storage, 0) if storage is not None else 0
+        self._bindings[id(tensor)] = (weakref.ref(tensor), id_, storage, version)
+        return id_
+
+    def bound(self, tensor: Tensor) -> int | None:
+        """The value a tensor is known as, if it is."""
+        entry = self._bindings.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
+
+    def read(self, tensor: Tensor, into: list[int]) -> None:
+        """Note that a tensor is read: its value, and the last write into its memory since then."""
+        entry = self._bindings.get(id(tensor))
+        if entry is None or entry[0]() is not tensor:
+            into.append(self._found(tensor))
+            return
+        into.append(entry[1])
+        storage = entry[2]
+        if storage is not None and self._versions.get(storage, 0) > entry[3]:
+            into.append(self._writers[storage])
+
+    def _found(self, tensor: Tensor) -> int:
+        """A tensor that no node made: a weight, a view of something known, or a constant."""
+        weight = self._weights.name_of(tensor)
+        if weight is not None:
+            return self.add(tensor, weight.kind, weight.name)
+        storage = self._capture.memory.find(tensor)
+        if storage is not None:
+            return self.add(tensor, storage=storage)
+        return self.add(
+            tensor, "constant", storage=self._capture.memory.see(tensor, len(self._capture.kernels))
+        )
+
+    def alive(self) -> set[int]:
+        """The values whose tensors still exist."""
+        return {entry[1] for entry in self._bindings.values() if entry[0]() is not None}
+
+    def known(self, things: Any) -> tuple[int, ...]:
+        """The values that the tensors in a structure are known as."""
+        if type(things) is tuple and len(things) == 1:
+            things = things[0]
+        if isinstance(things, Tensor):
+            value = self.bound(things)
+            return () if value is None else (value,)
+        found = (self.bound(t) for t in tensors_in(things))
+        return tuple(dict.fromkeys(v for v in found if v is not None))
+
+    def produce(self, tensor: Tensor, record: Record, index: int) -> None:
+        """A result: new memory, a view of what was known, or the very tensor that went in."""
+        memory = self._capture.memory
+        before = self.bound(tensor)
+        storage = memory.find(tensor)
+        if storage is None:
+            storage = memory.see(tensor, max(record.first, record.last - 1))
+        alias = before
+        if alias is None and storage is not None:
+            alias = next(
+                (v for v in reversed(record.inputs) if self.values[v].storage == storage), None
+            )
+        elif alias is None:
+            alias = self._weight_alias(tensor, record)
+        kind: ValueKind = "constant" if record.kind == "constant" else "activation"
+        record.outputs.append(self.add(tensor, kind, alias_of=alias, storage=storage))
+        self.own(record.outputs[-1], index)
+
+    def _weight_alias(self, tensor: Tensor, record: Record) -> int | None:
+        """The weight whose memory a result shares (`weight.t()`)."""
+        for v in reversed(record.inputs):
+            name = self.values[v].name
+            if name is not None and self.values[v].kind in ("parameter", "buffer"):
+                weight = self._weights.tensor(name)
+                if weight is not None and _same_storage(weight, tensor):
+                    return v
+        return None
+
+    def own(self, value: int, index: int) -> None:
+        storage = self.values[value].storage
+        if storage is not None and self._capture.memory.owner[storage] is None:
+            self._capture.memory.owner[storage] = index
+
+    def written(self) -> dict[int, Tensor]:
+        """The storages that the kernels since the last node wrote in place; a new version of each."""
+        found: dict[int, Tensor] = {}
+        for tensor in self._capture.writes:
+            storage = self._capture.memory.find(tensor)
+            if storage is not None and storage not in found:
+                found[storage] = tensor
+                self._versions[storage] = self._versions.get(storage, 0) + 1
+        self._capture.writes.clear()
+        return found
+
+    def wrote(self, storage: int, tensor: Tensor, record: Record) -> None:
+        """Whoever reads this memory from now on depends on this node."""
+        writer = next((v for v in record.outputs if self.values[v].storage == storage), None)
+        if writer is None:
+            before = next((v for v in record.inputs if self.values[v].storage == storage), None)
+            writer = self.add(tensor, alias_of=before, storage=storage)
+            record.outputs.append(writer)
+        self._writers[storage] = writer
+
+
+def tensors_in(thing: Any, depth: int = 6) -> list[Tensor]:
+    """All tensors of a result, once each, through containers, dataclasses and cache objects."""
+    found: dict[int, Tensor] = {}
+    _walk(thing, depth, found)
+    return list(found.values())
+
+
+def _walk(item: Any, depth: int, found: dict[int, Tensor]) -> None:
+    # Not a function inside of `tensors_in`: one that calls itself is a cycle, which would keep the
+    # tensors alive, and with them their storages, until the garbage is collected.
+    if isinstance(item, Tensor):
+        found.setdefault(id(item), item)
+    elif depth == 0 or item is None or isinstance(item, (str, bytes, int, float, type)):
+        return
+    elif isinstance(item, dict):
+        for part in item.values():
+            _walk(part, depth - 1, found)
+    elif isinstance(item, (list, tuple, set, frozenset)):
+        for part in item:
+            _walk(part, depth - 1, found)
+    elif not isinstance(item, torch.nn.Module) and hasattr(item, "__dict__"):
+        for part in list(vars(item).values()):
+            _walk(part, depth - 1, found)
+
+
+def _strides(tensor: Tensor) -> tuple[int, ...] | None:
+    """The strides of a tensor that is not contiguous, where it has any."""
+    try:
+        return None if tensor.is_contiguous() else tuple(map(int, tensor.stride()))
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None
+
+
+def _same_storage(a: Tensor, b: Tensor) -> bool:
+    try:
+        return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return False

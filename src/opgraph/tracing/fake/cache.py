@@ -1,0 +1,222 @@
+"""What an operator gives on fake tensors is known from the first call with such arguments. A model does
+the same calls in each of its layers, and torch takes most of a forward on fake tensors to find out what
+they give; here the results of a call that was seen before are made again from what they looked like.
+What is known stays for the models that the process traces next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import flop_counter
+
+from opgraph.costs.count import Operator, describe
+from opgraph.costs.registry import contractions, formulas
+from opgraph.record.graph import Kernel
+from opgraph.sources.weightless import INDEXED
+from opgraph.tracing.fake.tensors import CPU, around
+
+_UNPREDICTABLE = frozenset(
+    {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A tensor that came out: `argument` is the position, among the tensors that went in, of the one
+    whose memory it shares, None where the memory is its own; `same` where it is that very tensor.
+    `offset` is counted from where that tensor begins, in elements, like the strides."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    argument: int | None = None
+    same: bool = False
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """What a call gave: one result or several (None where it gave no tensor), and what it cost."""
+
+    container: type | None
+    results: tuple[Result | None, ...]
+    kernel: Kernel
+
+    def repeat(self, tensors: list[Tensor], mode: FakeTensorMode) -> Any:
+        """The results for other tensors that look the same."""
+        if self.container is None:
+            return _made(self.results[0], tensors, mode)
+        return self.container([_made(result, tensors, mode) for result in self.results])
+
+
+_MOST_CALLS = 1 << 16
+"""So many different calls are known at most: about 100 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What is known from earlier calls: operators (and whether their results can be told), what calls
+    that look the same cost, what they gave, and which of them give small tensors from real ones."""
+
+    operators: dict[Any, tuple[Operator, bool]] = field(default_factory=dict)
+    costs: dict[Any, Kernel] = field(default_factory=dict)
+    calls: dict[Any, Recollection] = field(default_factory=dict)
+    small: set[Any] = field(default_factory=set)
+
+    def operator(self, func: Any) -> tuple[Operator, bool]:
+        """What is known of an operator before any call, and whether its results can be told."""
+        known = self.operators.get(func)
+        if known is None:
+            known = self.operators[func] = describe(func), predictable(func)
+        return known
+
+
+_MEMORIES: dict[tuple[Any, ...], Memory] = {}
+
+
+def memory() -> Memory:
+    """What is known under the settings of the process that results and costs can depend on."""
+    if sum(len(m.costs) + len(m.calls) + len(m.small) for m in _MEMORIES.values()) > _MOST_CALLS:
+        _MEMORIES.clear()
+    settings = (
+        torch.get_default_dtype(),
+        torch.is_inference_mode_enabled(),
+        torch.backends.mkldnn.enabled,
+        torch.are_deterministic_algorithms_enabled(),
+        (*flop_counter.flop_registry.values(), len(formulas), len(contractions)),  # can be added to
+    )
+    return _MEMORIES.setdefault(settings, Memory())
+
+
+def predictable(func: Any) -> bool:
+    """Whether the results of an operator can only depend on what its arguments look like."""
+    name = func.name() if isinstance(func, torch._ops.OpOverload) else ""
+    return (
+        name.startswith("aten::")
+        and "as_strided" not in name  # the offset it takes is not counted from its argument
+        and func not in INDEXED
+        and _UNPREDICTABLE.isdisjoint(func.tags)
+    )
+
+
+def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
+    """What of some arguments their results and costs can depend on; their tensors are added to
+    `tensors`, in order. Raises TypeError or RuntimeError for what cannot be compared so (symbolic or
+    ragged sizes, sparse layouts, tensors whose value is known, packed weights)."""
+    parts: list[Any] = []
+    for item in items:
+        cls = type(item)
+        if cls is FakeTensor:
+            if item.constant is not None:
+                raise TypeError
+            tensors.append(item)
+            parts.append((item.shape, item.stride(), item.dtype, item.fake_device))
+        elif isinstance(item, Tensor):
+            tensors.append(item)
+            parts.append((cls, item.shape, item.stride(), item.dtype))
+        elif cls is int or cls is str:
+            parts.append(item)
+        elif isinstance(item, torch.ScriptObject):
+            raise TypeError  # packed weights cannot be compared
+        elif isinstance(item, (list, tuple)):
+            parts.append(looks(item, tensors))
+        else:
+            parts.append((cls, item))  # 1, 1.0 and True are equal
+    return tuple(parts)
+
+
+def recollect(tensors: list[Tensor], out: Any, kernel: Kernel) -> Recollection | None:
+    """What to remember of a call that has returned; None where its results could not be made again."""
+    container = type(out) if isinstance(out, (list, tuple)) else None
+    if container not in (None, list, tuple) or not all(
+        _plain(t) or _a_number_like(t, tensors) for t in tensors
+    ):
+        return None
+    results: list[Result | None] = []
+    fresh: set[int] = set()
+    for item in (out,) if container is None else out:
+        if item is None:
+            results.append(None)
+            continue
+        result = _seen(item, tensors) if type(item) is FakeTensor and _plain(item) else None
+        if result is None:
+            return None
+        if result.argument is None:
+            storage = item.untyped_storage()
+            if storage._cdata in fresh or storage.nbytes() != _extent(result):
+                return None
+            fresh.add(storage._cdata)
+        results.append(result)
+    return Recollection(container, tuple(results), kernel)
+
+
+def _plain(tensor: Tensor) -> bool:
+    """Whether shape, strides and dtype say all that there is to say of a tensor."""
+    if type(tensor) is FakeTensor:
+        if tensor.constant is not None or tensor.fake_device != CPU:
+            return False
+    elif type(tensor) is not Tensor or not tensor.dim():
+        return False  # a number in a tensor is a number to type promotion
+    return (
+        tensor.layout is torch.strided
+        and not tensor.dtype.is_complex
+        and not tensor.is_neg()
+        and all(type(n) is int for n in (*tensor.shape, *tensor.stride()))
+    )
+
+
+def _a_number_like(tensor: Tensor, tensors: list[Tensor]) -> bool:
+    """Whether a real tensor is one number of the type of a tensor beside it: then it makes no difference to
+    type promotion whether it stands for a number of Python's, which cannot be seen."""
+    return (
+        type(tensor) is Tensor
+        and not tensor.dim()
+        and any(t.dim() and t.dtype == tensor.dtype for t in tensors)
+    )
+
+
+def _seen(item: Tensor, tensors: list[Tensor]) -> Result | None:
+    look = (tuple(item.shape), item.stride(), item.dtype)
+    key = item.untyped_storage()._cdata
+    for position, tensor in enumerate(tensors):
+        if item is tensor:
+            return Result(*look, position, same=True)
+    sharing = [
+        (position, tensor)
+        for position, tensor in enumerate(tensors)
+        if type(tensor) is FakeTensor and tensor.untyped_storage()._cdata == key
+    ]
+    if not sharing:
+        return Result(*look) if item.storage_offset() == 0 else None
+    position, tensor = sharing[0]
+    if len(sharing) > 1 or tensor.dtype != item.dtype:
+        return None
+    return Result(*look, position, offset=item.storage_offset() - tensor.storage_offset())
+
+
+def _extent(result: Result) -> int:
+    """The bytes of memory that a tensor with these strides needs."""
+    if 0 in result.shape:
+        return 0
+    last = sum((n - 1) * step for n, step in zip(result.shape, result.strides, strict=True))
+    return int((last + 1) * result.dtype.itemsize)
+
+
+def _made(result: Result | None, tensors: list[Tensor], mode: FakeTensorMode) -> Tensor | None:
+    if result is None:
+        return None
+    if result.argument is None:
+        meta = torch.empty_strided(result.shape, result.strides, dtype=result.dtype, device="meta")
+        return around(meta, mode)
+    argument = tensors[result.argument]
+    if result.same:
+        return argument
+    meta = torch.empty(0, dtype=result.dtype, device="meta")
+    offset = argument.storage_offset() + result.offset
+    meta.set_(argument.untyped_storage(), offset, result.shape, result.strides)
+    return around(meta, mode)

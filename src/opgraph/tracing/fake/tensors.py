@@ -1,0 +1,89 @@
+"""Fake CPU tensors, made by the thousand: torch's own constructor takes longer than all else that a
+remembered call needs, so what it sets is found out once and given to each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+CPU = torch.device("cpu")
+
+
+def fake(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
+    """A fake CPU tensor of the same shape, strides and dtype, wherever the tensor is."""
+    plain = type(tensor) in (Tensor, torch.nn.Parameter, FakeTensor)
+    if not plain or tensor.layout is not torch.strided:
+        return mode.from_tensor(tensor)
+    if tensor.device.type == "meta" and type(tensor) is not FakeTensor:
+        return around(tensor.detach(), mode)
+    with torch._C._DisableTorchDispatch():
+        meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    return around(meta, mode)
+
+
+def around(meta: Tensor, mode: FakeTensorMode) -> FakeTensor:
+    """The fake CPU tensor whose shape, strides, dtype and storage are those of a tensor on meta."""
+    made: FakeTensor = Tensor._make_subclass(
+        FakeTensor, meta, require_grad=False, dispatch_device=True, device_for_backend_keys=CPU
+    )
+    if mode._allow_unsafe_data_ptr_access:
+        torch._C._set_warn_deprecated_on_mutable_data_ptr(made)
+    else:
+        torch._C._set_throw_on_mutable_data_ptr(made)
+    made.__dict__.update(_state())
+    made.fake_mode = mode
+    return made
+
+
+@cache
+def _state() -> Mapping[str, Any]:
+    """The attributes of a fake CPU tensor but for its mode, as the constructor sets them."""
+    with torch._C._DisableTorchDispatch():
+        tensor = FakeTensor(FakeTensorMode(), torch.empty(0, device="meta"), CPU)
+    return {key: value for key, value in vars(tensor).items() if key != "fake_mode"}
+
+
+# Devices that a model names and that are not here: what it makes on them or moves to them is on the CPU
+# instead, where it costs the same, so that a model written for a GPU can be looked at without one.
+
+_CPU = torch.device("cpu")
+_ACCELERATORS = frozenset({"cuda", "xpu", "mps"})
+_TO = Tensor.to
+_ACROSS: tuple[Any, ...] = (Tensor.cuda, Tensor.xpu)
+MOVES = frozenset((_TO, *_ACROSS))
+"""Functions that move a tensor; of the others, those that take a `device` do."""
+
+
+def brought_here(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """A call without devices that are not here."""
+    if func in _ACROSS:
+        device = "cuda" if func is Tensor.cuda else "xpu"
+        return (func, args, kwargs) if _is_here(device) else (Tensor.cpu, args[:1], {})
+    if func is _TO:
+        args = tuple(_CPU if _is_away(item) else item for item in args)
+    if _is_away(kwargs.get("device")):
+        kwargs = {**kwargs, "device": _CPU}
+    return func, args, kwargs
+
+
+def _is_away(item: Any) -> bool:
+    return isinstance(item, (str, torch.device)) and not _is_here(str(item))
+
+
+@cache
+def _is_here(name: str) -> bool:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        return True  # it is none, and torch will say so
+    if device.type not in _ACCELERATORS:
+        return True
+    module = torch.get_device_module(device)
+    return bool(module.is_available()) and (device.index or 0) < int(module.device_count())

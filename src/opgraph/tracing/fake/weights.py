@@ -1,0 +1,305 @@
+"""Parameters and buffers of a model: the table of them, and putting fake ones in their place for a run
+and the old ones back afterwards, with everything else that a forward may change in a module."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from copy import copy
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from opgraph.costs.count import dtype_name, packed_tensors, sizes_of
+from opgraph.record.graph import Parameter
+from opgraph.tracing.capture.kernels import REAL_LIMIT
+from opgraph.tracing.fake.tensors import fake
+
+Modules = Collection[torch.nn.Module]
+"""All modules of a model, each of them once."""
+
+
+class Weights:
+    """The parameters and buffers of a model: once each, with all the names they go by. `tree` holds the
+    model's modules by their paths."""
+
+    def __init__(self, root: torch.nn.Module) -> None:
+        self.tree = dict(root.named_modules())
+        self.parameters: list[Parameter] = []
+        self.names: dict[int, tuple[Tensor, Parameter]] = {}
+        self._tensors: dict[str, Tensor] = {}
+        seen: dict[int, list[str]] = {}
+        found: list[tuple[Tensor, str, str, Any]] = []
+        for path, module in self.tree.items():
+            for kind, table in (("parameter", module._parameters), ("buffer", module._buffers)):
+                for key, tensor in table.items():
+                    if tensor is None:
+                        continue
+                    name = f"{path}.{key}" if path else key
+                    if id(tensor) in seen:
+                        seen[id(tensor)].append(name)
+                    else:
+                        seen[id(tensor)] = []
+                        found.append((tensor, name, path, kind))
+            for name, tensor in _packed(path, module):
+                seen[id(tensor)] = []
+                found.append((tensor, name, path, "parameter"))
+        for tensor, name, path, kind in found:
+            self._add(tensor, name, path, kind, tuple(seen[id(tensor)]))
+
+    def _add(self, tensor: Tensor, name: str, path: str, kind: Any, tied: tuple[str, ...]) -> None:
+        shape, numel, size = _extent(tensor)
+        parameter = Parameter(
+            name=name,
+            shape=shape,
+            dtype=dtype_name(tensor.dtype),
+            numel=numel,
+            bytes=size,
+            scope=path,
+            kind=kind,
+            trainable=bool(tensor.requires_grad),
+            tied=tied,
+        )
+        self.parameters.append(parameter)
+        self.stands_for(tensor, parameter)
+
+    def stands_for(self, tensor: Tensor, parameter: Parameter) -> None:
+        """From now on `tensor` is known as `parameter`."""
+        self.names[id(tensor)] = (tensor, parameter)
+        self._tensors[parameter.name] = tensor
+
+    def name_of(self, tensor: Tensor) -> Parameter | None:
+        """Which parameter or buffer a tensor is, if it is one."""
+        entry = self.names.get(id(tensor))
+        return entry[1] if entry is not None else None
+
+    def is_trainable(self, tensor: Tensor) -> bool:
+        """Whether a tensor stands for a parameter that is not frozen, or for none of the model's."""
+        known = self.name_of(tensor)
+        return known is None or known.trainable
+
+    def tensor(self, name: str) -> Tensor | None:
+        """The tensor that stands for a parameter or buffer during the run."""
+        return self._tensors.get(name)
+
+
+def _extent(tensor: Tensor) -> tuple[tuple[int, ...], int, int]:
+    """The shape of a weight, its elements, and the bytes it takes; nothing is known of a lazy one."""
+    if type(tensor) in _PLAIN and not tensor.is_quantized:
+        numel = tensor.numel()
+        return sizes_of(tensor), numel, numel * tensor.element_size()
+    if torch.nn.parameter.is_lazy(tensor):
+        return (), 0, 0
+    shape = true_shape(tensor)
+    numel = prod(shape) if shape != sizes_of(tensor) else int(tensor.numel())
+    return shape, numel, stored_bytes(tensor)
+
+
+_PLAIN = (torch.nn.Parameter, Tensor)
+"""Weights whose data are all that they are."""
+
+
+def _packed(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The weight and the bias that a quantized layer of torch's own keeps in an object of its own."""
+    for item in [i for _, i in _own(module) if isinstance(i, torch.ScriptObject)]:
+        tensors = (t.detach() for t in packed_tensors(item))
+        yield from zip((f"{path}.weight", f"{path}.bias"), tensors, strict=False)
+
+
+def stored_bytes(tensor: Tensor) -> int:
+    """The bytes a weight takes where it is kept, looking into wrappers of packed data."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is not None and type(tensor) is not FakeTensor:
+        try:
+            names, _ = flatten()
+            return sum(stored_bytes(getattr(tensor, n)) for n in names)
+        except (AttributeError, TypeError, RuntimeError, NotImplementedError):
+            pass
+    return int(tensor.numel() * tensor.element_size()) + sum(map(stored_bytes, _beside(tensor)))
+
+
+def _beside(tensor: Tensor) -> list[Tensor]:
+    """Tensors that a packed weight keeps beside its data, such as scales: of a quantizer of torch's, or as
+    attributes of a class of its own (bitsandbytes)."""
+    if tensor.is_quantized and tensor.qscheme() in _BY_CHANNEL:
+        return [tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
+    if type(tensor) in (Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor):
+        return []
+    state = vars(tensor).get("quant_state")
+    owners = [vars(tensor), getattr(state, "__dict__", {})]
+    second = getattr(getattr(state, "state2", None), "__dict__", {})
+    found = [t for table in (*owners, second) for t in table.values() if isinstance(t, Tensor)]
+    seen = {tensor.data_ptr()}
+    kept = []
+    for item in found:
+        if item.device.type == "cpu" and item.data_ptr() not in seen:
+            seen.add(item.data_ptr())
+            kept.append(item)
+    return kept
+
+
+_BY_CHANNEL = (torch.per_channel_affine, torch.per_channel_affine_float_qparams)
+
+
+def true_shape(tensor: Tensor) -> tuple[int, ...]:
+    """The shape of a weight, of which several numbers may be packed into one element."""
+    packed = getattr(getattr(tensor, "quant_state", None), "shape", None)
+    return tuple(map(int, packed)) if packed is not None else sizes_of(tensor)
+
+
+@contextmanager
+def untouched(modules: Modules) -> Iterator[None]:
+    """Whatever a forward changes in the modules is undone: attributes, parameters, buffers, submodules,
+    hooks, and the train or eval mode, which is eval within."""
+    restore = snapshot(modules)
+    try:
+        yield
+    finally:
+        restore()
+
+
+def snapshot(modules: Modules) -> Callable[[], None]:
+    """A function that makes the modules again what they are now, down to the dictionaries, lists and sets
+    that are their attributes, where forwards keep what they want to have again (and where a stand-in
+    for a tensor would stay behind)."""
+    saved = [
+        (table, dict(table))
+        for module in modules
+        for table in (module.__dict__, *_tables(module), module._modules, *_hooks(module))
+        if isinstance(table, dict)
+    ]
+    holders = (item for m in modules for _, item in _own(m) if type(item) in _HOLDERS)
+    held = [(holder, copy(holder)) for holder in _within(holders)]
+
+    def restore() -> None:
+        for table, before in saved:
+            if table.keys() != before.keys():
+                table.clear()
+            table.update(before)
+        for holder, contents in held:
+            holder.clear()
+            (holder.extend if isinstance(holder, (list, deque)) else holder.update)(contents)
+
+    return restore
+
+
+_HOLDERS = (dict, list, set, OrderedDict, defaultdict, deque)
+_USUAL = frozenset(vars(torch.nn.Module()))
+"""What every module has; the tables among it that a forward may change are saved by name."""
+
+
+def _own(module: torch.nn.Module) -> list[tuple[str, Any]]:
+    """The attributes of a module that not every module has, by name."""
+    table = module.__dict__
+    return [(name, table[name]) for name in sorted(table.keys() - _USUAL)]
+
+
+def _within(holders: Iterable[Any]) -> Iterator[Any]:
+    """Some mutable containers and all those in them, each once."""
+    waiting, seen = list(holders), set[int]()
+    while waiting:
+        holder = waiting.pop()
+        if id(holder) not in seen:
+            seen.add(id(holder))
+            yield holder
+            items = holder.values() if isinstance(holder, dict) else holder
+            waiting += [item for item in items if type(item) in _HOLDERS]
+
+
+def _tables(module: torch.nn.Module) -> tuple[dict[str, Any], ...]:
+    """The tables of parameters and of buffers; those of scripted modules cannot be changed."""
+    tables = (module._parameters, module._buffers)
+    return tables if all(isinstance(t, dict) for t in tables) else ()
+
+
+def _hooks(module: torch.nn.Module) -> tuple[dict[int, Any], ...]:
+    return module._forward_pre_hooks, module._forward_hooks
+
+
+def undistribute(modules: Modules) -> None:
+    """Let a model that is spread over devices run as it would on one, for use within `untouched`: without
+    the hooks that gather its weights and scatter them again (`fully_shard`, tensor parallelism)."""
+    for module in modules:
+        for hooks in _hooks(module):
+            for key, hook in list(hooks.items()):
+                if getattr(hook, "__module__", None) in _GATHERING:
+                    del hooks[key]
+
+
+_GATHERING = frozenset({
+    "torch.distributed.fsdp._fully_shard._fsdp_state", "torch.distributed.tensor._api",
+})  # fmt: skip
+"""Where the hooks are defined by which torch spreads a model over devices."""
+
+
+def set_eval(modules: Modules) -> None:
+    """Eval mode on every module, without calling anybody's `train` method."""
+    for module in modules:
+        if module.training:
+            module.training = False
+
+
+def stand_in(modules: Modules, weights: Weights, mode: FakeTensorMode | None) -> None:
+    """Put stand-ins in the place of the weights, for use within `untouched`.
+
+    On fake tensors (a mode is given) parameters become fake CPU tensors, and so do buffers above the
+    limit for real tensors and those on other devices; other buffers are cloned, since a forward may
+    write into them. On real tensors parameters stay, put together where they are spread over devices, and
+    buffers are cloned.
+    """
+    memo: dict[int, Tensor] = {}
+    for module in modules:
+        for table, is_buffer in zip(_tables(module), (False, True), strict=False):
+            for key, tensor in table.items():
+                if tensor is None or (mode is None and not is_buffer and not _is_piece(tensor)):
+                    continue
+                stand = memo.get(id(tensor))
+                if stand is None:
+                    stand = memo[id(tensor)] = _stand_in(tensor, mode, is_buffer)
+                    known = weights.name_of(tensor)
+                    if known is not None:
+                        weights.stands_for(stand, known)
+                table[key] = stand
+    if mode is not None:
+        _attributes(modules, mode, memo)
+
+
+def _attributes(modules: Modules, mode: FakeTensorMode, memo: dict[int, Tensor]) -> None:
+    """Tensors that a module keeps as plain attributes: weights under a second name, or on meta."""
+    for module in modules:
+        for key, item in _own(module):
+            if isinstance(item, Tensor):
+                stand = memo.get(id(item))
+                if stand is None and item.device.type == "meta":
+                    stand = memo[id(item)] = fake(item, mode)
+                if stand is not None:
+                    module.__dict__[key] = stand
+            elif type(item) is list and item and isinstance(item[0], Tensor):
+                module.__dict__[key] = [memo.get(id(t), t) for t in item]
+
+
+def _is_piece(tensor: Any) -> bool:
+    """Whether it is the piece of a tensor that is on this device; all of it is meant."""
+    return type(tensor).__name__ == "DTensor" and hasattr(tensor, "full_tensor")
+
+
+def _stand_in(tensor: Tensor, mode: FakeTensorMode | None, is_buffer: bool) -> Tensor:
+    if tensor.is_quantized:
+        return tensor  # not all schemes can be copied, and none is written to
+    if mode is None:
+        return tensor.full_tensor() if _is_piece(tensor) else tensor.detach().clone()
+    small = is_buffer and tensor.numel() * tensor.element_size() <= REAL_LIMIT
+    if small and tensor.device.type == "cpu" and type(tensor) is Tensor:
+        return tensor.detach().clone()
+    if type(tensor).__name__ == "DTensor" and hasattr(
+        tensor, "to_local"
+    ):  # a piece; all of it is meant
+        tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+    stand = fake(tensor, mode)
+    if not is_buffer:
+        stand._is_param = True
+    return stand

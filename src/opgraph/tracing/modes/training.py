@@ -1,0 +1,179 @@
+"""Ways of running a model other than one forward: a step of training, and the generation of one token.
+Each is a capture (see `base`): what goes before is not recorded, what it returns is."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from opgraph.record.errors import InputError, TraceError
+from opgraph.tracing.base import Capture, Runner
+from opgraph.tracing.capture.recorder import Recorder
+from opgraph.tracing.capture.values import tensors_in
+from opgraph.tracing.fake.weights import Weights
+
+# Activation checkpointing for a step of training: blocks keep their inputs alone, and run again when their
+# gradients are computed. A model of transformers says itself which blocks those are; elsewhere they are the
+# repeated ones.
+
+
+def enable(module: nn.Module, again: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Let the blocks of a module be checkpointed. `again` wraps what is run anew in the backward. What is
+    changed in the module is for the caller to undo (see `opgraph.tracing.fake.weights.untouched`).
+
+    Raises `InputError` when the model has no repeated blocks.
+    """
+
+    def kept(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        # The state of random numbers decides nothing that is counted, and is slow to keep.
+        return checkpoint(
+            again(function), *args, use_reentrant=False, preserve_rng_state=False, **kwargs
+        )
+
+    if getattr(module, "supports_gradient_checkpointing", False):
+        enabled: Any = module.gradient_checkpointing_enable
+        enabled()
+        for part in module.modules():
+            if getattr(part, "gradient_checkpointing", False):
+                part._gradient_checkpointing_func = kept
+        return
+    blocks = list(repeated(module))
+    if not blocks:
+        raise InputError(f"{type(module).__name__} has no repeated blocks to checkpoint")
+    for block in blocks:
+        block.forward = partial(kept, block.forward)
+
+
+def repeated(module: nn.Module) -> Iterator[nn.Module]:
+    """The outermost modules made of others that stand in a list with more of their class."""
+    same = Counter(type(part) for part in module.children())
+    listed = isinstance(module, (nn.ModuleList, nn.Sequential))
+    for part in module.children():
+        made_of_others = next(part.children(), None) is not None
+        if listed and same[type(part)] > 1 and made_of_others:
+            yield part
+        else:
+            yield from repeated(part)
+
+
+OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9, foreach=False),
+    "adam": lambda p: torch.optim.Adam(p, lr=1e-3, foreach=False),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-3, foreach=False),
+}
+"""Optimizers by name, each parameter updated by itself: what it computes does not depend on that."""
+
+
+def training(optimizer: str, checkpointing: bool = False) -> Capture:
+    """One step of training: forward in training mode, backward through autograd from the sum of the
+    results (or from the loss that the model returns), and a step of the optimizer. With `checkpointing`,
+    blocks keep their inputs alone, and what runs again in the backward is the phase "recompute".
+
+    Weights that are frozen stay so. It is not the first step: what the optimizer keeps is there from the
+    beginning, for every weight that gets a gradient.
+
+    Raises `TraceError` when there is no such optimizer.
+    """
+    if optimizer not in OPTIMIZERS:
+        raise TraceError(
+            f"there is no optimizer {optimizer!r}", hint=f"one of {', '.join(OPTIMIZERS)}"
+        )
+
+    def capture(
+        module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Runner:
+        for part in module.modules():
+            part.training = True
+        known = inspect.signature(module.forward).parameters
+        kept = _kept(optimizer)
+        listening: list[Recorder] = []
+        if checkpointing:
+            enable(module, lambda function: _again(function, listening))
+        asked = {**kwargs, **({"use_cache": False} if "use_cache" in known else {})}
+
+        def run(recorder: Recorder) -> Any:
+            listening.append(recorder)
+            with recorder.silent():
+                weights = _trained(module, recorder.weights)
+                for weight in weights:
+                    weight.requires_grad = True
+            with torch.enable_grad():
+                loss = _loss(module(*args, **asked))
+            recorder.phase = "backward"
+            # Not `loss.backward()`: that is one torch function, and would be one node (see `_RUNNERS`).
+            torch.autograd.backward([loss])
+            recorder.phase = "optimizer"
+            stepper = OPTIMIZERS[optimizer](weights)
+            recorder.held.append(stepper)
+            for weight in weights:
+                if weight.grad is not None:
+                    stepper.state[weight] = _state(weight, kept, recorder)
+            stepper.step()
+            return loss
+
+        return run
+
+    return capture
+
+
+def _again(function: Callable[..., Any], listening: list[Recorder]) -> Callable[..., Any]:
+    """A function that says, while it runs in the backward, that this is for the second time."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        recorder = listening[0]
+        before = recorder.phase
+        recorder.phase = "recompute" if before == "backward" else before
+        try:
+            return function(*args, **kwargs)
+        finally:
+            recorder.phase = before
+
+    return run
+
+
+def _trained(module: torch.nn.Module, known: Weights) -> list[Tensor]:
+    """All parameters that are trained, once each."""
+    found = {id(p): p for m in module.modules() for p in m._parameters.values() if p is not None}
+    trained = [p for p in found.values() if p.is_floating_point() and known.is_trainable(p)]
+    if not trained:
+        raise TraceError("all weights of the model are frozen: there is nothing to train")
+    return trained
+
+
+def _kept(optimizer: str) -> dict[str, Tensor]:
+    """What an optimizer keeps for a weight, by name, found out on a weight of one element."""
+    weight = torch.zeros(1, requires_grad=True)
+    weight.grad = torch.zeros(1)
+    stepper = OPTIMIZERS[optimizer]([weight])
+    stepper.step()
+    return {k: v for k, v in stepper.state[weight].items() if isinstance(v, Tensor)}
+
+
+def _state(weight: Tensor, kept: Mapping[str, Tensor], recorder: Recorder) -> dict[str, Tensor]:
+    """What an optimizer keeps for a weight: numbers, and tensors as large as the weight."""
+    state = {}
+    for name, item in kept.items():
+        with recorder.silent(), torch._C._DisableTorchDispatch():
+            state[name] = recorder.like(weight) if item.dim() else item.clone()
+        recorder.existing(state[name], name)
+    return state
+
+
+def _loss(result: Any) -> Tensor:
+    loss = getattr(result, "loss", None)
+    if isinstance(loss, Tensor) and loss.requires_grad:
+        return loss
+    sums = [t.sum() for t in tensors_in(result) if t.requires_grad]
+    if not sums:
+        raise TraceError("nothing that the model returns depends on its weights")
+    total = sums[0]
+    for item in sums[1:]:
+        total = total + item
+    return total

@@ -1,0 +1,1 @@
+"""Graphs that torch captures (fx, Dynamo, export), run again under the recorder."""

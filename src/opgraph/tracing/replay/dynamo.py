@@ -1,0 +1,267 @@
+"""The `dynamo` tracer: `torch.compile` with a backend that keeps what it is given. Every captured fragment
+is run under the recorder at the moment the model calls it, and the Python between fragments runs as it is,
+so the graph is whole; where one fragment ends and the next begins there is a graph break with its reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from opgraph.inputs.base import Example
+from opgraph.record.graph import GraphBreak
+from opgraph.sources.base import Model
+from opgraph.tracing.base import Capture, Outcome, Runner, TraceOptions
+from opgraph.tracing.capture.locations import shown
+from opgraph.tracing.capture.recorder import Recorder
+from opgraph.tracing.eager import trace_either, trace_fake, trace_real
+from opgraph.tracing.replay.replay import Replay
+
+_OURS = str(Path(__file__).parents[1]) + "/"
+_NO_LIMIT = 1 << 20
+_REASON_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Whoever wants to know which nodes go together: `of` says it for a captured graph by name (with the
+    inputs), and it is noted in `found`: node ids by fragment and group."""
+
+    of: Callable[[fx.GraphModule, Sequence[Any]], Mapping[str, int]]
+    found: dict[tuple[int, int], list[int]]
+
+
+def trace(
+    model: Model, example: Example, options: TraceOptions, groups: Groups | None = None
+) -> list[Outcome]:
+    """The tracer. A plain run comes first and finds out, in milliseconds where Dynamo takes long, on which
+    tensors the model runs: what Python does between fragments is the same in both."""
+    plain = trace_either(model, example, warm_up=options.warm_up)
+    failed = [replace(o, tracer="dynamo", graph=None) for o in plain[:-1]]
+    how: dict[str, Any] = {
+        "capture": capture(fullgraph=options.fullgraph, groups=groups), "tracer": "dynamo",
+        "stance": "default", "warm_up": options.warm_up,
+    }  # fmt: skip
+    if plain[-1].tensors == "real":
+        found = [*failed, trace_real(model, example, **how)]
+    elif plain[-1].tensors == "fake weights":
+        found = [*failed, trace_fake(model, example, real_inputs=True, **how)]
+    else:
+        found = trace_either(model, example, **how)
+    return [replace(o, graph=None) if _gave_up(o.error) else o for o in found]
+
+
+def _gave_up(error: BaseException | None) -> bool:
+    """Whether it was Dynamo that could not go on, and not the model that failed."""
+    return isinstance(error, torch._dynamo.exc.TorchDynamoException)
+
+
+def capture(*, fullgraph: bool, groups: Groups | None = None) -> Capture:
+    """A capture by Dynamo. It compiles while the model runs, so there is nothing to do before."""
+
+    def find(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:
+        def run(recorder: Recorder) -> Any:
+            fragments = _Fragments(module, recorder, groups)
+            with clean() as note:
+                context = torch._dynamo.optimize(fragments.compile, nopython=fullgraph)
+                context.callback = _Shield(context.callback, note, fragments)
+                return context(entry(module))(*args, **kwargs)
+
+        return run
+
+    return find
+
+
+def entry(module: nn.Module) -> Callable[..., Any]:
+    """What to hand to Dynamo so that it sees the model's forward: as torch.compile does it, a module of
+    torch itself needs a frame around it, since the frames of torch are skipped."""
+    from torch._dynamo import external_utils, trace_rules
+
+    if trace_rules.check(module.forward):
+        wrapped: Callable[..., Any] = external_utils.wrap_inline(module)
+        return wrapped
+    call: Callable[..., Any] = module.__call__
+    return call
+
+
+Note = Callable[[CodeType], None]
+"""Takes the code that Dynamo looks at."""
+
+
+@contextmanager
+def clean() -> Iterator[Note]:
+    """Dynamo with a memory of its own: nothing of it is left behind, and what others compiled stays
+    compiled, but for functions that the model runs, too. Each call is compiled for the sizes that it
+    really has, however often a module is called. Gives the function that must be told what is compiled."""
+    loggers = [logging.getLogger(name) for name in ("torch", "torch._dynamo")]
+    levels = [logger.level for logger in loggers]
+    pgo, reasons = torch._dynamo.pgo, torch._dynamo.utils.graph_break_reasons
+    sizes, before = (pgo._CODE_STATE, pgo._INIT_CODE_STATE), len(reasons)
+    compiled: set[CodeType] = set()
+    try:
+        pgo._CODE_STATE = defaultdict(
+            pgo.CodeState
+        )  # the sizes seen so far, which decide what is dynamic
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)  # what is worth saying becomes a reason
+        with torch._dynamo.config.patch(
+            recompile_limit=_NO_LIMIT,
+            accumulated_recompile_limit=_NO_LIMIT,
+            automatic_dynamic_shapes=False,
+            assume_static_by_default=True,
+            suppress_errors=False,
+        ):
+            yield compiled.add
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        for code in compiled:
+            torch._dynamo.eval_frame.reset_code(code)
+        pgo._CODE_STATE, pgo._INIT_CODE_STATE = sizes
+        del reasons[before:]
+
+
+class Watch:
+    """Stands between the interpreter and Dynamo, and tells what is compiled."""
+
+    def __init__(self, dynamo: Any, note: Note) -> None:
+        self._torchdynamo_orig_backend = dynamo  # the name by which Dynamo looks for the one within
+        self._note = note
+
+    def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
+        self._note(frame.f_code)
+        return self._torchdynamo_orig_backend(frame, cache_entry, frame_state)
+
+
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """Why a fragment ended, and at which line of the user's."""
+
+    reason: str
+    file: str | None = None
+    line: int | None = None
+
+    @classmethod
+    def of(cls, found: Any) -> Seam:
+        """From what Dynamo notes: a text of many lines, and a stack."""
+        for frame in reversed(found.user_stack or []):
+            file = shown(frame.filename)
+            if file is not None:
+                return cls(_plain(found.reason), file, frame.lineno)
+        return cls(_plain(found.reason))
+
+
+class _Fragments:
+    """The fragments of one run, in the order in which they are run, and the seams between them."""
+
+    def __init__(self, module: nn.Module, recorder: Recorder, groups: Groups | None = None) -> None:
+        self.recorder = recorder
+        self._groups = groups
+        self._count = 0
+        self._ended: Seam | None = None
+        self._broken: dict[tuple[str, int], Seam] = {}
+        self._modules = {id(m): m for m in module.modules()}
+
+    def compile(self, gm: fx.GraphModule, example: list[Any]) -> Callable[..., Any]:
+        """The backend: nothing is compiled, the graph is run node by node when its time comes."""
+        grouped = {} if self._groups is None else self._groups.of(gm, example)
+        reason = gm.compile_subgraph_reason
+        placeholders = gm.graph.find_nodes(op="placeholder")
+
+        def run(*values: Any) -> Any:
+            self._begin()
+            replay = Replay(gm.graph, gm, self.recorder, self._module)
+            result = replay.replay(dict(zip(placeholders, values, strict=True)), self._count)
+            self._ended = Seam.of(reason) if reason.graph_break else None
+            for name, position in replay.made.items():
+                if self._groups is not None and name in grouped:
+                    key = self._count, grouped[name]
+                    self._groups.found.setdefault(key, []).append(position + 1)
+            return result
+
+        return run
+
+    def _begin(self) -> None:
+        """A fragment begins. If it is not the first one, there is a reason why it is not one with the
+        fragment before: that one ended in a graph break, or a caller of both cannot be compiled."""
+        if self._count:
+            seam = self._ended or self._broken_caller()
+            self.recorder.breaks.append(GraphBreak(self._count, seam.reason, seam.file, seam.line))
+        self._count += 1
+
+    def _broken_caller(self) -> Seam:
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame.f_code is not Recorder.run.__code__:
+            seam = self._broken.get(_function(frame.f_code))
+            if seam is not None:
+                where = f" ({seam.file}:{seam.line})" if seam.file else ""
+                return Seam(f"{frame.f_code.co_name} is not compiled as one: {seam.reason}{where}",
+                            shown(frame.f_code.co_filename), frame.f_lineno)  # fmt: skip
+            frame = frame.f_back
+        return Seam("it was called from code that is not compiled")
+
+    def converted(self, code: CodeType, reasons: Sequence[Any]) -> None:
+        """Dynamo has looked at a function, and could not take it in one piece for these reasons."""
+        if reasons:
+            self._broken[_function(code)] = Seam.of(reasons[-1])
+
+    def know(self, thing: Any) -> None:
+        """Modules that a frame holds may be none of the model's tree; they are known by their ids too."""
+        if isinstance(thing, nn.Module) and id(thing) not in self._modules:
+            with suppress(AttributeError):  # one that is still being made, by a copy of it
+                self._modules.update((id(m), m) for m in thing.modules())
+
+    def _module(self, key: str, _name: str) -> nn.Module | None:
+        number = key.partition("@")[0]
+        return self._modules.get(int(number)) if number.isdigit() else None
+
+
+class _Shield(Watch):
+    """Dynamo must not see that the recorder is listening, nor compile the recorder itself."""
+
+    def __init__(self, dynamo: Any, note: Note, fragments: _Fragments) -> None:
+        super().__init__(dynamo, note)
+        self._fragments = fragments
+
+    def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
+        from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
+
+        code: CodeType = frame.f_code
+        if code.co_filename.startswith(_OURS):
+            self._note(code)
+            return ConvertFrameReturn(FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
+        for thing in frame.f_locals.values():
+            self._fragments.know(thing)
+        reasons = torch._dynamo.utils.graph_break_reasons
+        before = len(reasons)
+        with self._fragments.recorder.silent():
+            result = super().__call__(frame, cache_entry, frame_state)
+        self._fragments.converted(code, reasons[before:])
+        return result
+
+
+def _function(code: CodeType) -> tuple[str, int]:
+    """Which function a code object is of: what Dynamo makes of it keeps the file and the first line."""
+    return code.co_filename, code.co_firstlineno
+
+
+def _plain(reason: str) -> str:
+    """Dynamo's reason in one line: its headline and explanation, without the advice below it."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    text = lines[0] if lines else "no reason is given"
+    if text.startswith("generic_jump"):
+        text = "a branch on the value of a tensor"
+    for line in lines[1:]:
+        if line.startswith("Explanation:"):
+            text += line.removeprefix("Explanation")
+    return text if len(text) <= _REASON_SHOWN else text[: _REASON_SHOWN - 1] + "…"

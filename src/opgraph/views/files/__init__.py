@@ -1,0 +1,1 @@
+"""Files for other programs: records by node, graphs and timelines."""

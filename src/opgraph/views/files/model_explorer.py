@@ -1,0 +1,124 @@
+"""The graph for Google's Model Explorer (https://github.com/google-ai-edge/model-explorer): modules are its
+layers, costs are attributes of nodes and layers; and a colour overlay of one cost as its node data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, classify
+from opgraph.analysis.cost.modules import ModuleCost, module_tree
+from opgraph.record import units
+from opgraph.record.errors import RenderError
+from opgraph.record.files import dumps
+from opgraph.record.graph import Node, Value
+from opgraph.record.profile import Profile
+from opgraph.views.picture.scene import LIGHT
+
+Json = dict[str, Any]
+
+OVERLAYS: dict[str, Callable[[Node], float]] = {
+    "flops": lambda n: n.flops,
+    "bytes": lambda n: n.bytes,
+    "intensity": lambda n: n.arithmetic_intensity or 0.0,
+}
+GRAPH = "opgraph"
+
+
+def to_model_explorer(profile: Profile, *, ridge: float = GENERIC_RIDGE) -> str:
+    """The graph as a graph collection in JSON."""
+    layers = {_namespace(m.path): _module(m) for m in module_tree(profile.graph).walk()}
+    graph = {
+        "id": GRAPH,
+        "nodes": [_node(profile, node, ridge) for node in profile.nodes],
+        "groupNodeAttributes": layers,
+    }
+    collection = {"label": profile.model.name, "graphs": [graph]}
+    return dumps(collection, indent=1) + "\n"
+
+
+def to_overlay(profile: Profile, *, by: str = "flops") -> str:
+    """Node data that colour the nodes by a cost: "flops", "bytes" or "intensity"."""
+    if by not in OVERLAYS:
+        raise RenderError(f"there is no overlay by {by!r}", hint=f"one of {', '.join(OVERLAYS)}")
+    values = {str(n.id): OVERLAYS[by](n) for n in profile.nodes}
+    data = {
+        "name": f"opgraph {by}",
+        "results": {node: {"value": value} for node, value in values.items() if value},
+        "gradient": [{"stop": step / 4, "bgColor": LIGHT[f"s{step + 1}"],
+                      "textColor": LIGHT[f"s{step + 1}-ink"]} for step in range(5)],
+    }  # fmt: skip
+    return dumps({GRAPH: data}, indent=1) + "\n"
+
+
+def _node(profile: Profile, node: Node, ridge: float) -> Json:
+    graph = profile.graph
+    incoming = []
+    for number, value in enumerate(node.inputs):
+        producer = graph.producer.get(value)
+        if producer is not None:
+            incoming.append({
+                "sourceNodeId": str(producer.id),
+                "sourceNodeOutputId": str(producer.outputs.index(value)),
+                "targetNodeInputId": str(number),
+            })  # fmt: skip
+    return {
+        "id": str(node.id),
+        "label": node.op if node.kind not in ("input", "output") else node.name,
+        "namespace": _namespace(node.scope),
+        "attrs": _attributes(_about(profile, node, ridge)),
+        "incomingEdges": incoming,
+        "outputsMetadata": [
+            {"id": str(number), "attrs": _attributes(_tensor(graph.value[value]))}
+            for number, value in enumerate(node.outputs)
+        ],
+        **({"style": {"backgroundColor": LIGHT["error-card"], "borderColor": LIGHT["error"]}}
+           if node.error else {}),
+    }  # fmt: skip
+
+
+def _about(profile: Profile, node: Node, ridge: float) -> dict[str, str]:
+    return {
+        "name": node.name,
+        "class": profile.graph.scope[node.scope].cls,
+        "target": node.target,
+        "arguments": node.arguments,
+        "parameters": ", ".join(node.parameters),
+        "FLOPs": units.flops(node.flops) if node.kernels else "",
+        "MACs": units.macs(node.macs) if node.kernels else "",
+        "bytes moved": units.size(node.bytes) if node.kernels else "",
+        "FLOPs/byte": units.intensity(node.arithmetic_intensity) if node.bytes else "",
+        "bottleneck": classify(node.arithmetic_intensity, ridge) or "",
+        "kernels": ", ".join(k.op for k in node.kernels),
+        "source": f"{node.file}:{node.line}" if node.file else "",
+        "error": node.error or "",
+    }
+
+
+def _tensor(value: Value) -> dict[str, str]:
+    # "tensor_shape" is the key that Model Explorer writes along edges.
+    return {
+        "tensor_shape": f"{value.dtype}{list(value.shape)}".replace("'", ""),
+        "size": units.size(value.bytes),
+    }
+
+
+def _module(module: ModuleCost) -> dict[str, str]:
+    facts = {
+        "class": module.cls,
+        "calls": str(module.calls),
+        "parameters": units.integer(module.parameters),
+        "FLOPs": units.flops(module.flops),
+        "bytes moved": units.size(module.bytes),
+        "FLOPs/byte": units.intensity(module.arithmetic_intensity),
+    }
+    return {key: value for key, value in facts.items() if value}
+
+
+def _attributes(facts: dict[str, str]) -> list[Json]:
+    return [{"key": key, "value": value} for key, value in facts.items() if value]
+
+
+def _namespace(path: str) -> str:
+    """A module's path, with a part for each level; Model Explorer separates them by slashes."""
+    return "/".join(part.replace("/", "∕") for part in path.split(".")) if path else ""

@@ -1,0 +1,210 @@
+"""The graph as flat records, one a node: what CSV, Parquet and data frames hold."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, classify
+from opgraph.analysis.fusion.partition import Subgraph, endings
+from opgraph.analysis.timing.prediction import predict
+from opgraph.hardware import Device
+from opgraph.record import units
+from opgraph.record.errors import MissingDependency
+from opgraph.record.graph import Node
+from opgraph.record.profile import Profile
+from opgraph.views.text.terminal import readable
+
+Record = dict[str, str | int | float | None]
+
+
+def records(
+    profile: Profile,
+    nodes: Iterable[Node] | None = None,
+    *,
+    ridge: float = GENERIC_RIDGE,
+    parts: Sequence[Subgraph] = (),
+    device: Device | None = None,
+) -> list[Record]:
+    """One record a node (of those given, or of all), in their order, with the same keys in all.
+
+    Sizes are in bytes, `flops` are those of contractions, `arithmetic_intensity` is in FLOPs/byte;
+    `parameters` counts the elements of the parameters a node uses, at every use. With `device` there is
+    the predicted time (`seconds`), with `parts` the subgraph of a partition that a node is in.
+    """
+    elements = {p.name: p.numel for p in profile.graph.parameters if p.kind == "parameter"}
+    wanted = profile.nodes if nodes is None else nodes
+    seconds = None if device is None else predict(profile.graph, device).by_node
+    subgraphs = _subgraphs(profile, parts)
+    return [
+        {
+            **_record(profile, node, elements, ridge),
+            **({} if seconds is None else {"seconds": seconds.get(node.id)}),
+            **subgraphs.get(node.id, {}),
+        }
+        for node in wanted
+    ]
+
+
+def _subgraphs(profile: Profile, parts: Sequence[Subgraph]) -> Mapping[int, Record]:
+    """What is said of the subgraph of every node, by the node's id."""
+    ends = endings(profile.graph, parts)
+    said: dict[int, Record] = {
+        part.id: {
+            "subgraph": part.id,
+            "fusion": part.rule,
+            "fusion_reason": part.reason,
+            "fusion_end": ends[part.id],
+        }
+        for part in parts
+    }
+    return {node: said[part.id] for part in parts for node in part.nodes}
+
+
+def _record(profile: Profile, node: Node, elements: dict[str, int], ridge: float) -> Record:
+    value = profile.graph.value
+    intensity = node.arithmetic_intensity
+    made = [value[v] for v in node.outputs]
+    read = [value[v] for v in node.inputs if value[v].kind not in ("parameter", "buffer")]
+    producers = (profile.graph.producer.get(v.id) for v in read)
+    return {
+        "id": node.id,
+        "name": node.name,
+        "kind": node.kind,
+        "op": node.op,
+        "module": node.scope,
+        "class": profile.graph.scope[node.scope].cls,
+        "target": node.target,
+        "arguments": node.arguments,
+        "inputs": " ".join(map(str, dict.fromkeys(p.id for p in producers if p is not None))),
+        "input_shapes": " ".join(units.shape(v.shape) for v in read),
+        "output_shapes": " ".join(units.shape(v.shape) for v in made),
+        "dtype": made[0].dtype if made else "",
+        "parameters": sum(elements.get(p, 0) for p in node.parameters),
+        "flops": node.flops,
+        "macs": node.macs,
+        "other_flops": node.other_flops,
+        "bytes_read": sum(k.read for k in node.kernels),
+        "bytes_written": sum(k.written for k in node.kernels),
+        "bytes": node.bytes,
+        "arithmetic_intensity": None if intensity is None else round(intensity, 6),
+        "bottleneck": classify(intensity, ridge) or "",
+        "kernels": len(node.kernels),
+        "unknown_kernels": sum(k.cost == "unknown" for k in node.kernels),
+        "file": node.file,
+        "line": node.line,
+        "fragment": node.fragment,
+        "phase": node.phase,
+        "error": node.error,
+    }  # fmt: skip
+
+
+# The CSV view: one row a node. Text from a model that a spreadsheet would run as a formula is quoted
+# with an apostrophe, as OWASP advises (https://owasp.org/www-community/attacks/CSV_Injection).
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def to_csv(
+    profile: Profile,
+    nodes: Iterable[Node] | None = None,
+    *,
+    ridge: float = GENERIC_RIDGE,
+    parts: Sequence[Subgraph] = (),
+    device: Device | None = None,
+) -> str:
+    """The nodes (those given, or all) as comma-separated values with a header, in UTF-8; `parts` and
+    `device` as in `records`."""
+    return csv_text(records(profile, nodes, ridge=ridge, parts=parts, device=device))
+
+
+def csv_text(rows: Sequence[Mapping[str, str | float | None]]) -> str:
+    """Records with the same keys as comma-separated values with a header."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(rows[0] if rows else ())
+    for row in rows:
+        writer.writerow([_cell(v) for v in row.values()])
+    return text.getvalue()
+
+
+def _cell(value: str | float | None) -> str | float | None:
+    """A cell that means the same to a spreadsheet as to a person."""
+    if not isinstance(value, str):
+        return value
+    plain = readable(value)
+    return f"'{plain}" if value.startswith(_FORMULA) else plain
+
+
+# The Parquet view: one row a node, the columns of the CSV view with their types.
+
+LARGEST = 2**63 - 1
+
+
+def to_parquet(profile: Profile, *, ridge: float = GENERIC_RIDGE) -> bytes:
+    """The nodes as a Parquet table; its metadata name the model. Raises `MissingDependency` without
+    pyarrow."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingDependency("pyarrow", "data") from None
+    rows = records(profile, ridge=ridge)
+    names = list(rows[0]) if rows else []
+    columns = {name: _column(pa, [row[name] for row in rows]) for name in names}
+    about = {"opgraph.model": profile.model.name, "opgraph.class": profile.model.cls}
+    table = pa.table(columns).replace_schema_metadata(
+        {k: v.encode("utf-8", "replace") for k, v in about.items()}
+    )
+    out = io.BytesIO()
+    parquet.write_table(table, out)
+    return out.getvalue()
+
+
+def _column(pyarrow: Any, values: list[str | int | float | None]) -> Any:
+    """A column of the type of its values; whole numbers that 64 bits cannot hold become floats."""
+    known = [v for v in values if v is not None]
+    if any(isinstance(v, str) for v in known):
+        texts = (None if v is None else str(v).encode("utf-8", "replace").decode() for v in values)
+        return pyarrow.array(list(texts), pyarrow.string())
+    if any(isinstance(v, float) for v in known) or any(abs(v) > LARGEST for v in known):  # type: ignore[arg-type]
+        return pyarrow.array([None if v is None else float(v) for v in values], pyarrow.float64())
+    return pyarrow.array(values, pyarrow.int64() if known else pyarrow.string())
+
+
+# The graph in the hands of other Python libraries: a pandas DataFrame, a networkx graph.
+
+
+def to_pandas(profile: Profile) -> Any:
+    """A `pandas.DataFrame` with one row a node, indexed by the node's number, with the columns of the
+    CSV view. Raises `MissingDependency` without pandas."""
+    try:
+        import pandas as pd
+    except ImportError:
+        raise MissingDependency("pandas", "data") from None
+    return pd.DataFrame(records(profile)).set_index("id")
+
+
+def to_networkx(profile: Profile) -> Any:
+    """A `networkx.MultiDiGraph` with the numbers of nodes as its nodes and one edge for each tensor that
+    a node reads from another; nodes carry the columns of the CSV view, edges `value`, `shape`, `dtype`
+    and `bytes`. Raises `MissingDependency` without networkx."""
+    try:
+        import networkx as nx
+    except ImportError:
+        raise MissingDependency("networkx", "data") from None
+    graph = nx.MultiDiGraph(name=profile.model.name)
+    for record in records(profile):
+        graph.add_node(
+            record["id"], **{k: v for k, v in record.items() if k != "id" and v is not None}
+        )
+    producer = profile.graph.producer
+    for node in profile.nodes:
+        for number in node.inputs:
+            if number in producer:
+                value = profile.graph.value[number]
+                graph.add_edge(producer[number].id, node.id, value=number, bytes=value.bytes,
+                               shape=units.shape(value.shape), dtype=value.dtype)  # fmt: skip
+    return graph

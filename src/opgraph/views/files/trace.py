@@ -1,0 +1,116 @@
+"""The trace view: the predicted run on a device as a timeline in the Trace Event Format, for
+https://ui.perfetto.dev and chrome://tracing. Modules hold modules, these operators, these kernels; live
+memory is a counter. No time is measured: see docs/prediction.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from opgraph.analysis.memory import live_bytes
+from opgraph.analysis.timing.prediction import KernelTime, predict
+from opgraph.hardware import device
+from opgraph.record import units
+from opgraph.record.errors import RenderError
+from opgraph.record.files import dumps
+from opgraph.record.graph import Node
+from opgraph.record.profile import Profile
+from opgraph.views.picture.calls import Call, call_tree
+
+Event = dict[str, Any]
+MICRO = 1e6
+
+
+def to_trace(profile: Profile, *, hardware: str | None = None) -> str:
+    """The timeline as JSON, in microseconds. Raises `RenderError` without a device."""
+    if hardware is None:
+        raise RenderError(
+            "a timeline needs a device", hint="--hardware h100-sxm (opgraph hardware lists them)"
+        )
+    found = device(hardware)
+    timeline = _Timeline(profile, predict(profile.graph, found).kernels)
+    name = f"{profile.model.name} on {found.name}, predicted"
+    events = [
+        {"ph": "M", "pid": 1, "tid": 1, "name": "process_name", "args": {"name": name}},
+        {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": "forward"}},
+        *timeline.call(call_tree(profile.graph)),
+        *timeline.memory(),
+    ]
+    data = {"displayTimeUnit": "ns", "otherData": {"model": profile.model.name, "device": found.name,
+            "made by": f"opgraph {profile.versions.get('opgraph', '')}".strip()}}  # fmt: skip
+    rows = ",\n".join(dumps(e) for e in events)
+    head = dumps(data)[:-1]
+    return f'{head}, "traceEvents": [\n{rows}\n]}}\n'
+
+
+class _Timeline:
+    """When each node begins and ends if kernels run one after the other."""
+
+    def __init__(self, profile: Profile, kernels: tuple[KernelTime, ...]) -> None:
+        self._profile = profile
+        self._kernels: dict[int, list[KernelTime]] = {}
+        for kernel in kernels:
+            self._kernels.setdefault(kernel.node, []).append(kernel)
+        self._begin: dict[int, float] = {}
+        self._end: dict[int, float] = {}
+        at = 0.0
+        for node in profile.nodes:
+            self._begin[node.id] = at
+            at += sum(k.seconds for k in self._kernels.get(node.id, ()))
+            self._end[node.id] = at
+
+    def call(self, call: Call) -> Iterator[Event]:
+        """The slice of a module and all in it; of an operator and its kernels."""
+        nodes = [*call.operators(), *call.hidden]
+        begin = min(self._begin[n.id] for n in nodes)
+        end = max(self._end[n.id] for n in nodes)
+        if end <= begin:
+            return
+        if call.cls or not call.path:
+            facts = {"class": call.cls} if call.cls else {}
+            yield _slice(call.path or self._profile.model.name, "module", begin, end, facts)
+        for node in (*call.hidden, *([call.node] if call.node else [])):
+            if self._end[node.id] > self._begin[node.id]:
+                yield from self._operator(node)
+        for child in call.body:
+            yield from self.call(child)
+
+    def _operator(self, node: Node) -> Iterator[Event]:
+        value = self._profile.graph.value
+        facts = {
+            "node": node.id,
+            "output": ", ".join(units.shape(value[v].shape) for v in node.outputs),
+            "flops": node.flops,
+            "bytes": node.bytes,
+            "source": f"{node.file}:{node.line}" if node.file else "",
+        }
+        begin = self._begin[node.id]
+        yield _slice(node.op, "operator", begin, self._end[node.id], facts)
+        for kernel in self._kernels.get(node.id, ()):
+            if kernel.seconds > 0:
+                end = begin + kernel.seconds
+                yield _slice(kernel.kernel, "kernel", begin, end, {"bound": kernel.bound})
+                begin = end
+
+    def memory(self) -> Iterator[Event]:
+        """Live bytes after each node that ran kernels."""
+        graph = self._profile.graph
+        live = live_bytes(graph.storages, sum(len(n.kernels) for n in graph.nodes))
+        at = 0
+        for node in graph.nodes:
+            if node.kernels:
+                at += len(node.kernels)
+                yield {"ph": "C", "pid": 1, "name": "live memory", "ts": _micro(self._end[node.id]),
+                       "args": {"bytes": live[at - 1]}}  # fmt: skip
+
+
+def _slice(name: str, category: str, begin: float, end: float, facts: dict[str, Any]) -> Event:
+    start, stop = _micro(begin), _micro(end)
+    args = {k: v for k, v in facts.items() if v != ""}
+    return {"ph": "X", "pid": 1, "tid": 1, "name": name, "cat": category, "ts": start,
+            "dur": round(stop - start, 4), "args": args}  # fmt: skip
+
+
+def _micro(seconds: float) -> float:
+    """Microseconds to a tenth of a nanosecond, so that slices that touch do so in the file too."""
+    return round(seconds * MICRO, 4)

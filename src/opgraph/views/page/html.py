@@ -1,0 +1,82 @@
+"""The interactive page: one HTML file with the profile, the program and its letters inside, that asks
+nothing of any network. The program is built from `viewer/`; what it shows is in the data alone."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from opgraph.record.files import dumps
+from opgraph.record.profile import Profile
+from opgraph.views.page.data import page_data
+
+_SHELL = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<div id="opgraph">Reading the profile of {title} … If this line stays, the file is not whole, or its script
+may not run; nothing is loaded from anywhere.</div>
+<script type="application/json" id="opgraph-data">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+_STYLE = "html,body{height:100%;margin:0;font-family:sans-serif}#opgraph{height:100%}"
+_ESCAPES: dict[str, str | int | None] = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+
+
+def html(profile: Profile, *, against: Profile | None = None, device: str | None = None) -> str:
+    """The page for a profile, as text. With `against`, what differs from that profile is shown;
+    `device` is the machine that is predicted for at first."""
+    script = bundle() + "opgraph.page();"
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_digest(script)}'",
+            f"style-src '{_digest(_STYLE)}'",
+            "worker-src blob:",
+            "img-src blob: data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    return _SHELL.format(
+        policy=policy,
+        title=_markup(profile.model.name),
+        style=_STYLE,
+        data=embed(page_data(profile, against=against, device=device)),
+        script=script,
+    )
+
+
+def embed(data: Any) -> str:
+    """JSON that can stand inside a script element: nothing in it can end the element or begin markup."""
+    text = dumps(data, separators=(",", ":"))
+    return text.translate(str.maketrans(_ESCAPES))
+
+
+@cache
+def bundle() -> str:
+    """The page's program, as `viewer/` builds it: a script that defines `opgraph`."""
+    return files("opgraph.views.page").joinpath("assets/viewer.js").read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """The hash by which a Content-Security-Policy knows an inline script or style."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _markup(text: str) -> str:
+    import html as standard
+
+    return standard.escape("".join(c if c.isprintable() else "\ufffd" for c in text)[:200])

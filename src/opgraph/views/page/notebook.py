@@ -1,0 +1,104 @@
+"""A profile as the output of a notebook's cell: the interactive page as a widget, and for readers without
+a kernel the same page in a frame, below a table that needs no script at all."""
+
+from __future__ import annotations
+
+import html as standard
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
+from opgraph.record import units
+from opgraph.record.errors import MissingDependency
+from opgraph.record.profile import Profile
+from opgraph.views.page.data import page_data
+from opgraph.views.page.html import bundle, embed, html
+from opgraph.views.text.table import Row, rows
+
+LARGEST_FRAME = 900_000
+"""Bytes of the page in a frame, at most: a notebook with a larger output is a burden to everybody."""
+
+_MODULE = "\nexport default { render: opgraph.render };\n"
+
+
+def widget(profile: Profile, *, height: int = 576, **options: Any) -> Any:
+    """The page as a widget of `height` pixels; `selected` is what is chosen in it, or None.
+
+    Options are those of the page. Raises `MissingDependency` without anywidget.
+    """
+    if find_spec("anywidget") is None:
+        raise MissingDependency("anywidget", "notebook")
+    return _widget_class()(data=embed(page_data(profile, **options)), height=height)
+
+
+def mimebundle(profile: Profile, **_: Any) -> Any:
+    """What a notebook shows: the widget where there is one, HTML, and text."""
+    plain = {"text/plain": str(profile), "text/html": static(profile)}
+    if find_spec("anywidget") is None:
+        return plain
+    shown = widget(profile)._repr_mimebundle_()
+    if shown is None:
+        return plain
+    if isinstance(shown, tuple):
+        return ({**shown[0], **plain}, shown[1])
+    return {**shown, **plain}
+
+
+def static(profile: Profile, height: int = 640) -> str:
+    """HTML without a kernel: the page in a frame if it is small enough, and a table without any script."""
+    page = html(profile)
+    frame = ""
+    if len(page.encode()) <= LARGEST_FRAME:
+        frame = (
+            f'<iframe title="{_text(profile.model.name)}" sandbox="allow-scripts allow-downloads" '
+            f'style="width:100%;height:{height}px;border:1px solid #d9dbd6;border-radius:8px" '
+            f'srcdoc="{standard.escape(page)}"></iframe>'
+        )
+    return f"<div>{frame}<details{'' if frame else ' open'}>{_table(profile)}</details></div>"
+
+
+def _table(profile: Profile) -> str:
+    t = profile.totals
+    title = (
+        f"<b>{_text(profile.model.name)}</b>: {units.count(t.parameters)} parameters, "
+        f"{units.flops(t.flops)}, {units.size(t.cost.bytes)} moved, {units.plural(t.nodes, 'node')}"
+    )
+    body = "".join(map(_row, rows(profile.graph, 2, fold=True, ridge=GENERIC_RIDGE)[:200]))
+    head = "".join(
+        f"<th>{name}</th>" for name in ("module", "class", "parameters", "FLOPs", "bytes")
+    )
+    return f"<summary>{title}</summary><table><tr>{head}</tr>{body}</table>"
+
+
+def _row(row: Row) -> str:
+    times = f" × {row.count}" if row.count > 1 else ""
+    cells = (
+        "&nbsp;" * 2 * row.depth + _text(row.label) + times,
+        _text(row.cls),
+        units.count(row.parameters) if row.parameters else "",
+        units.flops(row.cost.flops) if row.cost.flops else "",
+        units.size(row.cost.bytes) if row.cost.bytes else "",
+    )
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _text(text: str) -> str:
+    return standard.escape("".join(c if c.isprintable() else "\ufffd" for c in text)[:200])
+
+
+@cache
+def _widget_class() -> Any:
+    """The widget's class, made when it is first needed, so that importing opgraph asks for no notebook."""
+    import anywidget
+    import traitlets
+
+    class ProfileWidget(anywidget.AnyWidget):
+        """The interactive page in a notebook."""
+
+        _esm = bundle() + _MODULE
+        data = traitlets.Unicode("{}").tag(sync=True)
+        height = traitlets.Int(576).tag(sync=True)
+        selected = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
+
+    return ProfileWidget

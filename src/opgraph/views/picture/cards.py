@@ -1,0 +1,282 @@
+"""Boxes as shapes: how large each must be, and how it looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opgraph.record import units
+from opgraph.views.picture import labels
+from opgraph.views.picture.coloring import Coloring, Mark
+from opgraph.views.picture.fonts import font
+from opgraph.views.picture.layout import Rect as Area
+from opgraph.views.picture.model import Box, Drawing
+from opgraph.views.picture.scene import Polygon, Rect, Shape, Text
+
+NARROWEST, WIDEST = 132.0, 236.0
+SPINE = 15.0
+TITLE, BODY, SMALL = 12.0, 10.0, 9.0
+CARD, COMPACT, BAND = 57.0, 38.0, 44.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a drawing's boxes share: the marks, and the widths of full cards and of small ones."""
+
+    drawing: Drawing
+    coloring: Coloring
+    width: float
+    small: float
+
+    def mark(self, box: Box) -> Mark | None:
+        return self.coloring.marks.get(box.id)
+
+    def share(self, box: Box) -> float:
+        return self.coloring.shares.get(box.id, 0.0)
+
+    def tooltip(self, box: Box) -> str:
+        coloring = self.coloring
+        note = coloring.notes.get(box.id, "")
+        return labels.tooltip(box, coloring.measure, self.share(box), note)
+
+    def size(self, box: Box) -> tuple[float, float]:
+        """The width and height of a box that is not open; the least ones of an open box."""
+        if box.open:
+            return _band_width(box, self.share(box)), BAND
+        if box.kind == "seam":
+            return _width(("graph break", TITLE, True)) + 40, 16.0 + 12.0 * len(box.lines[:2])
+        if box.kind == "parameters":
+            return max(_width((line, SMALL, False)) for line in box.lines) + 24, (
+                12.0 + 12.0 * len(box.lines)
+            )
+        height = CARD if full(box, self.coloring) else COMPACT
+        usual = self.width if full(box, self.coloring) else self.small
+        if box.error:
+            usual, height = WIDEST, height + 26.0
+        return max(usual, min(_wanted(box, self.coloring), WIDEST)), height
+
+
+def look(drawing: Drawing, coloring: Coloring) -> Look:
+    """Cards are as wide as most of their kind need, since equal boxes read best; the others are wider."""
+    boxes = [b for b in drawing.leaves if b.kind not in ("seam", "parameters")]
+
+    def typical(wanted: list[float], part: float) -> float:
+        width = sorted(wanted)[int(part * (len(wanted) - 1))] if wanted else NARROWEST
+        return float(round(min(max(width, NARROWEST), WIDEST)))
+
+    small = typical([_wanted(b, coloring) for b in boxes if not full(b, coloring)], 0.75)
+    width = typical([_wanted(b, coloring) for b in boxes if full(b, coloring)], 0.75)
+    return Look(drawing, coloring, max(width, small), small)
+
+
+def full(box: Box, coloring: Coloring) -> bool:
+    """Whether a box has costs enough for a card of three lines."""
+    worth = box.id in coloring.values and coloring.shares.get(box.id, 0.0) >= 0.005
+    return box.kind == "module" or bool(labels.costs(box)) or worth
+
+
+def leaf(box: Box, area: Area, look: Look) -> list[Shape]:
+    """The shapes of a box that is not open."""
+    if box.kind == "seam":
+        return _seam(box, area)
+    if box.kind == "parameters":
+        return _parameters(box, area)
+    if box.kind == "stub":
+        return _stub(box, area)
+    if box.kind in ("input", "output"):
+        return _terminal(box, area)
+    return _card(box, area, look)
+
+
+def _card(box: Box, area: Area, look: Look) -> list[Shape]:
+    x, y, width, height = area.x, area.y, area.width, area.height
+    mark = look.mark(box)
+    failed = box.error is not None
+    shapes: list[Shape] = []
+    if box.kind == "module":
+        shapes.append(Rect(x + 3, y + 3, width, height, "card", "border", 6))
+    tone = mark.tone if mark else "groove"
+    shapes.append(Rect(x, y, width, height, "error-card" if failed else "card",
+                       "error" if failed else "border", 6, 2.0 if failed else 1.0))  # fmt: skip
+    shapes += _spine(x, y, height, tone, mark.sign if mark else "")
+    left, right = x + SPINE + 8, x + width - 8
+    number = labels.numbers(box)
+    shapes.append(Text(right, y + 16, number, SMALL, "muted", anchor="end"))
+    shapes += _named(box, left, y + 17, right - left - _width((number, SMALL, False)) - 6)
+    output = labels.shape(box.shape)
+    room = right - left - _width((output, BODY, False)) - 8
+    shapes.append(Text(right, y + 31, output, BODY, "soft", anchor="end"))
+    shapes.append(_fitted(left, y + 31, labels.kind(box), BODY, room, "muted"))
+    if full(box, look.coloring):
+        share = look.share(box)
+        text = units.percent(share) if share >= 0.0005 else ""
+        shapes.append(Text(right, y + 46, text, BODY, "ink", bold=True, anchor="end"))
+        value = look.coloring.values.get(box.id) or labels.costs(box)
+        room = right - left - _width((text, BODY, True)) - 6
+        shapes.append(_fitted(left, y + 46, value, BODY, room, "soft"))
+        shapes += _bar(left, y + 50.5, right - left, share, tone)
+    if box.error:
+        for row, line in enumerate(_error_lines(box, right - left)):
+            at = y + height - 18 + 12 * row
+            shapes.append(Text(left, at, line, SMALL, "error", bold=True))
+    if box.breaks:
+        text = units.plural(len(box.breaks), "graph break")
+        shapes.append(Text(x + width / 2, y + height + 12, text, SMALL, "seam", bold=True,
+                           anchor="middle", halo="paper"))  # fmt: skip
+    return shapes
+
+
+def _error_lines(box: Box, room: float) -> list[str]:
+    """The error in at most two lines."""
+    words = f"✗ {labels.plain(box.error or '', 200)}".split(" ")
+    first = ""
+    while words and font(bold=True).width(f"{first} {words[0]}", SMALL) <= room:
+        first = f"{first} {words.pop(0)}".strip()
+    return [first, font(bold=True).elided(" ".join(words), SMALL, room)] if words else [first]
+
+
+def _named(box: Box, x: float, y: float, room: float) -> list[Shape]:
+    """The title, and a pill that says how often the box ran."""
+    badge = labels.badge(box)
+    taken = _width((badge, SMALL, True)) + 16 if badge else 0.0
+    name = font(bold=True).elided(labels.title(box), TITLE, max(room - taken, 30.0))
+    shapes: list[Shape] = [Text(x, y, name, TITLE, bold=True)]
+    if badge:
+        shapes += _pill(x + _width((name, TITLE, True)) + 6, y - 10, badge)
+    return shapes
+
+
+def _pill(x: float, y: float, text: str) -> list[Shape]:
+    width = _width((text, SMALL, True)) + 10
+    return [
+        Rect(x, y, width, 13, "pill", None, 6.5),
+        Text(x + width / 2, y + 9.8, text, SMALL, "pill-ink", bold=True, anchor="middle"),
+    ]
+
+
+def _spine(x: float, y: float, height: float, tone: str, sign: str) -> list[Shape]:
+    """The coloured side of a box, with its sign."""
+    shapes: list[Shape] = [
+        Rect(x, y, SPINE, height, tone, None, 6),
+        Rect(x + 7, y, SPINE - 7, height, tone, None),
+    ]
+    if len(sign) == 1:
+        shapes.append(Text(x + SPINE / 2, y + height / 2 + 3.2, sign, SMALL, f"{tone}-ink", bold=True,
+                           anchor="middle"))  # fmt: skip
+    elif sign:
+        shapes.append(Text(x + SPINE / 2 + 3.2, y + height / 2, sign, SMALL, f"{tone}-ink", bold=True,
+                           anchor="middle", turned=True))  # fmt: skip
+    return shapes
+
+
+def _bar(x: float, y: float, width: float, share: float, tone: str) -> list[Shape]:
+    """A bar as long as the share, never invisible where there is any."""
+    shapes: list[Shape] = [Rect(x, y, width, 3, "groove", None, 1.5)]
+    if share > 0:
+        shapes.append(Rect(x, y, max(3.0, width * min(share, 1.0)), 3, tone, None, 1.5))
+    return shapes
+
+
+def _terminal(box: Box, area: Area) -> list[Shape]:
+    """An input or output of the model."""
+    middle = area.x + area.width / 2
+    word = "in" if box.kind == "input" else "out"
+    name = font(bold=True).elided(labels.title(box), TITLE, area.width - 60)
+    detail = " ".join(p for p in (labels.shape(box.shape), box.dtype) if p)
+    return [
+        Rect(area.x, area.y, area.width, area.height, "level2", "line", area.height / 2, 1.2),
+        Text(middle, area.y + 16, name, TITLE, bold=True, anchor="middle"),
+        _fitted(middle, area.y + 30, detail, BODY, area.width - 24, "soft", anchor="middle"),
+        Text(area.x + 14, area.y + 23, word, SMALL, "muted"),
+    ]
+
+
+def _stub(box: Box, area: Area) -> list[Shape]:
+    middle = area.x + area.width / 2
+    detail = " ".join(p for p in (labels.kind(box), labels.shape(box.shape)) if p)
+    return [
+        Rect(area.x, area.y, area.width, area.height, "stub", "line", 6, 1.0, (4, 3)),
+        _fitted(middle, area.y + 16, labels.title(box), TITLE, area.width - 16, "soft",
+                bold=True, anchor="middle"),
+        _fitted(middle, area.y + 30, detail, BODY, area.width - 16, "muted", anchor="middle"),
+    ]  # fmt: skip
+
+
+def _parameters(box: Box, area: Area) -> list[Shape]:
+    fold = 8.0
+    right, bottom = area.x + area.width, area.y + area.height
+    shapes: list[Shape] = [
+        Rect(area.x, area.y, area.width, area.height, "level2", "line", 3, 1.0, (2, 2)),
+        Polygon(((right - fold, area.y), (right, area.y + fold), (right - fold, area.y + fold)), "line"),
+    ]  # fmt: skip
+    for number, line in enumerate(box.lines):
+        shapes.append(
+            Text(area.x + 10, area.y + 15 + 12 * number, labels.plain(line), SMALL, "soft")
+        )
+    assert bottom > area.y
+    return shapes
+
+
+def _seam(box: Box, area: Area) -> list[Shape]:
+    lines = [labels.plain(line, 70) for line in box.lines[:2]]
+    shapes: list[Shape] = [
+        Text(area.x, area.y + 11, "graph break", TITLE, "seam", bold=True, halo="level1")
+    ]
+    for number, line in enumerate(lines, start=1):
+        shapes.append(Text(area.x, area.y + 11 + 12 * number, line, SMALL, "seam", halo="level1"))
+    return shapes
+
+
+def band(box: Box, area: Area, look: Look, *, level: int) -> list[Shape]:
+    """The title band of an open box, behind which lines enter."""
+    share = look.share(box)
+    mark = look.mark(box)
+    tone = mark.tone if mark else "groove"
+    height = BAND - 8
+    shade = f"band{1 + (level + 1) % 2}"
+    shapes: list[Shape] = [
+        Rect(area.x, area.y, area.width, height, shade, None, 9),
+        Rect(area.x, area.y + height - 10, area.width, 10, shade, None),
+        *_bar(area.x, area.y + height - 2, area.width, share, tone),
+    ]
+    left, room = area.x + 12, area.width - 24
+    shapes += _named(box, left, area.y + 15, room)
+    name = font(bold=True).elided(labels.title(box), TITLE, room)
+    pill = labels.badge(box)
+    at = left + _width((name, TITLE, True)) + (_width((pill, SMALL, True)) + 16 if pill else 0) + 8
+    shapes.append(_fitted(at, area.y + 15, labels.kind(box), BODY, area.x + area.width - 10 - at,
+                          "muted"))  # fmt: skip
+    shapes.append(_fitted(left, area.y + 28, labels.header(box, share), BODY, room, "soft"))
+    return shapes
+
+
+def _band_width(box: Box, share: float) -> float:
+    pill = labels.badge(box)
+    first = _width((labels.title(box), TITLE, True)) + _width((labels.kind(box), BODY, False)) + 32
+    first += _width((pill, SMALL, True)) + 16 if pill else 0.0
+    return min(max(first, _width((labels.header(box, share), BODY, False)) + 24), 420.0)
+
+
+def _wanted(box: Box, coloring: Coloring) -> float:
+    """The width that a box's texts ask for."""
+    if box.kind in ("input", "output", "stub"):
+        return max(_width((labels.title(box), TITLE, True)),
+                   _width((labels.shape(box.shape) + box.dtype, BODY, False))) + 64  # fmt: skip
+    number = _width((labels.numbers(box), SMALL, False)) + 6
+    badge = labels.badge(box)
+    first = _width((labels.title(box), TITLE, True)) + number + (
+        _width((badge, SMALL, True)) + 16 if badge else 0)  # fmt: skip
+    second = _width((labels.kind(box), BODY, False), (labels.shape(box.shape), BODY, False)) + 8
+    third = _width((coloring.values.get(box.id) or labels.costs(box), BODY, False)) + 44
+    return max(first, second, third if full(box, coloring) else 0.0) + SPINE + 18
+
+
+def _fitted(
+    x: float, y: float, text: str, size: float, room: float, fill: str, *, bold: bool = False,
+    anchor: str = "start",
+) -> Text:  # fmt: skip
+    fitted = font(bold=bold).elided(text, size, max(room, 8.0)) if text else ""
+    return Text(x, y, fitted, size, fill, bold=bold, anchor=anchor)  # type: ignore[arg-type]
+
+
+def _width(*texts: tuple[str, float, bool]) -> float:
+    return sum(font(bold=bold).width(text, size) for text, size, bold in texts)

@@ -1,0 +1,279 @@
+"""What colours mean: for each box a mark (a colour with a letter or a number), and a legend of all marks.
+A new way of colouring is one function and one line in `COLORINGS`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from opgraph.analysis.cost.bottleneck import classify
+from opgraph.analysis.fusion.partition import partition
+from opgraph.analysis.timing.prediction import predict
+from opgraph.hardware import Device
+from opgraph.record import units
+from opgraph.record.errors import RenderError
+from opgraph.record.graph import Node
+from opgraph.record.profile import Profile
+from opgraph.views.picture.model import Box, Drawing
+
+STEPS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A colour by its role in the theme, the sign that stands for the same, and what both mean."""
+
+    tone: str
+    sign: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Coloring:
+    """The marks of boxes by id, the legend, and for each box its share of the whole (in `measure`). Some
+    have `values` to show, and `notes` to say of boxes."""
+
+    title: str
+    marks: dict[str, Mark]
+    legend: tuple[Mark, ...]
+    measure: str
+    shares: dict[str, float]
+    values: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What costs are judged by: the ridge point in FLOPs/byte, and the device if one is named."""
+
+    ridge: float
+    device: Device | None = None
+
+
+Measure = Callable[[Box], float]
+
+
+def coloring(profile: Profile, drawing: Drawing, by: str, terms: Terms) -> Coloring:
+    """The marks and shares of a drawing. Raises `RenderError` for a way of colouring that is unknown."""
+    if by not in COLORINGS:
+        raise RenderError(f"cannot colour by {by!r}", hint=f"one of {', '.join(COLORINGS)}")
+    found = COLORINGS[by](profile, drawing, terms)
+    if any(b.kind == "stub" for b in drawing.leaves):
+        found = replace(found, measure=f"{found.measure} of this part")
+    return found
+
+
+def _by_bottleneck(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
+    def mark(box: Box) -> Mark | None:
+        bound = classify(box.total.arithmetic_intensity, terms.ridge)
+        return None if bound is None else _BOTTLENECKS[bound]
+
+    where = f" on {terms.device.name}" if terms.device else ""
+    title = f"bottleneck{where}, at a ridge of {terms.ridge:.4g} FLOPs/byte"
+    return _categorical(drawing, title, mark, list(_BOTTLENECKS.values()), *_flops(drawing))
+
+
+_BOTTLENECKS = {
+    "compute-bound": Mark("c1", "C", "compute-bound"),
+    "balanced": Mark("c3", "B", "balanced"),
+    "memory-bound": Mark("c2", "M", "memory-bound"),
+}
+
+
+def _by_op(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
+    def mark(box: Box) -> Mark | None:
+        return _dearest(drawing.nodes_of(box))
+
+    return _categorical(drawing, "kind of work", mark, _KINDS, *_flops(drawing))
+
+
+_KINDS = [
+    Mark("c1", "C", "convolution"),
+    Mark("c2", "M", "matrix product"),
+    Mark("c4", "A", "attention"),
+    Mark("c3", "N", "normalization"),
+    Mark("c5", "E", "element-wise"),
+    Mark("c6", "R", "reduction, pooling, softmax"),
+    Mark("c8", "I", "indexing, copies"),
+    Mark("c7", "V", "views"),
+    Mark("c7", "?", "other"),
+]
+_KIND_OF = {
+    "convolution": 0, "grouped convolution": 0, "depthwise convolution": 0,
+    "matmul": 1, "attention": 2, "normalization": 3, "elementwise": 4,
+    "reduction": 5, "pooling": 5, "softmax": 5, "interpolation": 5, "sorting": 5, "scan": 5,
+    "indexing": 6, "copy": 6, "creation": 6, "embedding": 6, "view": 7,
+}  # fmt: skip
+
+
+def _dearest(nodes: Iterable[Node]) -> Mark | None:
+    """The kind of work that costs most: by FLOPs of contractions, then by bytes."""
+    flops: Counter[int] = Counter()
+    traffic: Counter[int] = Counter()
+    for node in nodes:
+        for kernel in node.kernels:
+            kind = _KIND_OF.get(kernel.category, 0 if "convolution" in kernel.category else 8)
+            flops[kind] += kernel.flops
+            traffic[kind] += kernel.bytes
+    if not traffic:
+        return None
+    by = flops if any(flops.values()) else traffic
+    return _KINDS[max(sorted(by), key=lambda k: by[k])]
+
+
+def _by_dtype(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
+    dtypes = [k.dtype for n in profile.nodes for k in n.kernels if k.dtype and k.bytes]
+    known = [d for d, _ in Counter(dtypes).most_common()]
+    marks = {d: Mark(f"c{min(i, 6) + 1}", _short_dtype(d), d) for i, d in enumerate(known)}
+
+    def mark(box: Box) -> Mark | None:
+        traffic: Counter[str] = Counter()
+        for node in drawing.nodes_of(box):
+            for kernel in node.kernels:
+                if kernel.dtype in marks:
+                    traffic[kernel.dtype] += kernel.bytes
+        return marks[traffic.most_common(1)[0][0]] if traffic else None
+
+    return _categorical(
+        drawing, "dtype of most bytes", mark, list(marks.values()), *_flops(drawing)
+    )
+
+
+def _short_dtype(dtype: str) -> str:
+    """fp32, bf16, i64: as short as the side of a box asks for."""
+    for long, short in (
+        ("bfloat", "bf"),
+        ("float", "fp"),
+        ("uint", "u"),
+        ("int", "i"),
+        ("complex", "c"),
+    ):
+        if dtype.startswith(long):
+            return short + dtype.removeprefix(long).partition("_")[0]
+    return dtype[:4]
+
+
+def _by_flops(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
+    return _scaled(drawing, "FLOPs", lambda b: b.total.flops, units.flops)
+
+
+def _by_bytes(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
+    return _scaled(drawing, "bytes moved", lambda b: b.total.bytes, units.size)
+
+
+def _by_memory(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
+    made: dict[int, int] = {}
+    for storage in profile.graph.storages:
+        if storage.node is not None:
+            made[storage.node] = made.get(storage.node, 0) + storage.bytes
+    sums = {b.id: sum(made.get(n.id, 0) for n in drawing.nodes_of(b)) for b in drawing.boxes}
+    return _scaled(drawing, "activation memory made", lambda b: sums.get(b.id, 0), units.size)
+
+
+def _by_time(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:
+    if terms.device is None:
+        raise RenderError(
+            "time is predicted for a device",
+            hint="--hardware h100-sxm (opgraph hardware lists them)",
+        )
+    seconds = predict(profile.graph, terms.device).by_node
+    sums = {b.id: sum(seconds.get(n.id, 0.0) for n in drawing.nodes_of(b)) for b in drawing.boxes}
+    title = f"predicted time on {terms.device.name}"
+    return _scaled(drawing, title, lambda b: sums.get(b.id, 0.0), units.seconds)
+
+
+def _by_fusion(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
+    """The fused subgraphs: the colour and the letter say by which rule, the number which one."""
+    marks: dict[str, Mark] = {}
+    notes: dict[str, str] = {}
+    part_of = {n: part for part in partition(profile.graph) for n in part.nodes}
+    for box in drawing.boxes:
+        parts = list(dict.fromkeys(part_of[n.id] for n in drawing.nodes_of(box)))
+        if not parts:
+            continue
+        dearest = max(parts, key=lambda p: (p.cost.flops, p.cost.bytes, -p.id))
+        rule = _RULES.get(dearest.rule, _RULES["single"])
+        if box.operators == 1 and box.times == 1:
+            marks[box.id] = Mark(rule.tone, f"{rule.sign}{dearest.id}", rule.meaning)
+        else:
+            marks[box.id] = rule
+        notes[box.id] = (
+            f"fused subgraph {dearest.id}: {dearest.reason}"
+            if len(parts) == 1
+            else f"in {len(parts)} fused subgraphs"
+        )
+    seen = {marks[b.id].meaning for b in drawing.leaves if b.id in marks}
+    legend = tuple(m for m in _RULES.values() if m.meaning in seen)
+    measure, value = _flops(drawing)
+    title = "fused subgraphs by rule, with their numbers"
+    return Coloring(title, marks, legend, measure, _shares(drawing, value), notes=notes)
+
+
+_RULES = {
+    "attention": Mark("c4", "A", "attention"),
+    "contraction": Mark("c1", "C", "contraction with epilogue"),
+    "normalization": Mark("c3", "N", "normalization"),
+    "softmax": Mark("c8", "S", "softmax"),
+    "reduction": Mark("c6", "R", "reduction with prologue"),
+    "elementwise": Mark("c5", "E", "element-wise chain"),
+    "movement": Mark("c2", "M", "gathering, joining, copying"),
+    "view": Mark("c7", "V", "view: no work"),
+    "boundary": Mark("c7", "B", "input, output, constant"),
+    "single": Mark("c7", "O", "by itself"),
+}
+
+
+COLORINGS: dict[str, Callable[[Profile, Drawing, Terms], Coloring]] = {
+    "bottleneck": _by_bottleneck,
+    "op": _by_op,
+    "flops": _by_flops,
+    "bytes": _by_bytes,
+    "memory": _by_memory,
+    "dtype": _by_dtype,
+    "time": _by_time,
+    "fusion": _by_fusion,
+}
+
+
+def _flops(drawing: Drawing) -> tuple[str, Measure]:
+    """The measure of bars where the colouring has none of its own: FLOPs, or bytes where there are no
+    FLOPs at all."""
+    if drawing.root.total.flops:
+        return "FLOPs", lambda b: b.total.flops
+    return "bytes moved", lambda b: b.total.bytes
+
+
+def _shares(drawing: Drawing, value: Measure) -> dict[str, float]:
+    whole = sum(value(b) for b in drawing.leaves) or 1.0
+    return {b.id: value(b) / whole for b in drawing.boxes}
+
+
+def _categorical(
+    drawing: Drawing, title: str, mark: Callable[[Box], Mark | None], known: list[Mark],
+    measure: str, value: Measure,
+) -> Coloring:  # fmt: skip
+    marks = {b.id: m for b in drawing.boxes if (m := mark(b)) is not None}
+    used = {marks[b.id] for b in drawing.leaves if b.id in marks}
+    legend = tuple(m for m in known if m in used)
+    return Coloring(title, marks, legend, measure, _shares(drawing, value))
+
+
+def _scaled(
+    drawing: Drawing, title: str, value: Measure, shown: Callable[[float], str]
+) -> Coloring:
+    """Five steps, each for boxes up to so much of the dearest: steps are wider the higher they are, since
+    costs differ by orders of magnitude."""
+    top = max((value(b) for b in drawing.leaves), default=0.0)
+    bounds = [top * (step / STEPS) ** 2 for step in range(1, STEPS + 1)]
+    legend = tuple(
+        Mark(f"s{step}", str(step), f"up to {shown(bound)}")
+        for step, bound in enumerate(bounds, start=1)
+    )
+    marks = {
+        b.id: next((m for m, bound in zip(legend, bounds, strict=True) if value(b) <= bound), legend[-1])
+        for b in drawing.boxes
+        if value(b) > 0
+    }  # fmt: skip
+    values = {b.id: shown(value(b)) for b in drawing.boxes if value(b) > 0}
+    return Coloring(title, marks, legend if top else (), title, _shares(drawing, value), values)

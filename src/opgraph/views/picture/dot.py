@@ -1,0 +1,179 @@
+"""The DOT view: the drawing as a Graphviz graph, for `dot` and all that read its language. Modules are
+clusters, boxes are HTML-like labels in which all text is escaped; large graphs carry limits that keep
+`dot` from searching for minutes (https://graphviz.org/docs/attrs/nslimit/)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from opgraph.record import units
+from opgraph.views.picture import labels
+from opgraph.views.picture.model import Box, Edge
+from opgraph.views.picture.picture import Picture
+from opgraph.views.picture.scene import THEMES, Theme
+
+LARGE = 250
+"""Boxes from which on `dot` is told to take it easy."""
+LIMITS = {"nslimit": "0.5", "nslimit1": "0.5", "mclimit": "0.05", "splines": "line"}
+"""Without these, `dot` takes minutes for GPT-2 or DenseNet at full depth; with them, a second."""
+
+
+def to_dot(picture: Picture) -> str:
+    """The drawing in the DOT language; the theme "auto" is light here."""
+    return "\n".join(_Dot(picture).lines()) + "\n"
+
+
+class _Dot:
+    def __init__(self, picture: Picture) -> None:
+        options = picture.options
+        self.picture, self.drawing = picture, picture.drawing
+        self.theme: Theme = THEMES["light" if options.theme == "auto" else options.theme]
+        self.heaviest = max((e.bytes for e in self.drawing.edges), default=0)
+
+    def lines(self) -> Iterator[str]:
+        theme, options = self.theme, self.picture.options
+        font = "Inter,Helvetica,Arial,sans-serif"
+        large = len(self.drawing.leaves) > LARGE or len(self.drawing.edges) > 2 * LARGE
+        graph = {
+            "rankdir": "LR" if options.direction == "right" else "TB",
+            "bgcolor": theme["paper"],
+            "fontname": font,
+            "fontcolor": theme["ink"],
+            "fontsize": "14",
+            "labelloc": "t",
+            "labeljust": "l",
+            "label": self._heading(),
+            "nodesep": "0.3",
+            "ranksep": "0.35",
+            "outputorder": "edgesfirst",
+            "compound": "true",
+            **(LIMITS if large else {}),
+        }  # fmt: skip
+        yield "digraph opgraph {"
+        yield f"  graph [{_attributes(graph)}]"
+        yield f'  node [shape=plain fontname="{font}" fontsize=10 fontcolor="{theme["ink"]}"]'
+        yield (
+            f'  edge [fontname="{font}" fontsize=8 color="{theme["line"]}" '
+            f'fontcolor="{theme["muted"]}" arrowsize=0.6]'
+        )
+        for child in self.drawing.root.children:
+            yield from self._box(child, 1)
+        for edge in self.drawing.edges:
+            yield self._edge(edge)
+        yield "}"
+
+    def _heading(self) -> str:
+        from opgraph.views.picture.paint import facts
+
+        profile = self.picture.profile
+        name = labels.plain(profile.model.name, 120)
+        part = f" · {labels.plain(self.picture.part, 120)}" if self.picture.part else ""
+        keys = "   ".join(f"{m.sign} {m.meaning}" for m in self.picture.coloring.legend)
+        lines = [f"{name}{part}", facts(profile), f"{self.picture.coloring.title}:   {keys}"]
+        return _Html("<BR ALIGN='LEFT'/>".join([*map(_html, lines), ""]))
+
+    def _box(self, box: Box, level: int) -> Iterator[str]:
+        indent = "  " * level
+        if not box.open:
+            yield f"{indent}{box.id} [{_attributes(self._leaf(box))}]"
+            return
+        share = self.picture.coloring.shares.get(box.id, 0.0)
+        title = f"<B>{_html(labels.title(box))}</B>  {_html(labels.kind(box))}"
+        if labels.badge(box):
+            title += f"  <B>{_html(labels.badge(box))}</B>"
+        below = _html(labels.header(box, share))
+        yield f"{indent}subgraph cluster_{box.id} {{"
+        attributes = {
+            "label": _Html(f"{title}<BR ALIGN='LEFT'/>{below}<BR ALIGN='LEFT'/>"),
+            "style": "rounded,filled",
+            "fillcolor": self.theme["level1" if level % 2 else "level2"],
+            "color": self.theme["border"],
+            "fontsize": "11",
+            "margin": "12",
+            "tooltip": self._tooltip(box),
+        }
+        yield f"{indent}  graph [{_attributes(attributes)}]"
+        for child in box.children:
+            yield from self._box(child, level + 1)
+        yield f"{indent}}}"
+
+    def _leaf(self, box: Box) -> dict[str, str]:
+        found = {"label": _Html(self._table(box)), "tooltip": self._tooltip(box)}
+        link = labels.source_link(box, self.picture.options.source_url)
+        return {**found, "URL": link} if link else found
+
+    def _table(self, box: Box) -> str:
+        """A box as a table: the mark at the left, then name, class, shape and costs."""
+        theme, coloring = self.theme, self.picture.coloring
+        mark = coloring.marks.get(box.id)
+        tone = theme[mark.tone if mark else "groove"]
+        ink = theme[f"{mark.tone}-ink"] if mark else theme["muted"]
+        share = coloring.shares.get(box.id, 0.0)
+        name = _html(labels.title(box))
+        badge = labels.badge(box)
+        first = f"<B>{name}</B>" + (f"  {_html(badge)}" if badge else "")
+        details = " · ".join(p for p in (labels.kind(box), labels.shape(box.shape)) if p)
+        costs = coloring.values.get(box.id) or labels.costs(box)
+        if costs and share >= 0.0005:
+            costs += f" · {units.percent(share)}"
+        texts = [details, costs, *(labels.plain(line) for line in box.lines)]
+        if box.error:
+            texts.append(f"✗ {labels.plain(box.error, 120)}")
+        texts += [f"graph break: {labels.plain(b.reason, 80)}" for b in box.breaks[:3]]
+        rows = "".join(
+            f"<TR><TD ALIGN='LEFT'><FONT COLOR='{theme['soft']}'>{_html(t)}</FONT></TD></TR>"
+            for t in texts
+            if t
+        )
+        edge = theme["error" if box.error else "seam" if box.kind == "seam" else "border"]
+        fill = theme["error-card" if box.error else "card"]
+        sign = _html(mark.sign) if mark else " "
+        style = "ROUNDED,DASHED" if box.kind in ("stub", "seam", "parameters") else "ROUNDED"
+        inner = (f"<TABLE BORDER='0' CELLBORDER='0' CELLSPACING='0' CELLPADDING='1'>"
+                 f"<TR><TD ALIGN='LEFT'>{first}</TD></TR>{rows}</TABLE>")  # fmt: skip
+        return (
+            f"<TABLE BORDER='{2 if box.error or box.kind == 'module' else 1}' CELLBORDER='0' "
+            f"CELLSPACING='0' CELLPADDING='3' STYLE='{style}' COLOR='{edge}' BGCOLOR='{fill}'>"
+            f"<TR><TD BGCOLOR='{tone}' WIDTH='14'><FONT COLOR='{ink}'><B>{sign}</B></FONT></TD>"
+            f"<TD>{inner}</TD></TR></TABLE>"
+        )
+
+    def _tooltip(self, box: Box) -> str:
+        coloring = self.picture.coloring
+        return labels.tooltip(
+            box, coloring.measure, coloring.shares.get(box.id, 0.0), coloring.notes.get(box.id, "")
+        )
+
+    def _edge(self, edge: Edge) -> str:
+        width = 1.0 + 2.6 * (edge.bytes / self.heaviest) ** 0.4 if self.heaviest else 1.0
+        attributes = {
+            "label": labels.shape(edge.shape) if edge.kind == "data" else "",
+            "penwidth": f"{width:.2f}",
+            "tooltip": labels.edge_tooltip(edge, self.drawing),
+            **({"style": "dashed"} if edge.kind == "parameter" else {}),
+        }
+        return f"  {edge.source} -> {edge.target} [{_attributes(attributes)}]"
+
+
+class _Html(str):
+    """An attribute that is an HTML-like label, not a text."""
+
+    __slots__ = ()
+
+
+def _attributes(values: dict[str, str]) -> str:
+    return " ".join(f"{key}={_quoted(value)}" for key, value in values.items())
+
+
+def _quoted(value: str) -> str:
+    """An attribute's value: a quoted string in which nothing is special, or an HTML-like label."""
+    if isinstance(value, _Html):
+        return f"<{value}>"
+    plain = value.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + plain.replace("\n", "\\n") + '"'
+
+
+def _html(text: str) -> str:
+    """Text in an HTML-like label."""
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escaped.replace('"', "&quot;").replace("'", "&#39;") or " "

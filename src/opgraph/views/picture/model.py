@@ -1,0 +1,123 @@
+"""What a picture shows, before any layout: boxes in boxes, and the edges between them. The SVG, PDF, DOT
+and Mermaid views are drawn from this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from opgraph.analysis.cost.totals import Cost
+from opgraph.record.graph import Graph, GraphBreak, Node, Shape
+
+NO_COST = Cost()
+
+BoxKind = Literal["operator", "module", "input", "output", "parameters", "stub", "seam"]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """An operator, a module (drawn open, with boxes inside, or closed), an input or output of the model,
+    the parameters of an operator, a neighbour of the part that is drawn, or the seam of a graph break.
+
+    `nodes` are the ids of the nodes that are inside this box and no smaller one; where repeats are
+    folded, those of all of them. `cost` and `parameters` are those of one repetition, `total` and
+    `all_parameters` those of all `times` repetitions together. `count` is the number of repetitions
+    that this very box stands for. `turn` says which of `turns` calls of its module this is.
+    """
+
+    id: str
+    kind: BoxKind
+    name: str
+    path: str = ""
+    cls: str = ""
+    op: str = ""
+    nodes: tuple[int, ...] = ()
+    first: int = 0
+    last: int = 0
+    shape: Shape | None = None
+    dtype: str = ""
+    parameters: int = 0
+    all_parameters: int = 0
+    tied: tuple[str, ...] = ()
+    cost: Cost = NO_COST
+    total: Cost = NO_COST
+    count: int = 1
+    times: int = 1
+    turn: int = 1
+    turns: int = 1
+    operators: int = 0
+    arguments: str = ""
+    file: str | None = None
+    line: int | None = None
+    doc: str = ""
+    error: str | None = None
+    breaks: tuple[GraphBreak, ...] = ()
+    lines: tuple[str, ...] = ()
+    children: tuple[Box, ...] = ()
+    looped: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether boxes are drawn inside this one."""
+        return bool(self.children)
+
+    def walk(self) -> Iterator[Box]:
+        """This box and all inside it, from the outside in, in order."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Tensors that one box makes and another reads. `net` is the first of them: edges of one net have
+    the same source and are drawn as one line that branches."""
+
+    source: str
+    target: str
+    net: int
+    values: tuple[int, ...]
+    shape: Shape
+    dtype: str
+    bytes: int
+    kind: Literal["data", "parameter"] = "data"
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The boxes below a root, and the edges between boxes that are not open.
+
+    `depth` is the level below which modules are closed, `deepest` the level at which all are open.
+    """
+
+    graph: Graph
+    root: Box
+    edges: tuple[Edge, ...]
+    depth: int
+    deepest: int
+
+    @cached_property
+    def boxes(self) -> tuple[Box, ...]:
+        """All boxes but the root, from the outside in."""
+        return tuple(self.root.walk())[1:]
+
+    @cached_property
+    def leaves(self) -> tuple[Box, ...]:
+        """The boxes with nothing inside."""
+        return tuple(b for b in self.boxes if not b.open)
+
+    @cached_property
+    def box(self) -> dict[str, Box]:
+        """All boxes by id, the root among them."""
+        return {b.id: b for b in self.root.walk()}
+
+    @cached_property
+    def box_of(self) -> dict[int, Box]:
+        """The innermost box of each node that is drawn, by node id."""
+        return {n: b for b in self.root.walk() for n in b.nodes}
+
+    def nodes_of(self, box: Box) -> list[Node]:
+        """The nodes inside a box and the boxes in it, in order."""
+        return [self.graph.node(n) for n in sorted(n for b in box.walk() for n in b.nodes)]

@@ -1,0 +1,275 @@
+"""From a drawing to a scene: sizes, layout, and every box and line as shapes, from the back to the
+front."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from opgraph.record import units
+from opgraph.record.profile import Profile
+from opgraph.views.picture import cards, labels
+from opgraph.views.picture.coloring import Coloring
+from opgraph.views.picture.fonts import font
+from opgraph.views.picture.layout import Geometry, Spacing, arrange
+from opgraph.views.picture.layout import Rect as Area
+from opgraph.views.picture.model import Box, Drawing, Edge
+from opgraph.views.picture.scene import Group, Line, Point, Polygon, Rect, Scene, Shape, Text
+
+# What stands above a picture: the model, its totals, and what the marks mean.
+
+TITLE, BODY, KEY = 20.0, 11.5, 10.0
+HEIGHT = 66.0
+
+
+def heading(profile: Profile, part: str, x: float, y: float, width: float) -> list[Shape]:
+    """The model's name and totals, and which part of it is drawn."""
+    name = font(bold=True).elided(labels.plain(profile.model.name, 120), TITLE, width)
+    cls = labels.plain(profile.model.cls.rpartition(".")[2], 60)
+    part = labels.plain(part, 120)
+    at = x + font(bold=True).width(name, TITLE) + 10
+    return [
+        Text(x, y + 18, name, TITLE, bold=True),
+        Text(at, y + 18, " · ".join(p for p in (cls, part) if p), BODY + 1, "muted"),
+        Text(x, y + 38, font().elided(facts(profile), BODY, width), BODY, "soft"),
+    ]
+
+
+def facts(profile: Profile) -> str:
+    """The totals in one line."""
+    totals, graph = profile.totals, profile.graph
+    inputs = ", ".join(
+        f"{labels.plain(graph.value[v].name or '', 40)} {labels.shape(graph.value[v].shape)}".strip()
+        for v in graph.inputs[:3]
+    )
+    parts = [
+        f"{units.count(totals.parameters)} parameters",
+        units.flops(totals.flops),
+        f"{units.size(totals.weight_bytes)} of weights",
+        units.plural(totals.nodes, "node"),
+        *([inputs] if inputs else []),
+    ]
+    if totals.coverage < 1:
+        parts.append(f"{units.percent(totals.coverage)} of kernels costed")
+    return "  ·  ".join(parts)
+
+
+def legend(
+    coloring: Coloring, drawing: Drawing, heaviest: int, x: float, y: float, width: float
+) -> tuple[list[Shape], float]:
+    """The keys of a picture in as many rows as they need, and the height of these."""
+    shapes: list[Shape] = []
+    at, row = x, y
+
+    def put(key: list[Shape], text: str, room: float) -> None:
+        nonlocal at, row
+        needed = room + 6 + font().width(text, KEY) + 18
+        if at + needed > x + width and at > x:
+            at, row = x, row + 19
+        shapes.extend(_moved(key, at, row))
+        shapes.append(Text(at + room + 6, row + 11, text, KEY, "soft"))
+        at += needed
+
+    lead = f"{coloring.title[:1].upper()}{coloring.title[1:]}:"
+    shapes.append(Text(at, row + 11, lead, KEY, "ink", bold=True))
+    at += font(bold=True).width(lead, KEY) + 10
+    for mark in coloring.legend:
+        sign = Text(7, 10.6, mark.sign, 8.5, f"{mark.tone}-ink", bold=True, anchor="middle")
+        wide = max(15.0, font(bold=True).width(mark.sign, 8.5) + 6)
+        put([Rect(0, 0, wide, 14, mark.tone, None, 3), _centred(sign, wide)], mark.meaning, wide)
+    put([Rect(0, 6, 26, 3, "groove", None, 1.5), Rect(0, 6, 10, 3, "line", None, 1.5)],
+        f"share of {coloring.measure}", 26)  # fmt: skip
+    if heaviest:
+        thick = Polygon(((0, 5.5), (26, 9.4), (26, 5.5)), "line")
+        put([thick], f"line width: bytes, up to {units.size(heaviest)}", 26)
+    kinds = {b.kind for b in drawing.boxes}
+    if any(b.kind == "module" and not b.open for b in drawing.boxes):
+        put([Rect(3, 3, 18, 10, "card", "border", 3), Rect(0, 0, 18, 10, "card", "border", 3)],
+            "module, closed", 22)  # fmt: skip
+    if any(b.count > 1 for b in drawing.boxes):
+        put([Rect(0, 0, 24, 13, "pill", None, 6.5),
+             Text(12, 9.8, "× n", 9, "pill-ink", bold=True, anchor="middle")],
+            "equal repetitions, drawn once", 24)  # fmt: skip
+    if "stub" in kinds:
+        put([Rect(0, 1, 20, 11, "stub", "line", 3, 1, (4, 3))], "outside of this part", 20)
+    if "seam" in kinds:
+        put([Line(((0, 7), (24, 7)), "seam", 1.5, dash=(5, 3))], "graph break", 24)
+    return shapes, row + 19 - y
+
+
+def _centred(text: Text, width: float) -> Text:
+    return Text(width / 2, text.y, text.text, text.size, text.fill, text.bold, text.anchor)
+
+
+def _moved(shapes: list[Shape], x: float, y: float) -> list[Shape]:
+    """Shapes of a key, from the origin to their place."""
+    moved: list[Shape] = []
+    for s in shapes:
+        if isinstance(s, Rect):
+            moved.append(Rect(s.x + x, s.y + y, s.width, s.height, s.fill, s.stroke, s.radius,
+                              s.thickness, s.dash))  # fmt: skip
+        elif isinstance(s, Text):
+            moved.append(Text(s.x + x, s.y + y, s.text, s.size, s.fill, s.bold, s.anchor))
+        elif isinstance(s, Line):
+            points = tuple((a + x, b + y) for a, b in s.points)
+            moved.append(Line(points, s.stroke, s.thickness, s.radius, s.dash))
+        elif isinstance(s, Polygon):
+            moved.append(Polygon(tuple((a + x, b + y) for a, b in s.points), s.fill))
+    return moved
+
+
+MARGIN = 28.0
+LEAST_WIDTH = 560.0
+LABEL = 8.5
+
+
+def paint(
+    profile: Profile, drawing: Drawing, coloring: Coloring, *, across: bool = False, part: str = "",
+    source_url: str | None = None,
+) -> Scene:  # fmt: skip
+    """The picture of a drawing, from top to bottom or, `across`, from left to right. `part` says which
+    part of the model this is, if not all of it; `source_url` makes links to source lines."""
+    look = cards.look(drawing, coloring)
+    sizes = {b.id: look.size(b) for b in drawing.boxes}
+    spacing = Spacing(title=cards.BAND, title_across=across)
+    if across:
+        spacing = replace(spacing, gap=34.0, longest=2400.0)
+    geometry = arrange(drawing.root, drawing.edges, sizes, spacing, across=across)
+    width = max(geometry.width, LEAST_WIDTH)
+    heaviest = max((e.bytes for e in drawing.edges), default=0)
+    keys, rows = legend(coloring, drawing, heaviest, MARGIN, MARGIN + HEIGHT - 14, width)
+    dx = MARGIN + (width - geometry.width) / 2
+    dy = MARGIN + HEIGHT + rows - 10
+    painter = _Painter(drawing, look, geometry, (dx, dy), heaviest, source_url, across=across)
+    shapes = (*heading(profile, part, MARGIN, MARGIN, width), *keys, *painter.shapes())
+    total_width = width + 2 * MARGIN
+    total_height = dy + geometry.height + MARGIN
+    paper = Rect(0, 0, total_width, total_height, "paper")
+    name = labels.plain(profile.model.name, 120)
+    return Scene(
+        total_width, total_height, (paper, *shapes), f"Operator graph of {name}", facts(profile)
+    )
+
+
+class _Painter:
+    def __init__(
+        self, drawing: Drawing, look: cards.Look, geometry: Geometry, at: Point, heaviest: int,
+        source_url: str | None, *, across: bool,
+    ) -> None:  # fmt: skip
+        self.drawing, self.look, self.heaviest = drawing, look, heaviest
+        self.source_url, self.across = source_url, across
+        dx, dy = at
+        self.rects = {box: replace(r, x=r.x + dx, y=r.y + dy) for box, r in geometry.rects.items()}
+        self.lines = [tuple((x + dx, y + dy) for x, y in line) for line in geometry.lines]
+        self.bands = [self.rects[b.id] for b in drawing.boxes if b.open]
+        self.labelled: set[int] = set()
+        self.taken: list[Area] = []
+
+    def shapes(self) -> list[Shape]:
+        """Modules from the outside in, then lines, then title bands and boxes."""
+        backs: list[Shape] = []
+        fronts: list[Shape] = []
+        self._boxes(self.drawing.root, 0, backs, fronts)
+        lines = sorted(zip(self.drawing.edges, self.lines, strict=True), key=lambda p: -p[0].bytes)
+        edges = [self._edge(edge, line) for edge, line in lines]
+        labels = [t for edge, line in lines if (t := self._label(edge, line)) is not None]
+        return [*backs, *edges, *labels, *fronts]
+
+    def _boxes(self, box: Box, level: int, backs: list[Shape], fronts: list[Shape]) -> None:
+        for child in box.children:
+            area = self.rects[child.id]
+            if child.open:
+                back = Rect(
+                    area.x, area.y, area.width, area.height, f"level{1 + level % 2}", "border", 9
+                )
+                backs.append(Group((back,), "module", child.id, _facts(child)))
+                front = cards.band(child, area, self.look, level=level)
+                fronts.append(self._group(child, "band", front))
+                self._boxes(child, level + 1, backs, fronts)
+            else:
+                if child.kind == "seam":
+                    backs.append(_seam_line(area, self.rects[box.id]))
+                fronts.append(self._group(child, "box", cards.leaf(child, area, self.look)))
+
+    def _group(self, box: Box, role: str, shapes: list[Shape]) -> Group:
+        tooltip = self.look.tooltip(box)
+        if role == "band":
+            return Group(tuple(shapes), role, "", (), tooltip)
+        link = labels.source_link(box, self.source_url)
+        return Group(tuple(shapes), role, box.id, _facts(box), tooltip, link)
+
+    def _thickness(self, edge: Edge) -> float:
+        return 1.0 + 2.6 * (edge.bytes / self.heaviest) ** 0.4 if self.heaviest else 1.0
+
+    def _edge(self, edge: Edge, line: tuple[Point, ...]) -> Shape:
+        thickness = self._thickness(edge)
+        head = 4.0 + thickness
+        end, before = line[-1], line[-2]
+        dx = (end[0] > before[0] + 0.01) - (end[0] < before[0] - 0.01)
+        dy = (end[1] > before[1] + 0.01) - (end[1] < before[1] - 0.01)
+        base = (end[0] - dx * head, end[1] - dy * head)
+        half = head * 0.62
+        arrow = (
+            (base[0] - dy * half, base[1] - dx * half),
+            (base[0] + dy * half, base[1] + dx * half),
+            end,
+        )
+        dash = (3.0, 2.0) if edge.kind == "parameter" else ()
+        shapes = (
+            Line((*line[:-1], base), "edge", thickness, 6.0, dash),
+            Polygon(arrow, "line"),
+        )
+        data = (("source", edge.source), ("target", edge.target))
+        return Group(shapes, "edge", "", data, labels.edge_tooltip(edge, self.drawing))
+
+    def _label(self, edge: Edge, line: tuple[Point, ...]) -> Shape | None:
+        """The shape on a line that goes a long way, at its longest part along the flow."""
+        if edge.net in self.labelled or edge.kind == "parameter":
+            return None
+        text = labels.shape(edge.shape)
+        half = font().width(text, LABEL) / 2 + 8
+        upright = not self.across
+        along = [p for p in pairwise(line) if (abs(p[0][0] - p[1][0]) < 1) is upright]
+        for start, end in sorted(along, key=_length, reverse=True)[:3]:
+            if _length((start, end)) < max(2 * half + 40, 120):
+                break
+            for part in (0.5, 0.38, 0.62, 0.26, 0.74):
+                x, y = (a + (b - a) * part for a, b in zip(start, end, strict=True))
+                wide, high = (6.0, half) if upright else (half, 6.0)
+                room = Area(x - wide - 3, y - high, 2 * wide, 2 * high)
+                if self._free(room):
+                    self.labelled.add(edge.net)
+                    self.taken.append(room)
+                    off = 2.5 + self._thickness(edge) / 2
+                    at = (x - off, y) if upright else (x, y - off)
+                    return Text(*at, text, LABEL, "muted", anchor="middle", turned=upright)
+        return None
+
+    def _free(self, room: Area) -> bool:
+        """Whether neither a title band nor another label is there."""
+        bands = (Area(r.x, r.y, r.width, cards.BAND) for r in self.bands)
+        return not any(_meet(room, other) for other in (*bands, *self.taken))
+
+
+def _meet(a: Area, b: Area) -> bool:
+    return (
+        a.x < b.x + b.width and b.x < a.x + a.width
+        and a.y < b.y + b.height and b.y < a.y + a.height
+    )  # fmt: skip
+
+
+def _seam_line(seam: Area, around: Area) -> Shape:
+    """A graph break runs across the whole box that it is in."""
+    y = seam.y - 4
+    return Line(((around.x + 6, y), (around.x + around.width - 6, y)), "seam", 1.5, dash=(6, 4))
+
+
+def _length(piece: tuple[Point, Point]) -> float:
+    (x, y), (end_x, end_y) = piece
+    return abs(end_x - x) + abs(end_y - y)
+
+
+def _facts(box: Box) -> tuple[tuple[str, str], ...]:
+    """What a program that reads the picture needs to know of a box."""
+    nodes = " ".join(map(str, box.nodes))
+    return (("kind", box.kind), ("path", labels.plain(box.path, labels.LONG)), ("nodes", nodes))

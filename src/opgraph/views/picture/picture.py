@@ -1,0 +1,256 @@
+"""Pictures of a profile: the views svg, pdf, png, dot and mermaid, which share what is drawn and how."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
+from opgraph.analysis.selection import Range
+from opgraph.hardware import device
+from opgraph.record.errors import RenderError
+from opgraph.record.files import write_atomically
+from opgraph.record.graph import Graph, Node
+from opgraph.record.profile import Profile
+from opgraph.views.picture.build import build
+from opgraph.views.picture.coloring import COLORINGS, Coloring, Terms, coloring
+from opgraph.views.picture.model import Drawing
+from opgraph.views.picture.paint import paint
+from opgraph.views.picture.scene import Scene
+
+SUFFIXES = {
+    ".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid",
+    ".mermaid": "mermaid",
+}  # fmt: skip
+THEMES = ("auto", "light", "dark")
+DIRECTIONS = ("down", "right")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to draw, and how.
+
+    `depth` is the level below the root (or below `module`) at which modules are closed; by default the
+    deepest that leaves at most about 150 boxes. `start`, `end`, `around` and `context` choose nodes by
+    number (1-based, inclusive); `module` one module; the neighbours of what is chosen are stubs.
+    `color_by` is one of `COLORINGS`, `theme` "auto" (follows the reader; SVG only), "light" or "dark",
+    `direction` "down" or "right". `hardware` is the device for which time is predicted and whose ridge
+    point bottlenecks are judged by, unless `ridge` (in FLOPs/byte) is given. `source_url` makes links
+    of source lines: `{path}` and `{line}` in it are replaced. `dpi` is the resolution of a PNG: 96 is
+    one dot a pixel. `paginate` breaks a PDF into pages.
+    """
+
+    depth: int | None = None
+    fold: bool = True
+    module: str = ""
+    start: int | None = None
+    end: int | None = None
+    around: int | None = None
+    context: int | None = None
+    parameters: bool = False
+    color_by: str = "bottleneck"
+    direction: str = "down"
+    theme: str = "auto"
+    ridge: float | None = None
+    hardware: str | None = None
+    source_url: str | None = None
+    dpi: float = 144.0
+    paginate: bool = False
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and self.depth < 1:
+            raise RenderError("--depth takes a number of at least 1")
+        for option, value, known in (
+            ("--theme", self.theme, THEMES),
+            ("--direction", self.direction, DIRECTIONS),
+            ("--color-by", self.color_by, tuple(COLORINGS)),
+        ):
+            if value not in known:
+                raise RenderError(
+                    f"{option} cannot be {value!r}", hint=f"one of {', '.join(known)}"
+                )
+        if not 0 < self.dpi <= 2400:
+            raise RenderError("--dpi takes a number between 1 and 2400")
+
+
+class Picture:
+    """What is drawn of a profile, made when it is first asked for."""
+
+    def __init__(self, profile: Profile, options: Options) -> None:
+        self.profile, self.options = profile, options
+        graph = profile.graph
+        if options.module:
+            _check_module(graph, options.module)
+        where = Range(options.start, options.end, options.around, options.context)
+        self.notes: tuple[str, ...] = ()
+        self._nodes: tuple[Node, ...] | None = None
+        parts = [options.module] if options.module else []
+        if where != Range():
+            first, last, note = where.bounds(len(graph.nodes))
+            self._nodes = graph.nodes[first - 1 : last]
+            self.notes = (note,) if note else ()
+            parts.append(f"nodes {first} to {last} of {len(graph.nodes)}")
+        if options.module:
+            self._nodes = tuple(
+                n for n in self._nodes or graph.nodes if _within(n.scope, options.module)
+            )
+            if not self._nodes:
+                raise RenderError(f"no node of the part that is asked for is in {options.module}")
+        self.part = ", ".join(parts)
+
+    @cached_property
+    def drawing(self) -> Drawing:
+        """Boxes and edges, before any layout."""
+        options = self.options
+        return build(
+            self.profile.graph,
+            depth=options.depth,
+            fold_repeats=options.fold,
+            nodes=self._nodes,
+            module=options.module,
+            parameters=options.parameters,
+        )
+
+    @cached_property
+    def coloring(self) -> Coloring:
+        """What colours mean in it."""
+        options = self.options
+        found = None if options.hardware is None else device(options.hardware)
+        ridge = options.ridge
+        if ridge is None:
+            ridge = GENERIC_RIDGE if found is None else found.ridge_point(_dtype(self.profile))
+        return coloring(self.profile, self.drawing, options.color_by, Terms(ridge, found))
+
+    @cached_property
+    def scene(self) -> Scene:
+        """The picture as shapes."""
+        across = self.options.direction == "right"
+        return paint(self.profile, self.drawing, self.coloring, across=across, part=self.part,
+                     source_url=self.options.source_url)  # fmt: skip
+
+    def summary(self) -> str:
+        """What was drawn, in a line."""
+        drawing = self.drawing
+        depth = "" if drawing.deepest < 2 else f" at depth {drawing.depth} of {drawing.deepest}"
+        return f"{len(drawing.leaves)} boxes and {len(drawing.edges)} edges{depth}"
+
+    def render(self, form: str) -> str | bytes:
+        """The picture in a format: "svg", "pdf", "png", "dot" or "mermaid"."""
+        return FORMS[form](self)
+
+
+def _svg(picture: Picture) -> str:
+    from opgraph.views.picture.svg import to_svg
+
+    return to_svg(picture.scene, picture.options.theme)
+
+
+def _pdf(picture: Picture) -> bytes:
+    from opgraph.views.picture.pdf import to_pdf
+
+    return to_pdf(picture.scene, picture.options.theme, paginate=picture.options.paginate)
+
+
+def _png(picture: Picture) -> bytes:
+    from opgraph.views.picture.svg import to_png
+
+    return to_png(picture.scene, picture.options.theme, picture.options.dpi)
+
+
+def _dot(picture: Picture) -> str:
+    from opgraph.views.picture.dot import to_dot
+
+    return to_dot(picture)
+
+
+def _mermaid(picture: Picture) -> str:
+    from opgraph.views.picture.mermaid import to_mermaid
+
+    return to_mermaid(picture)
+
+
+FORMS: dict[str, Callable[[Picture], str | bytes]] = {
+    "svg": _svg, "pdf": _pdf, "png": _png, "dot": _dot, "mermaid": _mermaid,
+}  # fmt: skip
+
+
+def form_of(path: str | os.PathLike[str]) -> str:
+    """The format that a file's suffix means. Raises `RenderError` when no picture is written so."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise RenderError(f"no picture is written to {suffix or 'files without a suffix'}",
+                          hint=f"one of {', '.join(SUFFIXES)}")  # fmt: skip
+    return SUFFIXES[suffix]
+
+
+def draw(profile: Profile, path: str | os.PathLike[str], **options: Any) -> None:
+    """Write a picture to a file, which appears whole or not at all."""
+    form = form_of(path)
+    write_atomically(path, picture(profile, **options).render(form))
+
+
+def svg(profile: Profile, **options: Any) -> str:
+    """The picture as SVG. The options are those of `Options`."""
+    return str(picture(profile, **options).render("svg"))
+
+
+def pdf(profile: Profile, **options: Any) -> bytes:
+    """The picture as PDF. The options are those of `Options`."""
+    return _bytes(picture(profile, **options).render("pdf"))
+
+
+def png(profile: Profile, **options: Any) -> bytes:
+    """The picture as PNG. The options are those of `Options`."""
+    return _bytes(picture(profile, **options).render("png"))
+
+
+def dot(profile: Profile, **options: Any) -> str:
+    """The picture in Graphviz's language. The options are those of `Options`."""
+    return str(picture(profile, **options).render("dot"))
+
+
+def mermaid(profile: Profile, **options: Any) -> str:
+    """The picture as a Mermaid flowchart. The options are those of `Options`."""
+    return str(picture(profile, **options).render("mermaid"))
+
+
+def picture(profile: Profile, **options: Any) -> Picture:
+    """A picture of a profile. Raises `RenderError` for options that do not exist or do not fit."""
+    known = [f.name for f in fields(Options)]
+    for name in options:
+        if name not in known:
+            raise RenderError(f"there is no option {name!r}", hint=f"one of {', '.join(known)}")
+    return Picture(profile, Options(**options))
+
+
+def _bytes(content: str | bytes) -> bytes:
+    return content if isinstance(content, bytes) else content.encode()
+
+
+def _within(scope: str, module: str) -> bool:
+    return scope == module or scope.startswith(f"{module}.")
+
+
+def _dtype(profile: Profile) -> str:
+    """The dtype in which most FLOPs are done."""
+    flops: Counter[str] = Counter()
+    for node in profile.nodes:
+        for kernel in node.kernels:
+            flops[kernel.dtype] += kernel.flops
+    return max(sorted(flops), key=lambda d: flops[d]) if flops else "float32"
+
+
+def _check_module(graph: Graph, module: str) -> None:
+    if module in graph.scope:
+        return
+    near = get_close_matches(module, [s for s in graph.scope if s], n=3, cutoff=0.5)
+    raise RenderError(
+        f"there is no module {module!r}",
+        hint=f"did you mean {', '.join(near)}?" if near else "opgraph profile lists the modules",
+    )

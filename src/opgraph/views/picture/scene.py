@@ -1,0 +1,194 @@
+"""A picture as shapes: what the SVG and PDF writers write, and nothing of what it means. Colours are roles
+of a theme. All lengths are in pixels, y downwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+# Colours by role, light and dark. The categorical colours are Okabe and Ito's (https://jfly.uni-koeln.de/color/),
+# darkened where white letters stand on them, and tell apart for colour-blind readers; the scales go from
+# pale to strong in one hue. No meaning is in a colour alone: each has a letter, a number or a word.
+
+Theme = dict[str, str]
+
+LIGHT: Theme = {
+    "paper": "#ffffff",
+    "ink": "#1a1f27",
+    "soft": "#4a5361",
+    "muted": "#69727f",
+    "line": "#8b95a3",
+    "level1": "#f5f7fa",
+    "level2": "#edf1f6",
+    "band1": "#e9edf3",
+    "band2": "#e0e6ee",
+    "border": "#c9d1dc",
+    "card": "#ffffff",
+    "edge": "#b7c0cc",
+    "groove": "#e7ebf0",
+    "pill": "#5b4b9a",
+    "pill-ink": "#ffffff",
+    "stub": "#f3f4f6",
+    "error": "#b3261e",
+    "error-card": "#fdecea",
+    "seam": "#9a5b00",
+    "c1": "#c4500a", "c1-ink": "#ffffff",
+    "c2": "#0067a5", "c2-ink": "#ffffff",
+    "c3": "#008060", "c3-ink": "#ffffff",
+    "c4": "#a8437f", "c4-ink": "#ffffff",
+    "c5": "#56b4e9", "c5-ink": "#0c2433",
+    "c6": "#e2a100", "c6-ink": "#2b1f00",
+    "c7": "#8a93a0", "c7-ink": "#ffffff",
+    "c8": "#4d3f8f", "c8-ink": "#ffffff",
+    "s1": "#d6e6f4", "s1-ink": "#12324f",
+    "s2": "#a3c9e4", "s2-ink": "#12324f",
+    "s3": "#66a3d0", "s3-ink": "#08233b",
+    "s4": "#2f75b1", "s4-ink": "#ffffff",
+    "s5": "#0f4680", "s5-ink": "#ffffff",
+}  # fmt: skip
+
+DARK: Theme = {
+    "paper": "#0f1319",
+    "ink": "#e8ecf1",
+    "soft": "#b9c2ce",
+    "muted": "#98a3b1",
+    "line": "#76818f",
+    "level1": "#161b23",
+    "level2": "#1c232d",
+    "band1": "#222a35",
+    "band2": "#28323f",
+    "border": "#3a4554",
+    "card": "#242c37",
+    "edge": "#485464",
+    "groove": "#343e4b",
+    "pill": "#8f7fd6",
+    "pill-ink": "#120d29",
+    "stub": "#1b2129",
+    "error": "#ff8a80",
+    "error-card": "#3d1f1f",
+    "seam": "#f0b35a",
+    "c1": "#f08a4b", "c1-ink": "#2a1203",
+    "c2": "#4aa3df", "c2-ink": "#04202f",
+    "c3": "#35b58f", "c3-ink": "#04241a",
+    "c4": "#d98bb8", "c4-ink": "#32102a",
+    "c5": "#8fd0f5", "c5-ink": "#082535",
+    "c6": "#f0c24b", "c6-ink": "#2b1f00",
+    "c7": "#76818f", "c7-ink": "#0f1319",
+    "c8": "#a79be0", "c8-ink": "#171036",
+    "s1": "#1e3a56", "s1-ink": "#e8ecf1",
+    "s2": "#2b5a88", "s2-ink": "#f2f6fa",
+    "s3": "#4585bd", "s3-ink": "#ffffff",
+    "s4": "#7fb5e3", "s4-ink": "#08233b",
+    "s5": "#cbe4f8", "s5-ink": "#08233b",
+}  # fmt: skip
+
+THEMES = {"light": LIGHT, "dark": DARK}
+
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Rect:
+    """A rectangle, with round corners of `radius`."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    fill: str | None = None
+    stroke: str | None = None
+    radius: float = 0.0
+    thickness: float = 1.0
+    dash: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A line of text on a baseline at `y`; `turned` texts run upwards. With `halo`, what lies below is
+    held off by a rim of that colour."""
+
+    x: float
+    y: float
+    text: str
+    size: float
+    fill: str = "ink"
+    bold: bool = False
+    anchor: Literal["start", "middle", "end"] = "start"
+    halo: str | None = None
+    turned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line through corners, which are rounded by `radius`."""
+
+    points: tuple[Point, ...]
+    stroke: str
+    thickness: float = 1.0
+    radius: float = 0.0
+    dash: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Polygon:
+    """A filled polygon."""
+
+    points: tuple[Point, ...]
+    fill: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Shapes that are one thing: `role` says what ("box", "module", "edge"), `data` are facts about it,
+    `tooltip` and `link` are for whoever points at it."""
+
+    shapes: tuple[Shape, ...]
+    role: str
+    id: str = ""
+    data: tuple[tuple[str, str], ...] = ()
+    tooltip: str = ""
+    link: str | None = None
+
+
+Shape = Rect | Text | Line | Polygon | Group
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A whole picture, with a title for those who cannot see it."""
+
+    width: float
+    height: float
+    shapes: tuple[Shape, ...]
+    title: str
+    description: str = ""
+
+    def flat(self) -> Iterator[Rect | Text | Line | Polygon]:
+        """All shapes without their groups, in drawing order."""
+        return _flat(self.shapes)
+
+
+def _flat(shapes: tuple[Shape, ...]) -> Iterator[Rect | Text | Line | Polygon]:
+    for shape in shapes:
+        if isinstance(shape, Group):
+            yield from _flat(shape.shapes)
+        else:
+            yield shape
+
+
+def corners(points: tuple[Point, ...], radius: float) -> list[tuple[Point, Point, Point]]:
+    """For each inner corner of a line: where its rounding begins, the corner, where it ends."""
+    found = []
+    for before, corner, after in zip(points, points[1:], points[2:], strict=False):
+        found.append((_toward(corner, before, radius), corner, _toward(corner, after, radius)))
+    return found
+
+
+def _toward(start: Point, end: Point, distance: float) -> Point:
+    """The point at a distance from `start`, at most half way to `end`."""
+    dx, dy = end[0] - start[0], end[1] - start[1]
+    length = (dx * dx + dy * dy) ** 0.5
+    part = min(distance / length, 0.5) if length else 0.0
+    return start[0] + dx * part, start[1] + dy * part

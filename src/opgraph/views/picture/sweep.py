@@ -1,0 +1,120 @@
+"""A sweep as a picture, a page or a table file: what needs more than text."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from opgraph.analysis.quantities import quantities
+from opgraph.analysis.scaling.sweep import Size, Sweep, SweepPoint
+from opgraph.record.errors import MissingDependency, RenderError
+from opgraph.views.text.sweep import spelled, sweep_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PLOTTED = ("flops", "bytes", "peak_memory", "intensity")
+
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>
+ body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;
+        color: #1b1f24; background: #fff }}
+ pre {{ overflow-x: auto; font: 13px/1.35 ui-monospace, monospace }}
+ svg {{ max-width: 100%; height: auto }}
+</style>
+<h1>{title}</h1>
+{picture}
+<pre>{text}</pre>
+</html>
+"""
+
+
+def sweep_image(sweep: Sweep, kind: str) -> bytes:
+    """The plot as "svg" or "png". Raises `MissingDependency` without matplotlib."""
+    out = io.BytesIO()
+    # Without the date the same sweep gives the same file.
+    _figure(sweep).savefig(
+        out, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {}
+    )
+    return out.getvalue()
+
+
+def sweep_html(sweep: Sweep) -> str:
+    """One page with the plot and the text; it needs no network."""
+    picture = ""
+    if _drawable(sweep):
+        picture = sweep_image(sweep, "svg").decode("utf-8")
+        picture = picture[picture.index("<svg") :]
+    return _PAGE.format(
+        title=html.escape(sweep.model), picture=picture, text=html.escape(sweep_text(sweep))
+    )
+
+
+def sweep_parquet(sweep: Sweep) -> bytes:
+    """The points as a Parquet file. Raises `MissingDependency` without pyarrow."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingDependency("pyarrow", "data") from None
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(sweep.records()), out)
+    return out.getvalue()
+
+
+def _drawable(sweep: Sweep) -> bool:
+    return any(p.error is None for p in sweep.points)
+
+
+def _figure(sweep: Sweep) -> Figure:
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import LogLocator, NullLocator
+    except ImportError:
+        raise MissingDependency("matplotlib", "plot") from None
+    if not _drawable(sweep):
+        raise RenderError("there is no point to plot", hint="--batch-size 1,4,16")
+    along = max(sweep.axes, key=lambda option: (option != "dtype", len(sweep.axes[option])))
+    figure = Figure(figsize=(11, 7.5), layout="constrained")
+    figure.suptitle(sweep.model)
+    shown = ("flops", "latency", "peak_memory", "intensity") if sweep.device else PLOTTED
+    drawn = [q for q in quantities(sweep.device) if q.name in shown]
+    panels = figure.subplots(2, 2).flat
+    for q, panel in zip(drawn, panels, strict=True):
+        for label, points in _lines(sweep, along):
+            panel.plot(
+                range(len(points)), [p.values.get(q.name) for p in points], marker="o", label=label
+            )
+            panel.set_xticks(range(len(points)), [spelled(p.sizes[along]) for p in points])
+        base, between = (2, (1.0,)) if q.kind == "bytes" else (10, (1.0, 2.0, 5.0))
+        panel.set_yscale("log", base=base)
+        panel.yaxis.set_major_locator(LogLocator(base, between))
+        panel.yaxis.set_minor_locator(NullLocator())
+        panel.set_title(q.label)
+        panel.set_xlabel(along.replace("_", " "))
+        panel.yaxis.set_major_formatter(_formatter(q.format))
+        panel.grid(alpha=0.3)
+        if q.name == "intensity":
+            panel.axhline(sweep.ridge, color="gray", linestyle="--", label=f"ridge {sweep.ridge:g}")
+        if panel.get_legend_handles_labels()[1]:
+            panel.legend(fontsize="small")
+    return figure
+
+
+def _lines(sweep: Sweep, along: str) -> Iterator[tuple[str | None, list[SweepPoint]]]:
+    """The points in lines along one option, each with the other sizes as its label."""
+    groups: dict[tuple[tuple[str, Size], ...], list[SweepPoint]] = {}
+    for point in sweep.points:
+        if point.error is None:
+            others = tuple((o, s) for o, s in point.sizes.items() if o != along)
+            groups.setdefault(others, []).append(point)
+    for others, points in groups.items():
+        label = ", ".join(f"{o.replace('_', ' ')} {spelled(s)}" for o, s in others)
+        yield label or None, points
+
+
+def _formatter(form: Callable[[float], str]) -> Callable[[float, Any], str]:
+    return lambda value, _: form(value)

@@ -1,0 +1,1 @@
+"""Text for terminals and Markdown: tables, lists of nodes, summaries."""

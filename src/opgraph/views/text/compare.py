@@ -1,0 +1,448 @@
+"""What changed from one profile to another as text: by module, operator or node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from opgraph.analysis.compare.alignment import Change, Status
+from opgraph.analysis.compare.comparison import Comparison, NodeChange
+from opgraph.analysis.compare.gates import Verdict
+from opgraph.analysis.quantities import Quantity
+from opgraph.record import units
+from opgraph.record.errors import RenderError
+from opgraph.views.text.markdown import markdown_cell
+from opgraph.views.text.terminal import draw, fit, fit_tail, fitting, safe
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+
+# How the differences between profiles are written: which profile, by how much, how many times as much.
+
+MARKS: dict[Status, tuple[str, str]] = {
+    "same": (" ", "dim"),
+    "changed": ("~", "yellow"),
+    "renamed": ("→", "cyan"),
+    "added": ("+", "green"),
+    "removed": ("-", "red"),
+}
+
+
+def letter(position: int) -> str:
+    """The letter that stands for a profile: A for the first; P27 for the 27th."""
+    return chr(ord("A") + position) if position < 26 else f"P{position + 1}"
+
+
+def difference(q: Quantity, before: float | None, after: float | None) -> str:
+    """The change of a quantity with its sign; "=" where there is none."""
+    if before is None or after is None:
+        return "—"
+    if after == before:
+        return "="
+    if q.kind == "share":
+        return _by(after - before)
+    return ("+" if after > before else "−") + q.format(abs(after - before))
+
+
+def _by(share: float) -> str:
+    """A change in percent, with its sign however small it is: +1.2 %, −<0.1 %."""
+    percent = f"{abs(share) * 100:.1f}"
+    return ("+" if share > 0 else "−") + ("<0.1" if percent == "0.0" else percent) + " %"
+
+
+def ratio(before: float | None, after: float | None) -> str:
+    """How many times as much: 4.02×; percent where it is close to one; "=" where it is equal."""
+    if before is None or after is None:
+        return "—"
+    if after == before:
+        return "="
+    if not before or not after:
+        return "gone" if before else "new"
+    share = after / before
+    if 0.8 < share < 1.25:
+        return _by(share - 1)
+    return f"{share:.2f}×" if share >= 0.01 else f"{share:.1e}×"
+
+
+def ratio_of(values: Sequence[int | None]) -> str:
+    before, after = values
+    return ("" if before is None or after is None else ratio(before, after)).rjust(9)
+
+
+WAYS = ("module", "op", "node")
+FITTING_ROWS = 48
+TOP_OPERATORS = 15
+TOP_NODES = 60
+
+
+def changes(
+    comparison: Comparison, other: int, by: str, depth: int | None, width: int
+) -> Iterator[RenderableType]:
+    if by == "op":
+        yield from _by_op(comparison, other, width)
+    elif by == "node":
+        yield from _by_node(comparison.nodes(other), other, width)
+    else:
+        yield from _by_module(comparison.changes[other - 1], other, depth, width)
+
+
+def _by_module(
+    change: Change, other: int, depth: int | None, width: int
+) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    if change.status == "same":
+        yield "  Nothing differs."
+        return
+    if depth is None:
+        depth = fitting_depth(change)
+    shown = [c for c in change.walk(depth) if worth_showing(c)]
+    figures = 29
+    label = min(width - figures, 50)
+    room = width - figures - label - 2
+    b = letter(other)
+    head = fit("", label) + "FLOPs A".rjust(10) + f"FLOPs {b}".rjust(10) + f"{b} / A".rjust(9)
+    yield Text(head + ("  what differs" if room >= 24 else ""), "bold")
+    for c in shown:
+        mark, style = MARKS[c.status]
+        if c.status == "changed" and not c.details:
+            mark, style = " ", "dim"
+        line = Text(f"{mark} ", style=style, no_wrap=True)
+        line.append(fit(f"{'  ' * c.depth}{name_of(c)}", label - 2), style=style)
+        line.append(_flops(c))
+        if c.details and room >= 24:
+            line.append("  " + fit(", ".join(c.details), room).rstrip(), style="dim")
+        yield line
+        if c.details and room < 24:
+            indent = " " * (2 * c.depth + 4)
+            yield Text(
+                indent + fit(", ".join(c.details), width - len(indent)).rstrip(), style="dim"
+            )
+    deeper = sum(worth_showing(c) for c in change.walk()) - len(shown)
+    if deeper > 0:
+        yield Text(f"  … and {deeper} more below; --depth N shows them", style="dim")
+    same = sum(1 for c in _unfolded(change) if c == "same")
+    if same:
+        yield Text(f"  {units.plural(same, 'module')} left out: nothing differs there", style="dim")
+
+
+def worth_showing(change: Change) -> bool:
+    """Not what is the same, nor what costs nothing and only has another shape."""
+    if change.status == "same":
+        return False
+    if change.status != "changed":
+        return True
+    costly = any(m and (m.parameters or m.cost.bytes) for m in (change.before, change.after))
+    return costly or any(not d.startswith("output ") for d in change.details)
+
+
+def fitting_depth(change: Change) -> int:
+    """The deepest level at which the changes still fit a page."""
+    deepest = max(c.depth for c in change.walk())
+    for depth in range(deepest, 1, -1):
+        if sum(worth_showing(c) for c in change.walk(depth)) <= FITTING_ROWS:
+            return depth
+    return 1
+
+
+def _unfolded(change: Change, times: int = 1) -> Iterator[Status]:
+    """The status of every module, folded ones as often as they occur."""
+    times *= change.count
+    yield from [change.status] * times
+    for child in change.children:
+        yield from _unfolded(child, times)
+
+
+def name_of(change: Change) -> str:
+    a, b = change.before, change.after
+    new = change.either
+    name = new.name or new.cls
+    if change.renamed and a is not None and b is not None and new.path:
+        name = f"{a.name} → {b.name}"
+    times = f" × {change.count}" if change.count > 1 else ""
+    return f"{name}{times}  {new.cls if new.name else ''}".rstrip()
+
+
+def _flops(change: Change) -> str:
+    """FLOPs before and after; where there are none on either side, the traffic."""
+    a, b = change.before, change.after
+    flops = [None if m is None else m.flops for m in (a, b)]
+    if any(flops):
+        cells = ["—" if f is None else units.count(f) for f in flops]
+        return "".join(c.rjust(10) for c in cells) + ratio_of(flops)
+    traffic = [None if m is None else m.bytes for m in (a, b)]
+    if any(traffic):
+        cells = ["—" if t is None else units.size(t) for t in traffic]
+        return "".join(c.rjust(10) for c in cells) + ratio_of(traffic)
+    return " " * 29
+
+
+def _by_op(comparison: Comparison, other: int, width: int) -> Iterator[RenderableType]:
+    from rich.table import Table
+    from rich.text import Text
+
+    changes = [c for c in comparison.operators(other) if not c.same]
+    if not changes:
+        yield "  Nothing differs."
+        return
+    roomy = width >= 110
+    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    table.add_column("", width=1)
+    table.add_column("operator", no_wrap=True, overflow="ellipsis", max_width=30)
+    b, share = letter(other), f"{letter(other)} / A"
+    for head in ("nodes A", b, "FLOPs A", b, share) + (("traffic A", b, share) * roomy):
+        table.add_column(head, justify="right", no_wrap=True)
+    for c in changes[:TOP_OPERATORS]:
+        status: Status = (
+            "added" if c.before is None else "removed" if c.after is None else "changed"
+        )
+        mark, style = MARKS[status]
+        sides = (c.before, c.after)
+        flops = [0 if s is None else s.flops for s in sides]
+        traffic = [0 if s is None else s.bytes for s in sides]
+        cells = [str(s.count) if s else "—" for s in sides]
+        cells += [units.count(f) if f else "—" for f in flops] + [_known_ratio(flops)]
+        if roomy:
+            cells += [units.size(t) if t else "—" for t in traffic] + [_known_ratio(traffic)]
+        table.add_row(mark, Text(safe(c.op), style=style), *cells)
+    yield table
+    if len(changes) > TOP_OPERATORS:
+        yield Text(f"  … and {len(changes) - TOP_OPERATORS} more", style="dim")
+
+
+def _known_ratio(values: Sequence[int]) -> str:
+    return ratio(*values) if any(values) else ""
+
+
+def _by_node(changes: Sequence[NodeChange], other: int, width: int) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    if not changes:
+        yield "  Nothing differs."
+        return
+    module = None
+    yield Text(
+        "    " + "".join(f"{h:>5} " for h in (f"# {letter(0)}", f"# {letter(other)}")), "bold"
+    )
+    for change in changes[:TOP_NODES]:
+        if (change.module, change.count) != module:
+            module = (change.module, change.count)
+            times = f"  × {change.count}" if change.count > 1 else ""
+            yield Text(
+                fit_tail((change.module or "(root)") + times, width - 1).rstrip(), style="bold"
+            )
+        yield _node_line(change)
+    if len(changes) > TOP_NODES:
+        yield Text(f"… and {units.plural(len(changes) - TOP_NODES, 'more node')}; "
+                   "--json has them all", style="dim")  # fmt: skip
+
+
+def _node_line(change: NodeChange) -> Text:
+    from rich.text import Text
+
+    a, b = change.before, change.after
+    status: Status = "added" if a is None else "removed" if b is None else "changed"
+    mark, style = MARKS[status]
+    node = b or a
+    line = Text(f"  {mark} ", style=style)
+    if node is None:
+        return line
+    ids = f"{a.id if a else '—':>5} {b.id if b else '—':>5}  "
+    line.append(ids, style="dim")
+    line.append(fit(node.op, 30), style=style)
+    flops = [None if n is None else n.flops for n in (a, b)]
+    traffic = [None if n is None else n.bytes for n in (a, b)]
+    values, form = (flops, units.count) if any(flops) else (traffic, units.size)
+    for value in values:
+        line.append(("—" if value is None else form(value) if value else "free").rjust(11))
+    line.append(ratio_of(values))
+    return line
+
+
+# A comparison as text: totals side by side, then what changed, folded where repeats match.
+
+WIDEST = 150
+
+_MAIN = ("parameters", "flops", "bytes")
+"""What is shown of many profiles, where not everything fits."""
+
+
+def comparison_text(
+    comparison: Comparison,
+    *,
+    color: bool = False,
+    width: int = 120,
+    by: str = "module",
+    depth: int | None = None,
+) -> str:
+    """The comparison as text. `by` is "module", "op" or "node"; `depth` is how many levels of modules
+    below the root are shown (chosen to fit a page by default); `width` is in characters."""
+    from rich.text import Text
+
+    if by not in WAYS:
+        raise RenderError(f"cannot compare by {by!r}", hint=f"one of {', '.join(WAYS)}")
+    if depth is not None and depth < 0:
+        raise RenderError("--depth takes a number of at least 0")
+    width = min(width, WIDEST)
+    parts: list[RenderableType] = [*_legend(comparison), "", _totals(comparison, width)]
+    for other in range(1, len(comparison.profiles)):
+        title = Text(f"From A to {letter(other)}, by {by}", style="bold")
+        parts += ["", title, *changes(comparison, other, by, depth, width)]
+    if comparison.verdicts:
+        parts += ["", *_verdicts(comparison)]
+    return draw(parts, width, color)
+
+
+def _legend(comparison: Comparison) -> Iterator[Text]:
+    from rich.text import Text
+
+    for position, (label, profile) in enumerate(
+        zip(comparison.labels, comparison.profiles, strict=True)
+    ):
+        line = Text(letter(position), style="bold")
+        line.append(f"  {safe(label)}", style="not bold")
+        line.append(f"  {safe(profile.model.cls.rpartition('.')[2])}", style="not bold dim")
+        yield line
+
+
+def _totals(comparison: Comparison, width: int) -> Table:
+    """Quantities down and profiles across; the other way round where there are many profiles. Where there
+    is no room, of differences and ratios those go that can be had from the others."""
+    across = [_across(comparison), _across(comparison, differences=False)]
+    down = [_down(comparison), _down(comparison, ratios=False)]
+    number = len(comparison.profiles)
+    return fitting(across if number == 2 else across[:1] + down if number == 3 else down, width)
+
+
+def _table() -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1), header_style="bold")
+    table.add_column("", no_wrap=True)
+    return table
+
+
+def _across(comparison: Comparison, *, differences: bool = True) -> Table:
+    table = _table()
+    pair = len(comparison.profiles) == 2
+    for position in range(len(comparison.profiles)):
+        table.add_column(letter(position), justify="right", no_wrap=True)
+        if position and not pair:
+            table.add_column(f"/ {letter(0)}", justify="right", no_wrap=True)
+    differing = pair and differences
+    if differing:
+        table.add_column("B − A", justify="right", no_wrap=True)
+    if pair:
+        table.add_column("B / A", justify="right", no_wrap=True)
+    for q, first, values in known(comparison):
+        cells = [q.format(first)]
+        for value in values:
+            cells += [q.format(value), *([difference(q, first, value)] if differing else []),
+                      ratio(first, value)]  # fmt: skip
+        table.add_row(q.label, *cells, style="dim" if set(values) == {first} else "")
+    return table
+
+
+def _down(comparison: Comparison, *, ratios: bool = True) -> Table:
+    table = _table()
+    shown = [k for k in known(comparison) if k[0].name in _MAIN]
+    for q, _, _ in shown:
+        table.add_column(q.label, justify="right", no_wrap=True)
+        if ratios:
+            table.add_column("/ A", justify="right", no_wrap=True)
+    for position in range(len(comparison.profiles)):
+        cells = []
+        for q, first, values in shown:
+            value = first if position == 0 else values[position - 1]
+            compared = [ratio(first, value) if position else ""] if ratios else []
+            cells += [q.format(value), *compared]
+        table.add_row(letter(position), *cells)
+    return table
+
+
+def known(
+    comparison: Comparison,
+) -> Iterator[tuple[Quantity, float | None, list[float | None]]]:
+    """The quantities that some profile has: of the first, and of the others."""
+    for q in comparison.quantities:
+        first, *others = (q.of(p) for p in comparison.profiles)
+        if any(v is not None for v in (first, *others)):
+            yield q, first, others
+
+
+def _verdicts(comparison: Comparison) -> Iterator[Text]:
+    from rich.text import Text
+
+    yield Text("Gates", style="bold")
+    for v in comparison.verdicts:
+        word, style = ("broken", "red") if v.broken else ("holds", "green")
+        line = Text(f"  {word:<6}  ", style=style)
+        line.append(f"{safe(v.gate.text)}  ({verdict(comparison, v)})", style="default")
+        yield line
+
+
+def verdict(comparison: Comparison, v: Verdict) -> str:
+    """What a gate saw: B: 3.63 GFLOPs → 8.18 GFLOPs, 2.25×."""
+    q = v.gate.quantity
+    place = letter(v.position) if len(comparison.profiles) > 2 else ""
+    seen = f"{q.format(v.before)} → {q.format(v.after)}, {ratio(v.before, v.after)}"
+    return f"{place}: {seen}" if place else seen
+
+
+# A comparison as Markdown, for a comment on a pull request.
+
+
+def comparison_markdown(comparison: Comparison, *, depth: int | None = None) -> str:
+    """The comparison as Markdown, for a comment on a pull request: totals, gates, and what changed,
+    folded away."""
+    letters = [letter(i) for i in range(len(comparison.profiles))]
+    lines = [
+        *(
+            f"**{x}** {markdown_cell(label)}  "
+            for x, label in zip(letters, comparison.labels, strict=True)
+        ),
+        "",
+        "| | " + " | ".join(["A", *(f"{x} | {x} / A" for x in letters[1:])]) + " |",
+        "|---" + "|---:" * (2 * len(letters) - 1) + "|",
+    ]
+    for q, first, values in known(comparison):
+        cells = [cell for v in values for cell in (q.format(v), ratio(first, v))]
+        lines.append(f"| {q.label} | " + " | ".join([q.format(first), *cells]) + " |")
+    if comparison.verdicts:
+        lines.append("")
+        lines += [f"- {'❌' if v.broken else '✅'} `{v.gate.text}`: {verdict(comparison, v)}"
+                  for v in comparison.verdicts]  # fmt: skip
+    for x, change in zip(letters[1:], comparison.changes, strict=True):
+        lines += ["", *_markdown_changes(change, x, depth)]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_changes(change: Change, name: str, depth: int | None) -> Iterator[str]:
+    if change.status == "same":
+        yield f"From A to {name}, no module differs."
+        return
+    depth = fitting_depth(change) if depth is None else depth
+    yield from (
+        f"<details><summary>What changed from A to {name}, by module</summary>",
+        "",
+        "| | module | FLOPs before | after | | what differs |",
+        "|---|---|---:|---:|---:|---|",
+    )
+    for c in change.walk(depth):
+        if worth_showing(c):
+            path = "\u2003" * c.depth + name_of(c)
+            values = [None if m is None else m.flops for m in (c.before, c.after)]
+            flops = ["—" if v is None else units.flops(v) for v in values]
+            cells = [
+                MARKS[c.status][0],
+                path,
+                *flops,
+                ratio_of(values).strip(),
+                ", ".join(c.details),
+            ]
+            yield "| " + " | ".join(map(markdown_cell, cells)) + " |"
+    yield from ("", "</details>")

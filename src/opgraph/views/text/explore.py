@@ -1,0 +1,290 @@
+"""The explorer's list of nodes: what each is, reads, makes and costs, with the edges between them in a
+gutter. Two lines a node where there is room for its columns, three where there is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
+from opgraph.analysis.cost.totals import cost_of
+from opgraph.analysis.fusion.partition import Subgraph, endings
+from opgraph.analysis.selection import Selection, edges, sources
+from opgraph.analysis.timing.prediction import predict
+from opgraph.hardware import Device
+from opgraph.record import units
+from opgraph.record.graph import Graph, Node, Shape
+from opgraph.record.profile import Profile
+from opgraph.views.text.gutter import DOT, WIDTH, Beside, GutterRow, beside, gutter
+from opgraph.views.text.nodes import NodeRow, node_rows
+from opgraph.views.text.terminal import BOUND_STYLES, bar, bound, draw, fit, fit_tail, safe
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+SIDE_BY_SIDE = 120
+"""Columns from which subgraphs stand beside their nodes instead of below."""
+
+ROOMY = 100
+"""Columns from which a node's figures stand in columns of their own."""
+
+MARKS = {"input": "◆", "output": "◆", "constant": "◇", "control": "◇"}
+FREE = "○"
+FAILED = "✗"
+
+
+def node_list(
+    profile: Profile,
+    selection: Selection,
+    *,
+    color: bool = False,
+    width: int = 120,
+    ridge: float = GENERIC_RIDGE,
+    device: Device | None = None,
+    parts: Sequence[Subgraph] = (),
+) -> str:
+    """The selected nodes as text, a header above and their sum below. `width` is in characters; with a
+    `device` each has its predicted time, and with `parts` the subgraph it is in and why that ends."""
+    from rich.text import Text
+
+    seconds = None if device is None else predict(profile.graph, device).by_node
+    rows = node_rows(profile, selection.nodes, ridge, seconds)
+    shown: list[RenderableType] = [_title(profile, selection, Text)]
+    if rows:
+        side = bool(parts) and width >= SIDE_BY_SIDE
+        room = width - WIDTH - 2 if side else width
+        dearest = max(n.flops for n in profile.nodes)
+        layout = _Layout.fitting(rows, room, dearest, timed=device is not None)
+        edges = _gutter(profile.graph, selection, layout.lanes)
+        layout = layout.beside(
+            max(len(g.line) for g in edges.values()), max(len(r.name) for r in rows)
+        )
+        cells = beside((r.id for r in rows), parts, endings(profile.graph, parts), layout.height)
+        shown += ["", *layout.header(Text)]
+        for row in rows:
+            cell = cells.get(row.id)
+            lines = layout.lines(row, edges[row.id], Text, None if side else cell)
+            if side and cell is not None:
+                for line, bracket in zip(lines, cell.lines, strict=False):
+                    line.pad_right(max(0, layout.width + 2 - line.cell_len))
+                    line.append_text(bracket)
+            shown += lines
+        shown += ["", *_footer(profile, selection, rows, Text)]
+    shown += [Text(safe(note, 300), style="yellow") for note in selection.notes]
+    return draw(shown, width, color)
+
+
+def _title(profile: Profile, selection: Selection, text: type[Text]) -> Text:
+    nodes = selection.nodes
+    title = text(safe(profile.model.name), style="bold")
+    every = len(profile.nodes)
+    if nodes and selection.contiguous:
+        which = f"node {nodes[0].id}" if len(nodes) == 1 else f"nodes {nodes[0].id}–{nodes[-1].id}"
+        title.append(f"  {which} of {every:,}", style="not bold")
+    else:
+        title.append(f"  {len(nodes):,} of {units.plural(every, 'node')}", style="not bold")
+    return title
+
+
+def _gutter(graph: Graph, selection: Selection, lanes: int) -> dict[int, GutterRow]:
+    """The gutter of the selected nodes; beside neighbours also what comes in from above and goes on
+    below, unless it is only returned: that would be a line to the end of every list."""
+    ids = [n.id for n in selection.nodes]
+    before: list[int] = []
+    after: list[int] = []
+    if selection.contiguous:
+        computing = [n for n in selection.nodes if n.kind != "output"]
+        before = sorted({s for n in computing for s in sources(graph, n) if s < ids[0]})
+        after = [n.id for n in selection.nodes if _read_below(graph, n, ids[-1])]
+    within = edges(graph, [*before, *ids])
+    return gutter(ids, within, before=before, after=after, lanes=lanes,
+                  dots={n.id: _mark(n) for n in selection.nodes})  # fmt: skip
+
+
+def _read_below(graph: Graph, node: Node, last: int) -> bool:
+    users = (user for v in node.outputs for user in graph.users.get(v, ()))
+    return any(user.id > last and user.kind != "output" for user in users)
+
+
+def _mark(node: Node) -> str:
+    if node.error is not None:
+        return FAILED
+    return MARKS.get(node.kind) or (DOT if node.bytes or node.flops else FREE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where everything stands on the lines of one node, in characters."""
+
+    width: int
+    id: int
+    op: int
+    dearest: int
+    lanes: int
+    timed: bool = False
+    gutter: int = 0
+
+    @classmethod
+    def fitting(cls, rows: Sequence[NodeRow], width: int, dearest: int, *, timed: bool) -> _Layout:
+        op = min(max(max(len(r.op), len(r.cls)) for r in rows), 28 if width >= 140 else 18)
+        lanes = 10 if width >= 140 else 8 if width >= ROOMY else 5
+        return cls(width, max(len(str(r.id)) for r in rows), op, dearest, lanes, timed)
+
+    def beside(self, gutter: int, names: int) -> _Layout:
+        """The same beside a gutter of that width, and no wider than names of that width need."""
+        narrower = replace(self, gutter=gutter)
+        return replace(narrower, width=self.width - max(0, narrower.name - max(names, 40)))
+
+    @property
+    def roomy(self) -> bool:
+        return self.width >= ROOMY
+
+    @property
+    def indent(self) -> int:
+        """Where what is said of a node starts, behind its number."""
+        return self.gutter + 1 + self.id + 2
+
+    @property
+    def figures(self) -> int:
+        """The width of the figures, at the right of the first line."""
+        return (54 if self.roomy else 38) + (10 if self.timed else 0)
+
+    @property
+    def height(self) -> int:
+        """The lines of a node."""
+        return 2 if self.roomy else 3
+
+    @property
+    def name(self) -> int:
+        return self.width - self.indent - self.op - 2 - self.figures
+
+    def header(self, text: type[Text]) -> list[Text]:
+        line = text(" " * (self.gutter + 1) + "#".rjust(self.id) + "  " + "operator".ljust(self.op))
+        line.append("  " + ("name" if self.roomy else "").ljust(self.name))
+        line.append("  params" if self.roomy else "")
+        line.append("    FLOPs ")
+        line.append("      " if self.roomy else "")
+        line.append("   traffic     AI " + ("     time " if self.timed else "") + "bound")
+        line.stylize("bold")
+        return [line, text("─" * self.width)]
+
+    def lines(
+        self, row: NodeRow, beside: GutterRow, text: type[Text], cell: Beside | None
+    ) -> list[Text]:
+        """The lines of a node; what a subgraph's cell says stands below its first node."""
+        first = self._gutter(beside.line, text, beside.dot, row)
+        first.append(f" {row.id:>{self.id}}  ", style="dim")
+        first.append(fit(row.op, self.op), style="bold" if row.bytes or row.flops else "")
+        first.append("  " + (fit_tail(row.name, self.name) if self.roomy else " " * self.name))
+        first.append_text(self._figures(row, text))
+        lines = [first]
+        if not self.roomy:
+            lines.append(self._below(beside, row.name, safe(row.cls), text))
+        flow = _flow(row)
+        lines.append(self._below(beside, flow, safe(row.cls if self.roomy else row.place), text))
+        if self.roomy:
+            lines[-1].append(safe(row.place).rjust(self.width - lines[-1].cell_len), style="dim")
+        for number, words in enumerate(() if cell is None else cell.below):
+            said = self._gutter(beside.below, text)
+            room = self.width - self.indent
+            lead = "  " if number else "subgraph "
+            said.append(" " * (self.indent - self.gutter) + fit(lead + words, room).rstrip())
+            said.stylize("cyan", self.gutter)
+            lines.append(said)
+        if row.error is not None:
+            failed = self._gutter(beside.below, text)
+            failed.append(" " * (self.indent - self.gutter) + safe(row.error, 300), style="red")
+            lines.append(failed)
+        return lines
+
+    def _gutter(
+        self, line: str, text: type[Text], dot: int | None = None, row: NodeRow | None = None
+    ) -> Text:
+        result = text(line.ljust(self.gutter), style="", no_wrap=True, overflow="ellipsis")
+        result.stylize("dim", 0, self.gutter)
+        if dot is not None and row is not None:
+            style = "red" if row.error else BOUND_STYLES.get(row.bottleneck or "", "")
+            result.stylize(f"not dim bold {style}".strip(), dot, dot + 1)
+        return result
+
+    def _below(self, beside: GutterRow, left: str, right: str, text: type[Text]) -> Text:
+        line = self._gutter(beside.below, text)
+        line.append(" " * (self.indent - self.gutter))
+        if self.roomy:
+            room = self.width - self.indent - self.op - 2 - 24
+            line.append(fit(right, self.op) + "  " + fit(left, room), style="dim")
+        else:
+            room = self.width - self.indent - 2 - len(right)
+            line.append(fit(left, room) + "  " + right, style="dim")
+        return line
+
+    def _figures(self, row: NodeRow, text: type[Text]) -> Text:
+        line = text()
+        if self.roomy:
+            line.append(_right(units.count(row.parameters) if row.parameters else "", 8))
+        line.append(_right(units.count(row.flops) if row.flops else "", 9) + " ")
+        if self.roomy:
+            line.append_text(bar(row.flops / self.dearest if self.dearest else 0.0, 6))
+        line.append(_right(units.size(row.bytes) if row.bytes else "", 10))
+        line.append(
+            _right("" if row.intensity is None else units.intensity(row.intensity), 7) + " "
+        )
+        if self.timed:
+            line.append(_right(units.seconds(row.seconds) if row.seconds else "", 9) + " ")
+        if row.bottleneck is not None:
+            line.append_text(bound(row.bottleneck))
+        elif row.kind == "call":
+            line.append("free", style="dim")
+        return line
+
+
+def _flow(row: NodeRow) -> str:
+    """What a node reads and makes, as in ← 11, 32  1x128x768, 1x128x768 → 1x128x768."""
+    parts = []
+    if row.reads:
+        parts.append("← " + _some([str(i) for i in row.reads], 6) + "  ")
+    read = _some(_counted(row.inputs), 3)
+    made = _some(_counted(row.outputs), 3)
+    parts.append(f"{read} → {made}" if read and made else f"→ {made}" if made else read)
+    return "".join(parts).strip()
+
+
+def _counted(shapes: Sequence[Shape]) -> list[str]:
+    """Shapes in words, with equal neighbours counted: 24 × 1x12x128x64."""
+    found: list[tuple[str, int]] = []
+    for shape in map(units.shape, shapes):
+        if found and found[-1][0] == shape:
+            found[-1] = (shape, found[-1][1] + 1)
+        else:
+            found.append((shape, 1))
+    return [shape if n == 1 else f"{n} × {shape}" for shape, n in found]
+
+
+def _some(texts: Sequence[str], most: int) -> str:
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def _footer(
+    profile: Profile, selection: Selection, rows: Sequence[NodeRow], text: type[Text]
+) -> list[Text]:
+    cost, every = cost_of(selection.nodes), profile.totals
+    share = units.percent(cost.flops / every.flops) if every.flops else "none"
+    traffic = units.percent(cost.bytes / every.bytes) if every.bytes else "none"
+    lines = [
+        text(
+            f"{units.plural(len(rows), 'node')}: {units.flops(cost.flops)} ({share} of the model's), "
+            f"{units.size(cost.bytes)} of traffic ({traffic}), "
+            f"intensity {units.intensity(cost.arithmetic_intensity)} FLOPs/byte"
+        )
+    ]
+    if selection.omitted:
+        lines.append(text(f"… and {units.plural(selection.omitted, 'more node')} that pass; "
+                          "--max-nodes N lists more", style="yellow"))  # fmt: skip
+    return lines
+
+
+def _right(value: str, width: int) -> str:
+    return value.rjust(width)

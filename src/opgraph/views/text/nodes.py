@@ -1,0 +1,92 @@
+"""What a list of nodes that a person reads shows of each: text, Markdown, the full-screen program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, classify
+from opgraph.analysis.selection import sources
+from opgraph.record.graph import Graph, Node, Shape
+from opgraph.record.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """One node. `cls` is the class of the module it stands in; `inputs` and `outputs` are shapes of
+    tensors other than parameters; `reads` the nodes whose results it reads, and `users` those that read
+    its own; `parameters` how many elements its parameters have; FLOPs, bytes and intensity as in
+    `Node`; `seconds` the predicted time, where a device is named."""
+
+    id: int
+    kind: str
+    op: str
+    name: str
+    module: str
+    cls: str
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    dtype: str
+    reads: tuple[int, ...]
+    users: tuple[int, ...]
+    parameters: int
+    flops: int
+    other_flops: int
+    bytes: int
+    intensity: float | None
+    bottleneck: str | None
+    file: str | None
+    line: int | None
+    error: str | None
+    seconds: float | None = None
+
+    @property
+    def place(self) -> str:
+        """The source line as a person writes it: modeling_bert.py:203; empty where it is not known."""
+        return f"{PurePath(self.file).name}:{self.line}" if self.file else ""
+
+
+def node_rows(
+    profile: Profile,
+    nodes: Iterable[Node],
+    ridge: float = GENERIC_RIDGE,
+    seconds: Mapping[int, float] | None = None,
+) -> list[NodeRow]:
+    """The records of some nodes, in their order; `seconds` are predicted times by node id."""
+    graph = profile.graph
+    sizes = {p.name: p.numel for p in graph.parameters if p.kind == "parameter"}
+    return [_row(graph, node, sizes, ridge, (seconds or {}).get(node.id)) for node in nodes]
+
+
+def _row(
+    graph: Graph, node: Node, sizes: dict[str, int], ridge: float, seconds: float | None
+) -> NodeRow:
+    value = graph.value
+    read = [value[v] for v in node.inputs if value[v].kind not in ("parameter", "buffer")]
+    made = [value[v] for v in node.outputs]
+    users = dict.fromkeys(user.id for v in node.outputs for user in graph.users.get(v, ()))
+    intensity = node.arithmetic_intensity
+    return NodeRow(
+        id=node.id,
+        kind=node.kind,
+        op=node.op,
+        name=node.name,
+        module=node.scope,
+        cls=graph.scope[node.scope].cls,
+        inputs=tuple(v.shape for v in read),
+        outputs=tuple(v.shape for v in made),
+        dtype=next((v.dtype for v in (*made, *read)), ""),
+        reads=sources(graph, node),
+        users=tuple(users),
+        parameters=sum(sizes.get(name, 0) for name in node.parameters),
+        flops=node.flops,
+        other_flops=node.other_flops,
+        bytes=node.bytes,
+        intensity=intensity,
+        bottleneck=classify(intensity, ridge),
+        file=node.file,
+        line=node.line,
+        error=node.error,
+        seconds=seconds,
+    )

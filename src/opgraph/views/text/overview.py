@@ -1,0 +1,313 @@
+"""The explorer's first answer: what a graph consists of and what dominates it, and the commands that show
+more. Nobody is flooded by seven thousand nodes by accident."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, bottlenecks, classify
+from opgraph.analysis.cost.modules import dearest, repeats
+from opgraph.analysis.cost.totals import Cost, by_op
+from opgraph.analysis.fusion.partition import Subgraph, partition, savings
+from opgraph.analysis.timing.prediction import predict
+from opgraph.hardware import Device
+from opgraph.record import units
+from opgraph.record.graph import Node
+from opgraph.record.profile import Profile
+from opgraph.views.files.records import csv_text
+from opgraph.views.text.terminal import BOUND_STYLES, BOUND_WORDS, bar, draw, fit_tail, safe
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+WIDEST = 140
+"""Columns beyond which figures stand too far from their names."""
+
+_NARROWEST = 16
+"""Characters that a name has at least; shares go before names do."""
+
+TOP_OPERATORS = 10
+TOP_MODULES = 5
+TOP_REPEATS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a section: how often, and the cost."""
+
+    label: str
+    count: int
+    cost: Cost
+    detail: str = ""
+    style: str = ""
+
+
+def overview(
+    profile: Profile,
+    *,
+    color: bool = False,
+    width: int = 120,
+    ridge: float = GENERIC_RIDGE,
+    command: str | None = None,
+    device: Device | None = None,
+) -> str:
+    """The summary of a graph as text. `command` is how the explorer was called ("opgraph explore
+    resnet18"), for the commands at the end; with a `device` the predicted time is said, too. `width` is in
+    characters."""
+    from rich.text import Text
+
+    width = min(width, WIDEST)
+    parted = partition(profile.graph)
+    title = Text(safe(profile.model.name), style="bold")
+    title.append(f"  {safe(profile.model.cls.rpartition('.')[2])}", style="not bold dim")
+    parts: list[RenderableType] = [
+        title,
+        "",
+        _facts(profile, parted, device),
+        "",
+        _costs(profile, parted, ridge, width),
+    ]
+    steps = list(next_steps(profile, command or f"opgraph explore {profile.model.name}", ridge))
+    parts += ["", Text("Next", style="bold"), _commands(steps, width)]
+    return draw(parts, width, color)
+
+
+def overview_data(
+    profile: Profile, ridge: float = GENERIC_RIDGE, device: Device | None = None
+) -> dict[str, Any]:
+    """The same as JSON-ready data."""
+    low, middle, high = _intensities(profile)
+    time = None if device is None else predict(profile.graph, device)
+    return {
+        "model": profile.model.name,
+        "totals": profile.totals.to_dict(),
+        "ridge": ridge,
+        **({} if time is None else {"device": time.device, "seconds": time.seconds}),
+        "intensity": {"lowest": low, "median": middle, "highest": high},
+        **{
+            title.lower().replace(" ", "_"): [_entry_data(e) for e in entries]
+            for title, entries in _sections(profile, partition(profile.graph), ridge)
+        },
+    }
+
+
+def overview_csv(profile: Profile, ridge: float = GENERIC_RIDGE) -> str:
+    """The same as CSV, one line an entry."""
+    records = [
+        {"section": title, **_entry_data(entry)}
+        for title, entries in _sections(profile, partition(profile.graph), ridge)
+        for entry in entries
+    ]
+    return csv_text(records)
+
+
+def _entry_data(entry: Entry) -> dict[str, str | float | None]:
+    return {
+        "name": entry.label,
+        "class": entry.detail,
+        "count": entry.count,
+        "flops": entry.cost.flops,
+        "other_flops": entry.cost.other_flops,
+        "bytes": entry.cost.bytes,
+        "intensity": entry.cost.arithmetic_intensity,
+    }
+
+
+def _facts(profile: Profile, parts: tuple[Subgraph, ...], device: Device | None) -> Table:
+    from rich.table import Table
+
+    t = profile.totals
+    value = profile.graph.value
+    low, middle, high = _intensities(profile)
+    given = (f"{value[v].name} {units.shape(value[v].shape)} {value[v].dtype}"
+             for v in profile.graph.inputs)  # fmt: skip
+    result = Table.grid(padding=(0, 2))
+    result.add_column(style="bold", no_wrap=True)
+    result.add_column(overflow="fold")
+    rows = [
+        ("Graph", f"{units.plural(t.nodes, 'node')}, {units.plural(t.kernels, 'kernel')}, "
+                  f"{units.plural(len(profile.graph.scopes), 'module')}"
+         + (f", {units.plural(len(profile.graph.breaks), 'graph break')}"
+            if profile.graph.breaks else "")),
+        ("Inputs", ", ".join(given) or "none"),
+        ("Parameters", f"{units.count(t.parameters)}, {units.size(t.weight_bytes)}"),
+        ("FLOPs", f"{units.flops(t.flops)} in contractions, {units.flops(t.other_flops)} in other "
+                  f"work; {units.macs(t.macs)}"),
+        ("Traffic", f"{units.size(t.bytes)}, unfused"),
+        ("Intensity", f"{units.intensity(t.arithmetic_intensity)} FLOPs/byte on average; nodes from "
+                      f"{units.intensity(low)} to {units.intensity(high)}, "
+                      f"median {units.intensity(middle)}"),
+    ]  # fmt: skip
+    working = sum(1 for p in parts if p.kernels)
+    rows.insert(1, ("Subgraphs", f"{len(parts):,}, of which {working:,} would run a fused kernel"))
+    if device is not None:
+        time = predict(profile.graph, device)
+        rows.append(("Predicted", f"{units.seconds(time.seconds)} on {device.name}, "
+                                  f"{units.count(time.throughput)} items/s"))  # fmt: skip
+    if t.coverage < 1:
+        rows.append(("Coverage", f"{units.percent(t.coverage)} of kernels have a known cost"))
+    failed = profile.graph.failed
+    if failed is not None:
+        rows.append(("Failed", f"at node {failed.id}: {failed.error}"))
+    for label, text in rows:
+        result.add_row(label, safe(text, 300))
+    return result
+
+
+def _intensities(profile: Profile) -> tuple[float | None, float | None, float | None]:
+    """The lowest, the median and the highest intensity of the nodes that move data."""
+    found = [i for n in profile.nodes if (i := n.arithmetic_intensity) is not None]
+    if not found:
+        return None, None, None
+    return min(found), statistics.median(found), max(found)
+
+
+def _sections(
+    profile: Profile, parts: tuple[Subgraph, ...], ridge: float, *, constants_apart: bool = True
+) -> Iterator[tuple[str, list[Entry]]]:
+    graph = profile.graph
+    yield (
+        "Bottlenecks",
+        [
+            Entry(BOUND_WORDS[s.bottleneck], s.nodes, s.cost, style=BOUND_STYLES[s.bottleneck])
+            for s in bottlenecks(profile.nodes, ridge)
+        ],
+    )
+    operators = by_op(graph, constants_apart=constants_apart)
+    yield "Operators", [Entry(c.op, c.count, c.cost) for c in operators]
+    fused = [s for s in savings(parts) if s.rule not in ("boundary", "view")]
+    yield "Fusion", [Entry(s.rule, s.subgraphs, _cost_of_rule(parts, s.rule)) for s in fused]
+    costly = dearest(graph, TOP_MODULES)
+    yield "Dearest modules", [Entry(m.path or m.cls, len(m.nodes), m.own, m.cls) for m in costly]
+    blocks = sorted(repeats(graph), key=lambda m: (-m.cost.flops, -m.cost.bytes))
+    yield "Repeated blocks", [Entry(m.path, m.count, m.cost, m.cls) for m in blocks]
+
+
+_MOST = {"Operators": TOP_OPERATORS, "Repeated blocks": TOP_REPEATS}
+_COUNTED = {"Repeated blocks": "times", "Fusion": "graphs"}
+
+
+def _cost_of_rule(parts: tuple[Subgraph, ...], rule: str) -> Cost:
+    return sum((p.cost for p in parts if p.rule == rule), Cost())
+
+
+def _costs(profile: Profile, parts: tuple[Subgraph, ...], ridge: float, width: int) -> Table:
+    """All sections in one grid, so that their figures stand below each other."""
+    from rich.table import Table
+    from rich.text import Text
+
+    roomy = width >= 100
+    bars = min(16, width // 5 - 15) if roomy else 6
+    columns = [c for c in _columns(bars) if roomy or not c[2]]
+    for share in ("bytes %", "flops %"):
+        if width - sum(size + 1 for _, size, _ in columns) <= _NARROWEST:
+            columns = [c for c in columns if c[0] != share]
+    label = width - sum(size + 1 for _, size, _ in columns)
+    total = profile.totals.cost
+    result = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
+    result.add_column(no_wrap=True, min_width=label - 1, max_width=label - 1)
+    for name, size, _ in columns:
+        justify: Literal["left", "right"] = "left" if name.endswith("bar") else "right"
+        result.add_column(justify=justify, no_wrap=True, min_width=size, max_width=size)
+    sections = _sections(profile, parts, ridge, constants_apart=False)
+    for number, (title, entries) in enumerate(sections):
+        if not entries:
+            continue
+        if number:
+            result.add_row()
+        note = f", ridge {ridge:g}" if title == "Bottlenecks" else ""
+        heads = {"count": _COUNTED.get(title, "nodes"), "flops": "FLOPs", "bytes": "traffic",
+                 "intensity": "AI"}  # fmt: skip
+        result.add_row(Text(title + note, style="bold"),
+                       *(Text(heads.get(name, ""), style="dim") for name, _, _ in columns))  # fmt: skip
+        most = _MOST.get(title, len(entries))
+        for entry in entries[:most]:
+            cells = _cells(entry, total, bars)
+            result.add_row(_label(entry, label - 1), *(cells[name] for name, _, _ in columns))
+        if len(entries) > most:
+            result.add_row(Text(f"  … and {len(entries) - most} more", style="dim"))
+    return result
+
+
+def _columns(bars: int) -> tuple[tuple[str, int, bool], ...]:
+    """The columns behind the label: name, width, and whether only wide terminals have them."""
+    return (
+        ("count", 6, False), ("flops", 7, False), ("flops %", 6, False), ("flops bar", bars, False),
+        ("bytes", 10, False), ("bytes %", 6, False), ("bytes bar", bars, True),
+        ("intensity", 6, False),
+    )  # fmt: skip
+
+
+def _cells(entry: Entry, total: Cost, bars: int) -> dict[str, RenderableType]:
+    from rich.text import Text
+
+    cost = entry.cost
+    none = Text("—", style="dim")
+    flops = cost.flops / total.flops if total.flops else 0.0
+    traffic = cost.bytes / total.bytes if total.bytes else 0.0
+    return {
+        "count": f"{entry.count:,}",
+        "flops": units.count(cost.flops) if cost.flops else none,
+        "flops %": units.percent(flops) if cost.flops else "",
+        "flops bar": bar(flops, bars),
+        "bytes": units.size(cost.bytes) if cost.bytes else none,
+        "bytes %": units.percent(traffic) if cost.bytes else "",
+        "bytes bar": bar(traffic, bars),
+        "intensity": units.intensity(cost.arithmetic_intensity),
+    }
+
+
+def _label(entry: Entry, width: int) -> Text:
+    """The name, its end kept where it is too long, and the class behind it where there is room."""
+    from rich.text import Text
+
+    label = Text("  " + fit_tail(entry.label, width - 2).rstrip(), style=entry.style)
+    if entry.detail and label.cell_len + 2 + len(entry.detail) <= width:
+        label.append(f"  {safe(entry.detail)}", style="dim")
+    return label
+
+
+def next_steps(profile: Profile, command: str, ridge: float) -> Iterator[tuple[str, str]]:
+    """Commands that show more of this graph, with what each shows."""
+    costly: Node | None = max(profile.nodes, key=lambda n: (n.flops, n.bytes), default=None)
+    if costly is None:
+        return
+    yield f"{command} --around {costly.id}", f"the dearest node, {costly.op}, and its neighbours"
+    blocks = sorted(repeats(profile.graph), key=lambda m: -m.cost.flops)
+    if blocks:
+        block = blocks[0]
+        first = _first_of(block.path)
+        yield f"{command} --module {first}", f"one of the {block.count} equal {block.cls} modules"
+    bound = [n for n in profile.nodes if classify(n.arithmetic_intensity, ridge) == "memory-bound"]
+    if bound:
+        yield (f"{command} --bottleneck memory", f"the {len(bound):,} nodes that wait for memory")
+    last = min(20, len(profile.nodes))
+    yield f"{command} --start 1 --end {last}", f"the first {last} nodes, from the inputs on"
+
+
+def _first_of(path: str) -> str:
+    """encoder.layer.[0-11] -> encoder.layer.0"""
+    head, _, tail = path.rpartition("[")
+    return head + tail.partition("-")[0]
+
+
+def _commands(steps: Sequence[tuple[str, str]], width: int) -> Table:
+    """Commands with what they show beside them, or above them where there is no room."""
+    from rich.table import Table
+    from rich.text import Text
+
+    result = Table.grid(padding=(0, 2))
+    result.add_column(overflow="fold")
+    if max((len(c) + len(m) for c, m in steps), default=0) + 6 <= width:
+        for command, meaning in steps:
+            result.add_row("  " + safe(command), Text(meaning, style="dim"))
+    else:
+        for command, meaning in steps:
+            result.add_row(Text(f"  # {meaning}", style="dim"))
+            result.add_row("  " + safe(command))
+    return result

@@ -1,0 +1,191 @@
+"""A sweep as text: a table of points, where the bottleneck moves, and the formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from opgraph.analysis.cost.modules import ModuleCost, fold, module_tree
+from opgraph.analysis.quantities import Quantity, quantities
+from opgraph.analysis.scaling.sweep import Size, Sweep, SweepPoint
+from opgraph.record import units
+from opgraph.record.formulas import Formula, Formulas
+from opgraph.record.profile import Profile
+from opgraph.views.text.terminal import bound, draw, fit, safe
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+SHOWN = ("flops", "bytes", "peak_memory", "intensity", "latency", "throughput", "memory_share")
+LABELS = {
+    "flops": "FLOPs",
+    "other_flops": "Other FLOPs",
+    "bytes": "Traffic",
+    "peak_memory": "Peak memory",
+}
+TOP_MODULES = 12
+
+_HEADS = {
+    "intensity": "AI", "memory_share": "used", "peak_memory": "peak", "bytes": "traffic",
+    "batch_size": "batch", "seq_len": "tokens", "decoder_seq_len": "decoder", "image_size": "image",
+    "context_len": "context",
+}  # fmt: skip
+
+
+def sweep_text(sweep: Sweep, *, color: bool = False, width: int = 120) -> str:
+    """The sweep as text; `width` is in characters."""
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(safe(sweep.model), style="bold"), ""]
+    if sweep.points:
+        parts += [_points(sweep, width), "", *_crossings(sweep)]
+    if sweep.profile is not None and sweep.profile.formulas is not None:
+        parts += [""] if sweep.points else []
+        parts += _formulas(sweep.profile, sweep.profile.formulas)
+    return draw(parts, width, color)
+
+
+def spelled(size: Size) -> str:
+    """A size as a person writes it: 224, 480x640, bfloat16."""
+    return units.shape(tuple(size)) if isinstance(size, tuple) else str(size)
+
+
+def _points(sweep: Sweep, width: int) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
+                  header_style="bold")  # fmt: skip
+    for option in sweep.axes:
+        table.add_column(_HEADS.get(option, option), justify="right", no_wrap=True)
+    narrow = sweep.device is not None and width < 92
+    names = [name for name in SHOWN if not (narrow and name in ("bytes", "intensity"))]
+    shown = [q for q in quantities(sweep.device) if q.name in names]
+    for q in shown:
+        table.add_column(_HEADS.get(q.name, q.label), justify="right", no_wrap=True)
+    table.add_column("compute", justify="right", no_wrap=True)
+    table.add_column("bound", no_wrap=True)
+    for p in sweep.points:
+        sizes = [spelled(p.sizes[option]) for option in sweep.axes]
+        if p.error is not None:
+            table.add_row(*sizes, Text("failed", style="red"))
+            continue
+        share = "—" if p.compute_share is None else units.percent(p.compute_share)
+        values = [_figure(q, p.values.get(q.name)) for q in shown]
+        table.add_row(*sizes, *values, share, bound(p.bottleneck))
+    return table
+
+
+def _figure(q: Quantity, value: float | None) -> str:
+    """A figure under its head: FLOPs without their unit, which the head says."""
+    return units.count(value) if q.kind == "flops" and value is not None else q.format(value)
+
+
+def _crossings(sweep: Sweep) -> Iterator[Text]:
+    """Where the bottleneck moves, a sentence each."""
+    from rich.text import Text
+
+    on = f" ({sweep.device.name})" if sweep.device else ""
+    said = [_crossing(*crossing) for crossing in sweep.crossings]
+    yield Text(
+        "compute: the share of a roofline's time, at a ridge of "
+        f"{sweep.ridge:.4g} FLOPs/byte{on}, that goes to compute-bound nodes",
+        style="dim",
+    )
+    yield from (Text(safe(text, 300)) for text in said)
+    if sweep.device is not None:
+        yield Text(safe(_fitting(sweep, sweep.device.name, sweep.device.capacity), 300))
+    for p in sweep.points:
+        if p.error is not None:
+            at = ", ".join(f"{o.replace('_', ' ')} {spelled(s)}" for o, s in p.sizes.items())
+            yield Text(f"At {at}: {safe(p.error, 200)}", style="red")
+
+
+def _fitting(sweep: Sweep, name: str, capacity: float) -> str:
+    """What fits, of the sizes that ran."""
+    ran = [p for p in sweep.points if p.error is None]
+    large = [p for p in ran if (p.values.get("memory_share") or 0.0) > 1]
+    has = f"{units.size(capacity)} of the {name}"
+    if not large:
+        return f"All sizes fit in the {has} (used: weights and peak)."
+    return f"{len(large)} of {units.plural(len(ran), 'size')} do not fit in the {has} (used above 100 %)."
+
+
+def _crossing(option: str, before: SweepPoint, after: SweepPoint) -> str:
+    others = [f"{o.replace('_', ' ')} {spelled(s)}" for o, s in before.sizes.items() if o != option]
+    where = f" (at {', '.join(others)})" if others else ""
+    return (
+        f"The bottleneck moves from {before.bottleneck} to {after.bottleneck} between "
+        f"{option.replace('_', ' ')} {spelled(before.sizes[option])} and "
+        f"{spelled(after.sizes[option])}{where}."
+    )
+
+
+def _formulas(profile: Profile, formulas: Formulas) -> Iterator[Text]:
+    """The formulas of the whole and of the dearest modules, and how they were checked."""
+    from rich.text import Text
+
+    meanings = ", ".join(f"{v.name} = {v.meaning}" for v in formulas.variables)
+    yield Text(f"Formulas  ({meanings})", style="bold")
+    for name, formula in formulas.totals.items():
+        yield from _formula(LABELS.get(name, name), formula, formulas.names)
+    modules = list(_listed(profile))
+    room = min(56, max((len(label) for label, _ in modules), default=0) + 2)
+    for quantity in ("flops", "bytes", "peak_memory") if modules else ():
+        yield Text("")
+        yield Text(f"{LABELS[quantity]} by module", style="bold")
+        for label, path in modules:
+            formula = formulas.modules.get(path, {}).get(quantity, Formula(()))
+            yield from _formula(label, formula, formulas.names, room)
+    yield Text("")
+    at = ", ".join("(" + ", ".join(map(str, point)) + ")" for point in formulas.checked)
+    yield Text(
+        f"Exact, and checked against tracing at {units.plural(len(formulas.checked), 'point')} that "
+        f"the formulas were not made from: ({', '.join(formulas.names)}) = {at}",
+        style="dim",
+    )
+    yield from (Text(f"Note: {safe(note, 300)}", style="yellow") for note in formulas.notes)
+
+
+def _listed(profile: Profile) -> Iterator[tuple[str, str]]:
+    """The modules that compute something, level by level as far as they fit, each with its label; of
+    repeated ones the first."""
+    levels: list[tuple[str, str, int]] = []
+    listed: list[tuple[str, str, int]] = []
+
+    def gather(module: ModuleCost, path: str, times: int) -> None:
+        for child in module.children:
+            name, _, rest = child.name.partition("[")
+            first = f"{path}.{name}{rest.partition('-')[0]}".strip(".")
+            count = times * child.count
+            if child.flops:
+                levels.append((child.path, first, count))
+            gather(child, first, count)
+
+    gather(fold(module_tree(profile.graph)), "", 1)
+    for depth in range(1, 12):
+        deeper = [e for e in levels if e[1].count(".") < depth]
+        if len(deeper) > TOP_MODULES:
+            break
+        listed = deeper
+    for path, first, count in listed:
+        label = f"{path} (each of {count})" if count > 1 else path
+        yield label, first
+
+
+def _formula(label: str, formula: Formula, names: Sequence[str], room: int = 14) -> Iterator[Text]:
+    from rich.text import Text
+
+    if not formula.pieces:
+        yield Text("  " + fit(label, room) + "no formula was found", style="yellow")
+    for number, piece in enumerate(formula.pieces):
+        line = Text(f"  {fit(label if number == 0 else '', room - 1)} ", no_wrap=False)
+        line.append(piece.polynomial.text(names), style="cyan")
+        spans = (span.text(name) for span, name in zip(piece.where, names, strict=True))
+        where = ", ".join(text for text in spans if text)
+        if where:
+            line.append(f"    for {where}", style="dim")
+        yield line
