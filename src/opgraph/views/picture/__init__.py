@@ -1,1 +1,1 @@
-"""Pictures: what is drawn (boxes and edges), where (layout), how (scene), and the writers of each format."""
+"""Pictures: what is drawn (boxes and edges), where (layout), how (scene), and a writer for each format."""
