@@ -1,6 +1,7 @@
-"""Profiles thousands of random models and checks what must hold of each (tests/hard/test_random_models.py),
-from a seed that is printed, so that a run can be had again. Each hundred has a seed and a process of its
-own: the outcome of those that are done is known when a run is cut short.
+"""Profiles thousands of random models and checks what must hold of each
+(tests/tracing/hard/test_random_models.py), from a seed that is printed, so that a run can be had
+again. Each hundred has a seed and a process of its own: the outcome of those that are done is known
+when a run is cut short.
 
     python benchmarks/random_models.py [MODELS] [--costly MODELS] [--seed N]
 """
@@ -41,8 +42,8 @@ def chunk(seed: int, models: int, costly: int) -> bool:
     """Whether something failed; then it is printed."""
     start = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "tests/hard/test_random_models.py", "-p", "no:cacheprovider",
-         "--disable-warnings"],
+        [sys.executable, "-m", "pytest", "-q", "tests/tracing/hard/test_random_models.py",
+         "-p", "no:cacheprovider", "--disable-warnings"],
         cwd=ROOT, capture_output=True, text=True, check=False,
         env={**os.environ, "OPGRAPH_SEED": str(seed), "OPGRAPH_EXAMPLES": str(models),
              "OPGRAPH_COSTLY_EXAMPLES": str(max(1, costly))},

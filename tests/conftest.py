@@ -19,6 +19,7 @@ import opgraph
 from opgraph import Profile
 
 DATA = Path(__file__).parent / "data"
+MERMAID = Path(__file__).parent / "foreign/node_modules/mermaid/dist/mermaid.min.js"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

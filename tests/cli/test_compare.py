@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.conftest import DATA
 
 from opgraph.cli import main
 
-DATA = Path(__file__).parents[1] / "data"
 A, B = str(DATA / "resnet18.json"), str(DATA / "resnet18-changed.json")
 
 

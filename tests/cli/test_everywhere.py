@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import DATA
 
 from opgraph.cli import COMMANDS, main
 
-RESNET = str(Path(__file__).parents[1] / "data" / "resnet18.json")
+RESNET = str(DATA / "resnet18.json")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -8,10 +8,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.conftest import DATA
 
 from opgraph.cli import main
 
-BERT = str(Path(__file__).parents[1] / "data" / "bert-base-uncased.json")
+BERT = str(DATA / "bert-base-uncased.json")
 
 
 @pytest.fixture(autouse=True)

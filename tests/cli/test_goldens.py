@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from tests.conftest import DATA
 
 from opgraph import Profile
 from opgraph.analysis.check.agreement import Agreement, Trial
@@ -15,7 +15,6 @@ from opgraph.survey import Trial as Attempt
 from opgraph.views.text.check import check_text
 from opgraph.views.text.models import trials_table
 
-DATA = Path(__file__).parents[1] / "data"
 RESNET, BERT, GPT2 = (str(DATA / f"{n}.json") for n in ("resnet18", "bert-base-uncased", "gpt2"))
 
 COMMANDS = {

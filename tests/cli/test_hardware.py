@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from tests.conftest import DATA
 
 from opgraph.cli import main
 from opgraph.hardware import device, devices
 
-RESNET = str(Path(__file__).parent.parent / "data" / "resnet18.json")
+RESNET = str(DATA / "resnet18.json")
 
 
 def test_all_devices_are_listed(capsys):

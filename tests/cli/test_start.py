@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import DATA
 
 import opgraph
 
-DATA = Path(__file__).parents[1] / "data"
 COMMANDS = [
     ["--help"],
     ["explore"],

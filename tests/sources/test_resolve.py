@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import DATA
 from torch import nn
 
 from opgraph.inputs import make_inputs
 from opgraph.record.errors import SourceError, UnknownModel
 from opgraph.sources import BuildOptions, resolve
-
-DATA = Path(__file__).parent.parent / "data"
 
 
 @pytest.mark.parametrize(

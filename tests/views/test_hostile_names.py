@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import torch
+from tests.conftest import DATA
 from torch import nn
 
 import opgraph
@@ -110,7 +111,7 @@ COMMANDS = (
 def test_nothing_reaches_a_terminal_but_text(
     command: str, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    resnet = Path(__file__).parents[1] / "data/resnet18.json"
+    resnet = DATA / "resnet18.json"
     words = command.format(file, file).replace("RESNET", str(resnet)).split()
     assert main(words) in (0, 1)
     captured = capsys.readouterr()

@@ -1,0 +1,135 @@
+"""Files are written whole or not at all: on full disks, in folders that take none, by two processes at
+once, and by processes that are killed. What was there before is intact."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.faults.processes import GPT2, complaint, limit, linux, opgraph
+
+from opgraph.record.files import write_atomically
+from opgraph.survey import Trial, load_trials, save_trial
+
+pytestmark = linux
+
+WRITING = [
+    ("draw", "svg"), ("draw", "png"), ("view", "html"), ("explore", "md"), ("export", "csv"),
+    ("export", "graphml"), ("profile", "json"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "suffix"), WRITING)
+def test_a_full_disk_leaves_what_was_there(command: str, suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"out.{suffix}"
+    path.write_text("before")
+    # A limit on the size of files fails like a full disk: in the middle of writing.
+    done = opgraph(command, GPT2, "-o", str(path), preexec_fn=limit(resource.RLIMIT_FSIZE, 1024))
+    assert done.returncode == 2
+    assert "cannot write" in complaint(done)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_keeps_the_trials_that_were_done(tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text("import torch\nclass Same(torch.nn.Identity): ...\n")
+    path = tmp_path / "done.jsonl"
+    done = [Trial(f"model{i}", ok=True) for i in range(9)]
+    for trial in done:
+        save_trial(path, trial)
+    asked = ("models", "--try", "models.py:Same", "--input", "input=2x2", "--resume", str(path))
+    full = limit(resource.RLIMIT_FSIZE, path.stat().st_size + 20)
+    failed = opgraph(*asked, "-q", cwd=tmp_path, preexec_fn=full)
+    assert failed.returncode == 2
+    assert "cannot write" in complaint(failed)
+    assert list(load_trials(path).values()) == done
+    assert opgraph(*asked, cwd=tmp_path).returncode == 0
+    assert list(load_trials(path)) == [*(t.name for t in done), "models.py:Same"]
+
+
+@pytest.mark.parametrize(("command", "suffix"), WRITING[:1] + WRITING[-1:])
+def test_a_folder_that_takes_no_files(command: str, suffix: str) -> None:
+    done = opgraph(command, GPT2, "-o", f"/proc/out.{suffix}")
+    assert done.returncode == 2
+    assert "cannot write" in complaint(done)
+
+
+def heed_permissions() -> None:
+    """Take from root what lets it write everywhere; of others nothing is taken."""
+    drop_from_bounding_set, may_write_everywhere = 24, 1
+    ctypes.CDLL(None).prctl(drop_from_bounding_set, may_write_everywhere, 0, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["new.svg", "old.svg"])
+def test_a_read_only_folder(name: str) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        (folder / "old.svg").write_text("before")
+        folder.chmod(0o555)
+        done = opgraph("draw", GPT2, "-o", str(folder / name), preexec_fn=heed_permissions)
+        folder.chmod(0o755)
+        assert done.returncode == 2
+        assert "cannot write" in complaint(done)
+        assert "Permission denied" in complaint(done)
+        assert [path.read_text() for path in folder.iterdir()] == ["before"]
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_permissions_are_those_it_had_or_any_file_gets(
+    unnamed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not unnamed:  # as on other systems
+        monkeypatch.delattr(os, "O_TMPFILE")
+    old, new, plain = (tmp_path / name for name in ("old", "new", "plain"))
+    old.write_text("before")
+    old.chmod(0o640)
+    plain.touch()
+    for path in (old, new):
+        write_atomically(path, "after")
+    assert old.read_text() == new.read_text() == "after"
+    assert old.stat().st_mode & 0o777 == 0o640
+    assert new.stat().st_mode == plain.stat().st_mode
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+WRITER = """
+import sys
+from opgraph.record.files import write_atomically
+path, letter = sys.argv[1:]
+while True:
+    write_atomically(path, letter * 3_000_000)
+    print(flush=True)
+"""
+
+
+def whole(path: Path) -> None:
+    content = path.read_text()
+    assert len(content) == 3_000_000
+    assert len(set(content)) == 1
+
+
+def test_a_file_is_whole_whenever_its_writers_are_killed(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    for turn in range(6):
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", WRITER, str(path), letter], stdout=subprocess.PIPE
+            )
+            for letter in "ab"
+        ]
+        for writer in writers:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+        time.sleep(0.01 * turn)
+        whole(path)
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+        whole(path)

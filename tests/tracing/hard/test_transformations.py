@@ -1,0 +1,63 @@
+"""Functions and contexts that change how a model runs."""
+
+from __future__ import annotations
+
+import torch
+from tests.tracing.hard.models import Function, X, agrees, profiled
+from torch.utils.checkpoint import checkpoint
+
+import opgraph
+
+
+def test_checkpoint():
+    agrees(Function(lambda self, x: checkpoint(self.linear, x, use_reentrant=False)), X)
+    agrees(Function(lambda self, x: checkpoint(self.linear, x, use_reentrant=True)), X)
+
+
+def test_vmap():
+    profile = profiled(Function(lambda self, x: torch.vmap(self.linear)(x)), X)
+    assert profile.totals.flops == 2 * 4 * 8 * 8
+
+
+def test_grad_inside():
+    def run(self, x):
+        return torch.func.grad(lambda t: self.linear(t).sum())(x)
+
+    profile = profiled(Function(run), X)
+    assert profile.totals.flops >= 2 * 4 * 8 * 8
+
+
+def test_gradients_by_autograd_inside():
+    def run(self, x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(self.linear(x).sum(), x)[0]
+
+    assert profiled(Function(run), X).totals.flops >= 2 * 4 * 8 * 8
+
+
+def test_inference_mode_inside():
+    def run(self, x):
+        with torch.inference_mode():
+            return self.linear(x).relu()
+
+    agrees(Function(run), X)
+    agrees(Function(torch.inference_mode()(lambda self, x: self.linear(x).softmax(-1))), X)
+
+
+def test_autocast():
+    def run(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(x)
+
+    profile = agrees(Function(run), X)
+    linear = next(n for n in profile.nodes if n.op == "linear")
+    assert any(k.dtype == "bfloat16" and k.flops for k in linear.kernels)
+
+
+def test_cond_counts_the_dearer_branch():
+    def run(self, x):
+        return torch.cond(x.sum() > 0, lambda t: t @ t.t(), lambda t: (t @ t.t()) * 2, (x,))
+
+    profile = opgraph.profile(Function(run), inputs=X)
+    assert profile.totals.flops == 2 * 4 * 4 * 8

@@ -1,0 +1,187 @@
+"""Pictures, as programs that are not ours read them: an XML parser, Graphviz, a PDF reader, an image
+library."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from tests.conftest import DATA
+
+from opgraph import Profile, RenderError
+from opgraph.cli import main
+from opgraph.views import render
+from opgraph.views.picture.coloring import COLORINGS
+from opgraph.views.picture.scene import THEMES
+
+SVG = "{http://www.w3.org/2000/svg}"
+WHOLE: dict[str, Any] = {"depth": 99, "fold": False}
+
+
+def groups(svg: str | bytes, role: str) -> list[ET.Element]:
+    return [g for g in ET.fromstring(svg).iter(f"{SVG}g") if g.get("class") == role]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "bert-base-uncased"])
+def test_svg_has_the_boxes_and_edges_of_the_graph(
+    saved: Callable[[str], Profile], name: str
+) -> None:
+    profile = saved(name)
+    svg = render("svg", profile, **WHOLE)
+    boxes = groups(svg, "box")
+    inside = [int(n) for g in boxes for n in (g.get("data-nodes") or "").split()]
+    assert sorted(inside) == [n.id for n in profile.nodes]
+    producer = profile.graph.producer
+    pairs = {(producer[v].id, n.id) for n in profile.nodes for v in n.inputs if v in producer}
+    drawn = [(g.get("data-source"), g.get("data-target")) for g in groups(svg, "edge")]
+    assert sorted(drawn) == sorted((f"n{a}", f"n{b}") for a, b in pairs)
+    texts = {t.text for t in ET.fromstring(svg).iter(f"{SVG}text")}
+    assert {n.op for n in profile.nodes if n.scope == ""} <= texts | {"input"}
+    assert all(g.find(f"{SVG}title") is not None for g in (*boxes, *groups(svg, "edge")))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "bert-base-uncased"])
+def test_graphviz_reads_the_same_counts_from_dot(
+    saved: Callable[[str], Profile], name: str
+) -> None:
+    pygraphviz = pytest.importorskip("pygraphviz")
+    profile = saved(name)
+    graph = pygraphviz.AGraph(string=str(render("dot", profile, **WHOLE)))
+    producer = profile.graph.producer
+    pairs = {(producer[v].id, n.id) for n in profile.nodes for v in n.inputs if v in producer}
+    assert {str(n) for n in graph.nodes()} == {f"n{n.id}" for n in profile.nodes}
+    assert {(str(a), str(b)) for a, b in graph.edges()} == {(f"n{a}", f"n{b}") for a, b in pairs}
+    folded = pygraphviz.AGraph(string=str(render("dot", profile)))
+    assert folded.draw(format="svg", prog="dot").count(b'class="cluster"') > 3
+
+
+def test_graphviz_lays_a_large_graph_out_in_seconds(
+    saved: Callable[[str], Profile], tmp_path: Path
+) -> None:
+    pytest.importorskip("pygraphviz")
+    path = tmp_path / "gpt2.dot"
+    saved("gpt2").draw(path, **WHOLE)
+    script = "import sys, pygraphviz; pygraphviz.AGraph(sys.argv[1]).draw(sys.argv[2], prog='dot')"
+    command = [sys.executable, "-c", script, str(path), str(tmp_path / "gpt2.svg")]
+    subprocess.run(command, check=True, timeout=60, capture_output=True)
+    assert (tmp_path / "gpt2.svg").read_bytes().count(b'class="node"') == 508
+
+
+def test_pdf_shows_and_finds_text(saved: Callable[[str], Profile]) -> None:
+    pdfium = pytest.importorskip("pypdfium2")
+    whole = pdfium.PdfDocument(render("pdf", saved("resnet18")))
+    assert len(whole) == 1
+    text = whole[0].get_textpage().get_text_range()
+    assert "resnet18" in text
+    assert "layer4" in text
+    assert "1×512×7×7" in text
+    assert whole[0].render(scale=0.2).to_pil().convert("L").getextrema()[0] < 128
+    pages = pdfium.PdfDocument(render("pdf", saved("resnet18"), **WHOLE, paginate=True))
+    assert len(pages) > 4
+    assert {page.get_size() for page in pages} == {(595, 842)}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_png_has_the_size_that_was_asked_for(saved: Callable[[str], Profile], theme: str) -> None:
+    pytest.importorskip("resvg_py")
+    image = pytest.importorskip("PIL.Image")
+    profile = saved("resnet18")
+    svg = ET.fromstring(render("svg", profile, depth=1))
+    shown = image.open(io.BytesIO(bytes(render("png", profile, depth=1, dpi=192, theme=theme))))  # type: ignore[arg-type]
+    assert shown.size == pytest.approx(
+        [2 * float(svg.get(k) or 0) for k in ("width", "height")], abs=2
+    )
+    paper = tuple(int(THEMES[theme]["paper"][i : i + 2], 16) for i in (1, 3, 5))
+    assert shown.convert("RGB").getpixel((3, 3)) == paper
+
+
+@pytest.mark.parametrize("form", ["svg", "pdf", "png", "dot", "mermaid"])
+def test_the_same_profile_gives_the_same_bytes(form: str) -> None:
+    """In other processes, with other hash seeds, too."""
+    script = (
+        "import sys, hashlib, opgraph; from opgraph.views import render; "
+        f"c = render({form!r}, opgraph.load(sys.argv[1])); "
+        "print(hashlib.sha256(c if isinstance(c, bytes) else c.encode()).hexdigest()); "
+        "assert 'torch' not in sys.modules"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", script, str(DATA / "gpt2.json")],
+            env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True, text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("by", COLORINGS)
+def test_each_colour_has_a_sign_and_a_meaning(saved: Callable[[str], Profile], by: str) -> None:
+    options = {"color_by": by, "hardware": "h100-sxm" if by == "time" else None}
+    svg = ET.fromstring(render("svg", saved("bert-base-uncased"), **options))
+    texts = [t.text for t in svg.iter(f"{SVG}text")]
+    from opgraph.views.picture.picture import picture
+
+    coloring = picture(saved("bert-base-uncased"), **options).coloring
+    assert coloring.legend
+    for mark in coloring.legend:
+        assert mark.meaning in texts
+        assert mark.sign in texts
+
+
+def test_links_go_to_source_lines(saved: Callable[[str], Profile]) -> None:
+    svg = render("svg", saved("resnet18"), source_url="https://example.org/{path}#L{line}")
+    links = {a.get("href") for a in ET.fromstring(svg).iter(f"{SVG}a")}
+    assert "https://example.org/torchvision/models/resnet.py#L268" in links
+    with pytest.raises(RenderError, match="links cannot begin"):
+        render("svg", saved("resnet18"), source_url="javascript:alert({line})")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["-o", "x.bmp"], "no picture is written to .bmp", ".svg"),
+        (["-o", "x.svg", "--color-by", "smell"], "--color-by cannot be 'smell'", "bottleneck"),
+        (
+            ["-o", "x.svg", "--module", "layer9"],
+            "there is no module 'layer9'",
+            "did you mean layer",
+        ),
+        (["-o", "x.svg", "--color-by", "time"], "time is predicted for a device", "--hardware"),
+        (["-o", "x.svg", "--start", "900"], "there is no node 900", ""),
+        (["-o", "x.svg", "--depth", "0"], "--depth takes a number of at least 1", ""),
+        (["-o", "x.png", "--dpi", "2400"], "a PNG of", "write .svg or .pdf, or give --dpi"),
+        (["-o", "no/folder/x.svg"], "cannot write no/folder/x.svg", ""),
+    ],
+)
+def test_what_cannot_be_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    arguments: list[str], message: str, hint: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(["draw", str(DATA / "resnet18.json"), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert hint in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_says_what_it_drew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bert.svg"
+    assert main(["draw", str(DATA / "bert-base-uncased.json"), "-o", str(path)]) == 0
+    assert capsys.readouterr().err == f"wrote {path}: 43 boxes and 46 edges at depth 6 of 6\n"
+    assert path.read_text("utf-8").startswith("<svg")
+
+
+def test_a_profile_draws_itself(saved: Callable[[str], Profile], tmp_path: Path) -> None:
+    saved("resnet18").draw(tmp_path / "a.svg", module="layer1.0", parameters=True)
+    svg = (tmp_path / "a.svg").read_text("utf-8")
+    assert {g.get("data-kind") for g in groups(svg, "box")} == {"operator", "parameters", "stub"}
+    with pytest.raises(RenderError, match="there is no option 'colour'"):
+        saved("resnet18").draw(tmp_path / "b.svg", colour="op")
