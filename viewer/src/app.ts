@@ -2,7 +2,7 @@
 // charts) call these methods and listen to the events; they do not know one another.
 
 import { type Filter, NO_FILTER, passing } from "./data/filters";
-import type { Model } from "./data/graph";
+import type { Model } from "./data/model";
 import { buildTree, type Item, type Tree } from "./data/items";
 import { find } from "./data/search";
 import type { Device } from "./data/devices";
@@ -13,7 +13,6 @@ import { LayoutClient } from "./layout/client";
 import { Queue } from "./layout/queue";
 import { type Box, type Scene, SceneMaker } from "./layout/scene";
 import { openReadable, plumbing, setDeep, View } from "./layout/view";
-import { pack } from "./url";
 
 export type { AppEvent } from "./figures";
 export type Dock = "" | "memory" | "roofline";
@@ -40,7 +39,7 @@ export class App extends Figures {
   moment: number | null = null;
   dock: Dock = "";
   /** What is open without anyone having opened anything. */
-  readonly openAtFirst: string;
+  readonly openAtFirst: ReadonlySet<number>;
   /** The camera follows the whole picture until a person moves it. */
   following = true;
 
@@ -55,7 +54,7 @@ export class App extends Figures {
     this.view = new View(graph, this.tree);
     this.view.hide(plumbing(graph));
     this.openDefault();
-    this.openAtFirst = pack(this.view.open);
+    this.openAtFirst = new Set(this.view.open);
   }
 
   close(): void {

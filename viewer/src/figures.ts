@@ -7,7 +7,7 @@ import { type Device, mainDtype } from "./data/devices";
 import { Difference } from "./data/difference";
 import type { PageJson, WorkJson } from "./data/document";
 import { Fusion } from "./data/fusion";
-import type { Model } from "./data/graph";
+import type { Model } from "./data/model";
 import { Memory } from "./data/memory";
 import { COLOUR_MODES, type ColourMode } from "./draw/categories";
 import { Colours } from "./draw/colours";

@@ -3,7 +3,7 @@
 import { App } from "./app";
 import type { PageJson } from "./data/document";
 import { readDevices } from "./data/devices";
-import { readModel } from "./data/graph";
+import { readModel } from "./data/model";
 import { united } from "./data/union";
 import { forgetMeasures } from "./draw/pen";
 import { loadFont } from "./font";

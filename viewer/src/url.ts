@@ -40,7 +40,7 @@ export function write(app: App): string {
   const state = new URLSearchParams();
   const { view, camera } = app;
   const open = pack(view.open);
-  if (open !== app.openAtFirst) state.set("open", open);
+  if (open !== pack(app.openAtFirst)) state.set("open", open);
   if (view.all.size) state.set("all", pack(view.all));
   const shown = [...view.shown].filter(([, k]) => k).map(([id, k]) => `${id}.${k}`);
   if (shown.length) state.set("shown", shown.join("_"));

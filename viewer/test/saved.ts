@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { ProfileJson } from "../src/data/document";
-import { type Model, readModel } from "../src/data/graph";
+import { type Model, readModel } from "../src/data/model";
 
 export const NAMES = ["resnet18", "bert-base-uncased", "gpt2", "yolov8n"];
 

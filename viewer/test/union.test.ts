@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import type { AgainstJson } from "../src/data/document";
-import { Graph, readModel } from "../src/data/graph";
+import type { Graph } from "../src/data/graph";
+import { readModel } from "../src/data/model";
 import { united } from "../src/data/union";
 import { saved } from "./saved";
 

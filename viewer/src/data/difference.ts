@@ -3,7 +3,8 @@
 
 import { Costs, type Measure, running } from "./costs";
 import type { AgainstJson } from "./document";
-import { type Graph, type Model, readModel } from "./graph";
+import type { Graph } from "./graph";
+import { type Model, readModel } from "./model";
 import type { Item } from "./items";
 
 export type Change = "same" | "added" | "removed" | "dearer" | "cheaper" | "changed";

@@ -1,8 +1,7 @@
 // The operator graph in the page: nodes by position (0-based), values by position, and who makes and
 // reads them. What does not fit together in a file is left out and counted, so that the page always opens.
 
-import { Formulas } from "./formulas";
-import { clean, type Dim, type GraphJson, type KernelJson, type ParameterJson, type ProfileJson } from "./document";
+import { clean, type Dim, type GraphJson, type KernelJson, type ParameterJson } from "./document";
 
 export interface Value {
   id: number;
@@ -214,39 +213,6 @@ export class Graph {
   }
 }
 
-export interface Model {
-  name: string;
-  source: string;
-  cls: string;
-  notes: string[];
-  mode: string;
-  attempts: { tracer: string; tensors: string; error: string; seconds: number }[];
-  versions: [string, string][];
-  convention: [string, string][];
-  graph: Graph;
-  formulas: Formulas | null;
-}
-
-export function readModel(json: ProfileJson): Model {
-  return {
-    name: clean(json.model?.name ?? "model"),
-    source: clean(json.model?.source),
-    cls: clean(json.model?.cls),
-    notes: list(json.model?.notes).map((n) => clean(n, 1000)),
-    mode: clean(json.mode ?? "infer"),
-    attempts: list(json.tracing).map((a) => ({
-      tracer: clean(a.tracer),
-      tensors: clean(a.tensors),
-      error: clean(a.error, 2000),
-      seconds: number(a.seconds),
-    })),
-    versions: Object.entries(json.versions ?? {}).map(([k, v]) => [clean(k), clean(v)]),
-    convention: Object.entries(json.convention ?? {}).map(([k, v]) => [clean(k), clean(v)]),
-    graph: new Graph(json.graph ?? {}),
-    formulas: json.formulas ? new Formulas(json.formulas) : null,
-  };
-}
-
 function readKernel(k: KernelJson): Kernel {
   return {
     op: clean(k.op),
@@ -279,10 +245,10 @@ function source(file: string | null | undefined, line: number | null | undefined
   return file ? clean(file, 500) + (line ? `:${line}` : "") : "";
 }
 
-function list<T>(items: T[] | undefined | null): T[] {
+export function list<T>(items: T[] | undefined | null): T[] {
   return Array.isArray(items) ? items : [];
 }
 
-function number(value: unknown): number {
+export function number(value: unknown): number {
   return typeof value === "number" && Number.isFinite(value) ? value : 0;
 }

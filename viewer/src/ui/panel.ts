@@ -5,10 +5,9 @@ import { bottleneck, type Measure } from "../data/costs";
 import type { Kernel, Parameter, Value } from "../data/graph";
 import type { Item } from "../data/items";
 import * as format from "../format";
-import { summary } from "./summary";
 import { button, fill, h, ICONS } from "./dom";
-
-type Row = [string, string | Node | null];
+import { figure, link, list, more, rows, section } from "./parts";
+import { summary } from "./summary";
 
 export function panel(app: App): HTMLElement {
   const element = h("section", { class: "panel", "aria-label": "Details" });
@@ -227,32 +226,6 @@ function kernels(app: App, item: Item): HTMLElement | null {
   return section(`Kernels · ${format.integer(app.costs.item("kernels", item))}`, h("ul", { class: "links" }, ...entries), more(all.length, 40));
 }
 
-export function figure(app: App, item: Item): string {
-  const time = app.costs.item("time", item);
-  return time ? format.seconds(time) : format.flops(app.costs.item("flops", item));
-}
-
-export function link(app: App, item: Item, name: string, note: string): HTMLElement {
-  return h("button", { type: "button", class: "link", onclick: () => void app.select(item, true) }, h("span", { class: "value" }, name), h("span", { class: "note" }, note));
-}
-
-export function list(entries: HTMLElement[]): HTMLElement {
-  return h("ul", { class: "links" }, ...entries.map((entry) => h("li", null, entry)));
-}
-
-export function rows(title: string, all: Row[]): HTMLElement {
-  const shown = all.filter(([, value]) => value !== null && value !== "");
-  return section(title, h("dl", null, ...shown.flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)])));
-}
-
-export function section(title: string, ...children: (Node | null)[]): HTMLElement {
-  return h("section", { class: "part" }, h("h3", null, title), ...children);
-}
-
-function more(count: number, shown: number): HTMLElement | null {
-  return count > shown ? h("p", { class: "note" }, `and ${format.integer(count - shown)} more`) : null;
-}
-
-export function nodesOf(item: Item): number[] {
+function nodesOf(item: Item): number[] {
   return Array.from({ length: item.last - item.first + 1 }, (_, i) => item.first + i);
 }

@@ -6,7 +6,7 @@ import type { Difference } from "../data/difference";
 import type { Graph } from "../data/graph";
 import * as format from "../format";
 import { h } from "./dom";
-import { figure, link, list, rows, section } from "./panel";
+import { figure, link, list, rows, section } from "./parts";
 
 export function summary(app: App): HTMLElement[] {
   const { model, costs } = app;

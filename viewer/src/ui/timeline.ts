@@ -4,7 +4,7 @@ import type { App } from "../app";
 import type { Theme } from "../draw/theme";
 import * as format from "../format";
 import { fill, h } from "./dom";
-import { link } from "./panel";
+import { link } from "./parts";
 import { type Frame, Plot, ticks } from "./plot";
 
 export class Timeline extends Plot {
