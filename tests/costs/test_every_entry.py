@@ -14,8 +14,7 @@ from torch._higher_order_ops.flex_attention import flex_attention, flex_attentio
 from torch.utils.flop_counter import flop_registry
 
 from opgraph.costs import count
-from opgraph.costs.movement import traffic
-from opgraph.costs.registry import contractions, formulas, source
+from opgraph.costs.registry import contractions, formulas, source, traffic
 
 FILES = sorted(p.stem for p in (Path(__file__).parent / "cases").glob("*.py"))
 CASES = [c for name in FILES for c in import_module(f"tests.costs.cases.{name}").CASES]

@@ -12,23 +12,17 @@ import torch
 from torch import Tensor
 from torch.utils import flop_counter
 
-from opgraph.costs import (  # noqa: F401  (they register)
-    backward,
-    elementwise,
-    linalg,
-    reductions,
-    sampling,
-)
-from opgraph.costs import contractions as _contractions  # noqa: F401  (registers)
-from opgraph.costs.movement import Traffic, traffic
+from opgraph.costs import formulas as _formulas  # noqa: F401  (they register)
 from opgraph.costs.registry import (
     Call,
     Contraction,
     Formula,
+    Traffic,
     contractions,
     first_input,
     first_output,
     formulas,
+    traffic,
 )
 from opgraph.record.graph import Kernel
 

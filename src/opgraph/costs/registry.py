@@ -8,7 +8,7 @@ work is counted by `work` formulas. An operator is named without its overload: "
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -41,6 +41,8 @@ class Call:
 
 Work = Callable[[Call], int]
 Contraction = Callable[..., int]
+Traffic = Callable[[Sequence[int], int, Call], tuple[int, int]]
+"""From the bytes of each tensor argument (in order), of the results, and the call: bytes read, written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Product:
 
 formulas: dict[str, Formula] = {}
 contractions: dict[str, Product] = {}
+traffic: dict[str, Traffic] = {}
 
 
 def formula(category: str, *operators: str) -> Callable[[Work], Work]:
@@ -111,6 +114,17 @@ def contraction(
         return count
 
     return register
+
+
+def moves(rule: Traffic, names: str) -> None:
+    """Register which bytes ATen operators touch, where that is not all that goes in and comes out.
+
+    Raises ValueError on duplicates.
+    """
+    for name in names.split():
+        if f"aten.{name}" in traffic:
+            raise ValueError(f"aten.{name} has a rule already")
+        traffic[f"aten.{name}"] = rule
 
 
 def source(function: Callable[..., Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log2, prod
 
-from opgraph.costs.elementwise import DECOMPOSITION, DEFINITION
+from opgraph.costs.formulas.elementwise import DECOMPOSITION, DEFINITION
 from opgraph.costs.registry import Call, Formula, Sizes, each, first_input, formula, formulas
 
 each("reduction", first_input, DEFINITION, {

@@ -12,30 +12,15 @@ import torch
 from opgraph.costs.registry import (
     Call,
     Formula,
+    Traffic,
     Work,
     each,
     first_input,
     first_output,
     formula,
     formulas,
+    moves,
 )
-
-# Operators that move data: which bytes they really touch, where that is not "all that goes in and all
-# that comes out". Each rule gets the bytes of every tensor argument by position, the bytes of all results,
-# and the call; it returns the bytes read and written.
-
-Traffic = Callable[[Sequence[int], int, Call], tuple[int, int]]
-"""From the bytes of each tensor argument (in order), of the results, and the call: bytes read, written."""
-
-traffic: dict[str, Traffic] = {}
-
-
-def moves(rule: Traffic, names: str) -> None:
-    """Register a rule for the bytes of ATen operators. Raises ValueError on duplicates."""
-    for name in names.split():
-        if f"aten.{name}" in traffic:
-            raise ValueError(f"aten.{name} has a rule already")
-        traffic[f"aten.{name}"] = rule
 
 
 def _overwrite(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from opgraph.costs.elementwise import DECOMPOSITION
+from opgraph.costs.formulas.elementwise import DECOMPOSITION
 from opgraph.costs.registry import Call, Formula, each, first_input, formula, formulas
 
 each("softmax", first_input, "torch/_decomp/decompositions.py, counted here", {
