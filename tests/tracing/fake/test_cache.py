@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.conftest import DATA
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import flop_counter
 
 import opgraph
 from opgraph.record.graph import Kernel
-from opgraph.tracing.fake import cache as recall
-from opgraph.tracing.fake.cache import looks, recollect
+from opgraph.sources import resolve
+from opgraph.tracing.fake.cache import SWITCH, looks, memory, recollect
 from opgraph.tracing.fake.tensors import fake
 
 
@@ -40,12 +41,30 @@ class Rolling(nn.Module):
     ],
     ids=["views", "shufflenet", "gpt2"],
 )
-def test_remembering_calls_changes_nothing(monkeypatch, mode, model, options):
-    remembered = opgraph.profile(model, mode=mode, **options).graph
-    monkeypatch.setattr(recall, "predictable", lambda _func: False)
-    monkeypatch.setattr(recall, "_MEMORIES", {})
-    assert opgraph.profile(model, mode=mode, **options).graph == remembered
-    assert remembered.failed is None or isinstance(model, Rolling)
+def test_the_cache_changes_nothing(monkeypatch, mode, model, options):
+    cached = opgraph.profile(model, mode=mode, **options).graph
+    monkeypatch.setenv(SWITCH, "0")
+    assert opgraph.profile(model, mode=mode, **options).graph == cached
+    assert cached.failed is None or isinstance(model, Rolling)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", (DATA / "sample.txt").read_text(encoding="utf-8").split())
+def test_the_cache_changes_nothing_of_the_sample(monkeypatch, name):
+    model = resolve(name)
+    cached = opgraph.profile(model).graph
+    monkeypatch.setenv(SWITCH, "0")
+    plain = opgraph.profile(model).graph
+    assert plain.nodes == cached.nodes
+    assert plain == cached
+
+
+def test_switched_off_it_knows_no_call(monkeypatch):
+    monkeypatch.setenv(SWITCH, "0")
+    x = torch.randn(2, 8)
+    assert opgraph.profile(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), x).totals.flops == 512
+    known = memory()
+    assert known.operator(torch.ops.aten.mm.default)[1] is False
 
 
 class Filled(nn.Module):

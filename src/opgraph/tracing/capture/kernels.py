@@ -257,6 +257,8 @@ class KernelCapture(TorchDispatchMode):
         self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
     ) -> Kernel:
         """The kernel of a call, the same object for calls that look the same."""
+        if not self._known.calls_known:
+            return cost(operator, args, kwargs, out)
         try:
             seen: list[Tensor] = []
             key = (

@@ -1,10 +1,14 @@
-"""What an operator gives on fake tensors is known from the first call with such arguments. A model does
-the same calls in each of its layers, and torch takes most of a forward on fake tensors to find out what
-they give; here the results of a call that was seen before are made again from what they looked like.
-What is known stays for the models that the process traces next."""
+"""The fake-call cache: what an operator gives on fake tensors is known from the first call with such
+arguments. A model does the same calls in each of its layers, and torch takes most of a forward on fake
+tensors to find out what they give; here the results of a call that was seen before are made again from
+what they looked like. What is known stays for the models that the process traces next.
+
+This leans on what torch keeps to itself (how a fake tensor holds its storage, what says that an operator
+depends on more than shapes): `OPGRAPH_FAKE_CALL_CACHE=0` in the environment switches it off."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +58,7 @@ class Recollection:
         return self.container([_made(result, tensors, mode) for result in self.results])
 
 
+SWITCH = "OPGRAPH_FAKE_CALL_CACHE"
 _MOST_CALLS = 1 << 16
 """So many different calls are known at most: about 100 MB."""
 
@@ -61,18 +66,21 @@ _MOST_CALLS = 1 << 16
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What is known from earlier calls: operators (and whether their results can be told), what calls
-    that look the same cost, what they gave, and which of them give small tensors from real ones."""
+    that look the same cost, what they gave, and which of them give small tensors from real ones. Without
+    `calls_known`, every call is made and costed anew."""
 
     operators: dict[Any, tuple[Operator, bool]] = field(default_factory=dict)
     costs: dict[Any, Kernel] = field(default_factory=dict)
     calls: dict[Any, Recollection] = field(default_factory=dict)
     small: set[Any] = field(default_factory=set)
+    calls_known: bool = True
 
     def operator(self, func: Any) -> tuple[Operator, bool]:
         """What is known of an operator before any call, and whether its results can be told."""
         known = self.operators.get(func)
         if known is None:
-            known = self.operators[func] = describe(func), predictable(func)
+            known = describe(func), self.calls_known and predictable(func)
+            self.operators[func] = known
         return known
 
 
@@ -80,7 +88,10 @@ _MEMORIES: dict[tuple[Any, ...], Memory] = {}
 
 
 def memory() -> Memory:
-    """What is known under the settings of the process that results and costs can depend on."""
+    """What is known under the settings of the process that results and costs can depend on; of calls,
+    nothing where the environment says so."""
+    if os.environ.get(SWITCH) == "0":
+        return Memory(calls_known=False)
     if sum(len(m.costs) + len(m.calls) + len(m.small) for m in _MEMORIES.values()) > _MOST_CALLS:
         _MEMORIES.clear()
     settings = (
