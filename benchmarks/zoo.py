@@ -19,8 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from opgraph.sources.listing import listed
-from opgraph.sources.registry import find, sources
+from opgraph.sources.registry import find, listed, sources
 from opgraph.survey import Limits, Trial, load_trials, run, save_trial
 from opgraph.views.text.models import line
 

@@ -58,7 +58,7 @@ def test_what_a_loss_needs_is_not_imported_to_build_a_model():
     script = """
 import sys
 from opgraph.sources import resolve
-from opgraph.sources.lazy_imports import deferring
+from opgraph.sources.libraries import lazy_imports
 
 resolve("distilgpt2")
 assert "scipy.optimize" not in sys.modules
@@ -67,7 +67,7 @@ assert linear_sum_assignment([[1.0, 0.0], [0.0, 1.0]])[1].tolist() == [1, 0]
 assert "minimize" in vars(sys.modules["scipy.optimize"])
 
 del sys.modules["scipy.optimize"]
-with deferring():
+with lazy_imports():
     from scipy.optimize import minimize
 assert minimize.__module__.startswith("scipy")
 """

@@ -101,9 +101,6 @@ def request_for(model: Model, options: Options) -> InputRequest:
     return replace(request, **{option: length})  # type: ignore[arg-type]
 
 
-_LIBRARIES = ("torchvision", "transformers", "timm", "ultralytics", "diffusers")
-
-
 @named_options
 def profile(
     model: str | nn.Module | Model,
@@ -337,13 +334,15 @@ def _versions(model: Model) -> dict[str, str]:
     """The versions of what a figure can depend on."""
     import torch
 
+    from opgraph.sources.registry import libraries
+
     found = {
         "opgraph": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
     owner = model.info.cls.partition(".")[0] or type(model.module).__module__.partition(".")[0]
-    for library in _LIBRARIES:
+    for library in sorted({library.package for library in libraries().values()}):
         if library in (owner, model.info.source) and (number := _installed(library)) is not None:
             found[library] = number
     return found

@@ -18,10 +18,9 @@ from torch import Tensor, nn
 
 from opgraph.analysis.check.differences import Reading
 from opgraph.inputs.base import Example
-from opgraph.record.errors import TraceError
+from opgraph.record.errors import TraceError, first_line
 from opgraph.sources.base import Model
 from opgraph.tracing.base import arguments
-from opgraph.tracing.capture.recorder import first_line
 from opgraph.tracing.eager import materialized
 from opgraph.tracing.replay.replay import plain_result
 

@@ -12,8 +12,7 @@ from opgraph.cli.kinds import positive, positive_amount
 from opgraph.cli.output import color, say, show, width
 from opgraph.record.errors import SourceError, UnknownModel
 from opgraph.record.files import dumps, ensure_writable
-from opgraph.sources.listing import is_pattern, listed
-from opgraph.sources.registry import find
+from opgraph.sources.registry import find, is_pattern, listed
 
 if TYPE_CHECKING:
     from opgraph.survey import Trial

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from opgraph.record.errors import TraceError
+from opgraph.record.errors import TraceError, first_line
 from opgraph.tracing.base import Stage, named
-from opgraph.tracing.capture.recorder import first_line
 from opgraph.tracing.replay.dynamo import Watch, clean, entry
 from opgraph.tracing.replay.export import exported, placeholders
 from opgraph.tracing.replay.fx import symbolic_graph

@@ -12,10 +12,9 @@ from torch.utils._pytree import tree_leaves
 
 from opgraph.exporting import Exported
 from opgraph.inputs.base import Example
-from opgraph.record.errors import MissingDependency, RenderError, TraceError
+from opgraph.record.errors import MissingDependency, RenderError, TraceError, first_line
 from opgraph.sources.base import Model
 from opgraph.tracing.base import staged
-from opgraph.tracing.capture.recorder import first_line
 from opgraph.tracing.eager import materialized
 from opgraph.tracing.replay.export import exported
 from opgraph.tracing.replay.replay import plain_arguments

@@ -61,3 +61,11 @@ class ProfileError(OpgraphError):
 
 class RenderError(OpgraphError):
     """A view cannot be drawn or written."""
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line: its class, unless it is opgraph's own, and the first line of what it says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    own = isinstance(error, OpgraphError)
+    text = ": ".join([*([] if own and lines else [type(error).__name__]), *lines[:1]])
+    return text if len(text) <= 300 else text[:299] + "…"

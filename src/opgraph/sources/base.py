@@ -3,6 +3,7 @@ allocating its weights. Each source is one file beside this one and one entry in
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -56,3 +57,23 @@ class Source(Protocol):
 
     def build(self, spec: str, options: BuildOptions) -> Model:
         """Build the model. Raises `SourceError` or one of its kinds."""
+
+
+_WORDS = {"true": True, "false": False, "none": None}
+
+
+def parse_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as a person types them (`--model-arg k=v`), as Python values: numbers, true/false/none,
+    tuples and quoted texts become what they say; the rest stays as it is, as does what is not a text."""
+    return {name: _value(text) for name, text in arguments.items()}
+
+
+def _value(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

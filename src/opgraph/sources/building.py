@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from opgraph.record.errors import OpgraphError, SourceError
+from opgraph.record.errors import OpgraphError, SourceError, first_line
 from opgraph.record.profile import ModelInfo
 from opgraph.sources.base import Model
 from opgraph.sources.weightless import settle, weightless
@@ -25,7 +25,6 @@ DTYPES = {
     "float16": torch.float16,
     "float64": torch.float64,
 }
-
 
 MOST_REAL = 4 * 2**30
 """Bytes of weights above which a model whose constructor fails without them is not tried with them."""
@@ -114,9 +113,3 @@ def undisturbed(seed: int = 0) -> Iterator[None]:
             numpy.random.set_state(numbers)
         torch.set_default_dtype(default)
         logging.disable(disabled)
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its class when it has none."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

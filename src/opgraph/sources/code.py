@@ -1,8 +1,8 @@
-"""A user's own code: `model.py:build` or `package.module:Class`, called with the arguments asked for."""
+"""A user's own models: code (`model.py:build` or `package.module:Class`), called with the arguments asked
+for, and a module that the caller already has, taken as it is, out of the wrappers that hide it."""
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
 import re
@@ -13,37 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.record.errors import SourceError
-from opgraph.sources.base import BuildOptions, Model
+from opgraph.record.errors import SourceError, first_line
+from opgraph.record.profile import ModelInfo
+from opgraph.sources.base import BuildOptions, Model, parse_arguments
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-# Values that a person types (`--model-arg k=v`), as Python values.
-
-_WORDS = {"true": True, "false": False, "none": None}
-
-
-def parse_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers, true/false/none, tuples and quoted texts become what they say; the rest stays as it
-    is, as does what is not a text."""
-    return {name: _value(text) for name, text in arguments.items()}
-
-
-def _value(text: Any) -> Any:
-    if not isinstance(text, str):
-        return text
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
-_FILE = re.compile(r"(?P<place>.+\.py):(?P<name>[\w.]+)")
-_PACKAGE = re.compile(r"(?P<place>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)")
+_FILE = re.compile(r"(?P<home>.+\.py):(?P<name>[\w.]+)")
+_PACKAGE = re.compile(r"(?P<home>[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)")
 
 
 class CodeSource:
@@ -55,7 +34,7 @@ class CodeSource:
         if _FILE.fullmatch(spec):
             return True
         found = _PACKAGE.fullmatch(spec)
-        return found is not None and _importable(found["place"].partition(".")[0])
+        return found is not None and _importable(found["home"].partition(".")[0])
 
     def names(self) -> Mapping[str, str]:
         return {}
@@ -63,8 +42,7 @@ class CodeSource:
     def build(self, spec: str, options: BuildOptions) -> Model:
         from torch import nn
 
-        from opgraph.sources.building import assemble, first_line
-        from opgraph.sources.objects import from_module
+        from opgraph.sources.building import assemble
 
         found = _FILE.fullmatch(spec) or _PACKAGE.fullmatch(spec)
         if found is None:
@@ -72,14 +50,12 @@ class CodeSource:
                 f"{spec} is not code", hint="write model.py:build, or package.module:Class"
             )
         try:
-            place = _load(found["place"])
+            home = _load(found["home"])
         except SourceError:
             raise
         except Exception as error:
-            raise SourceError(
-                f"{found['place']} cannot be imported: {first_line(error)}"
-            ) from error
-        made = _inside(place, found["name"], found["place"])
+            raise SourceError(f"{found['home']} cannot be imported: {first_line(error)}") from error
+        made = _inside(home, found["name"], found["home"])
         arguments = parse_arguments(options.arguments)
         if isinstance(made, nn.Module):
             model = from_module(made)
@@ -104,13 +80,13 @@ def _importable(package: str) -> bool:
             return False
 
 
-def _load(place: str) -> Any:
-    if not place.endswith(".py"):
+def _load(home: str) -> Any:
+    if not home.endswith(".py"):
         with _here():
-            return importlib.import_module(place)
-    path = Path(place).resolve()
+            return importlib.import_module(home)
+    path = Path(home).resolve()
     if not path.is_file():
-        raise SourceError(f"there is no file {place}")
+        raise SourceError(f"there is no file {home}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -133,16 +109,69 @@ def _here(folder: Path | None = None) -> Iterator[None]:
             sys.path.remove(entry)
 
 
-def _inside(place: Any, name: str, where: str) -> Any:
+def _inside(home: Any, name: str, where: str) -> Any:
     for part in name.split("."):
-        if not hasattr(place, part):
+        if not hasattr(home, part):
             import difflib
 
-            names = [n for n in vars(place) if not n.startswith("_")]
+            names = [n for n in vars(home) if not n.startswith("_")]
             close = difflib.get_close_matches(part, names, 3)
             raise SourceError(
                 f"{where} has no {part}",
                 hint=f"it has {', '.join(close or names[:8])}" if names else None,
             )
-        place = getattr(place, part)
-    return place
+        home = getattr(home, part)
+    return home
+
+
+def from_module(module: nn.Module) -> Model:
+    """The module itself: neither copied nor changed. Raises `SourceError` for what is no module."""
+    _ensure_module(module)
+    inner, notes = _unwrap(module)
+    cls = type(inner)
+    return Model(
+        module=inner,
+        info=ModelInfo(cls.__name__, "object", f"{cls.__module__}.{cls.__qualname__}", notes),
+        config=getattr(inner, "config", None),
+        hints={},
+        materialize=None,
+    )
+
+
+def _ensure_module(thing: Any) -> None:
+    from torch import nn
+
+    if isinstance(thing, nn.Module):
+        return
+    if isinstance(thing, type):
+        name = thing.__name__
+        raise SourceError(f"{name} is a class, and no model yet", hint=f"make one of it: {name}()")
+    raise SourceError(
+        f"{thing!r:.80} is of the type {type(thing).__name__}, and no model",
+        hint="a model is a torch.nn.Module, or the name of one",
+    )
+
+
+def _unwrap(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
+    from torch import nn
+
+    notes: tuple[str, ...] = ()
+    while True:
+        if type(module).__name__ == "OptimizedModule" and hasattr(module, "_orig_mod"):
+            notes += ("out of torch.compile",)
+            module = module._orig_mod
+        elif isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            notes += (f"out of {type(module).__name__}",)
+            module = module.module
+        elif _has_adapters(module):
+            notes += ("with its adapters in place",)
+            module = module.get_base_model()
+        else:
+            return module, notes
+
+
+def _has_adapters(module: nn.Module) -> bool:
+    """Whether it is peft's wrapper around a model whose layers it has replaced (LoRA and kin). Wrappers
+    that put a prompt before the input do work of their own, and stay."""
+    wrapped = type(module).__module__.startswith("peft.")
+    return wrapped and not getattr(module.active_peft_config, "is_prompt_learning", False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.record.errors import OpgraphError, SourceError
+from opgraph.record.errors import OpgraphError, SourceError, first_line
 from opgraph.record.profile import ModelInfo
 from opgraph.sources.base import BuildOptions, Model
 
@@ -24,13 +24,12 @@ def open_program(path: Path, *, trust: bool = False) -> Model:
     """
     import torch
 
-    from opgraph.sources.building import first_line, undisturbed
-    from opgraph.sources.untrusted.pickles import check_size
-    from opgraph.sources.untrusted.programs import vouch
+    from opgraph.sources.building import undisturbed
+    from opgraph.sources.untrusted import check_program, check_size
 
     if not trust:
         check_size(path)
-        vouch(path)
+        check_program(path)
     try:
         with undisturbed():
             program: Any = torch.export.load(str(path))
@@ -71,8 +70,8 @@ class FileSource:
 
 
 def _checkpoint(path: Path, options: BuildOptions) -> Model:
-    from opgraph.sources.building import dtype_of, first_line, undisturbed
-    from opgraph.sources.untrusted.pickles import open_checkpoint
+    from opgraph.sources.building import dtype_of, undisturbed
+    from opgraph.sources.untrusted import open_checkpoint
 
     dtype = dtype_of(options.dtype or "float32")
     try:

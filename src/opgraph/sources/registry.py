@@ -1,4 +1,4 @@
-"""The registry of sources, and the resolution of what a person names to a `Model`.
+"""The registry of sources: what can be named, which source has it, and the `Model` that it becomes.
 
 A bare name goes to the first source that claims it, in the order of `_built_in`; `source:name` asks one
 source. Other packages add theirs through the entry point group `opgraph.sources`.
@@ -6,30 +6,30 @@ source. Other packages add theirs through the entry point group `opgraph.sources
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opgraph.record.errors import SourceError, UnknownModel
 from opgraph.record.gc_pause import uncollected
-from opgraph.sources import installed
 from opgraph.sources.base import BuildOptions, Model, Source
-from opgraph.sources.code import CodeSource
+from opgraph.sources.code import CodeSource, from_module
 from opgraph.sources.files import FILES, FileSource
-from opgraph.sources.lazy_imports import deferring
+from opgraph.sources.libraries import Library, lazy_imports
 from opgraph.sources.libraries.diffusers import DiffusersSource
 from opgraph.sources.libraries.timm import TimmSource
 from opgraph.sources.libraries.torchvision import TorchvisionSource
 from opgraph.sources.libraries.transformers import HuggingFaceSource, ModelTypeSource
 from opgraph.sources.libraries.ultralytics import UltralyticsSource
-from opgraph.sources.nearest import suggestion
 
 if TYPE_CHECKING:
     from torch import nn
 
 GROUP = "opgraph.sources"
-HEADED = ("hf", "hf-type")
-"""The sources whose models come with a choice of heads."""
 _READABLE = (
     f"models are read from {', '.join(FILES)} files, from code (model.py:build), "
     "from folders with a config.json, and from saved profiles (.json)"
@@ -61,6 +61,12 @@ def sources() -> dict[str, Source]:
     return found
 
 
+def libraries() -> dict[str, Library]:
+    """The libraries behind the sources, by the names of the sources that have one."""
+    found = {name: getattr(source, "library", None) for name, source in sources().items()}
+    return {name: library for name, library in found.items() if library is not None}
+
+
 def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model:
     """Build the model that `spec` names, or take the module that it is.
 
@@ -68,22 +74,28 @@ def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model
     """
     options = options or BuildOptions()
     if not isinstance(spec, str):
-        from opgraph.sources.objects import from_module
-
         _without_head(options, "a module that is built already")
         return from_module(spec)
     source, rest = find(spec)
-    if source.name not in HEADED:
+    library = libraries().get(source.name)
+    if library is None or not library.heads:
         _without_head(options, f"a model from {source.name}")
-    with deferring(), uncollected():
-        return source.build(rest, options)
+    try:
+        with lazy_imports(), uncollected():
+            return source.build(rest, options)
+    except UnknownModel as error:
+        if error.hint is not None:
+            raise
+        hint = suggestion(rest, source if rest != spec else None)
+        raise UnknownModel(str(error), hint=hint) from error.__cause__
 
 
 def _without_head(options: BuildOptions, what: str) -> None:
     if options.head is not None:
+        headed = (name for name, library in libraries().items() if library.heads)
         raise SourceError(
             f"{what} has no heads to choose from, and --head {options.head} was asked for",
-            hint=f"heads are for the models of {' and '.join(HEADED)}",
+            hint=f"heads are for the models of {' and '.join(headed)}",
         )
 
 
@@ -104,7 +116,7 @@ def _found(spec: str) -> tuple[Source, str]:
     prefix, _, rest = spec.partition(":")
     if rest and prefix in sources():
         return sources()[prefix], rest
-    source = claimant(spec)
+    source = _claimant(spec)
     if source is not None:
         return source, spec
     if Path(spec).is_file():
@@ -113,11 +125,11 @@ def _found(spec: str) -> tuple[Source, str]:
         return sources()["hf"], spec
     if Path(spec).suffix in FILES:
         bare = Path(spec).name == spec
-        raise SourceError(f"there is no file {spec}", hint=installed.absent() if bare else None)
+        raise SourceError(f"there is no file {spec}", hint=_absent() if bare else None)
     raise UnknownModel(f"no source knows a model {spec}", hint=suggestion(spec))
 
 
-def claimant(spec: str) -> Source | None:
+def _claimant(spec: str) -> Source | None:
     """The first source that claims a bare name."""
     return next((source for source in sources().values() if source.claims(spec)), None)
 
@@ -135,3 +147,87 @@ def _looks_like_a_repository(spec: str) -> bool:
     """`owner/name`, which only a hub can know."""
     owner, _, name = spec.partition("/")
     return bool(owner.strip(".") and name) and "/" not in name and ":" not in spec
+
+
+# All that can be named: the names that fit a pattern, and those nearest to one that nobody knows.
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A name, where it is from, its family there, and what to type for it: the bare name where that
+    leads to this source, else with the source before it."""
+
+    name: str
+    source: str
+    family: str
+    spec: str
+
+
+def listed(patterns: Sequence[str] = (), source: str | None = None) -> list[Listing]:
+    """The names that fit any of the patterns (all of them without one), by source.
+
+    A pattern with `*` or `?` must fit the whole name, another one a part of it; `source:pattern` asks one
+    source. Raises `SourceError` when there is no such source.
+    """
+    if source is not None and source not in sources():
+        raise SourceError(f"there is no source {source}", hint=f"one of {', '.join(sources())}")
+    return [
+        Listing(name, where, family, _spec(name, where))
+        for where, one in sources().items()
+        for name, family in sorted(one.names().items())
+        if source in (None, where)
+        and (not patterns or any(_fits(p, where, name) for p in patterns))
+    ]
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a text stands for many names."""
+    return any(sign in text for sign in "*?[")
+
+
+def _spec(name: str, where: str) -> str:
+    found = _claimant(name)
+    return name if found is not None and found.name == where else f"{where}:{name}"
+
+
+def _fits(pattern: str, where: str, name: str) -> bool:
+    prefix, colon, rest = pattern.partition(":")
+    if colon and prefix in sources():
+        if prefix != where:
+            return False
+        pattern = rest
+    pattern, name = pattern.lower(), name.lower()
+    return fnmatchcase(name, pattern) if is_pattern(pattern) else pattern in name
+
+
+def suggestion(name: str, source: Source | None = None) -> str:
+    """One line that helps on from a name that is not known, to any source or to this one."""
+    near = _nearest(name.rpartition(":")[2], source)
+    where = "" if source is None else f" --source {source.name}"
+    line = (
+        f"did you mean {', '.join(near)}?" if near else f"`opgraph models{where}` lists the names"
+    )
+    absent = _absent() if source is None else None
+    return f"{line} ({absent})" if absent else line
+
+
+def _nearest(name: str, source: Source | None, count: int = 3) -> list[str]:
+    """The known names most like this one, over all sources or in one, as they are typed."""
+    known: dict[str, tuple[str, str]] = {}
+    for one in sources().values() if source is None else (source,):
+        for n in one.names():
+            known.setdefault(n.lower(), (n, one.name))
+            known.setdefault(n.lower().rpartition("/")[2], (n, one.name))
+    close = [known[n] for n in difflib.get_close_matches(name.lower(), known, 2 * count, 0.6)]
+    typed = (_spec(n, where) if source is None else f"{where}:{n}" for n, where in close)
+    return list(dict.fromkeys(typed))[:count]
+
+
+def _absent() -> str | None:
+    """A sentence on the libraries whose names are not known here; None where all are installed."""
+    missing = [x for x in libraries().values() if x.names_itself and x.folder is None]
+    if not missing:
+        return None
+    packages = " and ".join(library.package for library in missing)
+    extras = ",".join(library.extra for library in missing)
+    return f"models of {packages} are known with pip install 'opgraph[{extras}]'"

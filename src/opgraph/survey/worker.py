@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opgraph.survey.trial import Trial
 
@@ -148,16 +148,10 @@ def _resident() -> int:
 
 def preload(sources: frozenset[str]) -> list[str]:
     """The modules that the trials of these sources will want, to be imported once for all of them."""
-    libraries: dict[str, tuple[str, ...]] = {
-        "torchvision": ("torchvision.models",),
-        "timm": ("timm",),
-        "hf": ("transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
-        "hf-type": ("transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
-        "ultralytics": ("ultralytics.nn.tasks",),
-        "diffusers": ("diffusers",),
-    }
-    wanted: list[Any] = ["torch", "opgraph.inputs", "opgraph.api.pipeline", "opgraph.tracing"]
-    for source, modules in libraries.items():
+    from opgraph.sources.registry import libraries
+
+    wanted = ["torch", "opgraph.inputs", "opgraph.api.pipeline", "opgraph.tracing"]
+    for source, library in libraries().items():
         if source in sources:
-            wanted += modules
+            wanted += library.modules
     return list(dict.fromkeys([*wanted, "opgraph.sources.building", __name__]))

@@ -21,11 +21,11 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map
 
 from opgraph.inputs.base import Example
-from opgraph.record.errors import InputError
+from opgraph.record.errors import InputError, first_line
 from opgraph.record.gc_pause import uncollected
 from opgraph.record.graph import Graph
 from opgraph.record.profile import Attempt, KVCache
-from opgraph.tracing.capture.recorder import Recorder, build, first_line
+from opgraph.tracing.capture.recorder import Recorder, build
 from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.compile_flags import Told, telling
 from opgraph.tracing.fake.tensors import fake

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 
 from opgraph.inputs import dims
 from opgraph.inputs.context import RULES, Context, rule
-from opgraph.sources.building import first_line
+from opgraph.record.errors import first_line
 from opgraph.sources.weightless import RealMasks, pretended
 
 _KINDS = (

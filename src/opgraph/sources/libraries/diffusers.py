@@ -7,33 +7,34 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from opgraph.record.errors import SourceError
-from opgraph.sources import catalogue, installed
+from opgraph.record.errors import SourceError, UnknownModel
+from opgraph.sources import catalogue
 from opgraph.sources.base import BuildOptions, Model
-from opgraph.sources.nearest import unknown
+from opgraph.sources.libraries import Library
 
 if TYPE_CHECKING:
     from torch import nn
 
-LIBRARY = "diffusers"
+DIFFUSERS = Library("diffusers", "diffusers", ("diffusers",))
 
 
 class DiffusersSource:
     """Published parts of pipelines by `part/name`."""
 
-    name = LIBRARY
+    name = "diffusers"
+    library = DIFFUSERS
 
     def claims(self, spec: str) -> bool:
-        return catalogue.lookup(spec, LIBRARY) is not None
+        return catalogue.lookup(spec, self.name) is not None
 
     def names(self) -> Mapping[str, str]:
-        return catalogue.names(LIBRARY)
+        return catalogue.names(self.name)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        installed.require("diffusers")
-        entry = catalogue.lookup(spec, LIBRARY)
+        self.library.require()
+        entry = catalogue.lookup(spec, self.name)
         if entry is None:
-            raise unknown(spec, self)
+            raise UnknownModel(f"{self.name} has no model {spec}")
         import diffusers
 
         from opgraph.sources.building import assemble

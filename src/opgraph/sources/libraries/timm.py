@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from opgraph.sources import installed
-from opgraph.sources.base import BuildOptions, Model
-from opgraph.sources.code import parse_arguments
-from opgraph.sources.nearest import unknown
+from opgraph.record.errors import UnknownModel
+from opgraph.sources.base import BuildOptions, Model, parse_arguments
+from opgraph.sources.libraries import Library, registered
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,22 +21,23 @@ class TimmSource:
     """Every name in `timm.list_models()`."""
 
     name = "timm"
+    library = Library("timm", "timm", ("timm",), names_itself=True)
 
     def claims(self, spec: str) -> bool:
         architecture, dot, _ = spec.partition(".")
         return architecture in self.names() and (not dot or _has_checkpoint(spec))
 
     def names(self) -> Mapping[str, str]:
-        return installed.registered("timm", "models", _REGISTERED)
+        return registered(self.library, "models", _REGISTERED)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        installed.require("timm")
+        self.library.require()
         import timm
 
         from opgraph.sources.building import assemble
 
         if not timm.is_model(spec) or ("." in spec and not _has_checkpoint(spec)):
-            raise unknown(spec, self)
+            raise UnknownModel(f"{self.name} has no model {spec}")
         arguments = parse_arguments(options.arguments)
 
         def construct() -> nn.Module:

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from opgraph.sources import installed
-from opgraph.sources.base import BuildOptions, Model
-from opgraph.sources.code import parse_arguments
-from opgraph.sources.nearest import unknown
+from opgraph.record.errors import UnknownModel
+from opgraph.sources.base import BuildOptions, Model, parse_arguments
+from opgraph.sources.libraries import Library, registered
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,17 +30,18 @@ class TorchvisionSource:
     """Every name in `torchvision.models.list_models()`."""
 
     name = "torchvision"
+    library = Library("torchvision", "torchvision", ("torchvision.models",), names_itself=True)
 
     def claims(self, spec: str) -> bool:
         return spec in self.names()
 
     def names(self) -> Mapping[str, str]:
-        return installed.registered("torchvision", "models", _REGISTERED)
+        return registered(self.library, "models", _REGISTERED)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        installed.require("torchvision")
+        self.library.require()
         if not self.claims(spec):
-            raise unknown(spec, self)
+            raise UnknownModel(f"{self.name} has no model {spec}")
         from torchvision.models import get_model, get_model_weights
 
         from opgraph.sources.building import assemble

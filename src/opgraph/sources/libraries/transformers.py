@@ -3,6 +3,8 @@ of any model type (`hf-type:NAME`). Never any weights."""
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
@@ -11,17 +13,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.record.errors import SourceError, UnknownModel
-from opgraph.sources import catalogue, hub, installed
-from opgraph.sources.base import BuildOptions, Model
-from opgraph.sources.code import parse_arguments
-from opgraph.sources.libraries import preprocessing
-from opgraph.sources.nearest import unknown
+from opgraph.record.errors import SourceError, UnknownModel, UntrustedFile, first_line
+from opgraph.sources import catalogue
+from opgraph.sources.base import BuildOptions, Model, parse_arguments
+from opgraph.sources.libraries import Library, registered
 
 if TYPE_CHECKING:
     from torch import nn
 
-LIBRARY = "transformers"
+TRANSFORMERS = Library(
+    "transformers",
+    "transformers",
+    ("transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
+    heads=True,
+)
 CONFIG = "config.json"
 BASE = "base"
 
@@ -31,16 +36,20 @@ class HuggingFaceSource:
     `config.json`, the user's hub cache, and the hub itself, which is asked for `config.json` alone."""
 
     name = "hf"
+    library = TRANSFORMERS
 
     def claims(self, spec: str) -> bool:
-        return catalogue.lookup(spec, LIBRARY) is not None or (Path(spec) / CONFIG).is_file()
+        return (
+            catalogue.lookup(spec, TRANSFORMERS.package) is not None
+            or (Path(spec) / CONFIG).is_file()
+        )
 
     def names(self) -> Mapping[str, str]:
-        return catalogue.names(LIBRARY)
+        return catalogue.names(TRANSFORMERS.package)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        installed.require("transformers")
-        entry = catalogue.lookup(spec, LIBRARY)
+        self.library.require()
+        entry = catalogue.lookup(spec, TRANSFORMERS.package)
         if entry is not None:
             return from_config(
                 default_config(entry.model_type, **entry.arguments()),
@@ -51,8 +60,8 @@ class HuggingFaceSource:
                 untied=entry.untied,
                 notes=(f"configuration from {entry.source}",),
             )
-        file = hub.configuration_file(spec)
-        config = hub.read_configuration(file, trust=options.trust)
+        file = configuration_file(spec)
+        config = read_configuration(file, trust=options.trust)
         return from_config(
             config,
             name=spec,
@@ -74,19 +83,20 @@ class ModelTypeSource:
     """The default configuration of a transformers model type."""
 
     name = "hf-type"
+    library = TRANSFORMERS
 
     def claims(self, spec: str) -> bool:  # noqa: ARG002 - types are asked for with the prefix alone
         return False
 
     def names(self) -> Mapping[str, str]:
         pattern = r'[({ ]"([\w.-]+)"[,:] "\w+Config"'
-        found = installed.registered("transformers", "models/auto", pattern)
+        found = registered(self.library, "models/auto", pattern)
         return {name: re.split(r"[-_\d]", name)[0] or name for name in sorted(found)}
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        installed.require("transformers")
+        self.library.require()
         if spec not in self.names():
-            raise unknown(spec, self)
+            raise UnknownModel(f"{self.name} has no model type {spec}")
         asked = parse_arguments(options.arguments)
         filled = {k: v for k, v in catalogue.completion(spec).items() if k not in asked}
         return from_config(
@@ -110,7 +120,7 @@ def default_config(model_type: str, **changes: Any) -> Any:
     """The model type's configuration, with some values changed. Raises `SourceError`."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    from opgraph.sources.building import first_line, undisturbed
+    from opgraph.sources.building import undisturbed
 
     try:
         cls = CONFIG_MAPPING[model_type]
@@ -152,7 +162,7 @@ def from_config(
         if failure is not None:
             notes += (f"with the head {taken}: the base model has nothing to run",)
         info = replace(model.info, notes=notes)
-        return replace(model, info=info, hints=preprocessing.hints(model))
+        return replace(model, info=info, hints=input_hints(model))
     assert failure is not None
     raise failure
 
@@ -238,3 +248,166 @@ def _makers(config: Any, head: str | None, trust: bool) -> dict[str, Callable[..
     if head not in known:
         raise SourceError(f"{head} is not a head", hint=f"{model_type} has {have}")
     raise SourceError(f"{model_type} has no head {head}", hint=f"it has {have}")
+
+
+# Where a configuration comes from besides the catalogue: a folder, the user's hub cache, the hub. Only
+# `config.json` is ever read; no weights, and no code unless it is trusted.
+
+MOST_LAYERS = 20_000
+"""Of each kind that a configuration can have; the deepest published models have a few hundred."""
+_LAYERS = re.compile(
+    r"(^|_)(layers?|depths?|blocks?|stages?|experts?|repeats?)($|_(?!dim|size|width|id|ids|index|indices|token))"
+)
+REACHED_WITHIN = 5.0
+"""Seconds to wait for a hub."""
+
+
+def configuration_file(name: str) -> Path:
+    """The `config.json` of a folder or a hub repository.
+
+    Raises `UnknownModel` when there is none, or when no hub can be reached.
+    """
+    folder = Path(name)
+    if (folder / CONFIG).is_file():
+        return folder / CONFIG
+    if folder.is_dir():
+        raise SourceError(f"the folder {name} has no {CONFIG}")
+    return _cached(name) or _downloaded(name)
+
+
+def _cached(name: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(name, CONFIG)
+    except HFValidationError:
+        raise UnknownModel(f"{name} is not a name that a hub could have") from None
+    return Path(found) if isinstance(found, str) else None
+
+
+def _downloaded(name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        if not _reachable():
+            raise LocalEntryNotFoundError("no answer")
+        return Path(hf_hub_download(name, CONFIG, etag_timeout=REACHED_WITHIN))
+    except GatedRepoError as error:
+        raise SourceError(
+            f"{name} is gated on the hub", hint="log in with `hf auth login`"
+        ) from error
+    except LocalEntryNotFoundError as error:
+        raise UnknownModel(f"{name} is not in the catalogue, and no hub can be reached") from error
+    except (HfHubHTTPError, OSError) as error:
+        raise UnknownModel(f"the hub has no {CONFIG} for {name}") from error
+
+
+def _reachable() -> bool:
+    """Whether the hub answers at all; the library's own requests try for half a minute to find out."""
+    from huggingface_hub import constants, get_session
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        get_session().head(constants.ENDPOINT, timeout=REACHED_WITHIN)
+    except Exception:  # noqa: BLE001 - which HTTP library it uses differs from version to version
+        return False
+    return True
+
+
+def _refuse_too_many_layers(stated: dict[str, Any], file: Path) -> None:
+    """Raise `SourceError` for more layers than could ever be built."""
+    stack: list[tuple[str, Any]] = [("", stated)]
+    while stack:
+        key, value = stack.pop()
+        if isinstance(value, dict):
+            stack += value.items()
+        elif isinstance(value, list):
+            stack += ((key, item) for item in value)
+        elif isinstance(value, (int, float)) and value > MOST_LAYERS and _LAYERS.search(key):
+            raise SourceError(f"{file}: {key} is {value}, more than can be built")
+
+
+def read_configuration(file: Path, *, trust: bool) -> Any:
+    """The configuration object of a `config.json`. Raises `SourceError`, and `UntrustedFile` where only
+    the repository's own code could make it."""
+    from transformers import AutoConfig
+
+    try:
+        stated = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SourceError(f"{file} cannot be read: {first_line(error)}") from error
+    if not isinstance(stated, dict):
+        raise SourceError(f"{file} is not a configuration")
+    _refuse_too_many_layers(stated, file)
+    try:
+        return AutoConfig.from_pretrained(file.parent, trust_remote_code=trust)
+    except Exception as error:
+        if "auto_map" in stated and not trust:
+            raise UntrustedFile(
+                f"{file} needs its repository's own code",
+                hint="if you trust where it comes from, add --trust",
+            ) from error
+        kind = stated.get("model_type", "no model type")
+        raise SourceError(f"{file} ({kind}) cannot be read: {first_line(error)}") from error
+
+
+# What the preprocessing of a model type makes of images and sound by default: sizes that the model's
+# configuration does not hold.
+
+
+def input_hints(model: Model) -> dict[str, Any]:
+    """`image_size` as the model type's image processor has it, and `feature_size` and `sampling_rate` as
+    its feature extractor has them; only those that the model's inputs need."""
+    takes = inspect.signature(model.module.forward).parameters
+    found: dict[str, Any] = {}
+    if "pixel_values" in takes and not _own_image_size(model.config):
+        found["image_size"] = _image_size(model.config.model_type)
+    if any(name in takes for name in ("input_features", "input_values", "audio_mel")):
+        found.update(_sound(model.config.model_type))
+    return {name: value for name, value in found.items() if value}
+
+
+def _own_image_size(config: Any) -> bool:
+    parts = (config, getattr(config, "vision_config", None))
+    return any(getattr(part, "image_size", None) for part in parts)
+
+
+def _image_size(model_type: str) -> Any:
+    from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
+
+    names = IMAGE_PROCESSOR_MAPPING_NAMES.get(model_type) or {}
+    cls = _class(names.get("pil") or names.get("torchvision"))
+    crop = getattr(cls, "crop_size", None) if getattr(cls, "do_center_crop", False) else None
+    return crop or getattr(cls, "size", None)
+
+
+def _sound(model_type: str) -> Mapping[str, Any]:
+    from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING_NAMES
+
+    for name in _shorter(model_type):
+        cls = _class(FEATURE_EXTRACTOR_MAPPING_NAMES.get(name))
+        if cls is not None:
+            defaults = inspect.signature(cls.__init__).parameters
+            wanted = ("feature_size", "sampling_rate")
+            return {n: defaults[n].default for n in wanted if n in defaults}
+    return {}
+
+
+def _shorter(model_type: str) -> Iterator[str]:
+    """A model type and what it is a part of: `gemma4_audio`, `gemma4`."""
+    while model_type:
+        yield model_type
+        model_type = model_type.rpartition("_")[0]
+
+
+def _class(name: str | None) -> Any:
+    """A class of transformers by name; None where what it needs is not installed."""
+    import transformers
+
+    try:
+        return getattr(transformers, name) if name else None
+    except (ImportError, AttributeError):
+        return None

@@ -9,13 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.record.errors import SourceError
-from opgraph.sources import installed
+from opgraph.record.errors import SourceError, UnknownModel
 from opgraph.sources.base import BuildOptions, Model
-from opgraph.sources.nearest import unknown
+from opgraph.sources.libraries import Library
 
 if TYPE_CHECKING:
     from torch import nn
+
+ULTRALYTICS = Library("ultralytics", "yolo", ("ultralytics.nn.tasks",), names_itself=True)
 
 _SCALES = re.compile(r"^scales:.*\n((?:[ #].*\n|\n)+)", re.MULTILINE)
 _SCALE = re.compile(r"^ +([a-z]):", re.MULTILINE)
@@ -44,6 +45,7 @@ class UltralyticsSource:
     """Names of the package's YAML files, with their scales; `.pt` and `.yaml` may follow."""
 
     name = "ultralytics"
+    library = ULTRALYTICS
 
     def claims(self, spec: str) -> bool:
         return _stem(spec) in _files()
@@ -52,9 +54,9 @@ class UltralyticsSource:
         return {name: file.parent.name for name, (file, _) in _files().items()}
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        installed.require("ultralytics")
+        self.library.require()
         if not self.claims(spec):
-            raise unknown(spec, self)
+            raise UnknownModel(f"{self.name} has no model {spec}")
         from ultralytics.nn import tasks
         from ultralytics.utils import YAML
 
@@ -98,7 +100,7 @@ def _stem(spec: str) -> str:
 def _files() -> dict[str, tuple[Path, str]]:
     """Every name with its YAML file and scale. A file with scales is named once for each of them, and
     by its bare stem at the smallest."""
-    root = installed.folder("ultralytics")
+    root = ULTRALYTICS.folder
     found: dict[str, tuple[Path, str]] = {}
     if root is None:
         return found

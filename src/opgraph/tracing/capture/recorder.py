@@ -21,7 +21,7 @@ from torch.overrides import (
 )
 
 from opgraph.costs.count import Operator, tensors_of
-from opgraph.record.errors import OpgraphError
+from opgraph.record.errors import first_line
 from opgraph.record.graph import Graph, GraphBreak, Node, Scope
 from opgraph.record.verify import verify
 from opgraph.tracing.capture.kernels import KernelCapture
@@ -351,14 +351,6 @@ _RUNNERS = frozenset({torch.autograd.backward})
 
 _LOOKS = frozenset({"grad", "requires_grad", "requires_grad_", "is_leaf", "grad_fn", "_base",
                     "__set__", "shape", "__setattr__"})  # fmt: skip
-
-
-def first_line(error: BaseException) -> str:
-    """An error in one line: its class, unless it is ours, and the first line of what it says."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = isinstance(error, OpgraphError)
-    text = ": ".join([*([] if ours and lines else [type(error).__name__]), *lines[:1]])
-    return text if len(text) <= 300 else text[:299] + "…"
 
 
 def _set_function_modes(modes: list[TorchFunctionMode]) -> None:

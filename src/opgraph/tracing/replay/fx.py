@@ -13,11 +13,11 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_map
 
 from opgraph.inputs.base import Example
-from opgraph.record.errors import InputError, TraceError
+from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Capture, Outcome, Runner, TraceOptions, named
 from opgraph.tracing.capture.locations import raised_at
-from opgraph.tracing.capture.recorder import Recorder, first_line
+from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.eager import needs_values, trace_either
 from opgraph.tracing.fake.weights import snapshot
 from opgraph.tracing.replay.replay import Replay

@@ -13,10 +13,9 @@ import torch
 from torch import fx
 
 from opgraph.inputs.base import Example
-from opgraph.record.errors import TraceError
+from opgraph.record.errors import TraceError, first_line
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Outcome, TraceOptions
-from opgraph.tracing.capture.recorder import first_line
 from opgraph.tracing.replay import dynamo
 
 Groups = tuple[tuple[int, ...], ...]

@@ -11,7 +11,7 @@ from opgraph.record import units
 from opgraph.views.text.terminal import draw, safe
 
 if TYPE_CHECKING:
-    from opgraph.sources.listing import Listing
+    from opgraph.sources.registry import Listing
     from opgraph.survey import Trial
 
 SAMPLES = 4

@@ -1,1 +1,0 @@
-"""Files that may come from anywhere, looked into before torch opens them."""
