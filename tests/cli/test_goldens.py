@@ -12,8 +12,8 @@ from opgraph.analysis.check.agreement import Agreement, Trial
 from opgraph.analysis.check.differences import Reading
 from opgraph.cli import main
 from opgraph.survey import Trial as Attempt
+from opgraph.survey.table import trials_table
 from opgraph.views.text.check import check_text
-from opgraph.views.text.models import trials_table
 
 RESNET, BERT, GPT2 = (str(DATA / f"{n}.json") for n in ("resnet18", "bert-base-uncased", "gpt2"))
 

@@ -76,7 +76,7 @@ def _try(args: argparse.Namespace) -> int:
     """Trace them, with progress on stderr. The status is 1 when one of them failed."""
     from opgraph.options import Options
     from opgraph.survey import Limits, load_trials, run, save_trial
-    from opgraph.views.text.models import as_csv, line, trials_table
+    from opgraph.survey.table import as_csv, line, trials_table
 
     specs = _specs(args)
     if args.resume:
