@@ -1,0 +1,221 @@
+"""The tree of a run: what is folded, how repeats are named, and that figures add up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import opgraph
+from opgraph import Profile
+from opgraph.analysis.tree import Item, ItemKind, Metric, Tree, build_tree, span
+
+Saved = Callable[[str], Profile]
+
+COUNTED = (
+    Metric.FLOPS, Metric.OTHER_FLOPS, Metric.BYTES, Metric.MEMORY, Metric.KERNELS, Metric.UNKNOWN,
+)  # fmt: skip
+
+
+def folds(tree: Tree) -> dict[str, int]:
+    """The folds that a reader sees first, by the paths of all their repetitions, with their counts."""
+    return {tree.title(i): i.count for i in tree.root.shown() if i.kind is ItemKind.FOLD}
+
+
+def find(tree: Tree, title: str) -> Item:
+    return next(i for i in tree.root.shown() if tree.title(i.member) == title)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("resnet18", {"layer1.[0-1]": 2}),
+        ("bert-base-uncased", {"encoder.layer.[0-11]": 12}),
+        ("gpt2", {"h.[0-11]": 12}),
+        ("yolov8n", {
+            "model.2.m.0.cv[1-2]": 2, "model.4.m.[0-1]": 2, "model.4.m.[0-1].cv[1-2]": 2,
+            "model.6.m.[0-1]": 2, "model.6.m.[0-1].cv[1-2]": 2, "model.8.m.0.cv[1-2]": 2,
+            "model.9.m": 3, "model.12.m.0.cv[1-2]": 2, "model.15.m.0.cv[1-2]": 2,
+            "model.18.m.0.cv[1-2]": 2, "model.21.m.0.cv[1-2]": 2, "model.22.cv2.0.[0-1]": 2,
+        }),
+    ],
+)  # fmt: skip
+def test_real_models_are_folded(saved: Saved, name: str, expected: dict[str, int]) -> None:
+    assert folds(build_tree(saved(name).graph)) == expected
+
+
+@pytest.mark.parametrize("name", ["resnet18", "bert-base-uncased", "gpt2", "yolov8n", "resnet50"])
+@pytest.mark.parametrize("fold", [True, False])
+def test_every_item_is_an_interval_and_figures_add_up(saved: Saved, name: str, fold: bool) -> None:
+    profile = saved(name)
+    tree = build_tree(profile.graph, fold=fold)
+    assert [leaf.node for leaf in tree.leaves] == [n.id for n in profile.nodes]
+    for number, item in enumerate(tree.items):
+        assert item.id == number
+        if item.children:
+            assert item.first == item.children[0].first
+            assert item.last == item.children[-1].last
+            for a, b in zip(item.children, item.children[1:], strict=False):
+                assert a.last + 1 == b.first
+        for metric in COUNTED:
+            share = tree.share(metric, item)
+            assert share.each * share.times == share.total
+            below = sum(tree.total(metric, child) for child in item.children)
+            assert not item.children or item.kind is ItemKind.FOLD or below == share.total
+    for metric in (*COUNTED, Metric.PARAMETERS):
+        shown = [i for i in tree.root.shown() if i.node]
+        assert sum(tree.total(metric, i) for i in shown) == tree.total(metric, tree.root)
+    totals = profile.totals
+    assert tree.cost(tree.root) == totals.cost
+    assert tree.total(Metric.PARAMETERS, tree.root) == totals.parameters
+
+
+def test_what_stands_in_a_fold_counts_as_often_as_it_runs(saved: Saved) -> None:
+    tree = build_tree(saved("bert-base-uncased").graph)
+    attention = find(tree, "encoder.layer.[0-11].attention")
+    assert (attention.times, attention.count) == (12, 1)
+    share = tree.share(Metric.FLOPS, attention)
+    assert share.total == 12 * share.each
+    assert share.share == share.total / tree.total(Metric.FLOPS, tree.root)
+    nodes = tree.nodes_of(attention)
+    assert {n.scope.split(".")[2] for n in nodes} == {str(i) for i in range(12)}
+    assert sum(n.flops for n in nodes) == share.total
+
+
+def test_time_of_one_repetition_is_the_mean(saved: Saved) -> None:
+    graph = saved("gpt2").graph
+    seconds = {n.id: n.id * 1e-6 for n in graph.nodes}
+    tree = build_tree(graph, seconds=seconds)
+    layers = find(tree, "h.[0-11]")
+    share = tree.share(Metric.SECONDS, layers)
+    assert share.each == pytest.approx(share.total / 12)
+    assert share.total == pytest.approx(sum(seconds[n.id] for n in tree.nodes_of(layers)))
+    assert tree.figures(layers).seconds == share
+    assert build_tree(graph).figures(tree.root).seconds is None
+
+
+def test_hot_spots_are_by_time_where_it_is_known_and_else_by_flops(saved: Saved) -> None:
+    graph = saved("gpt2").graph
+    costliest = build_tree(graph).hot_spots(3)
+    assert [h.path for h in costliest] == [
+        "h.[0-11].mlp.c_fc", "h.[0-11].mlp.c_proj", "h.[0-11].attn.c_attn",
+    ]  # fmt: skip
+    assert costliest[0].nodes == 36
+    assert costliest[0].share == costliest[0].cost.flops / sum(n.flops for n in graph.nodes)
+    slow = next(n for n in graph.nodes if n.op == "layer_norm")
+    hottest = build_tree(graph, seconds={slow.id: 1.0}).hot_spots(1)[0]
+    assert (hottest.path, hottest.seconds, hottest.share) == ("h.[0-11].ln_1", 1.0, 1.0)
+    whole = build_tree(graph).hot_spots()
+    assert sum(h.cost.flops for h in whole) == sum(n.flops for n in graph.nodes)
+
+
+class Residual(nn.Module):
+    """Each of its blocks is one sequence that ends in an addition outside of it."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.l = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(count))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.l:
+            x = block(x) + x
+        return x
+
+
+def test_patterns_of_modules_and_operators_are_folded() -> None:
+    tree = build_tree(opgraph.profile(Residual(4), torch.randn(2, 8)).graph)
+    (fold,) = [i for i in tree.items if i.kind is ItemKind.FOLD]
+    assert (fold.count, fold.member.kind) == (4, ItemKind.GROUP)
+    assert [i.label for i in fold.member.children] == ["l.0", "add"]
+    assert tree.title(find(tree, "l.[0-3].0")) == "l.[0-3].0"
+
+
+class Shared(nn.Module):
+    """A block that is called three times at once, a tied head, and a layer that is never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+        self.head = nn.Linear(8, 8, bias=False)
+        self.head.weight = self.block[0].weight
+        self.unused = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = self.block(x)
+        return self.head(x)
+
+
+def test_calls_of_one_module_are_told_apart_and_parameters_count_once() -> None:
+    profile = opgraph.profile(Shared(), torch.randn(2, 8))
+    tree = build_tree(profile.graph)
+    (fold,) = [i for i in tree.items if i.kind is ItemKind.FOLD]
+    assert (fold.label, fold.count) == ("block", 3)
+    assert [i.call for i in fold.children] == [1, 2, 3]
+    assert tree.total(Metric.PARAMETERS, fold) == 72
+    assert tree.total(Metric.PARAMETERS, find(tree, "head")) == 0
+    assert [(m.path, m.cls, m.parameters, m.owner) for m in tree.idle] == [
+        ("unused", "Linear", 27, tree.root.id)
+    ]
+    assert tree.total(Metric.PARAMETERS, tree.root) == profile.totals.parameters == 99
+
+
+def test_marks_keep_nodes_apart(saved: Saved) -> None:
+    graph = saved("gpt2").graph
+    changed = next(n.id for n in graph.nodes if n.scope == "h.5.attn.c_attn")
+    tree = build_tree(graph, mark=lambda n: n.id == changed)
+    assert folds(tree) == {"h.[0-4]": 5, "h.[6-11]": 6}
+
+
+def test_phases_stand_first() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+    graph = opgraph.profile(model, torch.randn(2, 8), mode="train").graph
+    tree = build_tree(graph)
+    phases = [i.label for i in tree.root.children]
+    assert phases[:2] == ["forward", "backward"]
+    assert {i.kind for i in tree.root.children} == {ItemKind.PHASE}
+
+
+def test_part_of_a_graph(saved: Saved) -> None:
+    graph = saved("bert-base-uncased").graph
+    inside = [n for n in graph.nodes if n.scope.startswith("encoder.layer.3")]
+    tree = build_tree(graph, inside, root="encoder.layer.3")
+    assert (tree.root.path, tree.root.cls) == ("encoder.layer.3", "BertLayer")
+    assert {i.path for i in tree.root.children} >= {"encoder.layer.3.attention"}
+    assert tree.total(Metric.FLOPS, tree.root) == sum(n.flops for n in inside)
+    assert tree.idle == ()
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["layer.0", "layer.1", "layer.11"], "layer.[0-11]"),
+        (["0", "1"], "[0-1]"),
+        (["[0-1]", "[2-3]", "[4-5]"], "[0-5]"),
+        (["0", "2", "4"], "[0-4:2]"),
+        (["cv1.conv", "cv2.conv"], "cv[1-2].conv"),
+        (["relu", "relu"], "relu"),
+        (["left", "right"], "left … right"),
+    ],
+)
+def test_repeats_have_one_name(labels: list[str], expected: str) -> None:
+    assert span(labels) == expected
+
+
+def test_long_lists_take_no_quadratic_time() -> None:
+    """Three thousand equal operators side by side: none reads what another makes, so none is folded."""
+
+    class Wide(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(3000):
+                x.relu()
+            return x
+
+    graph = opgraph.profile(Wide(), torch.randn(2)).graph
+    start = time.process_time()
+    tree = build_tree(graph)
+    assert time.process_time() - start < 1.0
+    assert not folds(tree)
