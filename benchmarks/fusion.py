@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
+from agreement import partition_agreement
+
 import opgraph
-from opgraph.analysis.fusion.agreement import partition_agreement
 from opgraph.analysis.fusion.partition import RULES, compiled, partition
 
 BARE = tuple(replace(r, after=frozenset()) if r.seed == "contraction" else r for r in RULES)

@@ -1,4 +1,4 @@
-"""The compiler's own groups, and how two partitions are held against each other."""
+"""The compiler's own groups."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 
 import opgraph
 from opgraph import Profile
-from opgraph.analysis.fusion.agreement import adjusted_rand, partition_agreement
-from opgraph.analysis.fusion.partition import compiled, partition, singletons
+from opgraph.analysis.fusion.partition import compiled
 from opgraph.record.errors import ProfileError
 from opgraph.views import render
 
@@ -47,24 +46,6 @@ def test_the_groups_are_kept_in_the_file(resnet, saved):
             Profile.from_dict(data)
     with pytest.raises(opgraph.RenderError, match="does not have TorchInductor's groups"):
         render("table", saved("resnet18"), partition="inductor")
-
-
-def test_a_partition_agrees_with_itself(saved):
-    graph = saved("gpt2").graph
-    parts = partition(graph)
-    found = partition_agreement(graph, parts, parts)
-    assert (found.rand, found.agreeing) == (1.0, 1.0)
-    apart = partition_agreement(graph, parts, singletons(graph))
-    assert (apart.both, apart.second_only, apart.first_only) == (0, 0, found.both)
-    assert apart.rand == pytest.approx(0, abs=0.01)
-
-
-def test_the_adjusted_rand_index_by_hand():
-    """Hubert and Arabie's formula for {1 2 3}{4 5 6} against {1 2}{3 4 5}{6}: 2 pairs together in both, 6
-    and 4 in each, of 15: (2 - 24 / 15) / (5 - 24 / 15)."""
-    labels = [(0, 0), (0, 0), (0, 1), (1, 1), (1, 1), (1, 2)]
-    assert adjusted_rand(labels) == pytest.approx((2 - 24 / 15) / (5 - 24 / 15))
-    assert adjusted_rand([(i, i) for i in range(4)]) == 1.0
 
 
 def test_a_compiled_profile_is_dynamos(resnet):
