@@ -10,7 +10,8 @@ from tests.conftest import DATA
 from opgraph import Profile
 from opgraph.analysis.check.agreement import Agreement, Trial
 from opgraph.analysis.check.differences import Reading
-from opgraph.cli import main
+from opgraph.cli import hardware, main
+from opgraph.hardware import device
 from opgraph.survey import Trial as Attempt
 from opgraph.survey.table import trials_table
 from opgraph.views.text.check import check_text
@@ -23,7 +24,6 @@ COMMANDS = {
     "profile-fused": ["profile", GPT2, "--depth", "1", "--partition", "fuse"],
     "profile-parallel": ["profile", GPT2, "--depth", "1", "--hardware", "h100-sxm",
                          "--tensor-parallel", "4", "--pipeline-parallel", "3"],
-    "hardware": ["hardware"],
     "hardware-one": ["hardware", "h100-sxm"],
     "models-whisper": ["models", "openai/whisper*"],
 }  # fmt: skip
@@ -41,6 +41,16 @@ def test_commands_print_their_goldens(
     monkeypatch.setenv("COLUMNS", str(width))
     assert main(COMMANDS[name]) == 0
     golden(capsys.readouterr().out, f"{name}-{width}.txt")
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_list_of_devices_prints_its_golden(
+    golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """Of a few that stand for all, so that another device breaks no golden."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    few = tuple(device(name) for name in ("epyc-9654", "mi300x", "apple-m4", "h100-sxm", "tpu-v5p"))
+    golden(hardware._list(few), f"hardware-{width}.txt")
 
 
 @pytest.mark.parametrize("width", [80, 140])
