@@ -71,7 +71,7 @@ def test_a_profile_says_itself_what_its_model_asked(choosy: Agreement) -> None:
     assert opgraph.profile(nn.Linear(2, 2), torch.ones(1, 2), tracer="hybrid").model.notes == ()
 
 
-def test_a_plain_run_is_told_nothing_and_leaves_no_answer_behind() -> None:
+def test_a_plain_run_raises_no_flags_and_leaves_none_behind() -> None:
     heard = []
 
     class Listening(nn.Module):
@@ -80,8 +80,8 @@ def test_a_plain_run_is_told_nothing_and_leaves_no_answer_behind() -> None:
             return x + 1
 
     model, example = prepared(Listening(), torch.ones(2))
-    for told in ("nothing", "compiling", "exporting"):
-        profile_model(model, example, told=told)
+    for flags in ("none", "compiling", "exporting"):
+        profile_model(model, example, compile_flags=flags)
         assert not torch.compiler.is_compiling()
         assert not torch.compiler.is_exporting()
     assert heard == [(False, False), (True, False), (True, True)]

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from opgraph.analysis.compare.comparison import Comparison
-    from opgraph.tracing.base import Outcome, TraceOptions
-    from opgraph.tracing.compile_flags import Told
+    from opgraph.tracing.base import CompileFlags, Outcome, TraceOptions
 
 
 # Models that generate, on the way from a name to a trace: which head of a model does, and how long its
@@ -208,25 +207,29 @@ def compare(
 
 
 def profile_model(
-    model: Model, example: Example, options: Options | None = None, told: Told = "nothing"
+    model: Model,
+    example: Example,
+    options: Options | None = None,
+    compile_flags: CompileFlags = "none",
 ) -> Profile:
     """Trace a model that is built already, with inputs that are made already; of the `options`, those
-    count that say how it is run and traced. A plain run may be `told` what compilers tell a model."""
+    count that say how it is run and traced. A plain run may raise the `compile_flags`
+    of a tracer that compiles."""
+    from opgraph.tracing import plain_difference
     from opgraph.tracing import trace as attempts
     from opgraph.tracing.base import TraceOptions
-    from opgraph.tracing.replay import divergence
 
     asked = options or Options()
     if asked.mode != "infer":
         return _in_mode(model, example, asked)
-    how = TraceOptions(asked.concrete_args or {}, asked.fullgraph, asked.warm_up, told)
+    how = TraceOptions(asked.concrete_args or {}, asked.fullgraph, asked.warm_up, compile_flags)
     if asked.inductor:
         return _compiled(model, example, asked, how)
     outcomes = attempts(model, example, asked.tracer, how)
     found = _profile_of(model, example, outcomes, asked.fragment)
     warm_up = asked.warm_up or asked.tracer == "hybrid"
-    heard = divergence.remark(model, example, outcomes[-1], warm_up=warm_up)
-    return found if heard is None else _noting(found, heard)
+    difference = plain_difference(model, example, outcomes[-1], warm_up=warm_up)
+    return found if difference is None else _noting(found, difference)
 
 
 def _noting(found: Profile, note: str) -> Profile:

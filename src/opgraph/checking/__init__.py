@@ -77,12 +77,14 @@ def _trial(model: Model, example: Example, options: Options) -> Trial:
 
 def _told(model: Model, example: Example, options: Options, trial: Trial) -> Profile | None:
     """A plain run in which the model hears what it heard from that tracer."""
-    from opgraph.tracing.compile_flags import TELLS
+    from opgraph.tracing.base import COMPILE_FLAGS
 
-    if not trial.whole or trial.tracer not in TELLS:
+    if not trial.whole or trial.tracer not in COMPILE_FLAGS:
         return None
     try:
-        found = profile_model(model, example, replace(options, tracer="auto"), TELLS[trial.tracer])
+        found = profile_model(
+            model, example, replace(options, tracer="auto"), COMPILE_FLAGS[trial.tracer]
+        )
     except TraceError:
         return None
     return found if found.graph.failed is None else None

@@ -23,7 +23,7 @@ from opgraph.inputs.base import Example
 from opgraph.record.errors import TraceError
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Stage, staged
-from opgraph.tracing.capture.locations import from_trace
+from opgraph.tracing.capture.locations import traced_location
 from opgraph.tracing.eager import materialized
 from opgraph.version import __version__
 
@@ -362,7 +362,7 @@ def _remark(node: fx.Node, path_of: Callable[[str, str], str]) -> str:
     """Where a line comes from: the model's module and source line."""
     stack = list(node.meta.get("nn_module_stack", {}).items())
     path = path_of(stack[-1][0], str(stack[-1][1][0])) if stack else ""
-    file, line = from_trace(node.meta.get("stack_trace"))
+    file, line = traced_location(node.meta.get("stack_trace"))
     parts = [p for p in (path, f"{file}:{line}" if file else "") if p]
     return f"  # {_plain(', '.join(parts))}" if parts else ""
 

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -25,9 +25,9 @@ from opgraph.record.errors import InputError, first_line
 from opgraph.record.gc_pause import uncollected
 from opgraph.record.graph import Graph
 from opgraph.record.profile import Attempt, KVCache
+from opgraph.tracing.capture.kv_cache import cache_in, measured
 from opgraph.tracing.capture.recorder import Recorder, build
 from opgraph.tracing.capture.values import tensors_in
-from opgraph.tracing.compile_flags import Told, telling
 from opgraph.tracing.fake.tensors import fake
 from opgraph.tracing.fake.weights import (
     Weights,
@@ -37,7 +37,15 @@ from opgraph.tracing.fake.weights import (
     undistribute,
     untouched,
 )
-from opgraph.tracing.modes.generation import cache_in, measured
+
+CompileFlags = Literal["none", "compiling", "exporting"]
+"""What torch answers a model that asks whether it is being compiled or exported; exporting is both.
+Libraries ask, and then run other code: under Dynamo and export they build masks that a plain run finds to
+be of no use. A plain run with the same flags runs the same program, and so can be measured against
+them."""
+
+COMPILE_FLAGS: dict[str, CompileFlags] = {"dynamo": "compiling", "export": "exporting"}
+"""The flags that tracers raise, by their names; the others raise none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +53,12 @@ class TraceOptions:
     """What a person may ask of a tracer: `concrete_args` are arguments that symbolic tracing takes as
     they are instead of following them; `fullgraph` makes a graph break an error; `warm_up` runs the
     model once before it is traced, so that what it makes at its first call (anchors, tables of
-    positions) is there already; `told` is what it hears from a plain run that asks whether it is being
-    compiled."""
+    positions) is there already; `compile_flags` are those that a plain run raises."""
 
     concrete_args: Mapping[str, Any] = field(default_factory=dict)
     fullgraph: bool = False
     warm_up: bool = False
-    told: Told = "nothing"
+    compile_flags: CompileFlags = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,7 @@ class Outcome:
 
 
 Runner = Callable[[Recorder], Any]
-"""Runs a model, or what was captured of it, while the recorder listens, and gives its result."""
+"""Runs a model, or what was captured of it, under the recorder, and gives its result."""
 
 Capture = Callable[[torch.nn.Module, tuple[Any, ...], Mapping[str, Any]], Runner]
 """What a tracer does before anything is recorded: from a module and the arguments of one call to a
@@ -103,7 +110,7 @@ def record(
     tracer: str = "eager",
     stance: str = "force_eager",
     warm_up: bool = False,
-    told: Told = "nothing",
+    compile_flags: CompileFlags = "none",
 ) -> Outcome:
     """Run a module once under a recorder, on fake tensors or on real ones, and leave it as it was. With
     `real_inputs` the weights are fake and the inputs are not.
@@ -121,7 +128,7 @@ def record(
         real_inputs=real_inputs,
         stance=stance,
         warm_up=warm_up,
-        told=told,
+        compile_flags=compile_flags,
     ) as stage:
         args, kwargs = stage.args, stage.kwargs
         try:
@@ -170,7 +177,7 @@ def staged(
     real_inputs: bool = False,
     stance: str = "force_eager",
     warm_up: bool = False,
-    told: Told = "nothing",
+    compile_flags: CompileFlags = "none",
 ) -> Iterator[Stage]:
     """Within, a model in eval mode, with stand-ins for its weights, may be called or captured; afterwards
     it is as it was, and so is the state of the process. The options are those of `record`. Threads take
@@ -190,7 +197,7 @@ def staged(
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
-        stack.enter_context(telling(told))
+        stack.enter_context(_raised(compile_flags))
         set_eval(modules)
         undistribute(modules)
         stand_in(modules, weights, mode)
@@ -279,6 +286,19 @@ def _layers_in_parts() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
+def _raised(flags: CompileFlags) -> Iterator[None]:
+    """Within, `torch.compiler.is_compiling` and `is_exporting` answer as these flags say."""
+    before = torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag
+    if flags != "none":
+        torch.compiler._is_compiling_flag = True
+        torch.compiler._is_exporting_flag = flags == "exporting"
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag = before
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from torch.utils import flop_counter
 import opgraph
 from opgraph.record.graph import Kernel
 from opgraph.sources import resolve
-from opgraph.tracing.fake.cache import SWITCH, looks, memory, recollect
+from opgraph.tracing.fake.cache import SWITCH, cached_call, fake_call_cache, looks
 from opgraph.tracing.fake.tensors import fake
 
 
@@ -63,7 +63,7 @@ def test_switched_off_it_knows_no_call(monkeypatch):
     monkeypatch.setenv(SWITCH, "0")
     x = torch.randn(2, 8)
     assert opgraph.profile(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), x).totals.flops == 512
-    known = memory()
+    known = fake_call_cache()
     assert known.operator(torch.ops.aten.mm.default)[1] is False
 
 
@@ -97,8 +97,8 @@ def test_a_view_is_a_view_of_the_new_argument():
     first, other = (fake(torch.randn(6, 4), mode) for _ in range(2))
     seen: list[torch.Tensor] = []
     looks((first,), seen)
-    recollection = recollect(seen, first[2:4], Kernel("aten.slice"))
-    again = recollection.repeat([other[1:]], mode)
+    cached = cached_call(seen, first[2:4], Kernel("aten.slice"))
+    again = cached.repeat([other[1:]], mode)
     assert again.untyped_storage()._cdata == other.untyped_storage()._cdata
     assert (again.shape, again.storage_offset()) == ((2, 4), 12)
 
@@ -111,10 +111,10 @@ def test_what_is_not_all_in_its_looks_is_not_remembered():
     mode = FakeTensorMode()
     x = fake(torch.randn(4), mode)
     number = torch.tensor(1.0, dtype=torch.float64)
-    assert recollect([x, number], x + 1, Kernel("aten.add")) is None
-    assert recollect([x, number.float()], x + 1, Kernel("aten.add")) is not None
-    assert recollect([x], x.to(torch.complex64), Kernel("aten._to_copy")) is None
-    assert recollect([x, x[1:]], x[2:], Kernel("aten.odd")) is None
+    assert cached_call([x, number], x + 1, Kernel("aten.add")) is None
+    assert cached_call([x, number.float()], x + 1, Kernel("aten.add")) is not None
+    assert cached_call([x], x.to(torch.complex64), Kernel("aten._to_copy")) is None
+    assert cached_call([x, x[1:]], x[2:], Kernel("aten.odd")) is None
 
 
 def test_what_is_small_for_some_sizes_is_not_for_others():

@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opgraph.costs.count import Operator, cost, tensors_of
 from opgraph.record.graph import Kernel, Storage
 from opgraph.sources.weightless import places_for_masks
-from opgraph.tracing.fake.cache import looks, memory, recollect
-from opgraph.tracing.fake.tensors import fake
+from opgraph.tracing.fake.cache import cached_call, fake_call_cache, looks
+from opgraph.tracing.fake.tensors import REAL_LIMIT, fake
 
 # The memory that is made and freed while a model is recorded, in numbers of kernels.
 
@@ -90,10 +90,6 @@ def _storage_key(tensor: Tensor) -> int | None:
         return None
 
 
-REAL_LIMIT = 64 * 2**20
-"""Bytes above which a tensor that no fake tensor went into is made fake all the same: masks and tables
-that a model computes from constants stay real, so that their values can be looked at, up to here."""
-
 _WORTH_A_LOOK = 2048
 """Elements of the largest input from which on the size of a result is found out before it is made."""
 
@@ -122,7 +118,7 @@ class KernelCapture(TorchDispatchMode):
         self.in_node = False
         self.fake_mode = fake_mode
         self._on_orphan = on_orphan
-        self._known = memory()
+        self._cache = fake_call_cache()
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -146,11 +142,11 @@ class KernelCapture(TorchDispatchMode):
         if func is _DEVICE and type(args[0]) is FakeTensor:
             return args[0].fake_device
         kwargs = kwargs or {}
-        operator, predictable = self._known.operator(func)
+        operator, predictable = self._cache.operator(func)
         if operator.name in _NO_KERNELS:
             return func(*args, **kwargs)
         if operator.name == "higher_order.cond":
-            return self._dearer_branch(*args)
+            return self._costlier_branch(*args)
         if operator.category == "other" and not operator.zero:
             parts = self._decompose(func, args, kwargs)
             if parts is not NotImplemented:
@@ -177,7 +173,7 @@ class KernelCapture(TorchDispatchMode):
         if predictable:
             try:
                 key = (func, looks(args, tensors), looks(kwargs.items(), tensors))
-                known = self._known.calls.get(key)
+                known = self._cache.calls.get(key)
             except (TypeError, RuntimeError, NotImplementedError):
                 key = None
             else:
@@ -205,13 +201,13 @@ class KernelCapture(TorchDispatchMode):
             kernel = self._cost(operator, args, kwargs, out)
         else:
             kernel = cost(operator, args, kwargs, out)
-            found = recollect(tensors, out, kernel)
+            found = cached_call(tensors, out, kernel)
             if found is not None:
-                self._known.calls[key] = found
+                self._cache.calls[key] = found
         self._note(operator, args, kwargs, out, kernel)
         return out
 
-    def _dearer_branch(self, _predicate: Any, true: Any, false: Any, operands: Any) -> Any:
+    def _costlier_branch(self, _predicate: Any, true: Any, false: Any, operands: Any) -> Any:
         """Both branches of `torch.cond` run; the one with more FLOPs is kept, as an upper bound."""
         start = len(self.kernels)
         with self:
@@ -240,7 +236,7 @@ class KernelCapture(TorchDispatchMode):
     ) -> Any:
         """Run on real tensors only, unless what comes out is too large to be real; that is known of a
         `key` that was seen before."""
-        small = self._known.small
+        small = self._cache.small
         if key not in small and _may_be_large(args, tensors):
             try:
                 with mode:
@@ -257,7 +253,7 @@ class KernelCapture(TorchDispatchMode):
         self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
     ) -> Kernel:
         """The kernel of a call, the same object for calls that look the same."""
-        if not self._known.calls_known:
+        if not self._cache.calls_known:
             return cost(operator, args, kwargs, out)
         try:
             seen: list[Tensor] = []
@@ -267,9 +263,9 @@ class KernelCapture(TorchDispatchMode):
                 looks(kwargs.items(), seen),
                 looks((out,), seen),
             )
-            kernel = self._known.costs.get(key)
+            kernel = self._cache.costs.get(key)
             if kernel is None:
-                kernel = self._known.costs[key] = cost(operator, args, kwargs, out)
+                kernel = self._cache.costs[key] = cost(operator, args, kwargs, out)
         except (TypeError, RuntimeError, NotImplementedError):
             kernel = cost(operator, args, kwargs, out)
         return kernel

@@ -1,4 +1,4 @@
-"""Where in the user's source something happens: the nearest frame that is neither torch's nor ours."""
+"""Where in the user's source something happens: the nearest frame that is neither torch's nor opgraph's."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from types import CodeType, FrameType, TracebackType
 import torch
 
 _TORCH = str(Path(torch.__file__).parent) + "/"
-_OURS = str(Path(__file__).parents[1]) + "/"
+_OPGRAPH = str(Path(__file__).parents[1]) + "/"
 _LIBRARIES = sorted(
     {sysconfig.get_path("purelib") + "/", sysconfig.get_path("platlib") + "/",
      str(Path(torch.__file__).parents[1]) + "/", sysconfig.get_path("stdlib") + "/"},
     key=len, reverse=True,
 )  # fmt: skip
 
-Place = tuple[str | None, int | None]
+Location = tuple[str | None, int | None]
 
 
 @lru_cache(maxsize=4096)
 def shown(filename: str) -> str | None:
     """The path as a person should read it, the same on every machine; None for torch's own files and
-    ours, which nobody looks for."""
-    if filename.startswith((_TORCH, _OURS, "<frozen", "<eval_with_key>")):
+    opgraph's, which nobody looks for."""
+    if filename.startswith((_TORCH, _OPGRAPH, "<frozen", "<eval_with_key>")):
         return None
     for library in _LIBRARIES:
         if filename.startswith(library):
@@ -38,7 +38,7 @@ def shown(filename: str) -> str | None:
         return filename
 
 
-def here(outermost: CodeType) -> Place:
+def current_location(outermost: CodeType) -> Location:
     """The file and line of the nearest frame of the user's code above the caller, up to the frame that
     runs `outermost` (what called the model is not the model)."""
     frame: FrameType | None = sys._getframe(1)
@@ -50,21 +50,21 @@ def here(outermost: CodeType) -> Place:
     return None, None
 
 
-def raised_at(trace: TracebackType | None) -> Place:
+def raised_location(trace: TracebackType | None) -> Location:
     """The file and line of the deepest frame of the user's code in a traceback."""
-    place: Place = (None, None)
+    found: Location = (None, None)
     for frame, line in traceback.walk_tb(trace):
         name = shown(frame.f_code.co_filename)
         if name is not None:
-            place = (name, line)
-    return place
+            found = (name, line)
+    return found
 
 
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 
 
 @lru_cache(maxsize=4096)
-def from_trace(text: str | None) -> Place:
+def traced_location(text: str | None) -> Location:
     """The file and line of the deepest frame of the user's code in a printed stack, as the tools of
     torch keep it with a node."""
     for name, line in reversed(_FRAME.findall(text or "")):

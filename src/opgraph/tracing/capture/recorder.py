@@ -25,7 +25,7 @@ from opgraph.record.errors import first_line
 from opgraph.record.graph import Graph, GraphBreak, Node, Scope
 from opgraph.record.verify import verify
 from opgraph.tracing.capture.kernels import KernelCapture
-from opgraph.tracing.capture.locations import Place, here, raised_at
+from opgraph.tracing.capture.locations import Location, current_location, raised_location
 from opgraph.tracing.capture.names import BY_NAME, cut, names, short
 from opgraph.tracing.capture.scopes import ModuleCalls
 from opgraph.tracing.capture.values import Record, ValueTable, tensors_in
@@ -57,8 +57,8 @@ def build(
             outputs=tuple(record.outputs),
             parameters=_parameters(record, recorder),
             kernels=tuple(kernels[record.first : record.last]),
-            file=record.place[0],
-            line=record.place[1],
+            file=record.location[0],
+            line=record.location[1],
             fragment=record.fragment,
             phase=record.phase,
             error=record.error,
@@ -146,7 +146,7 @@ class Recorder:
         self.phase = "forward"
         self.held: list[Any] = []  # what stays alive after the run: the state of an optimizer
         self.breaks: list[GraphBreak] = []
-        self.place: Place | None = None
+        self.location: Location | None = None
         self._functions = _Functions(self)
         for tensor in weights.names.values():
             self.capture.memory.ignore(tensor[0])
@@ -158,7 +158,7 @@ class Recorder:
 
         An interrupt by the person goes through.
         """
-        self.modules.listen()
+        self.modules.attach()
         try:
             with self.capture, self._functions:
                 return call(), None
@@ -167,7 +167,7 @@ class Recorder:
         except BaseException as error:  # noqa: BLE001  (SystemExit too: a forward may do anything)
             return None, error
         finally:
-            self.modules.deaf()
+            self.modules.detach()
 
     @contextmanager
     def silent(self) -> Iterator[None]:
@@ -175,11 +175,11 @@ class Recorder:
         model's, and looks at what is listening (Dynamo does)."""
         modes = _get_current_function_mode_stack()
         _set_function_modes([m for m in modes if m is not self._functions])
-        self.modules.deaf()
+        self.modules.detach()
         try:
             yield
         finally:
-            self.modules.listen()
+            self.modules.attach()
             _set_function_modes(modes)
 
     # Nodes.
@@ -238,7 +238,7 @@ class Recorder:
             "call", op, where, self.modules.current,
             first=first, last=len(self.capture.kernels), fragment=self.fragment,
             phase=self.phase,
-            place=self.place or here(Recorder.run.__code__),
+            location=self.location or current_location(Recorder.run.__code__),
         )  # fmt: skip
         shown: list[str] = []
         # A deep copy is given all that was copied before it, which it does not read.
@@ -297,7 +297,7 @@ class Recorder:
             last = len(self.capture.kernels)
             self.records.append(
                 Record("call", "raise", type(error).__name__, call, first=last, last=last,
-                       place=raised_at(error.__traceback__), error=first_line(error))
+                       location=raised_location(error.__traceback__), error=first_line(error))
             )  # fmt: skip
             call.nodes += 1
         for record in self.records:

@@ -62,14 +62,14 @@ class ModuleCalls:
         """The call that runs now; the first one is that of the root."""
         return self._stack[-1]
 
-    def listen(self) -> None:
-        """Follow the calls of all modules, until `deaf`."""
+    def attach(self) -> None:
+        """Follow the calls of all modules, until `detach`."""
         self._hooks = [
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
         ]
 
-    def deaf(self) -> None:
+    def detach(self) -> None:
         """Follow them no more."""
         for hook in self._hooks:
             hook.remove()

@@ -12,7 +12,7 @@ from torch import Tensor
 from opgraph.costs.count import dtype_name, sizes_of
 from opgraph.record.graph import NodeKind, Value, ValueKind
 from opgraph.tracing.capture.kernels import KernelCapture
-from opgraph.tracing.capture.locations import Place
+from opgraph.tracing.capture.locations import Location
 from opgraph.tracing.capture.scopes import Call
 from opgraph.tracing.fake.weights import Weights
 
@@ -30,7 +30,7 @@ class Record:
     outputs: list[int] = field(default_factory=list)
     first: int = 0
     last: int = 0
-    place: Place = (None, None)
+    location: Location = (None, None)
     fragment: int = 0
     phase: str = "forward"
     error: str | None = None

@@ -44,7 +44,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Recollection:
+class CachedCall:
     """What a call gave: one result or several (None where it gave no tensor), and what it cost."""
 
     container: type | None
@@ -64,14 +64,14 @@ _MOST_CALLS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class FakeCallCache:
     """What is known from earlier calls: operators (and whether their results can be told), what calls
     that look the same cost, what they gave, and which of them give small tensors from real ones. Without
     `calls_known`, every call is made and costed anew."""
 
     operators: dict[Any, tuple[Operator, bool]] = field(default_factory=dict)
     costs: dict[Any, Kernel] = field(default_factory=dict)
-    calls: dict[Any, Recollection] = field(default_factory=dict)
+    calls: dict[Any, CachedCall] = field(default_factory=dict)
     small: set[Any] = field(default_factory=set)
     calls_known: bool = True
 
@@ -84,16 +84,16 @@ class Memory:
         return known
 
 
-_MEMORIES: dict[tuple[Any, ...], Memory] = {}
+_CACHES: dict[tuple[Any, ...], FakeCallCache] = {}
 
 
-def memory() -> Memory:
+def fake_call_cache() -> FakeCallCache:
     """What is known under the settings of the process that results and costs can depend on; of calls,
     nothing where the environment says so."""
     if os.environ.get(SWITCH) == "0":
-        return Memory(calls_known=False)
-    if sum(len(m.costs) + len(m.calls) + len(m.small) for m in _MEMORIES.values()) > _MOST_CALLS:
-        _MEMORIES.clear()
+        return FakeCallCache(calls_known=False)
+    if sum(len(m.costs) + len(m.calls) + len(m.small) for m in _CACHES.values()) > _MOST_CALLS:
+        _CACHES.clear()
     settings = (
         torch.get_default_dtype(),
         torch.is_inference_mode_enabled(),
@@ -101,7 +101,7 @@ def memory() -> Memory:
         torch.are_deterministic_algorithms_enabled(),
         (*flop_counter.flop_registry.values(), len(formulas), len(contractions)),  # can be added to
     )
-    return _MEMORIES.setdefault(settings, Memory())
+    return _CACHES.setdefault(settings, FakeCallCache())
 
 
 def predictable(func: Any) -> bool:
@@ -141,7 +141,7 @@ def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
     return tuple(parts)
 
 
-def recollect(tensors: list[Tensor], out: Any, kernel: Kernel) -> Recollection | None:
+def cached_call(tensors: list[Tensor], out: Any, kernel: Kernel) -> CachedCall | None:
     """What to remember of a call that has returned; None where its results could not be made again."""
     container = type(out) if isinstance(out, (list, tuple)) else None
     if container not in (None, list, tuple) or not all(
@@ -163,7 +163,7 @@ def recollect(tensors: list[Tensor], out: Any, kernel: Kernel) -> Recollection |
                 return None
             fresh.add(storage._cdata)
         results.append(result)
-    return Recollection(container, tuple(results), kernel)
+    return CachedCall(container, tuple(results), kernel)
 
 
 def _plain(tensor: Tensor) -> bool:

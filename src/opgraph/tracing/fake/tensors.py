@@ -12,6 +12,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 CPU = torch.device("cpu")
+REAL_LIMIT = 64 * 2**20
+"""Bytes above which a tensor that no fake tensor went into is made fake all the same: masks and tables
+that a model computes from constants stay real, so that their values can be looked at, up to here."""
 
 
 def fake(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
@@ -51,7 +54,6 @@ def _state() -> Mapping[str, Any]:
 # Devices that a model names and that are not here: what it makes on them or moves to them is on the CPU
 # instead, where it costs the same, so that a model written for a GPU can be looked at without one.
 
-_CPU = torch.device("cpu")
 _ACCELERATORS = frozenset({"cuda", "xpu", "mps"})
 _TO = Tensor.to
 _ACROSS: tuple[Any, ...] = (Tensor.cuda, Tensor.xpu)
@@ -67,9 +69,9 @@ def brought_here(
         device = "cuda" if func is Tensor.cuda else "xpu"
         return (func, args, kwargs) if _is_here(device) else (Tensor.cpu, args[:1], {})
     if func is _TO:
-        args = tuple(_CPU if _is_away(item) else item for item in args)
+        args = tuple(CPU if _is_away(item) else item for item in args)
     if _is_away(kwargs.get("device")):
-        kwargs = {**kwargs, "device": _CPU}
+        kwargs = {**kwargs, "device": CPU}
     return func, args, kwargs
 
 

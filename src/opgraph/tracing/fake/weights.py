@@ -16,8 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from opgraph.costs.count import dtype_name, packed_tensors, sizes_of
 from opgraph.record.graph import Parameter
-from opgraph.tracing.capture.kernels import REAL_LIMIT
-from opgraph.tracing.fake.tensors import fake
+from opgraph.tracing.fake.tensors import REAL_LIMIT, fake
 
 Modules = Collection[torch.nn.Module]
 """All modules of a model, each of them once."""

@@ -27,7 +27,7 @@ from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.eager import trace_either, trace_fake, trace_real
 from opgraph.tracing.replay.replay import Replay
 
-_OURS = str(Path(__file__).parents[1]) + "/"
+_OPGRAPH = str(Path(__file__).parents[1]) + "/"
 _NO_LIMIT = 1 << 20
 _REASON_SHOWN = 300
 
@@ -237,7 +237,7 @@ class _Shield(Watch):
         from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 
         code: CodeType = frame.f_code
-        if code.co_filename.startswith(_OURS):
+        if code.co_filename.startswith(_OPGRAPH):
             self._note(code)
             return ConvertFrameReturn(FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
         for thing in frame.f_locals.values():

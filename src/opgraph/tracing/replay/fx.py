@@ -16,7 +16,7 @@ from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Capture, Outcome, Runner, TraceOptions, named
-from opgraph.tracing.capture.locations import raised_at
+from opgraph.tracing.capture.locations import raised_location
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.eager import needs_values, trace_either
 from opgraph.tracing.fake.weights import snapshot
@@ -145,6 +145,6 @@ _PLAIN = (
 def _reason(error: Exception) -> str:
     """Why symbolic tracing ended, and at which line of the user's: in words where they are known."""
     text = next((words for sign, words in _PLAIN if sign in str(error)), None)
-    file, line = raised_at(error.__traceback__)
+    file, line = raised_location(error.__traceback__)
     what = f"the forward {text}" if text else first_line(error)
     return f"{what} ({file}:{line})" if file else what

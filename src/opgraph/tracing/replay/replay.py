@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx
 
 from opgraph.record.errors import TraceError
-from opgraph.tracing.capture.locations import from_trace
+from opgraph.tracing.capture.locations import traced_location
 from opgraph.tracing.capture.names import canonical, cut, short, spelled, target
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.capture.scopes import Call
@@ -47,7 +47,7 @@ class Replay(fx.Interpreter):
         """Run with values for the placeholders, as the fragment of that number, and give what the graph
         returns."""
         recorder = self._recorder
-        before = recorder.place, recorder.fragment
+        before = recorder.location, recorder.fragment
         recorder.fragment = fragment
         try:
             result = self.run(initial_env=dict(values), enable_io_processing=False)
@@ -57,7 +57,7 @@ class Replay(fx.Interpreter):
             for _ in self._open:
                 recorder.modules.leave()
             self._open.clear()
-            recorder.place, recorder.fragment = before
+            recorder.location, recorder.fragment = before
 
     def replay_whole(self, values: Mapping[fx.Node, Any]) -> Any:
         """Run the graph of a whole forward: it is a call of the model itself."""
@@ -78,7 +78,7 @@ class Replay(fx.Interpreter):
         if n.op == "call_module" and stack and stack[-1][1][0] == n.target:
             stack.pop()  # the leaf itself: it is really called, and its hooks say so
         self._enter([(key, self._module_of(key, name)) for key, (name, *_) in stack])
-        recorder.place = from_trace(n.meta.get("stack_trace"))
+        recorder.location = traced_location(n.meta.get("stack_trace"))
         first = len(recorder.records)
         result = super().run_node(n)
         if isinstance(result, fx.Proxy):
@@ -98,7 +98,7 @@ class Replay(fx.Interpreter):
         last = len(recorder.capture.kernels)
         recorder.records.append(
             Record("control", op, spelling, recorder.modules.current, cut(", ".join(map(short, arguments))),
-                   first=last, last=last, place=recorder.place or (None, None),
+                   first=last, last=last, location=recorder.location or (None, None),
                    fragment=recorder.fragment)
         )  # fmt: skip
 
@@ -127,7 +127,7 @@ class Replay(fx.Interpreter):
                 inputs=[v for v in read if v not in set(made)],
                 outputs=[v for v in made if v in alive],
                 first=parts[0].first, last=parts[-1].last,
-                place=parts[0].place, fragment=parts[0].fragment,
+                location=parts[0].location, fragment=parts[0].fragment,
             )
         ]  # fmt: skip
         owner = recorder.capture.memory.owner
