@@ -25,9 +25,55 @@ def test_a_forward_that_raises_gives_the_graph_so_far():
     assert failed is not None
     assert (failed.id, failed.name, failed.op) == (3, "second", "linear")
     assert failed.error is not None
-    assert failed.error.startswith("RuntimeError")
+    assert failed.error.startswith("second: Linear takes 5 features, got 2x4 (RuntimeError: ")
     assert failed.file == "tests/tracing/test_failures.py"
     assert profile.totals.flops == 2 * 2 * 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "reason"),
+    [
+        (nn.Linear(16, 4), (8, 17), "Linear takes 16 features, got 8x17 (RuntimeError: "),
+        (nn.Conv2d(3, 8, 3), (1, 4, 9, 9), "Conv2d takes 3 channels, got 1x4x9x9 ("),
+        (nn.Conv1d(3, 8, 3), (4, 9), "Conv1d takes 3 channels, got 4x9 ("),
+        (nn.Conv2d(1, 8, 3), (9, 9), "Conv2d takes 1 channel, got 9x9 ("),
+        (nn.BatchNorm2d(9), (1, 8, 6, 6), "BatchNorm2d takes 9 channels, got 1x8x6x6 ("),
+        (nn.GroupNorm(3, 9), (1, 8, 6), "GroupNorm takes 9 channels, got 1x8x6 ("),
+        (nn.LayerNorm((4, 5)), (2, 5, 5), "LayerNorm takes 4x5 features, got 2x5x5 ("),
+        (nn.LSTM(5, 6), (3, 2, 7), "LSTM takes 5 features, got 3x2x7 (RuntimeError: "),
+        (nn.Bilinear(4, 4, 2), (2, 4), "TypeError: "),
+        (nn.Unflatten(1, (2, 2)), (1, 5), "RuntimeError: "),
+    ],
+)
+def test_a_size_that_does_not_fit_names_the_layer_and_both_shapes(layer, shape, reason):
+    failed = opgraph.profile(nn.Sequential(nn.Identity(), layer), torch.randn(shape)).graph.failed
+    where = "" if "takes" not in reason else "1: "
+    assert failed.error.startswith(where + reason)
+
+
+def test_an_id_beyond_a_table_is_said_on_real_tensors():
+    class Looks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(16, 2)
+
+        def forward(self, ids):
+            seen = self.table(ids)
+            return seen if seen.sum() > 0 else -seen
+
+    failed = opgraph.profile(Looks(), torch.tensor([3, 20])).graph.failed
+    assert failed.error.startswith("table: Embedding takes ids below 16, got an id of 20 (")
+
+
+def test_a_module_of_its_own_is_not_blamed_for_names_it_shares_with_layers():
+    class Patches(nn.Module):
+        embed_dim = 768
+
+        def forward(self, x):
+            raise ValueError(f"an image of {x.shape[-1]} pixels is too large")
+
+    failed = opgraph.profile(Patches(), torch.randn(1, 3, 256, 256)).graph.failed
+    assert failed.error == "ValueError: an image of 256 pixels is too large"
 
 
 def test_an_error_outside_of_torch_is_marked_in_its_module():

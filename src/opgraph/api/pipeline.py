@@ -141,9 +141,15 @@ def _blame_the_sizes(model: Model, failed: Node, options: Options) -> None:
             for v in (usual.graph.value[i] for i in usual.graph.inputs)
         )
         raise InputError(
-            f"the sizes asked for do not fit {model.info.name}: {failed.name}: {failed.error}",
+            f"the sizes asked for do not fit {model.info.name}: {_failure(failed)}",
             hint=f"it takes {fitting}",
         )
+
+
+def _failure(node: Node) -> str:
+    """Where and why the forward raised; an error of a layer that a size does not fit says itself where."""
+    error = node.error or ""
+    return error if error.startswith(f"{node.name}: ") else f"{node.name}: {error}"
 
 
 def prepared(
@@ -171,7 +177,7 @@ def trace(
     """
     found = profile(model, inputs, kwargs, **options)
     if found.graph.failed is not None:
-        raise TraceError(f"{found.model.name} cannot be traced: {found.graph.failed.error}")
+        raise TraceError(f"{found.model.name} cannot be traced: {_failure(found.graph.failed)}")
     return found.graph
 
 

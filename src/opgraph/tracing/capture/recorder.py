@@ -27,7 +27,7 @@ from opgraph.record.verify import verify
 from opgraph.tracing.capture.kernels import KernelCapture
 from opgraph.tracing.capture.locations import Location, current_location, raised_location
 from opgraph.tracing.capture.names import BY_NAME, cut, names, short
-from opgraph.tracing.capture.scopes import ModuleCalls
+from opgraph.tracing.capture.scopes import ModuleCalls, misfit
 from opgraph.tracing.capture.values import Record, ValueTable, tensors_in
 from opgraph.tracing.fake.tensors import MOVES, brought_here, fake
 from opgraph.tracing.fake.weights import Weights
@@ -291,16 +291,21 @@ class Recorder:
         if len(kept) != len(self.records):
             self._renumber(kept)
         self.records = kept
+        raised = self.modules.raised
+        if raised is not None and raised.error is not error:
+            raised = None
         if error is not None and not any(r.exception is error for r in kept):
-            raised = self.modules.raised
-            call = raised[1] if raised and raised[0] is error else self.modules.current
+            call = self.modules.current if raised is None else raised.call
             last = len(self.capture.kernels)
             self.records.append(
                 Record("call", "raise", type(error).__name__, call, first=last, last=last,
                        location=raised_location(error.__traceback__), error=first_line(error))
             )  # fmt: skip
             call.nodes += 1
+        reason = None if raised is None else misfit(raised)
         for record in self.records:
+            if record.error is not None and reason is not None:
+                record.error = f"{reason} ({record.error})"
             record.exception = None
 
     def _renumber(self, kept: list[Record]) -> None:

@@ -29,6 +29,16 @@ class Call:
     module: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An error, the innermost call of a module that it left, and the arguments of that call."""
+
+    error: BaseException
+    call: Call
+    module: torch.nn.Module
+    args: Any
+
+
 class ModuleCalls:
     """The stack of module calls, and what is known of each module after the run.
 
@@ -47,7 +57,7 @@ class ModuleCalls:
         self.inputs: dict[str, tuple[int, ...]] = {}
         self.outputs: dict[str, tuple[int, ...]] = {}
         self.last = ""
-        self.raised: tuple[BaseException, Call] | None = None
+        self.raised: Raised | None = None
         self._position = position
         self._known = known
         self._paths: dict[int, str] = {id(m): p for p, m in tree.items()}
@@ -96,14 +106,14 @@ class ModuleCalls:
         if threading.get_ident() == self._thread:
             self.enter(module)
 
-    def _leave(self, _module: torch.nn.Module, args: Any, output: Any) -> None:
+    def _leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         if threading.get_ident() != self._thread or len(self._stack) < 2:
             return
         error = sys.exc_info()[1]
         call = self.leave()
         if error is not None and output is None:
-            if self.raised is None or self.raised[0] is not error:
-                self.raised = (error, call)
+            if self.raised is None or self.raised.error is not error:
+                self.raised = Raised(error, call, module, args)
             return
         self.inputs[call.path] = self._known(args)
         self.outputs[call.path] = self._known(output)
@@ -154,3 +164,60 @@ def _owners(modules: Collection[torch.nn.Module]) -> dict[int, list[tuple[int, s
                 continue
             found.setdefault(id(child), []).append((id(owner), name, type(child).__name__))
     return found
+
+
+# Why a module raised, where its sizes say so.
+
+_FEATURES = ("in_features", "input_size", "embed_dim", "normalized_shape")
+"""Attributes by which layers name the last sizes of their input."""
+_CHANNELS = ("in_channels", "num_features", "num_channels")
+"""Those by which they name its channels, which stand before what a window slides over."""
+
+
+def misfit(raised: Raised) -> str | None:
+    """The module, what it takes and what it got ("fc1: Linear takes 16 features, got 8x17"), where the
+    first tensor of the call does not have the size that the module states; None otherwise."""
+    args, module = raised.args, raised.module
+    tensor = next((a for a in args if isinstance(a, torch.Tensor)), None)
+    if tensor is None:
+        return None
+    shape = tuple(map(int, tensor.shape))
+    taken = _taken(module, shape) or _below(module, tensor)
+    if taken is None:
+        return None
+    where = f"{raised.call.path}: " if raised.call.path else ""
+    got = f"an id of {int(tensor.max())}" if taken.startswith("ids") else "x".join(map(str, shape))
+    return f"{where}{type(module).__name__} takes {taken}, got {got or 'a number'}"
+
+
+def _taken(module: torch.nn.Module, shape: tuple[int, ...]) -> str | None:
+    """What a module takes that an input of this shape does not have."""
+    window = getattr(module, "kernel_size", None)
+    for name in filter(_stated(module).__contains__, (*_FEATURES, *_CHANNELS)):
+        size = getattr(module, name, None)
+        wanted = size if isinstance(size, tuple) else (size,)
+        if not all(type(n) is int for n in wanted):
+            continue
+        if name in _FEATURES:
+            found = shape[-len(wanted) :]
+        else:
+            axis = len(shape) - 1 - len(window) if isinstance(window, tuple) else 1
+            found = shape[max(axis, 0) : axis + 1]
+        if found != wanted:
+            what = "features" if name in _FEATURES else "channels"
+            return f"{'x'.join(map(str, wanted))} {what if wanted != (1,) else what[:-1]}"
+    return None
+
+
+def _stated(module: torch.nn.Module) -> Collection[str]:
+    """The attributes that a layer states of itself, as torch's and those made of them do; elsewhere one of
+    the same name may be about something else than the input."""
+    alone = ("embed_dim",) if isinstance(module, torch.nn.MultiheadAttention) else ()
+    return (*getattr(type(module), "__constants__", ()), *alone)
+
+
+def _below(module: torch.nn.Module, ids: torch.Tensor) -> str | None:
+    """The ids that a table takes, where others were looked up and their values are known."""
+    rows = module.num_embeddings if "num_embeddings" in _stated(module) else None
+    known = type(ids) is torch.Tensor and not ids.is_floating_point() and ids.numel() > 0
+    return f"ids below {rows}" if type(rows) is int and known and int(ids.max()) >= rows else None
