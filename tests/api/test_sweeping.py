@@ -123,7 +123,7 @@ def test_a_point_at_which_the_model_does_not_run_says_why() -> None:
 
 @pytest.mark.parametrize("sizes", [[0], [1, -2], "4", 2.5])
 def test_sizes_are_looked_at_before_any_is_traced(sizes: Any) -> None:
-    with pytest.raises(InputError, match="batch_size is"):
+    with pytest.raises(InputError, match="batch_size: "):
         opgraph.sweep("resnet18", batch_size=sizes)
 
 

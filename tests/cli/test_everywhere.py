@@ -96,8 +96,8 @@ def test_defaults_come_from_the_nearest_pyproject(
     [
         ("trust = true", "has no trust"),
         ("tool.opgraph = 3", "not a table"),
-        ('depth = "3"', "not int"),
-        ("depth = true", "not int"),
+        ('depth = "3"', "not a whole number"),
+        ("depth = true", "not a whole number"),
         ("depth = ", "cannot be read"),
         ('hardware = "no-such-device"', "no-such-device"),
     ],

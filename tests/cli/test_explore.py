@@ -53,12 +53,12 @@ def test_every_next_command_works(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--start", "0"], "--start is 0"),
-        (["--start", "-3"], "--start is -3"),
+        (["--start", "0"], "--start: 0 is not a whole number"),
+        (["--start", "-3"], "--start: -3 is not a whole number"),
         (["--start", "319"], "there is no node 319: the last one is 318"),
         (["--start", "9", "--end", "3"], "--start 9 is after --end 3"),
         (["--around", "9", "--end", "3"], "two ways"),
-        (["--start", "x"], "invalid int value"),
+        (["--start", "x"], "--start: x is not a whole number"),
         (["-o", "nodes.png"], "explore does not write .png"),
         (["-i"], "-i needs a terminal"),
     ],

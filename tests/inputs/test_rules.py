@@ -110,12 +110,12 @@ def test_sizes_beyond_any_tensor(batch_size: int) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"batch_size": -1}, "batch_size is -1"),
-        ({"batch_size": "4"}, "batch_size is '4'"),
-        ({"seq_len": 0}, "seq_len is 0"),
-        ({"image_size": (224, 0)}, r"image_size is \(224, 0\)"),
-        ({"input_shape": "1x3x64x64"}, "input_shape is '1x3x64x64'"),
+        ({"batch_size": 0}, "batch_size: 0 is not a whole number"),
+        ({"batch_size": -1}, "batch_size: -1 is not"),
+        ({"batch_size": "4"}, "batch_size: '4' is not"),
+        ({"seq_len": 0}, "seq_len: 0 is not"),
+        ({"image_size": (224, 0)}, r"image_size: \(224, 0\) is not an image size"),
+        ({"input_shape": "1x3xbanana"}, "input_shape: '1x3xbanana' is not a shape"),
     ],
 )
 def test_a_size_that_no_input_can_have(options: dict[str, Any], why: str) -> None:

@@ -10,15 +10,15 @@ from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.cost.conventions import checked_conventions, counted
+from opgraph.analysis.cost.conventions import counted
 from opgraph.inputs.base import Example, InputRequest
-from opgraph.options import GENERATING, MODES, Options, named_options
+from opgraph.options import GENERATING, Options, named_options
 from opgraph.record.errors import InputError, SourceError, TraceError
 from opgraph.record.graph import Graph, Node
 from opgraph.record.loading import is_saved_profile, load
 from opgraph.record.profile import Profile, Tracing
 from opgraph.sources import resolve
-from opgraph.sources.base import Model
+from opgraph.sources.base import BuildOptions, Model
 from opgraph.version import __version__
 
 if TYPE_CHECKING:
@@ -35,26 +35,6 @@ HEADS = ("causal-lm", "seq2seq-lm", "image-text-to-text", "speech-seq2-seq", "mu
 """The heads of transformers models that generate, in the order in which they are tried."""
 
 
-def checked(options: Options) -> Options:
-    """The options, if the mode exists and the others go with it. Raises `InputError`."""
-    if options.mode not in MODES:
-        raise InputError(f"there is no mode {options.mode!r}", hint=f"one of {', '.join(MODES)}")
-    checked_conventions(options.count or {})
-    if options.checkpointing and options.mode != "train":
-        raise InputError("activations are checkpointed in training alone", hint="add --mode train")
-    if options.context_len is not None and options.mode not in GENERATING:
-        raise InputError(
-            f"a context length means nothing to the mode {options.mode}",
-            hint="it goes with --mode prefill or --mode decode",
-        )
-    if options.fullgraph and not options.inductor and options.tracer not in ("dynamo", "hybrid"):
-        raise InputError(
-            f"the tracer {options.tracer} breaks no graph",
-            hint="--fullgraph goes with --tracer dynamo",
-        )
-    return options
-
-
 def with_generating_head(spec: Any, built: Model, options: Options) -> Model:
     """The same model with a head that generates, where it has none yet, `spec` is a name, and no head was
     asked for.
@@ -67,7 +47,7 @@ def with_generating_head(spec: Any, built: Model, options: Options) -> Model:
         return built
     for head in HEADS if isinstance(spec, str) and options.head is None else ():
         try:
-            other = resolve(spec, replace(options, head=head).build)
+            other = resolve(spec, BuildOptions.of(replace(options, head=head)))
         except SourceError:
             continue
         if generates(other.module):
@@ -81,7 +61,7 @@ def request_for(model: Model, options: Options) -> InputRequest:
     with one token more."""
     from opgraph.tracing.modes.generation import encoder_decoder
 
-    request = options.request
+    request = InputRequest.of(options)
     if options.mode == "decode":
         request = replace(request, new_tokens=1)
     length = options.context_len
@@ -100,7 +80,7 @@ def request_for(model: Model, options: Options) -> InputRequest:
     return replace(request, **{option: length})  # type: ignore[arg-type]
 
 
-@named_options
+@named_options()
 def profile(
     model: str | nn.Module | Model,
     inputs: Any = None,
@@ -120,12 +100,12 @@ def profile(
 
     Raises `SourceError`, `InputError` or `TraceError`.
     """
-    asked = checked(Options(**options))
+    asked = Options(**options)
     built, example = prepared(model, inputs, kwargs, asked)
     found = profile_model(built, example, asked)
     if found.graph.failed is not None and inputs is None and kwargs is None and asked.sized:
         _blame_the_sizes(built, found.graph.failed, asked)
-    return counted(found, asked.count or {})
+    return counted(found, asked.count)
 
 
 def _blame_the_sizes(model: Model, failed: Node, options: Options) -> None:
@@ -161,7 +141,9 @@ def prepared(
     """A model that is built, and the arguments of one call of it (see `profile`)."""
     options = options or Options()
     built = resolved(model, options)
-    request = request_for(built, options) if options.mode in GENERATING else options.request
+    request = (
+        request_for(built, options) if options.mode in GENERATING else InputRequest.of(options)
+    )
     return built, _example(built, inputs, kwargs, request)
 
 
@@ -228,9 +210,9 @@ def profile_model(
     asked = options or Options()
     if asked.mode != "infer":
         return _in_mode(model, example, asked)
-    how = TraceOptions(asked.concrete_args or {}, asked.fullgraph, asked.warm_up, compile_flags)
+    how = TraceOptions(asked.concrete_args, asked.fullgraph, asked.warm_up, compile_flags)
     if asked.inductor:
-        return _compiled(model, example, asked, how)
+        return _compiled(model, example, how)
     outcomes = attempts(model, example, asked.tracer, how)
     found = _profile_of(model, example, outcomes, asked.fragment)
     warm_up = asked.warm_up or asked.tracer == "hybrid"
@@ -242,15 +224,10 @@ def _noting(found: Profile, note: str) -> Profile:
     return replace(found, model=replace(found.model, notes=(*found.model.notes, note)))
 
 
-def _compiled(model: Model, example: Example, options: Options, how: TraceOptions) -> Profile:
+def _compiled(model: Model, example: Example, how: TraceOptions) -> Profile:
     """The profile of Dynamo's graph with the groups of TorchInductor."""
     from opgraph.tracing.replay import inductor
 
-    if options.tracer not in ("auto", "dynamo") or options.fragment != "all":
-        raise InputError(
-            "TorchInductor compiles what Dynamo captures, all of it",
-            hint="leave out --tracer and --fragment",
-        )
     outcomes, groups = inductor.trace(model, example, how)
     return replace(_profile_of(model, example, outcomes, "all"), compiled=groups)
 
@@ -261,11 +238,6 @@ def _in_mode(model: Model, example: Example, options: Options) -> Profile:
     from opgraph.tracing.modes import generation
     from opgraph.tracing.modes import training as modes
 
-    if options.tracer not in ("auto", "eager"):
-        raise InputError(
-            f"{options.tracer} captures one forward, and not the mode {options.mode}",
-            hint="leave out --tracer",
-        )
     if options.mode == "train":
         step = modes.training(options.optimizer, options.checkpointing)
         outcomes = [eager.trace_fake(model, example, capture=step)]
@@ -316,7 +288,7 @@ def resolved(model: str | nn.Module | Model, options: Options | None = None) -> 
     from opgraph.sources import resolve
 
     asked = options or Options()
-    built = model if isinstance(model, Model) else resolve(model, asked.build)
+    built = model if isinstance(model, Model) else resolve(model, BuildOptions.of(asked))
     return with_generating_head(model, built, asked) if asked.mode in GENERATING else built
 
 

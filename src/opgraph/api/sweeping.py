@@ -13,9 +13,9 @@ from opgraph.analysis.cost.modules import module_tree
 from opgraph.analysis.quantities import peak_memory_by_module, ridge_on
 from opgraph.analysis.scaling.sweep import Sweep, SweepPoint, point_of
 from opgraph.analysis.scaling.symbolic import Key, Sample, solve
-from opgraph.api.pipeline import checked, profile, resolved
+from opgraph.api.pipeline import profile, resolved
 from opgraph.hardware import device
-from opgraph.options import Options
+from opgraph.options import AXES, NAMES, OPTIONS, Options, named_options
 from opgraph.record import units
 from opgraph.record.errors import InputError, OpgraphError
 from opgraph.record.formulas import Formula, Formulas, Point, Variable
@@ -42,15 +42,10 @@ QUANTITIES = ("flops", "other_flops", "bytes", PEAK)
 """What there is a formula for, of the whole and of every module."""
 
 
+@named_options((*NAMES, "symbolic", "hardware"))
 def sweep(
     model: str | nn.Module,
     *,
-    batch_size: int | Sequence[int] | None = None,
-    seq_len: int | Sequence[int] | None = None,
-    decoder_seq_len: int | Sequence[int] | None = None,
-    image_size: int | Sequence[int] | None = None,
-    context_len: int | Sequence[int] | None = None,
-    dtype: str | Sequence[str] | None = None,
     symbolic: bool = False,
     hardware: str | None = None,
     progress: Progress | None = None,
@@ -58,66 +53,58 @@ def sweep(
 ) -> Sweep:
     """Profile a model at every combination of the sizes given.
 
-    With `symbolic`, formulas of its costs are found as well (`Sweep.formulas`), in all sizes that its
-    inputs follow and that no single value was given for. With `hardware`, the name of a device, there are
-    predicted latency and throughput, and its ridge point. `options` are those of `profile`. A point at
-    which the model does not run says why; only a model that cannot be built raises.
+    `options` are those of `profile`; of those in `AXES` (`batch_size`, `seq_len`, `image_size`, `dtype` …)
+    there can be several values. With `symbolic`, formulas of its costs are found as well
+    (`Sweep.formulas`), in all sizes that its inputs follow and that no single value was given for. With
+    `hardware`, the name of a device, there are predicted latency and throughput, and its ridge point. A
+    point at which the model does not run says why; only a model that cannot be built raises.
 
     >>> s = opgraph.sweep("bert-base-uncased", seq_len=[128, 512], symbolic=True)
     >>> s.formulas.at(B=1, S=300)["flops"]
     54279733248
     """
-    given: dict[str, Any] = {
-        "batch_size": batch_size, "seq_len": seq_len, "decoder_seq_len": decoder_seq_len,
-        "image_size": image_size, "context_len": context_len,
-    }  # fmt: skip
-    axes = {option: _listed(values) for option, values in given.items() if values is not None}
-    dtypes = _listed(dtype)
-    if dtypes:
-        axes["dtype"] = dtypes
     if isinstance(model, str) and is_saved_profile(model):
         raise InputError(
             "a sweep traces the model, and a saved profile has none", hint="name the model"
         )
-    for option, values in axes.items():
-        for value in values:
-            Options(**{option: value})  # before any of them is traced
-    checked(Options(**options, context_len=next(iter(axes.get("context_len", ())), None)))
+    axes = {
+        axis: tuple(dict.fromkeys(OPTIONS[axis].check(v) for v in _listed(options.pop(axis))))
+        for axis in AXES
+        if options.get(axis) is not None
+    }
+    Options(**options, **{axis: values[0] for axis, values in axes.items()})  # before any is traced
+    dtypes = axes.get("dtype", (None,))
     tell = progress or (lambda _: None)
     chosen_device = None if hardware is None else device(hardware)
     ridge = GENERIC_RIDGE
     points: list[SweepPoint] = []
     built: dict[str | None, Model] = {}
-    for chosen in dtypes or (None,):
-        built[chosen] = resolved(model, Options(**{**options, "dtype": chosen}))
-        for sizes in product(*(v for option, v in axes.items() if option != "dtype")):
-            at = dict(zip(axes, sizes, strict=False))
+    for dtype in dtypes:
+        alike = {**options, "dtype": dtype}
+        first = {n: v[0] for n, v in axes.items() if n not in alike}
+        built[dtype] = resolved(model, Options(**alike, **first))
+        for sizes in product(*(values for axis, values in axes.items() if axis != "dtype")):
+            at = dict(zip((axis for axis in axes if axis != "dtype"), sizes, strict=True))
             tell(", ".join(f"{option.replace('_', ' ')} {size}" for option, size in at.items()))
-            shown = {**at, **({} if chosen is None else {"dtype": chosen})}
-            found = _traced(built[chosen], at, {**options, "dtype": chosen})
+            shown = {**at, **({} if dtype is None else {"dtype": dtype})}
+            found = _traced(built[dtype], at, alike)
             if isinstance(found, str):
                 points.append(SweepPoint(shown, {}, error=found))
                 continue
             ridge = ridge_on(chosen_device, found)
             points.append(point_of(found, shown, ridge, chosen_device))
-    first = next(iter(built.values()))
+    whole = next(iter(built.values()))
     base = None
     if symbolic:
-        pinned = {option: v[0] for option, v in axes.items() if len(v) == 1 and option != "dtype"}
-        base = with_formulas(first, pinned, tell, {**options, "dtype": next(iter(built))})
-    name = first.info.name
+        pinned = {axis: v[0] for axis, v in axes.items() if len(v) == 1 and axis != "dtype"}
+        base = with_formulas(whole, pinned, tell, {**options, "dtype": next(iter(built))})
+    name = whole.info.name
     return Sweep(name, axes, tuple(points) if axes else (), ridge, base, chosen_device)
 
 
-def _listed(values: Any) -> tuple[Any, ...]:
-    """Values without repetition, in their order."""
-    if values is None:
-        return ()
-    return tuple(
-        dict.fromkeys(
-            values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
-        )
-    )
+def _listed(values: Any) -> Iterable[Any]:
+    """Values of an axis, or the single one."""
+    return values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
 
 
 def _traced(model: Model, at: Mapping[str, Any], options: Mapping[str, Any]) -> Profile | str:

@@ -12,7 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from opgraph.cli import config, output
+from opgraph.cli import output
+from opgraph.cli.arguments import OptionParser, add_options
+from opgraph.options.config import defaults
 from opgraph.record.errors import OpgraphError
 from opgraph.version import __version__
 
@@ -105,7 +107,7 @@ _LESS_MEMORY = (
 )
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(OptionParser):
     """A parser whose complaints look like all others."""
 
     def error(self, message: str, hint: str | None = None) -> None:  # type: ignore[override]
@@ -125,7 +127,7 @@ class _Parser(argparse.ArgumentParser):
         return found, unknown
 
 
-def _parser(arguments: list[str], *, every: bool = False) -> argparse.ArgumentParser:
+def _parser(arguments: list[str], *, every: bool = False) -> OptionParser:
     parser = _Parser(
         prog="opgraph",
         description="The operator graph of any PyTorch model, with the true cost of every operator.",
@@ -139,22 +141,16 @@ def _parser(arguments: list[str], *, every: bool = False) -> argparse.ArgumentPa
                                       formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
         if every or name == asked:
             _prepare(name, command)
-            config.apply(command, {} if every else config.defaults(Path.cwd()))
+            command.settings = {} if every else defaults(Path.cwd())
     return parser
 
 
-def whole_parser() -> argparse.ArgumentParser:
+def whole_parser() -> OptionParser:
     """The parser with all commands prepared, for what needs to see them all."""
     return _parser([], every=True)
 
 
-def _prepare(name: str, command: argparse.ArgumentParser) -> None:
+def _prepare(name: str, command: OptionParser) -> None:
     """A command's own arguments, and those that all commands have."""
     import_module(f"opgraph.cli.{name}").prepare_parser(command)
-    talk = command.add_argument_group("what it says")
-    known = command._option_string_actions  # noqa: SLF001 - argparse has no public look-up
-    if "--verbose" not in known:
-        talk.add_argument("-v", "--verbose", action="store_true",
-                          help="on stderr, what it took")  # fmt: skip
-    talk.add_argument("-q", "--quiet", action="store_true", help="no remarks and no progress")
-    talk.add_argument("--debug", action="store_true", help="show the whole traceback of an error")
+    add_options(command, "verbose", "quiet", "debug")

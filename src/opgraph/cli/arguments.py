@@ -1,32 +1,106 @@
-"""The arguments that every command with a model takes, and from them to a `Profile`."""
+"""Arguments of the command line, made from the options, and from them to a `Profile`."""
 
 from __future__ import annotations
 
 import argparse
-import ast
-import copy
 import shlex
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.cost.conventions import CONVENTIONS, counted
-from opgraph.cli.kinds import image_size, listed, parse_shape, positive, shape, single
-from opgraph.cli.output import progress
-from opgraph.options import MODES, NAMES, Options
+from opgraph.options import NAMES, OPTIONS, TRACED, Option, Stage, check_needs, names
+from opgraph.options.kinds import Amount, Choice, Flag, Whole
 from opgraph.record.errors import InputError, OpgraphError, RenderError
-from opgraph.record.loading import is_saved_profile, load
-from opgraph.record.profile import Profile
 
 if TYPE_CHECKING:
-    from opgraph.inputs.base import TensorSpec
-
-TRACERS = ("auto", "eager", "fx", "dynamo", "export", "hybrid")
+    from opgraph.record.profile import Profile
 
 
-def add_model_arguments(
+class OptionParser(argparse.ArgumentParser):
+    """A parser that knows which options were given. They are in `given`; the others have the `settings` of
+    pyproject.toml or their defaults."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.settings: Mapping[str, Any] = {}
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        known = [OPTIONS[a.dest] for a in self._actions if a.dest in OPTIONS]
+        if known:
+            found.given = {o.name for o in known if hasattr(found, o.name)}
+        for option in known:
+            if option.name not in found.given:
+                setattr(found, option.name, self.settings.get(option.name, option.default))
+            elif option.kind.repeated:
+                setattr(found, option.name, option.check(getattr(found, option.name)))
+        check_needs(
+            {n: getattr(found, n) for n in _given(found) if OPTIONS[n].stage not in TRACED}, flag
+        )
+        return found, unknown
+
+
+def _given(args: argparse.Namespace) -> list[str]:
+    """The options that were given, in their order."""
+    given = getattr(args, "given", ())
+    return [name for name in OPTIONS if name in given]
+
+
+def flag(name: str, value: Any = None) -> str:
+    """An option as it is typed."""
+    return OPTIONS[name].flag + ("" if value is None or value is True else f" {value}")
+
+
+def add_options(
+    parser: argparse.ArgumentParser,
+    *which: str,
+    several: bool = False,
+    words: Mapping[str, str] | None = None,
+) -> None:
+    """Give a command these options, in the groups of their stages. With `several`, those that a sweep goes
+    over are lists, separated by commas. `words` are helps that only the command can know."""
+    groups = {g.title: g for g in parser._action_groups}  # noqa: SLF001 - there is no public list
+    for name in which:
+        option = OPTIONS[name]
+        title = option.stage.value
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        _add(groups[title], option, several and option.axis, (words or {}).get(name, option.help))
+
+
+def _add(group: argparse._ArgumentGroup, option: Option, several: bool, text: str) -> None:
+    kind = option.kind
+    short = [f for f in option.flags if not f.startswith("--")]
+    long = [option.flag, *(f for f in option.flags if f.startswith("--"))]
+    more: dict[str, Any] = {"dest": option.name, "default": argparse.SUPPRESS}
+    more["help"] = text.replace("%", "%%")
+    if isinstance(kind, Flag):
+        more["action"] = "store_false" if option.default else "store_true"
+        group.add_argument(*short, *long, **more)
+        return
+    more["type"] = _list_of(option) if several else option.parse
+    more["metavar"] = option.metavar
+    if kind.repeated:
+        more["action"] = "append"
+    if several:
+        more["metavar"] = f"{option.metavar.split(' or ')[0]},…"
+    elif isinstance(kind, Choice):
+        more["choices"] = kind.values
+        more["metavar"] = option.unit
+    if option.default and isinstance(kind, (Amount, Choice, Whole)) and option.unit is None:
+        more["help"] += f" ({option.default})"
+    names = [*short, *long, f"--{option.name.replace('_', '-')}"]
+    group.add_argument(*dict.fromkeys(names), **more)
+
+
+def _list_of(option: Option) -> Callable[[str], list[Any]]:
+    return lambda text: [option.parse(part.strip()) for part in text.split(",")]
+
+
+def add_model(
     parser: argparse.ArgumentParser,
     *,
     positional: bool = True,
@@ -34,10 +108,8 @@ def add_model_arguments(
     several: bool = False,
     saved: bool = True,
 ) -> None:
-    """The model (which may be `optional`), how to build it, its inputs, and the tracer; without
-    `positional`, the options alone. With `several`, sizes and dtypes are lists, separated by commas; a
-    `saved` profile does, too, where nothing has to be traced."""
-    kind = listed if several else single
+    """The model (which may be `optional`) and the options of how it is profiled; without `positional`,
+    the options alone. A `saved` profile does, too, where nothing has to be traced."""
     if positional:
         parser.add_argument(
             "model",
@@ -46,150 +118,66 @@ def add_model_arguments(
             help="a name (resnet18, bert-base-uncased, yolov8n.pt)"
             + (" or a saved profile (.json)" if saved else ""),
         )
-    build = parser.add_argument_group("model")
-    build.add_argument("--head", help="head of a transformers model: base, causal-lm, masked-lm, …")
-    build.add_argument("--dtype", type=kind(str), help="float32, bfloat16 or float16")
-    build.add_argument(
-        "--model-arg",
-        metavar="K=V",
-        action="append",
-        default=[],
-        help="an argument for a constructor of your own; may be repeated",
-    )
-    build.add_argument(
-        "--trust", action="store_true", help="let a model file or repository run code of its own"
-    )
-    add_size_arguments(parser, several=several)
-    run = parser.add_argument_group("how it runs")
-    run.add_argument(
-        "--mode",
-        default="infer",
-        metavar="MODE",
-        help="; ".join(f"{mode}: {meaning}" for mode, meaning in MODES.items()),
-    )
-    run.add_argument(
-        "--context-len",
-        type=kind(positive),
-        metavar=f"N{',N,…' if several else ''}",
-        help="tokens of the prompt (prefill) or in the cache (decode)",
-    )
-    run.add_argument(
-        "--checkpointing",
-        action="store_true",
-        help="train: repeated blocks keep their inputs alone, and run again in the backward",
-    )
-    run.add_argument(
-        "--count",
-        metavar="K=V",
-        action="append",
-        default=[],
-        help="FLOPs by another convention: "
-        + ", ".join(f"{name}={values[1]}" for name, values in CONVENTIONS.items()),
-    )
-    run.add_argument("--optimizer", choices=("sgd", "adam", "adamw"), default="adamw")
-    trace = parser.add_argument_group("tracing")
-    trace.add_argument("--tracer", default="auto", metavar="T", help=f"one of {', '.join(TRACERS)}")
-    trace.add_argument(
-        "--fragment",
-        default="all",
-        metavar="K",
-        help="one fragment of a broken graph: its number, or largest",
-    )
-    trace.add_argument("--fullgraph", action="store_true", help="a graph break is an error")
-    trace.add_argument(
-        "--concrete-args",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="an argument of forward that fx takes as it is, as in use_cache=False; may be repeated",
-    )
-    trace.add_argument(
-        "--warm-up", action="store_true", help="run the model once before tracing it"
-    )
+    add_options(parser, *names(*TRACED), several=several)
 
 
-def add_size_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    """The sizes of the example inputs; with `several`, lists of them."""
-    kind = listed if several else single
-    sizes = parser.add_argument_group("inputs")
-    more = ",N,…" if several else ""
-    sizes.add_argument("--batch-size", type=kind(positive), metavar=f"N{more}")
-    sizes.add_argument("--seq-len", type=kind(positive), metavar=f"N{more}", help="tokens")
-    sizes.add_argument(
-        "--decoder-seq-len",
-        type=kind(positive),
-        metavar=f"N{more}",
-        help="tokens of the decoder of an encoder-decoder",
-    )
-    sizes.add_argument(
-        "--image-size", type=kind(image_size), metavar=f"N{more}" if several else "N or HxW"
-    )
-    sizes.add_argument(
-        "--input-shape",
-        type=shape,
-        metavar="1x3x224x224",
-        help="shape of the first input, batch included",
-    )
-    sizes.add_argument(
-        "--input",
-        metavar="NAME=SHAPE[:DTYPE]",
-        action="append",
-        default=[],
-        help="any single argument, as in --input mask=1x77:int64; may be repeated",
-    )
-
-
-def profile_from(args: argparse.Namespace, *, for_several: bool = False) -> Profile:
+def profile_from(args: argparse.Namespace, *, own: argparse.Namespace | None = None) -> Profile:
     """The profile that the arguments ask for: loaded, or traced now. What the model itself prints goes to
     stderr, so that results stay alone on stdout.
 
-    Raises `InputError` for a saved profile with options that only tracing can meet, unless they are
-    `for_several` models, of which it is one.
+    Raises `InputError` for a saved profile with options that only tracing can meet; of several models,
+    one is asked for its `own` alone.
     """
-    from opgraph.analysis.cost.fragments import select_fragment
+    from opgraph.record.loading import is_saved_profile, load
 
     if is_saved_profile(args.model):
-        if not for_several:
-            _refuse_tracing(args)
+        from opgraph.analysis.cost.conventions import counted
+        from opgraph.analysis.cost.fragments import select_fragment
+
         saved = load(args.model)
+        _refuse_tracing(args if own is None else own, saved.mode)
         if args.mode not in ("infer", saved.mode):
             raise InputError(f"this profile was saved in the mode {saved.mode}",
                              hint=f"name the model to trace it with --mode {args.mode}")  # fmt: skip
         part = replace(saved, graph=select_fragment(saved.graph, args.fragment))
-        return counted(part, dict(_pairs(args.count)))
+        return counted(part, args.count)
     from opgraph.api.pipeline import profile
+    from opgraph.cli.output import progress
 
+    options = options_from(args)
     with progress() as tell, redirect_stdout(sys.stderr):
         tell(f"tracing {args.model} …")
-        return profile(args.model, **options_from(args))
+        return profile(args.model, **options)
 
 
-def _refuse_tracing(args: argparse.Namespace) -> None:
+def _refuse_tracing(args: argparse.Namespace, saved_mode: str) -> None:
     """A saved profile is as it was traced: what cannot be had from it is not passed over in silence."""
-    usual = Options()
-    for name in NAMES:
-        value = getattr(args, name, None)
-        if (
-            name not in ("fragment", "count", "inductor")
-            and value
-            and value != getattr(usual, name)
-        ):
-            option = f"--{name.replace('_', '-')}"
+    for name in _given(args):
+        if name == "mode" and args.mode == saved_mode:
+            continue
+        if OPTIONS[name].stage in TRACED and OPTIONS[name].stage is not Stage.COUNTING:
             raise InputError(
-                f"{option} is for tracing, and {args.model} is a saved profile",
+                f"{flag(name)} is for tracing, and {args.model} is a saved profile"
+                + (f" of the mode {saved_mode}" if name == "mode" else ""),
                 hint="name the model instead",
             )
 
 
 def options_from(args: argparse.Namespace) -> dict[str, Any]:
-    """The options for `profile` (see `opgraph.options.Options`) that the arguments ask for."""
-    given = {name: getattr(args, name) for name in NAMES if hasattr(args, name)}
-    given["input_overrides"] = _overrides(args.input)
-    if "concrete_args" in given:
-        given["concrete_args"] = {k: _literal(v) for k, v in _pairs(args.concrete_args)}
-        given["model_args"] = dict(_pairs(args.model_arg))
-        given["count"] = dict(_pairs(args.count))
-    return given
+    """The options for `profile` (see `opgraph.options.Options`) that the arguments ask for.
+
+    Raises `InputError` for those that mean nothing to the others.
+    """
+    inductor = getattr(args, "partition", None) == "inductor"
+    check_needs(
+        {
+            **{n: getattr(args, n) for n in _given(args) if OPTIONS[n].stage in TRACED},
+            **({"inductor": True} if inductor else {}),
+        },
+        flag,
+    )
+    found = {name: getattr(args, name) for name in NAMES if hasattr(args, name)}
+    return {**found, "inductor": inductor}
 
 
 def profile_of(spec: str, args: argparse.Namespace) -> Profile:
@@ -199,17 +187,26 @@ def profile_of(spec: str, args: argparse.Namespace) -> Profile:
     Raises `InputError` for a saved profile that is itself named with options that only tracing can meet.
     """
     parser = _SpecParser(prog=spec, add_help=False)
-    add_model_arguments(parser)
-    words = _words(spec)
+    add_model(parser)
     try:
-        own = parser.parse_args(words)
-        if is_saved_profile(own.model):
-            _refuse_tracing(own)
-        given = parser.parse_args(words, namespace=copy.deepcopy(args))
-        return profile_from(given, for_several=True)
+        own = parser.parse_args(_words(spec))
+        return profile_from(_with(own, args), own=own)
     except OpgraphError as error:
         error.args = (f"{spec}: {error}" if spec not in str(error) else str(error),)
         raise
+
+
+def _with(own: argparse.Namespace, shared: argparse.Namespace) -> argparse.Namespace:
+    """Arguments on top of those that are shared; of what goes by name, both."""
+    merged = argparse.Namespace(**vars(own))
+    for name in shared.given & vars(own).keys():
+        theirs, mine = getattr(shared, name), getattr(own, name)
+        if isinstance(theirs, dict):
+            setattr(merged, name, {**theirs, **mine})
+        elif name not in own.given:
+            setattr(merged, name, theirs)
+    merged.given = own.given | (shared.given & vars(own).keys())
+    return merged
 
 
 def _words(spec: str) -> list[str]:
@@ -220,41 +217,8 @@ def _words(spec: str) -> list[str]:
         return [spec]
 
 
-class _SpecParser(argparse.ArgumentParser):
+class _SpecParser(OptionParser):
     """A parser of a model with its options, whose complaints name that model."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
         raise RenderError(f"{self.prog}: {message}")
-
-
-def _literal(text: str) -> Any:
-    """A value as Python writes it; what is none is a text."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
-def _pairs(items: list[str]) -> list[tuple[str, str]]:
-    pairs = []
-    for item in items:
-        key, sign, value = item.partition("=")
-        if not sign or not key:
-            raise InputError(f"{item!r} is not of the form NAME=VALUE")
-        pairs.append((key, value))
-    return pairs
-
-
-def _overrides(items: list[str]) -> dict[str, TensorSpec]:
-    from opgraph.inputs.base import TensorSpec
-
-    found: dict[str, Any] = {}
-    for name, text in _pairs(items):
-        sizes, _, dtype = text.partition(":")
-        try:
-            found[name] = TensorSpec(parse_shape(sizes), dtype or None)
-        except ValueError:
-            raise InputError(
-                f"{text!r} is not a shape", hint=f"write it like {name}=2x77:int64"
-            ) from None
-    return found

@@ -6,7 +6,7 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from opgraph.cli.arguments import add_model_arguments, options_from
+from opgraph.cli.arguments import add_model, add_options, options_from
 from opgraph.cli.output import color, show, width
 from opgraph.record.errors import InputError
 from opgraph.record.files import dumps
@@ -20,15 +20,8 @@ EXAMPLES = """examples:
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add_model_arguments(parser, saved=False)
-    view = parser.add_argument_group("check")
-    view.add_argument(
-        "--no-counters",
-        action="store_true",
-        help="leave out fvcore, torchinfo, ptflops, thop and calflops, which need real weights",
-    )
-    view.add_argument("-v", "--verbose", action="store_true", help="every disagreement and break")
-    view.add_argument("--json", action="store_true", help="everything as JSON on stdout")
+    add_model(parser, saved=False)
+    add_options(parser, "counters", "json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         )
     tracers = ALL if args.tracer == "auto" else tuple(dict.fromkeys(("auto", args.tracer)))
     with redirect_stdout(sys.stderr):
-        found = check(args.model, tracers=tracers, peers=not args.no_counters, **options_from(args))
+        found = check(args.model, tracers=tracers, peers=args.counters, **options_from(args))
     if args.json:
         show(dumps(found.to_dict(), indent=1) + "\n")
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from opgraph.cli.arguments import add_model_arguments, profile_of
+from opgraph.cli.arguments import add_model, add_options, profile_of
 from opgraph.cli.output import color, insist, say, show, status_of, width
 from opgraph.record.errors import RenderError
 from opgraph.record.files import dumps, ensure_writable, suffix_of, write_atomically
@@ -33,22 +33,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="two or more: a name, or a saved profile (.json); options of its own go with it in "
         "quotes: 'bert-base-uncased --seq-len 512'",
     )
-    add_model_arguments(parser, positional=False)
-    view = parser.add_argument_group("comparison")
-    view.add_argument("--by", choices=("module", "op", "node"), default="module")
-    view.add_argument("--depth", type=int, metavar="N", help="levels of modules below the root")
-    view.add_argument(
-        "--fail-if",
-        metavar="GATE",
-        action="append",
-        default=[],
-        help="exit with 1 if this holds: 'flops > +2%%', 'bytes > +100MiB', 'coverage < 100%%'; "
-        "may be repeated",
-    )
-    view.add_argument("--hardware", metavar="DEVICE", help="predicted latency there, too")
-    view.add_argument("--json", action="store_true", help="the comparison as JSON on stdout")
-    view.add_argument("--markdown", action="store_true", help="for a comment on a pull request")
-    view.add_argument("-o", "--output", metavar="FILE", help=", ".join(SUFFIXES))
+    add_model(parser, positional=False)
+    add_options(parser, "hardware", "by", "depth", "fail_if", "json", "markdown", "output",
+                words={"output": ", ".join(SUFFIXES)})  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,8 +8,9 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
-from opgraph.cli.arguments import add_model_arguments, profile_from
+from opgraph.cli.arguments import add_model, add_options, profile_from
 from opgraph.cli.output import color, say, show, status_of, width
+from opgraph.options import Stage, names
 from opgraph.record.errors import MissingDependency, RenderError
 from opgraph.record.files import dumps, ensure_writable, suffix_of, write_atomically
 
@@ -35,30 +36,9 @@ SUFFIXES = (".txt", ".md", ".csv", ".json")
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add_model_arguments(parser, optional=True)
-    where = parser.add_argument_group(
-        "which nodes, by number (1-based, inclusive; one way at a time)"
-    )
-    where.add_argument("--start", type=int, metavar="N", help="from this node on")
-    where.add_argument("--end", type=int, metavar="M", help="up to this node")
-    where.add_argument("--around", type=int, metavar="N", help="this node and its neighbours")
-    where.add_argument("--context", type=int, metavar="K", help="how many on each side (10)")
-    where.add_argument("--max-nodes", type=int, metavar="N", help="the first so many")
-    which = parser.add_argument_group(
-        "which nodes, by what they are (all that are given must hold)"
-    )
-    which.add_argument("--op", metavar="NAME", help="operator: conv2d, 'conv*'")
-    which.add_argument(
-        "--module", metavar="PATH", help="module and all below it: encoder.layer.0, 'layer.*.dense'"
-    )
-    which.add_argument("--bottleneck", choices=("compute", "balanced", "memory"))
-    which.add_argument("--min-flops", type=float, metavar="X", help="at least so many: 1e9")
-    which.add_argument("--text", metavar="TEXT", help="occurs in name, class, arguments or source")
-    view = parser.add_argument_group("output")
-    view.add_argument("--hardware", metavar="DEVICE", help="predicted times, and its ridge point")
-    view.add_argument("-i", "--interactive", action="store_true", help="as a full-screen program")
-    view.add_argument("--json", action="store_true", help="what is shown, as JSON on stdout")
-    view.add_argument("-o", "--output", metavar="FILE", help=", ".join(SUFFIXES))
+    add_model(parser, optional=True)
+    add_options(parser, "hardware", *names(Stage.NODES), "interactive", "json", "output",
+                words={"output": ", ".join(SUFFIXES)})  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from opgraph.cli.arguments import add_model_arguments, options_from, profile_from
+from opgraph.cli.arguments import add_model, add_options, options_from, profile_from
 from opgraph.cli.output import say, show, status_of
 from opgraph.exporting import EXPORTERS, Exporter, exporter_for
 from opgraph.record.errors import RenderError
@@ -28,13 +28,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         f"formats of a profile: {formats}\nformats that need the model: {models}\n\n{EXAMPLES}"
     )
-    add_model_arguments(parser)
-    view = parser.add_argument_group("export")
-    view.add_argument("-o", "--output", metavar="FILE", help="stdout when it is not given")
-    view.add_argument("--format", metavar="NAME", help="instead of what the file's suffix means")
-    view.add_argument(
-        "--hardware", metavar="DEVICE", help="the device of a trace (opgraph hardware lists them)"
-    )
+    add_model(parser)
+    add_options(parser, "hardware", "format", "output",
+                words={"output": "stdout when it is not given"})  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from opgraph.cli.arguments import add_options
 from opgraph.cli.output import color, say, show, width
 from opgraph.record.errors import OpgraphError
 
@@ -24,12 +25,7 @@ EXAMPLES = """examples:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("device", nargs="?", metavar="DEVICE", help="a name, or a file (.toml)")
-    parser.add_argument(
-        "--calibrate",
-        action="store_true",
-        help="measure this machine: products and copies of several sizes and dtypes",
-    )
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to write the measurements")
+    add_options(parser, "calibrate", "output", words={"output": "where to write the measurements"})
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opgraph.cli.arguments import TRACERS, add_size_arguments, options_from
-from opgraph.cli.kinds import positive, positive_amount
+from opgraph.cli.arguments import add_options, options_from
 from opgraph.cli.output import color, say, show, width
+from opgraph.options import SIZES, Stage, names
 from opgraph.record.errors import SourceError, UnknownModel
 from opgraph.record.files import dumps, ensure_writable
 from opgraph.sources.registry import find, is_pattern, listed
@@ -25,29 +25,16 @@ EPILOG = """examples:
   opgraph models --try 'timm:vit_*' --jobs 2 --resume vits.jsonl --csv"""
 
 
+WITHOUT_TRYING = ("source", "examples", "json")
+TRYING = ("attempt", "tracer", "jobs", "timeout", "memory_limit", "resume", "csv")
+
+
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument(
         "patterns", nargs="*", metavar="NAME|PATTERN", help="a part of a name, or a pattern with *"
     )
-    parser.add_argument("--source", metavar="S", help="one source: torchvision, hf, timm, …")
-    parser.add_argument("--json", action="store_true", help="JSON on stdout")
-    parser.add_argument("--csv", action="store_true", help="the outcomes of --try as CSV on stdout")
-    parser.add_argument("--examples", action="store_true", help="commands that are ready to run")
-    attempt = parser.add_argument_group("trying")
-    attempt.add_argument("--try", dest="attempt", action="store_true", help="trace each of them")
-    attempt.add_argument(
-        "--tracer", default="auto", metavar="T", help=f"one of {', '.join(TRACERS)}"
-    )
-    attempt.add_argument("--jobs", type=positive, default=1, metavar="N", help="so many at a time")
-    attempt.add_argument(
-        "--timeout", type=positive_amount, default=300.0, metavar="S", help="seconds for one (300)"
-    )
-    attempt.add_argument("--memory", type=positive_amount, metavar="GiB", help="memory for one")
-    attempt.add_argument(
-        "--resume", type=Path, metavar="FILE", help="keep outcomes in FILE, and go on from there"
-    )
-    add_size_arguments(parser)
+    add_options(parser, *WITHOUT_TRYING, *TRYING, *(n for n in SIZES if n not in names(Stage.MODE)))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,18 +66,19 @@ def _try(args: argparse.Namespace) -> int:
     from opgraph.survey.table import as_csv, line, trials_table
 
     specs = _specs(args)
-    if args.resume:
-        ensure_writable(args.resume)
-    done: dict[str, Trial] = load_trials(args.resume) if args.resume else {}
+    resume = Path(args.resume) if args.resume else None
+    if resume is not None:
+        ensure_writable(resume)
+    done: dict[str, Trial] = {} if resume is None else load_trials(resume)
     waiting = [s for s in specs if s not in done]
     if len(waiting) < len(specs):
-        say(f"{len(specs) - len(waiting)} of {len(specs)} are in {args.resume} already")
-    memory = int(args.memory * 2**30) if args.memory else None
+        say(f"{len(specs) - len(waiting)} of {len(specs)} are in {resume} already")
+    memory = int(args.memory_limit * 2**30) if args.memory_limit else None
     limits = Limits(args.jobs, args.timeout, memory)
     for trial in run(waiting, limits, Options(**options_from(args)), _sources(waiting)):
         done[trial.name] = trial
-        if args.resume:
-            save_trial(args.resume, trial)
+        if resume is not None:
+            save_trial(resume, trial)
         say(line(trial, sum(s in done for s in specs), len(specs)))
     trials = [done[s] for s in specs]
     if args.json:

@@ -6,8 +6,9 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from opgraph.cli.arguments import add_model_arguments, profile_from
+from opgraph.cli.arguments import add_model, add_options, profile_from
 from opgraph.cli.output import color, say, show, status_of, width
+from opgraph.options import Stage, names
 from opgraph.record.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,59 +29,22 @@ EXAMPLES = """examples:
       --tensor-parallel 8 --pipeline-parallel 2"""
 
 
+SHOWING = ("depth", "sort", "top", "show_shapes", "fold", "theme")
+
+
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add_model_arguments(parser)
-    cost = parser.add_argument_group("what it costs")
-    cost.add_argument(
-        "--hardware",
-        metavar="DEVICE",
-        help="the time it takes there, and whether it fits (opgraph hardware lists them)",
-    )
-    cost.add_argument(
-        "--autocast",
-        choices=("float16", "bfloat16"),
-        help="as mixed precision would run it, on paper",
-    )
-    cost.add_argument("--memory", action="store_true", help="live memory over the run")
-    cost.add_argument(
-        "--partition",
-        choices=("none", "fuse", "inductor"),
-        help="what would be fused, by rules or by TorchInductor's scheduler, and what that saves",
-    )
-    several = parser.add_argument_group("over several devices, on paper")
-    for name, what in (
-        ("tensor", "that share each operator"),
-        ("pipeline", "stages, cut between layers"),
-        ("data", "copies, each with a batch of its own"),
-    ):
-        several.add_argument(f"--{name}-parallel", type=int, metavar="N", help=what)
-    several.add_argument(
-        "--micro-batches", type=int, metavar="N", help="that go through the pipeline in a step (1)"
-    )
-    view = parser.add_argument_group("view")
-    view.add_argument("--depth", type=int, metavar="N", help="levels of modules below the root")
-    view.add_argument(
-        "--sort",
-        metavar="KEY",
-        help="flops, macs, bytes, parameters, intensity or name; by execution if not given",
-    )
-    view.add_argument("--top", type=int, metavar="N", help="only the first N rows")
-    view.add_argument("--show-shapes", action="store_true", help="a column of output shapes")
-    view.add_argument("--no-fold", action="store_true", help="list repeated modules one by one")
-    view.add_argument(
-        "--theme", choices=("auto", "light", "dark"), default="auto", help="of a picture"
-    )
-    view.add_argument(
-        "-v", "--verbose", action="store_true", help="every attempt, and all versions"
-    )
-    view.add_argument("--json", action="store_true", help="the whole profile as JSON on stdout")
-    view.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="write to a file, as its suffix says: .json, .txt, .html, .svg …; roofline.svg or "
-        "roofline.png draws the roofline of --hardware",
+    add_model(parser)
+    add_options(
+        parser,
+        *names(Stage.COSTING, Stage.PARALLEL),
+        *SHOWING,
+        "json",
+        "output",
+        words={
+            "output": "write to a file, as its suffix says: .json, .txt, .html, .svg …; roofline.svg or "
+            "roofline.png draws the roofline of --hardware"
+        },
     )
 
 
@@ -95,23 +59,12 @@ def run(args: argparse.Namespace) -> int:
         from opgraph.hardware import device
 
         device(args.hardware)
-    args.inductor = args.partition == "inductor"
     profile = profile_from(args)
     if args.autocast is not None:
         profile = _autocast(profile, args.autocast)
-    options = {
-        "depth": args.depth,
-        "sort": args.sort,
-        "top": args.top,
-        "show_shapes": args.show_shapes,
-        "fold": not args.no_fold,
-        "verbose": args.verbose,
-        "hardware": args.hardware,
-        "memory": args.memory,
-        "partition": args.partition,
-        "theme": args.theme,
-        "layout": _layout(args),
-    }
+    options = {name: getattr(args, name) for name in (*SHOWING, "verbose", "hardware", "memory",
+                                                      "partition")}  # fmt: skip
+    options["layout"] = _layout(args)
     view = view_named("table") if args.output is None else view_for(args.output)
     heeded = {k: v for k, v in options.items() if k in (*view.needs, *view.heeds)}
     if args.output is not None:

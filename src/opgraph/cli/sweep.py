@@ -7,8 +7,9 @@ import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from opgraph.cli.arguments import add_model_arguments, options_from
+from opgraph.cli.arguments import add_model, add_options, options_from
 from opgraph.cli.output import color, progress, say, show, width
+from opgraph.options import AXES
 from opgraph.record.errors import RenderError
 from opgraph.record.files import dumps, ensure_writable, suffix_of, write_atomically
 
@@ -22,28 +23,14 @@ EXAMPLES = """examples:
   opgraph sweep gpt2 --symbolic --batch-size 1 -o gpt2.json"""
 
 SUFFIXES = (".txt", ".csv", ".json", ".parquet", ".svg", ".png", ".html")
-AXES = ("batch_size", "seq_len", "decoder_seq_len", "image_size", "context_len", "dtype")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add_model_arguments(parser, several=True, saved=False)
-    view = parser.add_argument_group("sweep")
-    view.add_argument(
-        "--symbolic",
-        action="store_true",
-        help="exact formulas in batch B and tokens S (or image side N); a single size given is kept",
-    )
-    view.add_argument(
-        "--hardware", metavar="DEVICE", help="predicted latency and throughput, and its ridge point"
-    )
-    view.add_argument("--json", action="store_true", help="as JSON on stdout")
-    view.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help=", ".join(SUFFIXES) + "; with --symbolic, .json is the profile with its formulas",
-    )
+    add_model(parser, several=True, saved=False)
+    add_options(parser, "hardware", "symbolic", "json", "output", words={
+        "output": ", ".join(SUFFIXES) + "; with --symbolic, .json is the profile with its formulas"
+    })  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,8 +40,6 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         ensure_writable(args.output)
     options = options_from(args)
-    if options["image_size"]:
-        options["image_size"] = [h if h == w else (h, w) for h, w in options["image_size"]]
     if not args.symbolic and not any(options[axis] for axis in AXES):
         raise RenderError("a sweep over what?", hint="--batch-size 1,4,16, or --symbolic")
     with progress() as tell, redirect_stdout(sys.stderr):

@@ -7,7 +7,7 @@ import re
 import webbrowser
 from pathlib import Path
 
-from opgraph.cli.arguments import add_model_arguments, profile_from, profile_of
+from opgraph.cli.arguments import add_model, add_options, profile_from, profile_of
 from opgraph.cli.output import say, status_of
 from opgraph.hardware import device
 from opgraph.record.files import ensure_writable, suffix_of, write_atomically
@@ -24,24 +24,9 @@ EXAMPLES = """examples:
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add_model_arguments(parser)
-    view = parser.add_argument_group("view")
-    view.add_argument(
-        "-o", "--output", metavar="FILE", help="the page; named after the model if not given"
-    )
-    view.add_argument(
-        "--against",
-        metavar="MODEL",
-        help="another model or saved profile: show what differs from it; options of its own go with "
-        "it in quotes",
-    )
-    view.add_argument(
-        "--hardware",
-        "--device",
-        metavar="NAME",
-        help="predict for this device at first; the page has them all",
-    )
-    view.add_argument("--open", action="store_true", help="show it in the browser")
+    add_model(parser)
+    add_options(parser, "hardware", "against", "open", "output",
+                words={"output": "the page; named after the model if not given"})  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from opgraph.inputs.base import Example, InputRequest, TensorSpec
+from opgraph.inputs.base import Example, InputRequest
+from opgraph.options import TensorSpec
 from opgraph.sources.base import Model
 
 __all__ = ["Example", "InputRequest", "TensorSpec", "make_inputs"]

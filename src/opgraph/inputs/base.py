@@ -6,13 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """A shape and, where one is given, a dtype name ("int64")."""
-
-    shape: tuple[int, ...]
-    dtype: str | None = None
+from opgraph.options import Options, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +26,20 @@ class InputRequest:
     dtype: str | None = None
     overrides: Mapping[str, TensorSpec] = field(default_factory=dict)
     new_tokens: int = 0
+
+    @classmethod
+    def of(cls, options: Options) -> InputRequest:
+        """What of a person's options the input rules have to know."""
+        side = options.image_size
+        return cls(
+            batch_size=options.batch_size,
+            seq_len=options.seq_len,
+            decoder_seq_len=options.decoder_seq_len,
+            image_size=(side, side) if isinstance(side, int) else side,
+            input_shape=options.input_shape,
+            dtype=options.dtype,
+            overrides=options.input_overrides,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from opgraph.inputs.base import Example, InputRequest, TensorSpec
+from opgraph.inputs.base import Example, InputRequest
 from opgraph.inputs.context import Context, named_dtype
 from opgraph.inputs.dims import shape
 from opgraph.inputs.rules import RULES
 from opgraph.inputs.rules.text import placeholders
+from opgraph.options import TensorSpec
 from opgraph.record.errors import InputError
 from opgraph.sources.base import Model
 

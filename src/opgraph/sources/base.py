@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from opgraph.options import Options
 from opgraph.record.profile import ModelInfo
 
 
@@ -24,6 +25,11 @@ class BuildOptions:
     dtype: str | None = None
     trust: bool = False
     arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, options: Options) -> BuildOptions:
+        """What of a person's options a source has to know."""
+        return cls(options.head, options.dtype, options.trust, options.model_args)
 
 
 @dataclass(frozen=True, slots=True)

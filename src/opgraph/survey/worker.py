@@ -49,13 +49,15 @@ def _stages(trial: Trial, options: Options) -> Trial:
     from opgraph.analysis.fusion.partition import partition
     from opgraph.api.pipeline import profile_model
     from opgraph.inputs import make_inputs
+    from opgraph.inputs.base import InputRequest
     from opgraph.sources import resolve
+    from opgraph.sources.base import BuildOptions
 
     torch.set_num_threads(1)
     try:
-        model = resolve(trial.name, options.build)
+        model = resolve(trial.name, BuildOptions.of(options))
         trial = replace(trial, stage="inputs", source=model.info.source, cls=model.info.cls)
-        example = make_inputs(model, options.request)
+        example = make_inputs(model, InputRequest.of(options))
         trial = replace(trial, stage="trace")
         profile = profile_model(model, example, options)
     except Exception as error:  # noqa: BLE001 - whatever goes wrong is the outcome

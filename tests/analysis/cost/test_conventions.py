@@ -73,8 +73,8 @@ def test_saved_profiles_are_counted_once(gpt2, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ({"pixels": "all"}, "no convention 'pixels'"),
-        ({"attention": "half"}, "not counted as 'half'"),
+        ({"pixels": "all"}, "there is no 'pixels'"),
+        ({"attention": "half"}, "attention is not 'half'"),
     ],
 )
 def test_unknown_conventions(gpt2, asked, reason):

@@ -129,7 +129,7 @@ def test_lengths_that_contradict():
         opgraph.profile("gpt2", mode="decode", context_len=8, seq_len=9)
     with pytest.raises(InputError, match="means nothing to the mode infer"):
         opgraph.profile("gpt2", context_len=8)
-    with pytest.raises(InputError, match="no mode 'dream'"):
+    with pytest.raises(InputError, match="mode: 'dream' is not a choice"):
         opgraph.profile("gpt2", mode="dream")
 
 

@@ -18,29 +18,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
+from opgraph.options import CONVENTIONS, OPTIONS
 from opgraph.record.errors import InputError
 from opgraph.record.graph import Kernel, Node
 from opgraph.record.profile import Profile
 
-CONVENTIONS = {
-    "attention": ("full", "causal"),
-    "embedding": ("lookup", "matmul"),
-}
-"""The conventions with their values, opgraph's own first."""
-
 _ATTENTION = "scaled_dot_product_attention"
-
-
-def checked_conventions(asked: Mapping[str, str]) -> dict[str, str]:
-    """Those that differ from opgraph's own. Raises `InputError` for one that does not exist."""
-    for name, value in asked.items():
-        if name not in CONVENTIONS:
-            raise InputError(f"there is no convention {name!r}",
-                             hint=f"one of {', '.join(CONVENTIONS)}")  # fmt: skip
-        if value not in CONVENTIONS[name]:
-            raise InputError(f"{name} is not counted as {value!r}",
-                             hint=f"{name}={' or '.join(CONVENTIONS[name])}")  # fmt: skip
-    return {n: v for n, v in asked.items() if v != CONVENTIONS[n][0]}
 
 
 def counted(profile: Profile, asked: Mapping[str, str]) -> Profile:
@@ -49,12 +32,11 @@ def counted(profile: Profile, asked: Mapping[str, str]) -> Profile:
     Raises `InputError` for a convention that does not exist, for a profile that was counted otherwise
     already, and for causal attention in a step of training, whose gradients do not say what they are of.
     """
-    changes = checked_conventions(asked)
+    own = {name: values[0] for name, values in CONVENTIONS.items()}
+    changes = {n: v for n, v in OPTIONS["count"].check(asked).items() if v != own[n]}
     if not changes:
         return profile
-    before = [
-        n for n in CONVENTIONS if profile.convention.get(n, CONVENTIONS[n][0]) != CONVENTIONS[n][0]
-    ]
+    before = [n for n in own if profile.convention.get(n, own[n]) != own[n]]
     if before:
         raise InputError(f"this profile was counted with {before[0]}={profile.convention[before[0]]}",
                          hint="profile the model anew")  # fmt: skip

@@ -1,0 +1,455 @@
+"""Every option, once: a field with its kind, its default, its help, the stage that heeds it and what it
+needs. The arguments of the command line, the signatures of the Python interface, the checks and the table
+in docs/options.md are made from these fields: a new option is one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from opgraph.options.kinds import (
+    Amount,
+    Choice,
+    Dtype,
+    Flag,
+    Fragment,
+    ImageSize,
+    Literal,
+    Named,
+    Several,
+    Shape,
+    Tensors,
+    TensorSpec,
+    Text,
+    Whole,
+)  # fmt: skip
+from opgraph.options.option import Option, Stage, option, options_of
+from opgraph.record.errors import InputError
+
+MODES = {
+    "infer": "one forward",
+    "train": "a step of training: forward, backward, optimizer",
+    "prefill": "a prompt is read into an empty cache",
+    "decode": "one more token, with a cache of those before",
+}
+"""The ways of running a model."""
+GENERATING = ("prefill", "decode")
+TRACERS = ("auto", "eager", "fx", "dynamo", "export", "hybrid")
+CAPTURES = ("fx", "dynamo", "export", "hybrid")
+"""The tracers that capture one forward, in fragments where they must."""
+OPTIMIZERS = ("sgd", "adam", "adamw")
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+"""What the parameters of a model can be."""
+LOWER = ("float16", "bfloat16")
+PARTITIONS = ("none", "fuse", "inductor")
+CONVENTIONS = {
+    "attention": ("full", "causal"),
+    "embedding": ("lookup", "matmul"),
+}
+"""The conventions of counting with their values, opgraph's own first."""
+SORTS = ("flops", "macs", "bytes", "parameters", "intensity", "name")
+COLORINGS = ("bottleneck", "op", "flops", "bytes", "memory", "dtype", "time", "fusion")
+THEMES = ("auto", "light", "dark")
+DIRECTIONS = ("down", "right")
+BOUNDS = ("compute", "balanced", "memory")
+_MOST = 1_000_000
+"""More seconds or GiB overflow the counters of the system."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What `opgraph.profile` takes by keyword: how the model is built, its inputs made, run, traced and
+    counted. docs/options.md lists them.
+
+    Values are brought into one form: `dtype=torch.bfloat16` and `"bf16"` become `"bfloat16"`. Raises
+    `InputError` for a value that an option cannot have, and for one that means nothing to the others.
+    """
+
+    head: str | None = option(
+        Text(), Stage.BUILD, "head of a transformers model: base, causal-lm, masked-lm, …"
+    )
+    dtype: str | None = option(
+        Dtype(DTYPES),
+        Stage.BUILD,
+        f"of the parameters: {', '.join(DTYPES)}",
+        axis=True,
+        unit="DTYPE",
+    )
+    model_args: Mapping[str, Any] = option(
+        Named(Literal()),
+        Stage.BUILD,
+        "an argument of the constructor, or a value of a transformers configuration; may be repeated",
+        default={},
+        spelled="--model-arg",
+    )
+    trust: bool = option(
+        Flag(), Stage.BUILD, "let a model file or repository run code of its own", default=False
+    )
+
+    batch_size: int | None = option(Whole(), Stage.INPUTS, "how many at once", size=True, axis=True)
+    seq_len: int | None = option(Whole(), Stage.INPUTS, "tokens", size=True, axis=True)
+    decoder_seq_len: int | None = option(
+        Whole(), Stage.INPUTS, "tokens of the decoder of an encoder-decoder", size=True, axis=True
+    )
+    image_size: int | tuple[int, int] | None = option(
+        ImageSize(), Stage.INPUTS, "sides of an image in pixels", size=True, axis=True
+    )
+    input_shape: tuple[int, ...] | None = option(
+        Shape(), Stage.INPUTS, "shape of the first input, batch included", size=True
+    )
+    input_overrides: Mapping[str, TensorSpec] = option(
+        Named(Tensors()),
+        Stage.INPUTS,
+        "any single argument, as in mask=1x77:int64; may be repeated",
+        default={},
+        size=True,
+        spelled="--input",
+    )
+
+    mode: str = option(
+        Choice(tuple(MODES)),
+        Stage.MODE,
+        "; ".join(f"{mode}: {meaning}" for mode, meaning in MODES.items()),
+        default="infer",
+        unit="MODE",
+    )
+    context_len: int | None = option(
+        Whole(),
+        Stage.MODE,
+        "tokens of the prompt (prefill) or in the cache (decode)",
+        needs={"mode": GENERATING},
+        size=True,
+        axis=True,
+    )
+    optimizer: str = option(
+        Choice(OPTIMIZERS),
+        Stage.MODE,
+        "what a step of training ends with",
+        default="adamw",
+        needs={"mode": ("train",)},
+    )
+    checkpointing: bool = option(
+        Flag(),
+        Stage.MODE,
+        "repeated blocks keep their inputs alone, and run again in the backward",
+        default=False,
+        needs={"mode": ("train",)},
+    )
+
+    count: Mapping[str, str] = option(
+        Named(Text(), CONVENTIONS),
+        Stage.COUNTING,
+        "FLOPs by another convention: "
+        + ", ".join(f"{name}={values[1]}" for name, values in CONVENTIONS.items()),
+        default={},
+        unit="VALUE",
+    )
+    fragment: int | str = option(
+        Fragment(),
+        Stage.COUNTING,
+        "one fragment of a broken graph: its number, or largest",
+        default="all",
+        needs={"tracer": CAPTURES},
+    )
+
+    tracer: str = option(
+        Choice(TRACERS), Stage.TRACING, f"one of {', '.join(TRACERS)}", default="auto", unit="T"
+    )
+    fullgraph: bool = option(
+        Flag(),
+        Stage.TRACING,
+        "a graph break is an error",
+        default=False,
+        needs={"tracer": ("dynamo", "hybrid"), "inductor": (True,)},
+    )
+    concrete_args: Mapping[str, Any] = option(
+        Named(Literal()),
+        Stage.TRACING,
+        "an argument of forward that fx takes as it is, as in use_cache=False; may be repeated",
+        default={},
+        needs={"tracer": ("fx", "hybrid")},
+    )
+    warm_up: bool = option(
+        Flag(),
+        Stage.TRACING,
+        "run the model once before tracing it",
+        default=False,
+        needs={"mode": ("infer",)},
+    )
+    inductor: bool = option(
+        Flag(),
+        Stage.TRACING,
+        "keep the groups of nodes that TorchInductor would run as one kernel",
+        default=False,
+        hidden=True,
+    )
+
+    def __post_init__(self) -> None:
+        own = options_of(Options)
+        for name, each in own.items():
+            value = getattr(self, name)
+            if value is None and each.default is not None:
+                value = each.default
+            object.__setattr__(self, name, each.check(value))
+        given = {name: getattr(self, name) for name in own}
+        told = {n: v for n, v in given.items() if v != own[n].default}
+        check_needs(told, _as_keyword)
+        if self.mode != "infer" and self.tracer in CAPTURES:
+            raise InputError(
+                f"{self.tracer} captures one forward, and not the mode {self.mode}",
+                hint="leave out the tracer",
+            )
+        if self.inductor and (self.tracer not in ("auto", "dynamo") or self.fragment != "all"):
+            raise InputError(
+                "TorchInductor compiles what Dynamo captures, all of it",
+                hint="leave out the tracer and the fragment",
+            )
+
+    @property
+    def sized(self) -> bool:
+        """Whether a size of the inputs was asked for."""
+        return any(getattr(self, name) for name, each in options_of(Options).items() if each.size)
+
+
+def _as_keyword(name: str, value: Any) -> str:
+    return name if value is None else f"{name}={value!r}"
+
+
+class Costing:
+    """On what a profile is costed: a device, a precision, subgraphs, a layout over several devices."""
+
+    hardware: str | None = option(
+        Text(),
+        Stage.COSTING,
+        "the time it takes there, its ridge point, and whether it fits (opgraph hardware lists them)",
+        setting=True,
+        flags=("--device",),
+        unit="DEVICE",
+    )
+    autocast: str | None = option(
+        Dtype(LOWER), Stage.COSTING, "as mixed precision would run it, on paper"
+    )
+    memory: bool = option(Flag(), Stage.COSTING, "live memory over the run", default=False)
+    partition: str | None = option(
+        Choice(PARTITIONS),
+        Stage.COSTING,
+        "what would be fused, by rules or by TorchInductor's scheduler, and what that saves",
+    )
+    tensor_parallel: int | None = option(
+        Whole(), Stage.PARALLEL, "devices that share each operator"
+    )
+    pipeline_parallel: int | None = option(Whole(), Stage.PARALLEL, "stages, cut between layers")
+    data_parallel: int | None = option(
+        Whole(), Stage.PARALLEL, "copies, each with a batch of its own"
+    )
+    micro_batches: int | None = option(
+        Whole(), Stage.PARALLEL, "that go through the pipeline in a step (1)"
+    )
+
+
+class Showing:
+    """What of a profile is shown, and how. A view says which of these it heeds."""
+
+    start: int | None = option(Whole(), Stage.NODES, "from this node on")
+    end: int | None = option(Whole(), Stage.NODES, "up to this node", unit="M")
+    around: int | None = option(Whole(), Stage.NODES, "this node and its neighbours")
+    context: int | None = option(
+        Whole(0), Stage.NODES, "how many on each side (10)", needs={"around": ()}, unit="K"
+    )
+    max_nodes: int | None = option(Whole(), Stage.NODES, "the first so many")
+    op: str | None = option(Text(), Stage.NODES, "operator: conv2d, 'conv*'", unit="NAME")
+    module: str | None = option(
+        Text(),
+        Stage.NODES,
+        "module and all below it: encoder.layer.0 (and, in lists, 'layer.*.dense')",
+        unit="PATH",
+    )
+    bottleneck: str | None = option(Choice(BOUNDS), Stage.NODES, "what they are bound by")
+    min_flops: float | None = option(Amount(1e30), Stage.NODES, "at least so many: 1e9")
+    text: str | None = option(Text(), Stage.NODES, "occurs in name, class, arguments or source")
+
+    depth: int | None = option(
+        Whole(0),
+        Stage.VIEW,
+        "levels of modules below the root; as many as fit if not given",
+        setting=True,
+    )
+    fold: bool = option(Flag(), Stage.VIEW, "repeated modules one by one", default=True)
+    sort: str | None = option(
+        Choice(SORTS),
+        Stage.VIEW,
+        f"{', '.join(SORTS)}; by execution if not given",
+        unit="KEY",
+    )
+    top: int | None = option(Whole(), Stage.VIEW, "only the first N rows")
+    show_shapes: bool = option(Flag(), Stage.VIEW, "a column of output shapes", default=False)
+    parameters: bool = option(Flag(), Stage.VIEW, "parameters as boxes of their own", default=False)
+    color_by: str = option(
+        Choice(COLORINGS), Stage.VIEW, ", ".join(COLORINGS), default="bottleneck", unit="WHAT"
+    )
+    direction: str = option(Choice(DIRECTIONS), Stage.VIEW, "of a picture", default="down")
+    theme: str = option(
+        Choice(THEMES),
+        Stage.VIEW,
+        "of a picture; auto follows the reader's setting, where the format can",
+        default="auto",
+        setting=True,
+    )
+    source_url: str | None = option(
+        Text(), Stage.VIEW, "links to source lines, with {path} and {line} in it", unit="URL"
+    )
+    dpi: float = option(Amount(2400), Stage.VIEW, "dots an inch of a PNG", default=144.0)
+    paginate: bool = option(Flag(), Stage.VIEW, "break a PDF into pages", default=False)
+    against: str | None = option(
+        Text(),
+        Stage.VIEW,
+        "another model or saved profile: show what differs from it; options of its own go with it in "
+        "quotes",
+        unit="MODEL",
+    )
+    by: str = option(
+        Choice(("module", "op", "node")), Stage.VIEW, "what is compared", default="module"
+    )
+
+
+class Commanding:
+    """What single commands take, and where they write and what they say."""
+
+    fail_if: tuple[str, ...] = option(
+        Several(Text()),
+        Stage.COMMAND,
+        "exit with 1 if this holds: 'flops > +2%', 'bytes > +100MiB', 'coverage < 100%'; may be "
+        "repeated",
+        default=(),
+        unit="GATE",
+    )
+    symbolic: bool = option(
+        Flag(),
+        Stage.COMMAND,
+        "exact formulas in batch B and tokens S (or image side N); a single size given is kept",
+        default=False,
+    )
+    counters: bool = option(
+        Flag(),
+        Stage.COMMAND,
+        "the figures of fvcore, torchinfo, ptflops, thop and calflops, which need real weights",
+        default=True,
+    )
+    source: str | None = option(
+        Text(), Stage.COMMAND, "one source: torchvision, hf, timm, …", unit="S"
+    )
+    examples: bool = option(Flag(), Stage.COMMAND, "commands that are ready to run", default=False)
+    attempt: bool = option(
+        Flag(), Stage.COMMAND, "trace each of them", default=False, spelled="--try"
+    )
+    jobs: int = option(
+        Whole(), Stage.COMMAND, "so many at a time", default=1, needs={"attempt": (True,)}
+    )
+    timeout: float = option(
+        Amount(_MOST), Stage.COMMAND, "seconds for one", default=300.0, needs={"attempt": (True,)},
+        unit="S",
+    )  # fmt: skip
+    memory_limit: float | None = option(
+        Amount(_MOST), Stage.COMMAND, "memory for one", needs={"attempt": (True,)}, unit="GiB"
+    )
+    resume: str | None = option(
+        Text(),
+        Stage.COMMAND,
+        "keep outcomes in FILE, and go on from there",
+        needs={"attempt": (True,)},
+        unit="FILE",
+    )
+    calibrate: bool = option(
+        Flag(),
+        Stage.COMMAND,
+        "measure this machine: products and copies of several sizes and dtypes",
+        default=False,
+    )
+    interactive: bool = option(
+        Flag(), Stage.OUTPUT, "as a full-screen program", default=False, flags=("-i",)
+    )
+    open: bool = option(Flag(), Stage.OUTPUT, "show it in the browser", default=False)
+    json: bool = option(Flag(), Stage.OUTPUT, "as JSON on stdout", default=False)
+    csv: bool = option(
+        Flag(), Stage.OUTPUT, "as CSV on stdout", default=False, needs={"attempt": (True,)}
+    )
+    markdown: bool = option(Flag(), Stage.OUTPUT, "for a comment on a pull request", default=False)
+    format: str | None = option(
+        Text(), Stage.OUTPUT, "instead of what the file's suffix means", unit="NAME"
+    )
+    output: str | None = option(
+        Text(), Stage.OUTPUT, "write to a file, as its suffix says", flags=("-o",), unit="FILE"
+    )
+    verbose: bool = option(
+        Flag(),
+        Stage.SAYING,
+        "every attempt, all versions and every disagreement; on stderr, what it took",
+        default=False,
+        flags=("-v",),
+    )
+    quiet: bool = option(
+        Flag(), Stage.SAYING, "no remarks and no progress", default=False, flags=("-q",)
+    )
+    debug: bool = option(
+        Flag(), Stage.SAYING, "show the whole traceback of an error", default=False
+    )
+
+
+OPTIONS: dict[str, Option] = {
+    name: each
+    for record in (Options, Costing, Showing, Commanding)
+    for name, each in options_of(record).items()
+}
+"""All options by name, in the order in which help lists them."""
+
+
+def names(*stages: Stage) -> tuple[str, ...]:
+    """The options that these stages heed."""
+    return tuple(n for n, o in OPTIONS.items() if o.stage in stages and not o.hidden)
+
+
+NAMES = tuple(options_of(Options))
+SIZES = tuple(n for n, o in OPTIONS.items() if o.size)
+"""The options that say how large the inputs are."""
+AXES = tuple(n for n, o in OPTIONS.items() if o.axis)
+"""The options that a sweep goes over."""
+SETTINGS = tuple(n for n, o in OPTIONS.items() if o.setting)
+"""The options that a pyproject.toml can set. Nothing that runs code or writes files: a repository brings
+its own."""
+
+
+def checked(values: Mapping[str, Any], allowed: Collection[str], by: str) -> dict[str, Any]:
+    """Values from Python in their one form, if all of them are `allowed`.
+
+    Raises `InputError` for one that `by` does not heed, or that has a value it cannot have.
+    """
+    for name in values:
+        if name not in allowed:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, allowed, 1)
+            known = f"did you mean {close[0]}?" if close else f"it takes {', '.join(allowed)}"
+            raise InputError(f"{by} does not take {name}", hint=known)
+    return {name: OPTIONS[name].check(value) for name, value in values.items()}
+
+
+def check_needs(given: Mapping[str, Any], spell: Callable[[str, Any], str]) -> None:
+    """Raise `InputError` for an option that means nothing to the others: of those `given`, each that needs
+    another one must have it. `spell` writes an option with a value as the person does."""
+    for name in given:
+        needs = OPTIONS[name].needs
+        values = {other: given.get(other, OPTIONS[other].default) for other in needs}
+        if not needs or any(
+            values[o] in fits if fits else values[o] != OPTIONS[o].default
+            for o, fits in needs.items()
+        ):
+            continue
+        other, value = next(iter(values.items()))
+        apart = f"the {other} {value}" if isinstance(value, str) else f"it without {other}"
+        ways = [spell(o, f) for o, fits in needs.items() if not OPTIONS[o].hidden
+                for f in (fits or (None,))]  # fmt: skip
+        raise InputError(
+            f"{spell(name, None)} means nothing to {apart}",
+            hint=f"it goes with {' or '.join(ways)}",
+        )

@@ -1,0 +1,319 @@
+"""Kinds of values: from what a person types, or hands over in Python, to the one form that the stages
+read, or to what is wrong with it. Both ways end in `check`, so both refuse the same."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from operator import index
+from typing import Any, ClassVar
+
+
+class Unfit(ValueError):
+    """A value that an option cannot have: what is wrong, and what would do."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Kind:
+    """A type of value. `metavar` stands for one on the command line, `python` is its type as documented,
+    and what is `repeated` is given again for each of its items."""
+
+    metavar: ClassVar[str] = "TEXT"
+    python: ClassVar[str] = "str"
+    repeated: ClassVar[bool] = False
+
+    def parse(self, text: str) -> Any:
+        """The value that a person typed (one item, where it is repeated). Raises `Unfit`."""
+        return self.check(text)
+
+    def check(self, value: Any) -> Any:
+        """The value in its one form. Raises `Unfit`."""
+        raise NotImplementedError
+
+
+class Text(Kind):
+    """Any text; paths are texts, too."""
+
+    def check(self, value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        if hasattr(value, "__fspath__"):
+            return str(value.__fspath__())
+        raise Unfit(f"{value!r:.40} is not a text")
+
+
+class Flag(Kind):
+    """Yes or no: on the command line an option without a value, `--no-…` where yes is the default."""
+
+    metavar: ClassVar[str] = ""
+    python: ClassVar[str] = "bool"
+
+    def check(self, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise Unfit(f"{value!r:.40} is neither true nor false")
+        return value
+
+
+@dataclass(frozen=True)
+class Whole(Kind):
+    """A whole number of at least `least`."""
+
+    least: int = 1
+    metavar: ClassVar[str] = "N"
+    python: ClassVar[str] = "int"
+
+    def parse(self, text: str) -> int:
+        try:
+            return self.check(int(text))
+        except ValueError:
+            raise Unfit(f"{text:.40} is not a whole number of at least {self.least}") from None
+
+    def check(self, value: Any) -> int:
+        try:
+            number = self.least - 1 if isinstance(value, bool) else index(value)
+        except TypeError:
+            number = self.least - 1
+        if number < self.least:
+            raise Unfit(f"{value!r:.40} is not a whole number of at least {self.least}")
+        return number
+
+
+@dataclass(frozen=True)
+class Amount(Kind):
+    """A number above 0, up to `most`: seconds, GiB, FLOPs, dots an inch."""
+
+    most: float
+    metavar: ClassVar[str] = "X"
+    python: ClassVar[str] = "float"
+
+    def parse(self, text: str) -> float:
+        try:
+            return self.check(float(text))
+        except ValueError:
+            raise Unfit(f"{text:.40} is not a number above 0, up to {self.most:,}") from None
+
+    def check(self, value: Any) -> float:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0 < value <= self.most:  # nor is nan
+            raise Unfit(f"{value!r:.40} is not a number above 0, up to {self.most:,}")
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Choice(Kind):
+    """One of a closed set of words, or of `also`, which mean the same as one of them. An `Enum` whose
+    values they are does, too."""
+
+    values: tuple[str, ...]
+    also: Mapping[str, str] | None = None
+
+    def check(self, value: Any) -> str:
+        asked = value.value if isinstance(value, Enum) else value
+        if self.also is not None:
+            asked = self.also.get(asked, asked) if isinstance(asked, str) else asked
+        if asked in self.values and isinstance(asked, str):
+            return asked
+        from difflib import get_close_matches  # only a mistake needs it
+
+        close = get_close_matches(str(asked), self.values, 1)
+        rest = [v for v in self.values if v not in close]
+        raise Unfit(f"{value!r:.40} is not a choice", f"one of {', '.join([*close, *rest])}")
+
+
+class Dtype(Choice):
+    """A dtype by its name, as torch writes it or in short ("bf16"), or a `torch.dtype`."""
+
+    metavar: ClassVar[str] = "DTYPE"
+    python: ClassVar[str] = "str | torch.dtype"
+
+    def check(self, value: Any) -> str:
+        # A dtype is known by what it is called: this room does without torch.
+        name = str(value).removeprefix("torch.") if type(value).__name__ == "dtype" else value
+        bare = name.removeprefix("torch.") if isinstance(name, str) else name
+        return Choice(self.values, DTYPE_NAMES).check(bare)
+
+
+DTYPE_NAMES = {
+    "fp64": "float64", "double": "float64", "fp32": "float32", "float": "float32",
+    "fp16": "float16", "half": "float16", "bf16": "bfloat16",
+}  # fmt: skip
+"""What dtypes are called beside their names."""
+
+
+class Shape(Kind):
+    """Sizes of a tensor: 1x3x224x224, "1,3,224,224", (1, 3, 224, 224)."""
+
+    metavar: ClassVar[str] = "1x3x224x224"
+    python: ClassVar[str] = "tuple of int"
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        parts = [p for p in re.split(r"[x×,\s]+", text.strip().strip("()[]")) if p]
+        try:
+            return _sizes(map(int, parts))
+        except ValueError:
+            raise self.unfit(text) from None
+
+    def check(self, value: Any) -> tuple[int, ...]:
+        if isinstance(value, str):
+            return self.parse(value)
+        try:
+            return _sizes(value)
+        except (TypeError, ValueError):
+            raise self.unfit(value) from None
+
+    def unfit(self, value: Any) -> Unfit:
+        return Unfit(f"{value!r:.40} is not a shape", "write it like 1x3x224x224, (1, 3, 224, 224)")
+
+
+class ImageSize(Shape):
+    """The sides of an image: 224, 480x640, (480, 640). One number is a square."""
+
+    metavar: ClassVar[str] = "N or HxW"
+    python: ClassVar[str] = "int | tuple[int, int]"
+
+    def parse(self, text: str) -> Any:
+        return self.check(Shape.parse(self, text))
+
+    def check(self, value: Any) -> Any:
+        sizes = Shape.check(self, value if isinstance(value, (str, Iterable)) else (value,))
+        if len(sizes) > 2:
+            raise self.unfit(value)
+        return sizes[0] if sizes[0] == sizes[-1] else sizes
+
+    def unfit(self, value: Any) -> Unfit:
+        return Unfit(f"{value!r:.40} is not an image size", "write 224, 480x640 or (480, 640)")
+
+
+def _sizes(values: Iterable[Any]) -> tuple[int, ...]:
+    sizes = tuple(Whole().check(v) for v in values)
+    if not sizes:
+        raise ValueError
+    return sizes
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A shape and, where one is given, a dtype name ("int64")."""
+
+    shape: tuple[int, ...]
+    dtype: str | None = None
+
+
+class Tensors(Kind):
+    """A tensor by its shape and dtype: 1x77:int64, (1, 77), `TensorSpec((1, 77), "int64")`."""
+
+    metavar: ClassVar[str] = "SHAPE[:DTYPE]"
+    python: ClassVar[str] = "tuple of int | TensorSpec"
+
+    def check(self, value: Any) -> TensorSpec:
+        sizes, dtype = getattr(value, "shape", value), getattr(value, "dtype", None)
+        if isinstance(value, str):
+            sizes, _, dtype = value.partition(":")
+        try:
+            shape = Shape().check(sizes)
+        except Unfit:
+            raise Unfit(f"{value!r:.40} is not a shape", "write it like 2x77:int64") from None
+        name = str(dtype or "").removeprefix("torch.")
+        return TensorSpec(shape, DTYPE_NAMES.get(name, name) or None)
+
+
+class Literal(Kind):
+    """A number, true, false, none, a tuple or a quoted text as Python writes them; anything else is a
+    text. In Python it is what it is."""
+
+    metavar: ClassVar[str] = "VALUE"
+    python: ClassVar[str] = "object"
+
+    def parse(self, text: str) -> Any:
+        if text.lower() in _WORDS:
+            return _WORDS[text.lower()]
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return text
+
+    def check(self, value: Any) -> Any:
+        return value
+
+
+_WORDS = {"true": True, "false": False, "none": None}
+
+
+@dataclass(frozen=True)
+class Named(Kind):
+    """Values by name: NAME=VALUE, again for each; a mapping in Python. With `allowed`, a closed set of
+    names, each with the values that it can have."""
+
+    of: Kind
+    allowed: Mapping[str, Sequence[str]] | None = None
+    python: ClassVar[str] = "dict"
+    repeated: ClassVar[bool] = True
+
+    def parse(self, text: str) -> tuple[str, Any]:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise Unfit(f"{text!r:.40} is not of the form NAME=VALUE")
+        return name, self._one(name, value, self.of.parse)
+
+    def check(self, value: Any) -> dict[str, Any]:
+        try:
+            given = dict(value)
+        except (TypeError, ValueError):
+            raise Unfit(f"{value!r:.40} is not a mapping of names to values") from None
+        return {name: self._one(name, item, self.of.check) for name, item in given.items()}
+
+    def _one(self, name: str, value: Any, make: Callable[[Any], Any]) -> Any:
+        if self.allowed is None:
+            try:
+                return make(value)
+            except Unfit as error:
+                hint = error.hint and error.hint.replace("like ", f"like {name}=", 1)
+                raise Unfit(str(error), hint) from None
+        if name not in self.allowed:
+            raise Unfit(f"there is no {name!r:.40}", f"one of {', '.join(self.allowed)}")
+        known = tuple(self.allowed[name])
+        if value not in known:
+            raise Unfit(f"{name} is not {value!r:.40}", f"{name}={' or '.join(known)}")
+        return value
+
+
+@dataclass(frozen=True)
+class Several(Kind):
+    """Values of one kind, again for each."""
+
+    of: Kind
+    python: ClassVar[str] = "list"
+    repeated: ClassVar[bool] = True
+
+    def parse(self, text: str) -> Any:
+        return self.of.parse(text)
+
+    def check(self, value: Any) -> tuple[Any, ...]:
+        items = [value] if isinstance(value, str) else value
+        return tuple(self.of.check(item) for item in items)
+
+
+class Fragment(Kind):
+    """A part of a broken graph: its number, "largest" or "all"."""
+
+    metavar: ClassVar[str] = "K"
+    python: ClassVar[str] = "int | str"
+
+    def parse(self, text: str) -> int | str:
+        return self.check(int(text) if text.isdecimal() else text)
+
+    def check(self, value: Any) -> int | str:
+        if isinstance(value, str):
+            value = int(value) if value.isdecimal() else value
+        if value in ("largest", "all"):
+            return str(value)
+        try:
+            return Whole().check(value)
+        except Unfit:
+            raise Unfit(f"{value!r:.40} is no fragment", "its number, largest, or all") from None
