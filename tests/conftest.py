@@ -4,11 +4,16 @@ Figures are checked on live traces (`resnet18`, `bert`, `gpt2`, `yolov8n`). Text
 checked on `saved` profiles, so that a golden changes when a view changes, and not with the line
 numbers and shortcuts of the next release of a library. `pytest --update-goldens` rewrites the goldens;
 `opgraph profile resnet18 -o tests/data/resnet18.json` rewrites a saved profile.
+
+Two markers: `slow` takes half a second of processor time or more (`pytest -m "not slow"` is the fast
+suite), `live` traces a model. What is right of the graph and not live runs without torch
+(`pytest -p tests.no_torch`, tests/test_without_torch.py).
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -26,7 +31,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write the goldens anew")
 
 
+LIVE = {"resnet18", "bert", "gpt2", "yolov8n", "shown"}
+"""The fixtures that trace a model."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and not LIVE.isdisjoint(item.fixturenames):
+            item.add_marker("live")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A job in the background ignores interrupts, and so would all processes that tests interrupt.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput"):  # one of several workers, which share the cores
         os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -166,6 +166,7 @@ def test_of_several_models_the_options_are_for_those_that_are_traced() -> None:
     assert main(["compare", RESNET, RESNET, "-q", "--seq-len", "64"]) == 0
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("command", "writer", "suffixes"),
     [

@@ -36,6 +36,7 @@ def test_no_torch_is_imported(arguments: list[str]) -> None:
     assert done.stdout
 
 
+@pytest.mark.live
 def test_the_largest_model_is_explored_sooner_than_torch_is_imported(tmp_path: Path) -> None:
     file = tmp_path / "llama.json"
     opgraph.profile("meta-llama/Llama-3.1-405B", seq_len=4096).save(file)

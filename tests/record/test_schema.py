@@ -10,6 +10,7 @@ import opgraph
 from opgraph.record.verify import verify
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("name", ["resnet18", "bert", "gpt2", "yolov8n"])
 def test_json_round_trips_byte_for_byte(name, request, tmp_path):
     profile = request.getfixturevalue(name)
@@ -65,8 +66,8 @@ def broken(change):
         ),
     ],
 )
-def test_broken_profiles_are_refused(change, message, resnet18, tmp_path):
-    data = json.loads(resnet18.to_json())
+def test_broken_profiles_are_refused(change, message, saved, tmp_path):
+    data = json.loads(saved("resnet18").to_json())
     change(data)
     path = tmp_path / "broken.json"
     path.write_text(json.dumps(data))

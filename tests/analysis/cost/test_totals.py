@@ -10,12 +10,12 @@ from opgraph.analysis.cost.bottleneck import classify
 from opgraph.analysis.cost.modules import fold, module_tree
 from opgraph.analysis.cost.totals import Cost, cost_of
 
-PROFILES = ["resnet18", "bert", "gpt2", "yolov8n"]
+PROFILES = ["resnet18", "bert-base-uncased", "gpt2", "yolov8n"]
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_module_totals_are_the_sums_of_their_nodes(name, request):
-    profile = request.getfixturevalue(name)
+def test_module_totals_are_the_sums_of_their_nodes(name, saved):
+    profile = saved(name)
     graph = profile.graph
     for module in profile.by_module():
         inside = [
@@ -38,14 +38,14 @@ def test_what_an_interpreter_echoes_is_one_line(saved):
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_operators_add_up_to_the_totals(name, request):
-    profile = request.getfixturevalue(name)
+def test_operators_add_up_to_the_totals(name, saved):
+    profile = saved(name)
     assert sum((o.cost for o in profile.by_op()), Cost()) == profile.totals.cost
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_folding_keeps_every_sum(name, request):
-    tree = module_tree(request.getfixturevalue(name).graph)
+def test_folding_keeps_every_sum(name, saved):
+    tree = module_tree(saved(name).graph)
     folded = fold(tree)
     assert folded.cost == tree.cost
     for module in folded.walk():
@@ -54,8 +54,9 @@ def test_folding_keeps_every_sum(name, request):
             assert module.parameters >= sum(c.parameters for c in module.children)
 
 
-def test_twelve_equal_layers_are_folded(bert):
-    folded = {m.path: m for m in fold(module_tree(bert.graph)).walk()}
+def test_twelve_equal_layers_are_folded(saved):
+    graph = saved("bert-base-uncased").graph
+    folded = {m.path: m for m in fold(module_tree(graph)).walk()}
     assert folded["encoder.layer.[0-11]"].count == 12
 
 

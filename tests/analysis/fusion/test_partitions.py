@@ -13,6 +13,8 @@ from opgraph.analysis.fusion.partition import compiled
 from opgraph.record.errors import ProfileError
 from opgraph.views import render
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture(scope="module")
 def resnet() -> Profile:

@@ -29,6 +29,7 @@ def llama() -> Profile:
     return opgraph.profile("meta-llama/Llama-3.1-8B", dtype="bfloat16", seq_len=SEQ)
 
 
+@pytest.mark.live
 def test_llama_is_split_as_megatron_splits_it(llama):
     """In each of 32 layers q, k, v, gate and up by columns, o and down by rows, with an all-reduce after
     each of these two; the table by its rows; the logits gathered."""
@@ -42,6 +43,7 @@ def test_llama_is_split_as_megatron_splits_it(llama):
     }  # fmt: skip
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("devices", [2, 4, 8])
 def test_a_device_of_llama(llama, devices):
     """All but 65 norms of 4,096 and the 64 rotary frequencies is split: 8,030,261,248 parameters."""
@@ -54,6 +56,7 @@ def test_a_device_of_llama(llama, devices):
     assert memory(share).peak < memory(llama.graph).peak
 
 
+@pytest.mark.live
 def test_what_llama_sends(llama):
     """A ring sends 2 (n - 1) / n of an all-reduce and (n - 1) / n of a gather."""
     plan = parallel(llama.graph, Layout(tensor=4), device("h100-sxm"))
@@ -66,6 +69,7 @@ def test_what_llama_sends(llama):
     assert plan.memory == share.weights + share.activations
 
 
+@pytest.mark.live
 def test_heads_must_divide(llama):
     with pytest.raises(RenderError, match="8 heads or features do not divide into 16") as raised:
         parallel(llama.graph, Layout(tensor=16))
@@ -86,6 +90,7 @@ def test_linear_layers_are_found_in_the_graph(saved, name, expected):
     assert Counter(sharding(saved(name).graph).styles.values()) == expected
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("batch", [1, 4096])
 def test_a_tied_table_is_looked_up_in_parts_however_many_tokens_there_are(batch):
     """The layer that makes the logits splits it by rows, whatever comes out of the look-up."""
@@ -141,6 +146,7 @@ def test_a_pipeline_takes_its_slowest_stage_for_each_slot(saved):
     assert plan.throughput == pytest.approx(8 / plan.seconds)
 
 
+@pytest.mark.live
 def test_training_sends_what_narayanan_et_al_say():
     """8 b s h (t - 1) / t elements a layer for tensor parallelism, forward and backward together, and
     twice (d - 1) / d of the gradients for data parallelism."""
@@ -164,6 +170,7 @@ def trained(request) -> Profile:
     return opgraph.profile("distilgpt2", mode="train", **options)
 
 
+@pytest.mark.live
 def test_a_plan_for_one_device_is_the_step_that_was_traced(trained):
     """It computes and takes what all phases do, and needs no less than the peak of any."""
     target = device("h100-sxm")
@@ -176,6 +183,7 @@ def test_a_plan_for_one_device_is_the_step_that_was_traced(trained):
     assert whole.peak <= plan.memory == whole.weights + alive
 
 
+@pytest.mark.live
 def test_what_runs_again_sends_again(trained):
     """Two all-reduces in each of six layers; the one of the table is not in a layer."""
     plan = parallel(trained.graph, Layout(tensor=2))
@@ -184,6 +192,7 @@ def test_what_runs_again_sends_again(trained):
     assert sent == {"forward": 13, "backward": 12, **again}
 
 
+@pytest.mark.live
 def test_a_tied_table_is_trained_on_every_stage_that_has_it(trained):
     """Three layers of 7,087,872 parameters on each of two stages, and the table on both: its gradient has
     to be added up over the two, which for a ring of two is its size. The positions are on the first, the
@@ -201,6 +210,7 @@ def test_a_tied_table_is_trained_on_every_stage_that_has_it(trained):
     assert not parallel(trained.graph, Layout()).traffic
 
 
+@pytest.mark.live
 def test_the_cache_is_split_by_heads():
     """129 tokens of keys and values in 12 layers of 12 heads of 64, four bytes each."""
     profile = opgraph.profile("gpt2", mode="decode", context_len=128)
@@ -213,6 +223,7 @@ def test_the_cache_is_split_by_heads():
     assert all(a.memory < b.memory / 2 for a, b in zip(plan.shares, one.shares, strict=True))
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("mode", "options"), [("decode", {"context_len": 512}), ("prefill", {"seq_len": 8})]
 )

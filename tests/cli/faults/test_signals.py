@@ -96,7 +96,7 @@ def test_while_models_are_tried(how: Signals, folder: Path) -> None:
     wait_for((folder / "started").exists)
     child.send_signal(how)
     ended(child, how)
-    done = [json.loads(line) for line in (folder / "done.jsonl").open()]
+    done = [json.loads(line) for line in (folder / "done.jsonl").read_text().splitlines()]
     assert [(trial["name"], trial["ok"]) for trial in done] == [("models.py:Quick", True)]
     again = opgraph(*asked, "models.py:Quick", cwd=folder)
     assert json.loads(again.stdout)[0]["seconds"] == done[0]["seconds"]  # it was not tried again
