@@ -401,14 +401,14 @@ class Tree:
             if p.kind == "parameter"
             for name in (p.name, *p.tied)
         }
-        for node in self.nodes:
-            count = 0
+        first: dict[int, int] = {}
+        for node in self.graph.nodes:
             for name in node.parameters:
                 if (p := left.get(name)) is not None:
-                    count += p.numel
+                    first[node.id] = first.get(node.id, 0) + p.numel
                     for each in (p.name, *p.tied):
                         left.pop(each, None)
-            yield count
+        return (first.get(n.id, 0) for n in self.nodes)
 
 
 def _owner(runs: Mapping[str, int], path: str) -> int:

@@ -12,11 +12,19 @@ from torch import nn
 
 import opgraph
 from opgraph import Profile
-from opgraph.views.picture.build import FITTING_BOXES, build
+from opgraph.analysis.tree import build_tree
+from opgraph.record.graph import Graph
+from opgraph.views.picture.boxes import FITTING_BOXES
+from opgraph.views.picture.build import build
 from opgraph.views.picture.layout import Spacing, arrange
+from opgraph.views.picture.model import Drawing
 
 MODELS = ("resnet18", "bert-base-uncased", "gpt2", "yolov8n")
-WHOLE: dict[str, Any] = {"depth": 99, "fold_repeats": False}
+WHOLE: dict[str, Any] = {"depth": 99, "fold": False}
+
+
+def draw(graph: Graph, *, fold: bool = True, **options: Any) -> Drawing:
+    return build(build_tree(graph, fold=fold), **options)
 
 
 def operators(profile: Profile) -> set[int]:
@@ -38,7 +46,7 @@ def test_the_whole_graph_has_a_box_for_each_operator_and_an_edge_for_each_pair(
     saved: Callable[[str], Profile], name: str
 ) -> None:
     profile = saved(name)
-    drawing = build(profile.graph, **WHOLE)
+    drawing = draw(profile.graph, **WHOLE)
     assert {b.id for b in drawing.leaves} == {f"n{n}" for n in operators(profile)}
     drawn = {(int(e.source[1:]), int(e.target[1:])) for e in drawing.edges}
     assert drawn == pairs(profile)
@@ -51,7 +59,7 @@ def test_every_node_is_in_exactly_one_box_and_every_cost_in_one(
     saved: Callable[[str], Profile], name: str, options: dict[str, Any]
 ) -> None:
     profile = saved(name)
-    drawing = build(profile.graph, **options)
+    drawing = draw(profile.graph, **options)
     inside = sorted(n for b in drawing.root.walk() for n in b.nodes)
     assert inside == [n.id for n in profile.nodes]
     assert sum(b.total.flops for b in drawing.leaves) == profile.totals.flops
@@ -61,16 +69,16 @@ def test_every_node_is_in_exactly_one_box_and_every_cost_in_one(
 
 @pytest.mark.parametrize("name", MODELS)
 def test_by_default_the_picture_fits(saved: Callable[[str], Profile], name: str) -> None:
-    drawing = build(saved(name).graph)
+    drawing = draw(saved(name).graph)
     assert len(drawing.leaves) <= FITTING_BOXES
     if drawing.depth < drawing.deepest:
-        assert len(build(saved(name).graph, depth=drawing.depth + 1).leaves) > FITTING_BOXES
+        assert len(draw(saved(name).graph, depth=drawing.depth + 1).leaves) > FITTING_BOXES
 
 
 def test_repeats_are_one_box_with_the_costs_of_one_and_of_all(
     saved: Callable[[str], Profile],
 ) -> None:
-    layers = next(b for b in build(saved("bert-base-uncased").graph).boxes if b.count > 1)
+    layers = next(b for b in draw(saved("bert-base-uncased").graph).boxes if b.count > 1)
     assert (layers.name, layers.cls, layers.count) == ("encoder.layer.[0-11]", "BertLayer", 12)
     assert layers.parameters * 12 == layers.all_parameters == 85_054_464
     assert layers.cost.flops * 12 == layers.total.flops
@@ -94,7 +102,7 @@ class Loop(nn.Module):
 
 
 def test_a_loop_over_several_modules_is_drawn_once() -> None:
-    drawing = build(opgraph.profile(Loop(), torch.zeros(2, 8)).graph)
+    drawing = draw(opgraph.profile(Loop(), torch.zeros(2, 8)).graph)
     folded = [b for b in drawing.boxes if b.count > 1]
     assert [(b.count, [c.name for c in b.children]) for b in folded] == [
         (5, ["body", "step", "add"])
@@ -102,9 +110,37 @@ def test_a_loop_over_several_modules_is_drawn_once() -> None:
     assert len(drawing.leaves) == 8  # x, five in the loop, out, output
 
 
+class Residual(nn.Module):
+    """Sequences with a residual connection around each, some of one module and some of two."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__()
+        self.l = nn.ModuleList(
+            nn.Sequential(*(nn.Sequential(nn.Linear(8, 8)) for _ in range(size))) for size in sizes
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for a in self.l:
+            x = a(x) + x
+        return x
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 2, 2), (1, 1, 1, 2, 2, 2), (3, 3, 3, 3)])
+@pytest.mark.parametrize("depth", [1, 2, 99])
+def test_residual_connections_around_sequences_are_drawn(
+    sizes: tuple[int, ...], depth: int
+) -> None:
+    profile = opgraph.profile(Residual(*sizes), torch.zeros(2, 8))
+    drawing = draw(profile.graph, depth=depth)
+    assert sum(b.total.flops for b in drawing.leaves) == profile.totals.flops
+    folded = [b for b in drawing.boxes if b.count > 1 and b.name.startswith("l.")]
+    assert sum(b.count for b in folded) == len(sizes)
+    assert all(b.looped for b in folded)
+
+
 def test_a_module_that_is_called_again_is_another_box_and_edges_never_turn_back() -> None:
     profile = opgraph.profile(Loop(), torch.zeros(2, 8))
-    drawing = build(profile.graph, depth=1, fold_repeats=False)
+    drawing = draw(profile.graph, depth=1, fold=False)
     assert [(b.name, b.turn, b.turns) for b in drawing.leaves if b.name == "step"] == [
         ("step", turn, 5) for turn in range(1, 6)
     ]
@@ -113,7 +149,7 @@ def test_a_module_that_is_called_again_is_another_box_and_edges_never_turn_back(
 
 
 def test_tied_weights_are_counted_once_and_marked() -> None:
-    drawing = build(opgraph.profile(Loop(), torch.zeros(2, 8)).graph, depth=99)
+    drawing = draw(opgraph.profile(Loop(), torch.zeros(2, 8)).graph, depth=99)
     out = next(b for b in drawing.leaves if b.name == "out")
     assert out.tied == ("body.0.weight",)
     assert out.parameters == 8  # the bias
@@ -121,7 +157,7 @@ def test_tied_weights_are_counted_once_and_marked() -> None:
 
 def test_parameters_are_drawn_when_asked_for(saved: Callable[[str], Profile]) -> None:
     graph = saved("resnet18").graph
-    drawing = build(graph, depth=99, fold_repeats=False, parameters=True)
+    drawing = draw(graph, depth=99, fold=False, parameters=True)
     drawn = [b for b in drawing.leaves if b.kind == "parameters"]
     assert len(drawn) == sum(bool(n.parameters) for n in graph.nodes)
     assert drawn[0].lines == ("weight 64x3x7x7",)
@@ -145,7 +181,7 @@ class Tied(nn.Module):
 def test_a_parameter_used_in_several_places_is_one_box_above_the_first(tracer: str) -> None:
     graph = opgraph.profile(Tied(), torch.zeros(2, 8), tracer=tracer).graph
     assert len(graph.breaks) == (tracer == "dynamo")
-    drawing = build(graph, depth=99, fold_repeats=False, parameters=True)
+    drawing = draw(graph, depth=99, fold=False, parameters=True)
     (weight,) = (b for b in drawing.leaves if b.lines[-1:] == ("used in 2 places",))
     assert weight.lines[0] == "weight 8x8 (tied)"
     users = [drawing.box[e.target].name for e in drawing.edges if e.source == weight.id]
@@ -162,7 +198,7 @@ def test_a_part_has_its_neighbours_as_stubs(saved: Callable[[str], Profile]) -> 
     graph = saved("bert-base-uncased").graph
     module = "encoder.layer.3"
     nodes = tuple(n for n in graph.nodes if n.scope.startswith(f"{module}."))
-    drawing = build(graph, nodes=nodes, module=module)
+    drawing = build(build_tree(graph, nodes, root=module), module=module)
     stubs = [b.name for b in drawing.leaves if b.kind == "stub"]
     assert stubs == ["encoder.layer.2", "encoder.layer.4"]
     assert {n for b in drawing.root.walk() for n in b.nodes} == {n.id for n in nodes}
@@ -186,7 +222,7 @@ def test_graph_breaks_are_seams_between_what_is_before_and_behind() -> None:
     profile = opgraph.profile(
         nn.Sequential(Branching(), Branching()), torch.ones(2, 8), tracer="dynamo"
     )
-    drawing = build(profile.graph, depth=99, fold_repeats=False)
+    drawing = draw(profile.graph, depth=99, fold=False)
     seams = [b for b in drawing.leaves if b.kind == "seam"]
     assert len(seams) >= 2
     assert [b.breaks for b in seams] == [(b,) for b in profile.graph.breaks]
@@ -205,9 +241,9 @@ def test_a_failed_node_says_why() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.body(x)  # type: ignore[no-any-return]
 
-    drawing = build(opgraph.profile(Bad(), torch.ones(2, 8)).graph, depth=99)
+    drawing = draw(opgraph.profile(Bad(), torch.ones(2, 8)).graph, depth=99)
     failed = next(b for b in drawing.leaves if b.error)
     assert failed.name == "1"
     assert "RuntimeError" in (failed.error or "")
-    closed = build(opgraph.profile(Bad(), torch.ones(2, 8)).graph, depth=1)
+    closed = draw(opgraph.profile(Bad(), torch.ones(2, 8)).graph, depth=1)
     assert next(b for b in closed.leaves if b.name == "body").error == failed.error

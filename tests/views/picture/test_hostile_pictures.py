@@ -39,8 +39,9 @@ class Raises(nn.Module):
 @pytest.fixture(scope="module")
 def hostile() -> Profile:
     inner = nn.Sequential()
-    for name in NAMES:
-        inner.add_module(name.replace(".", "·"), nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+    for width, name in enumerate(NAMES, start=4):  # of unlike sizes, so that none is folded away
+        layers = nn.Sequential(nn.Linear(width, width + 1), nn.ReLU())
+        inner.add_module(name.replace(".", "·"), layers)
     model = nn.Sequential()
     model.add_module("<b onclick=alert(1)>", inner)
     model.add_module("<svg/onload=alert(1)>", Raises())

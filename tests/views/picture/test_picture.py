@@ -175,7 +175,7 @@ def test_what_cannot_be_drawn(
 def test_the_command_says_what_it_drew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bert.svg"
     assert main(["draw", str(DATA / "bert-base-uncased.json"), "-o", str(path)]) == 0
-    assert capsys.readouterr().err == f"wrote {path}: 43 boxes and 46 edges at depth 6 of 6\n"
+    assert capsys.readouterr().err == f"wrote {path}: 43 boxes and 46 edges at depth 4 of 4\n"
     assert path.read_text("utf-8").startswith("<svg")
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from opgraph.analysis.memory import live_bytes
 from opgraph.analysis.timing.prediction import KernelTime, predict
+from opgraph.analysis.tree import Item, ItemKind, build_tree
 from opgraph.hardware import device
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.files import dumps
 from opgraph.record.graph import Node
 from opgraph.record.profile import Profile
-from opgraph.views.picture.calls import Call, call_tree
 
 Event = dict[str, Any]
 MICRO = 1e6
@@ -33,7 +33,7 @@ def to_trace(profile: Profile, *, hardware: str | None = None) -> str:
     events = [
         {"ph": "M", "pid": 1, "tid": 1, "name": "process_name", "args": {"name": name}},
         {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": "forward"}},
-        *timeline.call(call_tree(profile.graph)),
+        *timeline.item(build_tree(profile.graph, fold=False).root),
         *timeline.memory(),
     ]
     data = {"displayTimeUnit": "ns", "otherData": {"model": profile.model.name, "device": found.name,
@@ -59,21 +59,19 @@ class _Timeline:
             at += sum(k.seconds for k in self._kernels.get(node.id, ()))
             self._end[node.id] = at
 
-    def call(self, call: Call) -> Iterator[Event]:
+    def item(self, item: Item) -> Iterator[Event]:
         """The slice of a module and all in it; of an operator and its kernels."""
-        nodes = [*call.operators(), *call.hidden]
-        begin = min(self._begin[n.id] for n in nodes)
-        end = max(self._end[n.id] for n in nodes)
+        begin, end = self._begin[item.first], self._end[item.last]
         if end <= begin:
             return
-        if call.cls or not call.path:
-            facts = {"class": call.cls} if call.cls else {}
-            yield _slice(call.path or self._profile.model.name, "module", begin, end, facts)
-        for node in (*call.hidden, *([call.node] if call.node else [])):
-            if self._end[node.id] > self._begin[node.id]:
-                yield from self._operator(node)
-        for child in call.body:
-            yield from self.call(child)
+        if item.cls or item.kind in (ItemKind.ROOT, ItemKind.PHASE):
+            facts = {"class": item.cls} if item.cls else {}
+            name = item.path or item.label or self._profile.model.name
+            yield _slice(name, "module", begin, end, facts)
+        if item.node:
+            yield from self._operator(self._profile.graph.node(item.node))
+        for child in item.children:
+            yield from self.item(child)
 
     def _operator(self, node: Node) -> Iterator[Event]:
         value = self._profile.graph.value

@@ -1,20 +1,90 @@
-"""Boxes from calls: names, costs, parameters, seams, what is tied to what."""
+"""Boxes from items of the tree: names, costs, parameters, seams, what is tied to what."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from opgraph.analysis.cost.totals import cost_of
+from opgraph.analysis.tree import Item, ItemKind, Metric, Tree, span
 from opgraph.record import units
-from opgraph.record.graph import Graph, GraphBreak, Node, Parameter, Shape
-from opgraph.views.picture.calls import Call
+from opgraph.record.graph import GraphBreak, Node, Parameter, Shape
 from opgraph.views.picture.model import Box, BoxKind, Edge
+
+
+def is_hidden(node: Node) -> bool:
+    """Whether a node is plumbing that no picture shows: a constant, or control without an error."""
+    return node.kind in ("constant", "control") and node.error is None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """An item of the tree as it is drawn: a fold as its first member, `count` times.
+
+    `name` and `cls` are of a module, or of several that hold nothing else. `leaf` is the item of the
+    operator where it is one, `body` what is drawn inside it.
+    """
+
+    item: Item
+    name: str
+    path: str
+    cls: str = ""
+    call: int = 0
+    count: int = 1
+    leaf: Item | None = None
+    body: tuple[Drawn, ...] = ()
+
+
+def drawn(tree: Tree, item: Item) -> Drawn | None:
+    """What is drawn of an item; None where it only has nodes that no picture shows. A module that shows
+    one operator is one box with it, and one that holds nothing but another module is one with that."""
+    one = item.member
+    if one.node:
+        node = tree.nodes[one.node - 1]
+        name = item.label if one.path else _operator_name(node)
+        made = Drawn(one, name, tree.title(one), one.cls, one.call, item.count, one)
+        return None if is_hidden(node) else made
+    body = tuple(d for child in one.children if (d := drawn(tree, child)) is not None)
+    if not body:
+        return None
+    name = item.label
+    made = Drawn(one, name, tree.title(item), one.cls, one.call, item.count, None, body)
+    only = body[0]
+    if len(body) > 1 or one.kind not in (ItemKind.MODULE, ItemKind.GROUP):
+        return made
+    if one.kind is ItemKind.GROUP:
+        if only.count > 1 or not only.cls:
+            return made
+        last = item.children[-1].children[one.children.index(_above(tree, only.item, one))]
+        name = span([only.name, last.label])
+        return replace(only, item=one, name=name, count=item.count)
+    if only.leaf is not None and only.count == 1:
+        named = f"{name}.{only.name}" if only.cls else name
+        path = only.path if only.cls else made.path
+        return replace(
+            made, name=named, path=path, cls=only.cls or one.cls, call=only.call or one.call,
+            leaf=only.leaf, body=(),
+        )  # fmt: skip
+    if only.leaf is None and only.cls and item.count == 1 and len(one.children) == 1:
+        return replace(only, name=f"{name}.{only.name}")
+    return made
+
+
+def _above(tree: Tree, item: Item, below: Item) -> Item:
+    """The child of an item that holds another item."""
+    while (above := tree.parent(item)) is not None and above is not below:
+        item = above
+    return item
+
+
+def _operator_name(node: Node) -> str:
+    return node.name if node.kind in ("input", "output") else node.op
+
 
 # Which box each node is drawn in: where modules are closed, and where one repetition stands for all.
 
 Turns = tuple[tuple[int, int], ...]
-"""For each folded call around a node, from the outside in: which one it is, and the number of the
-repetition."""
+"""For each fold around a node, from the outside in: which one it is, and the number of the repetition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,25 +97,20 @@ class Place:
 
 
 class Plan:
-    """The boxes of a tree of calls whose modules are closed from a level on.
+    """The boxes of a tree whose modules are closed from a level on: their `ids`, the `place` of each
+    operator, and what is `closed`. `deepest` is the level at which all would be open."""
 
-    `ids` are the ids of boxes by call (by `id()`), `nodes` all nodes at the place of a call, those of
-    folded calls among them, `place` the place of each operator.
-    """
-
-    def __init__(self, graph: Graph, tree: Call, depth: int) -> None:
-        self.graph = graph
-        self.depth = depth
-        self.ids: dict[int, str] = {}
-        self.nodes: dict[int, list[Node]] = {}
+    def __init__(self, tree: Tree, depth: int | None = None) -> None:
+        self.tree = tree
+        self.top = drawn(tree, tree.root) or Drawn(tree.root, "", tree.root.path, tree.root.cls)
+        self.deepest = max(_deepest(self.top, 0), 1)
+        self.depth = min(self._fitting() if depth is None else depth, self.deepest)
+        self.ids: dict[Drawn, str] = {}
+        self.closed: set[Drawn] = set()
         self.place: dict[int, Place] = {}
         self._folds: list[str] = []
         self._modules = 0
-        self._lay(tree, [(tree, ())], None)
-
-    def closed(self, call: Call) -> bool:
-        """Whether nothing is drawn inside a call."""
-        return not call.body or (call.level > 0 and call.level >= self.depth)
+        self._lay(self.top, 0, None, ())
 
     def loop_between(self, source: Place, target: Place) -> str | None:
         """The box that is repeated, where an edge leads from one of its repetitions to another."""
@@ -56,35 +121,50 @@ class Plan:
                 return self._folds[fold]
         return None
 
-    def _lay(self, call: Call, alike: list[tuple[Call, Turns]], box: str | None) -> list[Node]:
-        """Place a call and all that are alike and stand at the same place of other repetitions."""
-        if box is None:
-            box = self.ids[id(call)] = self._new_id(call)
-        if call.members:
-            fold = len(self._folds)
-            self._folds.append(box if id(call) in self.ids else "")
-            alike = [
-                (each, (*turns, (fold, turn)))
-                for c, turns in alike
-                for turn, each in enumerate((c, *c.members))
-            ]
-        found = [n for c, _ in alike for n in c.hidden]
-        if call.node is not None:
-            for c, turns in alike:
-                assert c.node is not None
-                self.place[c.node.id] = Place(box, call.node, turns)
-                found.append(c.node)
-        inner = box if self.closed(call) else None
-        for position, child in enumerate(call.body):
-            found += self._lay(child, [(c.body[position], turns) for c, turns in alike], inner)
-        self.nodes[id(call)] = found
-        return found
+    def _fitting(self) -> int:
+        """The deepest level at which the picture still fits a page, and at least 1."""
+        levels = range(self.deepest, 1, -1)
+        return next((d for d in levels if _boxes(self.top, d, 0) <= FITTING_BOXES), 1)
 
-    def _new_id(self, call: Call) -> str:
-        if call.node is not None:
-            return f"n{call.node.id}"
+    def _lay(self, one: Drawn, level: int, box: str | None, folds: tuple[int, ...]) -> None:
+        """Place what is drawn, and the nodes that stand at the same place of other repetitions."""
+        if not one.body or 0 < self.depth <= level:
+            self.closed.add(one)
+        if box is None:
+            box = self.ids[one] = self._new_id(one)
+        if one.count > 1:
+            self._folds.append(box if one in self.ids else "")
+            folds = (*folds, len(self._folds) - 1)
+        if one.leaf is not None:
+            nodes = self.tree.nodes
+            stand_in = nodes[one.leaf.node - 1]
+            for leaf in self.tree.alike(one.leaf):
+                turns = tuple(zip(folds, (t.member for t in leaf.turns), strict=True))
+                self.place[nodes[leaf.node - 1].id] = Place(box, stand_in, turns)
+        inner = box if one in self.closed else None
+        for child in one.body:
+            self._lay(child, level + 1, inner, folds)
+
+    def _new_id(self, one: Drawn) -> str:
+        if one.leaf is not None:
+            return f"n{self.tree.nodes[one.leaf.node - 1].id}"
         self._modules += 1
         return f"m{self._modules - 1}"
+
+
+FITTING_BOXES = 150
+
+
+def _deepest(one: Drawn, level: int) -> int:
+    """How many levels of boxes are in each other."""
+    return max((_deepest(c, level + 1) for c in one.body), default=level)
+
+
+def _boxes(one: Drawn, depth: int, level: int) -> int:
+    """How many boxes are drawn where modules are closed from a level on."""
+    if not one.body or 0 < depth <= level:
+        return 1
+    return sum(_boxes(c, depth, level + 1) for c in one.body)
 
 
 SHOWN_PARAMETERS = 6
@@ -94,11 +174,13 @@ class Boxes:
     """Makes the boxes of a plan. `parameter_edges` lead from parameters to their operators, where
     parameters are drawn."""
 
-    def __init__(self, graph: Graph, plan: Plan, *, parameters: bool) -> None:
+    def __init__(self, plan: Plan, *, parameters: bool) -> None:
         self.parameter_edges: list[Edge] = []
-        self._graph, self._plan = graph, plan
+        self._plan, self._tree = plan, plan.tree
+        self._graph = graph = plan.tree.graph
         self._draw_parameters = parameters
         self._parameters = {p.name: p for p in graph.parameters}
+        self._calls = Counter(i.path for i in plan.tree.items if i.call)
         self._first_user: dict[str, int] = {}
         self._users: dict[str, dict[str, None]] = {}  # the boxes that use a parameter, in order
         self._drawn: set[str] = set()
@@ -113,60 +195,69 @@ class Boxes:
         ends = {n.fragment: n.id for n in graph.nodes}
         self._breaks = [(ends[b.fragment], b) for b in graph.breaks if b.fragment in ends]
 
-    def make(self, call: Call, times: int = 1) -> Box:
-        """The box of a call with all that is drawn inside it."""
-        plan = self._plan
-        times *= call.count
-        nodes = plan.nodes[id(call)]
-        single = _single(call)
-        first = self._parameters_first_used(single)
-        every = self._parameters_first_used(nodes)
+    def make(self, one: Drawn) -> Box:
+        """The box of what is drawn, with all inside it."""
+        tree, item = self._tree, one.item
+        nodes = tree.nodes_of(item)
+        node = None if one.leaf is None else tree.nodes[one.leaf.node - 1]
+        shape, dtype = self._output(one, node)
+        known = self._graph.scope.get(item.path)
         box = Box(
-            id=plan.ids[id(call)],
-            kind=_kind(call),
-            name=_name(call),
-            path=call.path,
-            cls=call.cls,
-            op=call.node.op if call.node else "",
-            first=min(n.id for n in single),
-            last=max(n.id for n in single),
-            parameters=sum(p.numel for p in first if p.kind == "parameter"),
-            all_parameters=sum(p.numel for p in every if p.kind == "parameter"),
-            cost=cost_of(single),
-            total=cost_of(nodes),
-            count=call.count,
-            times=times,
-            turn=call.turn,
-            turns=call.turns,
-            operators=sum(1 for _ in call.operators()),
-            doc=self._graph.scope[call.scope].doc if call.cls or not call.path else "",
+            id=self._plan.ids[one],
+            kind=_kind(node),
+            name=one.name,
+            path=one.path,
+            cls=one.cls,
+            op=node.op if node else "",
+            first=self._id(item.first),
+            last=self._id(item.last),
+            shape=shape,
+            dtype=dtype,
+            parameters=int(tree.each(Metric.PARAMETERS, item)),
+            all_parameters=int(tree.total(Metric.PARAMETERS, item)),
+            cost=tree.cost_each(item),
+            total=tree.cost(item),
+            count=one.count,
+            times=item.times,
+            turn=one.call or 1,
+            turns=self._calls.get(item.path, 1) if one.call else 1,
+            operators=sum(not is_hidden(n) for n in nodes),
+            doc=known.doc if known else "",
             error=next((n.error for n in nodes if n.error is not None), None),
         )
-        shape, dtype = self._output(call)
-        box = replace(box, shape=shape, dtype=dtype)
-        if call.node is not None:
-            box = self._with_node(box, call.node)
-        if plan.closed(call):
-            inside = self._breaks_between(box.first, box.last) if call.node is None else ()
-            return replace(box, nodes=tuple(sorted(n.id for n in nodes)), breaks=inside)
-        inner = {n.id for c in call.body for n in plan.nodes[id(c)]}
-        own = tuple(sorted(n.id for n in nodes if n.id not in inner))
-        return replace(box, nodes=own, children=tuple(self._children(call, times)))
+        if node is not None:
+            box = self._with_node(box, node)
+        if one in self._plan.closed:
+            inside = self._breaks_between(box.first, box.last) if node is None else ()
+            return replace(box, nodes=tuple(n.id for n in nodes), breaks=inside)
+        inner = {n.id for c in one.body for n in tree.nodes_of(c.item)}
+        own = tuple(n.id for n in nodes if n.id not in inner)
+        return replace(box, nodes=own, children=tuple(self._children(one)))
 
-    def _children(self, call: Call, times: int) -> list[Box]:
-        found: list[Box] = []
-        before: Call | None = None
-        for child in call.body:
+    def _children(self, one: Drawn) -> Iterator[Box]:
+        before: Drawn | None = None
+        for child in one.body:
             if before is not None:
-                found += self._seams(_last(before).id, _first(child).id)
-            box = self.make(child, times)
-            if self._draw_parameters and child.node is not None:
-                found += self._parameter_boxes(child.node, box)
-            found.append(box)
+                yield from self._seams(self._end(before), self._id(child.item.first))
+            box = self.make(child)
+            if self._draw_parameters and child.leaf is not None:
+                yield from self._parameter_boxes(self._tree.nodes[child.leaf.node - 1], box)
+            yield box
             before = child
-        for again in call.members[:1]:
-            found += self._seams(_last(call.body[-1]).id, _first(again).id)
-        return found
+        if one.count > 1:
+            last = self._id(one.item.last)
+            yield from self._seams(last, last + 1)
+
+    def _id(self, position: int) -> int:
+        return self._tree.nodes[position - 1].id
+
+    def _end(self, one: Drawn) -> int:
+        """The last node of all repetitions that follow one another here."""
+        item = one.item
+        above = self._tree.parent(item) if one.count > 1 else None
+        while above is not None and above.kind is not ItemKind.FOLD:
+            above = self._tree.parent(above)
+        return self._id((above or item).last)
 
     def _with_node(self, box: Box, node: Node) -> Box:
         here = [self._parameters[name] for name in node.parameters]
@@ -179,24 +270,12 @@ class Boxes:
             line=node.line,
         )
 
-    def _parameters_first_used(self, nodes: list[Node]) -> list[Parameter]:
-        """The parameters that these nodes use and no earlier node does: so each is counted once."""
-        return [
-            self._parameters[name]
-            for n in nodes
-            for name in dict.fromkeys(n.parameters)
-            if self._first_user[name] == n.id
-        ]
-
-    def _output(self, call: Call) -> tuple[Shape | None, str]:
+    def _output(self, one: Drawn, node: Node | None) -> tuple[Shape | None, str]:
         """The shape and dtype of the first result."""
-        outputs: tuple[int, ...] = ()
-        if call.node is not None:
-            outputs = call.node.outputs or call.node.inputs[:1] * (call.node.kind == "output")
-        elif call.cls:
-            outputs = self._graph.scope[call.scope].outputs
-        if not outputs:
-            outputs = _last(call).outputs
+        scope = self._graph.scope.get(one.item.path) if one.cls and not node else None
+        outputs = scope.outputs if scope else ()
+        last = node or self._tree.nodes[one.item.last - 1]
+        outputs = outputs or last.outputs or last.inputs[:1] * (last.kind == "output")
         if not outputs:
             return None, ""
         value = self._graph.value[outputs[0]]
@@ -241,34 +320,10 @@ class Boxes:
         return Box(id_, "parameters", "parameters", user.path, lines=tuple(lines))
 
 
-def _single(call: Call) -> list[Node]:
-    """The nodes of one repetition."""
-    nodes = [*call.hidden, *([call.node] if call.node else [])]
-    for child in call.body:
-        for each in (child, *child.members):
-            nodes += _single(each)
-    return nodes
-
-
-def _kind(call: Call) -> BoxKind:
-    if call.node is None:
+def _kind(node: Node | None) -> BoxKind:
+    if node is None:
         return "module"
-    return call.node.kind if call.node.kind in ("input", "output") else "operator"
-
-
-def _name(call: Call) -> str:
-    if call.node is not None and call.node.kind in ("input", "output"):
-        return call.node.name
-    return call.name
-
-
-def _first(call: Call) -> Node:
-    return call.node if call.node is not None else _first(call.body[0])
-
-
-def _last(call: Call) -> Node:
-    last = call.members[-1] if call.members else call
-    return last.node if last.node is not None else _last(last.body[-1])
+    return node.kind if node.kind in ("input", "output") else "operator"
 
 
 def _reason(at: GraphBreak) -> tuple[str, ...]:

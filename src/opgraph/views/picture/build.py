@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from opgraph.analysis.tree import Tree
 from opgraph.record.graph import Graph, Node
-from opgraph.views.picture.boxes import Boxes, Plan
-from opgraph.views.picture.calls import Call, call_tree, fold, is_hidden, joined
+from opgraph.views.picture.boxes import Boxes, Plan, is_hidden
 from opgraph.views.picture.model import Box, Drawing, Edge
 
 
@@ -94,54 +94,31 @@ class Neighbours:
         return ".".join(parts[: common + 1]) if common < len(parts) and node.scope else ""
 
 
-# From a graph to a `Drawing`: how deep, which repeats are one box, and which edges that leaves.
-
-FITTING_BOXES = 150
+# From a tree to a `Drawing`: how deep, and which edges that leaves.
 
 
 def build(
-    graph: Graph,
-    *,
-    depth: int | None = None,
-    fold_repeats: bool = True,
-    nodes: tuple[Node, ...] | None = None,
-    module: str = "",
-    parameters: bool = False,
+    tree: Tree, *, depth: int | None = None, module: str = "", parameters: bool = False
 ) -> Drawing:
-    """The drawing of a graph, or of some of its nodes below a module, with their neighbours as stubs.
+    """The drawing of a tree; where it is of some nodes, below a module, their neighbours are stubs.
 
     Modules at `depth` levels below the root are closed; by default the deepest level that leaves at
     most about 150 boxes.
     """
-    chosen = graph.nodes if nodes is None else nodes
-    tree = call_tree(graph, chosen, module)
-    tree = joined(fold(graph, tree) if fold_repeats else tree)
-    deepest = max((c.level + 1 for c in tree.walk() if c.body and c.level), default=1)
-    depth = min(_fitting(tree, deepest) if depth is None else depth, deepest)
-    plan = Plan(graph, tree, depth)
-    boxes = Boxes(graph, plan, parameters=parameters)
-    root = boxes.make(tree)
+    graph = tree.graph
+    plan = Plan(tree, depth)
+    boxes = Boxes(plan, parameters=parameters)
+    root = boxes.make(plan.top)
     looped: set[str] = set()
     nets: dict[tuple[int, int], int] = {}
-    edges = [*_edges(graph, plan, chosen, nets, looped), *boxes.parameter_edges]
+    edges = [*_edges(graph, plan, tree.nodes, nets, looped), *boxes.parameter_edges]
     root = _with_loops(root, looped)
-    if nodes is not None:
+    if tree.nodes is not graph.nodes:
         neighbours = Neighbours(graph, module)
-        neighbours.find(plan, chosen, nets)
+        neighbours.find(plan, tree.nodes, nets)
         root = neighbours.around(root)
         edges += neighbours.edges.values()
-    return Drawing(graph, root, tuple(edges), depth, deepest)
-
-
-def _fitting(tree: Call, deepest: int) -> int:
-    """The deepest level at which the picture still fits a page, and at least 1."""
-
-    def boxes(call: Call, depth: int) -> int:
-        if not call.body or 0 < depth <= call.level:
-            return 1
-        return sum(boxes(c, depth) for c in call.body)
-
-    return next((d for d in range(deepest, 1, -1) if boxes(tree, d) <= FITTING_BOXES), 1)
+    return Drawing(tree, root, tuple(edges), plan.depth, plan.deepest)
 
 
 def _edges(

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Literal
 
 from opgraph.analysis.cost.totals import Cost
-from opgraph.record.graph import Graph, GraphBreak, Node, Shape
+from opgraph.analysis.tree import Tree
+from opgraph.record.graph import GraphBreak, Node, Shape
 
 NO_COST = Cost()
 
@@ -92,7 +93,7 @@ class Drawing:
     `depth` is the level below which modules are closed, `deepest` the level at which all are open.
     """
 
-    graph: Graph
+    tree: Tree
     root: Box
     edges: tuple[Edge, ...]
     depth: int
@@ -120,4 +121,4 @@ class Drawing:
 
     def nodes_of(self, box: Box) -> list[Node]:
         """The nodes inside a box and the boxes in it, in order."""
-        return [self.graph.node(n) for n in sorted(n for b in box.walk() for n in b.nodes)]
+        return [self.tree.graph.node(n) for n in sorted(n for b in box.walk() for n in b.nodes)]

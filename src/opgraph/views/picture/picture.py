@@ -13,6 +13,7 @@ from typing import Any
 
 from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
 from opgraph.analysis.selection import Range
+from opgraph.analysis.tree import build_tree
 from opgraph.hardware import device
 from opgraph.record.errors import RenderError
 from opgraph.record.files import write_atomically
@@ -108,13 +109,9 @@ class Picture:
     def drawing(self) -> Drawing:
         """Boxes and edges, before any layout."""
         options = self.options
+        tree = build_tree(self.profile.graph, self._nodes, root=options.module, fold=options.fold)
         return build(
-            self.profile.graph,
-            depth=options.depth,
-            fold_repeats=options.fold,
-            nodes=self._nodes,
-            module=options.module,
-            parameters=options.parameters,
+            tree, depth=options.depth, module=options.module, parameters=options.parameters
         )
 
     @cached_property
