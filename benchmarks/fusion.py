@@ -15,7 +15,7 @@ from dataclasses import replace
 from agreement import partition_agreement
 
 import opgraph
-from opgraph.analysis.fusion.partition import RULES, compiled, partition
+from opgraph.analysis.fusion.partition import RULES, compiled, fused_subgraphs
 
 BARE = tuple(replace(r, after=frozenset()) if r.seed == "contraction" else r for r in RULES)
 """The rules, without what follows a contraction."""
@@ -36,7 +36,7 @@ def main() -> None:
         graph = profile.graph
         theirs = compiled(graph, profile.compiled)
         for what, rules in (("as they are", RULES), ("contractions alone", BARE)):
-            found = partition_agreement(graph, partition(graph, rules), theirs)
+            found = partition_agreement(graph, fused_subgraphs(graph, rules), theirs)
             ours, compiler = found.subgraphs
             print(
                 f"| {name} | {what} | {found.nodes} | {ours} | {compiler} | {found.rand:.2f} | "

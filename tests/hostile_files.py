@@ -462,7 +462,7 @@ def _show(path: Path, rng: random.Random) -> None:
     loaded = opgraph.load(path)
     str(loaded)
     name = rng.choice(sorted(views()))
-    render(name, loaded, **({"hardware": "h100"} if "hardware" in views()[name].needs else {}))
+    render(name, loaded.on(), **({"hardware": "h100"} if "hardware" in views()[name].needs else {}))
 
 
 def _trace(path: Path, rng: random.Random) -> None:
@@ -471,7 +471,7 @@ def _trace(path: Path, rng: random.Random) -> None:
 
 def _predict(path: Path, rng: random.Random) -> None:
     found = device(path)
-    render("table", opgraph.load(DATA / "resnet18.json"), hardware=str(path))
+    render("table", opgraph.load(DATA / "resnet18.json").on(str(path)))
     str(found.ridge_point("float16"))
 
 

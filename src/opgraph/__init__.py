@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from opgraph.version import __version__
 
 if TYPE_CHECKING:
-    from opgraph.api.pipeline import compare, profile, trace
+    from opgraph.api import compare, profile, trace
     from opgraph.api.sweeping import sweep
+    from opgraph.checking import check
     from opgraph.record.errors import (
         InputError,
         MissingDependency,
@@ -30,29 +31,34 @@ if TYPE_CHECKING:
         UntrustedFile,
     )
     from opgraph.record.graph import Graph
-    from opgraph.record.loading import load
-    from opgraph.record.profile import Profile
+    from opgraph.results import Comparison, Costed, Profile, Sweep, load
 
 _HOMES = {
-    "Graph": "opgraph.graph",
+    "Comparison": "opgraph.results",
+    "Costed": "opgraph.results",
+    "Graph": "opgraph.record.graph",
     "InputError": "opgraph.record.errors",
     "MissingDependency": "opgraph.record.errors",
     "OpgraphError": "opgraph.record.errors",
-    "Profile": "opgraph.record.profile",
+    "Profile": "opgraph.results",
     "ProfileError": "opgraph.record.errors",
     "RenderError": "opgraph.record.errors",
     "SourceError": "opgraph.record.errors",
+    "Sweep": "opgraph.results",
     "TraceError": "opgraph.record.errors",
     "UnknownModel": "opgraph.record.errors",
     "UntrustedFile": "opgraph.record.errors",
-    "compare": "opgraph.api.pipeline",
-    "load": "opgraph.record.loading",
-    "profile": "opgraph.api.pipeline",
+    "check": "opgraph.checking",
+    "compare": "opgraph.api",
+    "load": "opgraph.results",
+    "profile": "opgraph.api",
     "sweep": "opgraph.api.sweeping",
-    "trace": "opgraph.api.pipeline",
+    "trace": "opgraph.api",
 }
 
 __all__ = [
+    "Comparison",
+    "Costed",
     "Graph",
     "InputError",
     "MissingDependency",
@@ -61,10 +67,12 @@ __all__ = [
     "ProfileError",
     "RenderError",
     "SourceError",
+    "Sweep",
     "TraceError",
     "UnknownModel",
     "UntrustedFile",
     "__version__",
+    "check",
     "compare",
     "load",
     "profile",

@@ -31,7 +31,7 @@ Saved = Callable[[str], Profile]
 def test_a_range_is_one_based_and_inclusive(
     saved: Saved, where: Range, first: int, last: int
 ) -> None:
-    found = select(saved("resnet18").graph, where)
+    found = select(saved("resnet18").on(), where)
     assert (found.nodes[0].id, found.nodes[-1].id) == (first, last)
     assert len(found.nodes) == last - first + 1
     assert found.contiguous
@@ -60,7 +60,7 @@ def test_a_range_that_cannot_be_meant_is_refused(given: dict[str, int], why: str
 @pytest.mark.parametrize("where", [Range(start=72), Range(start=72, end=80), Range(around=72)])
 def test_a_range_outside_the_graph_is_refused(saved: Saved, where: Range) -> None:
     with pytest.raises(SelectionError, match="there is no node 72: the last one is 71"):
-        select(saved("resnet18").graph, where)
+        select(saved("resnet18").on(), where)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_range_outside_the_graph_is_refused(saved: Saved, where: Range) -> Non
     ],
 )
 def test_filters_combine(saved: Saved, which: Filter, count: int) -> None:
-    assert len(select(saved("bert-base-uncased").graph, which=which).nodes) == count
+    assert len(select(saved("bert-base-uncased").on(), which=which).nodes) == count
 
 
 def test_a_filter_within_a_range_and_cut_short(saved: Saved) -> None:

@@ -34,7 +34,7 @@ def drive(
     """Run the explorer without a terminal, and a script against it."""
 
     async def run() -> None:
-        app = Explorer(profile, None if hardware is None else device(hardware))
+        app = Explorer(profile.on(), None if hardware is None else device(hardware))
         async with app.run_test(size=size) as pilot:
             for _ in range(100):  # until all is drawn, also on a machine that is busy
                 await pilot.pause(0.1)

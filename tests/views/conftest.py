@@ -128,7 +128,7 @@ def browse(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., Page]]:
     ) -> Page:
         path = tmp_path / f"{name}.html"
         path.write_text(
-            content if isinstance(content, str) else str(render("html", content)), "utf-8"
+            content if isinstance(content, str) else str(render("html", content.on())), "utf-8"
         )
         context = chromium.new_context(
             viewport={"width": size[0], "height": size[1]}, offline=True, accept_downloads=True,

@@ -141,7 +141,7 @@ def test_complaints_are_one_clean_line(tmp_path: Path, capsys: pytest.CaptureFix
 def test_the_views_of_text_hold_no_control_characters(hostile: Profile) -> None:
     for name, view in views().items():
         options = {"hardware": "h100"} if "hardware" in view.needs else {}
-        content = render(name, hostile, **options)
+        content = render(name, hostile.on(), **options)
         if isinstance(content, str) and name not in ("csv", "html"):
             assert not unreadable(content), name
             content.encode()
@@ -149,7 +149,7 @@ def test_the_views_of_text_hold_no_control_characters(hostile: Profile) -> None:
 
 def test_a_parser_of_html_finds_one_page(hostile: Profile) -> None:
     html5lib = pytest.importorskip("html5lib")
-    page = str(render("html", hostile))
+    page = str(render("html", hostile.on()))
     tree = html5lib.parse(page, namespaceHTMLElements=False)
     scripts = tree.findall(".//script")
     assert len(scripts) == 2
@@ -171,7 +171,7 @@ def test_a_notebook_shows_only_text(hostile: Profile) -> None:
 
 
 def test_spreadsheets_get_no_formulas(hostile: Profile) -> None:
-    rows = list(csv.reader(io.StringIO(str(render("csv", hostile)), newline="")))
+    rows = list(csv.reader(io.StringIO(str(render("csv", hostile.on())), newline="")))
     assert len({len(row) for row in rows}) == 1
     assert len(rows) == 1 + len(hostile.nodes)
     for cell in (c for row in rows[1:] for c in row):
@@ -182,16 +182,16 @@ def test_spreadsheets_get_no_formulas(hostile: Profile) -> None:
 def test_xml_is_well_formed_and_says_it(hostile: Profile) -> None:
     etree = pytest.importorskip("lxml.etree")
     for name in ("svg", "graphml"):
-        root = etree.fromstring(str(render(name, hostile)).encode())
+        root = etree.fromstring(str(render(name, hostile.on())).encode())
         assert "<script>alert(1)</script>" in "".join(root.itertext())
     networkx = pytest.importorskip("networkx")
-    graph = networkx.parse_graphml(str(render("graphml", hostile)))
+    graph = networkx.parse_graphml(str(render("graphml", hostile.on())))
     assert graph.number_of_nodes() == len(hostile.nodes)
 
 
 def test_graphviz_reads_the_boxes(hostile: Profile) -> None:
     pygraphviz = pytest.importorskip("pygraphviz")
-    graph = pygraphviz.AGraph(string=str(render("dot", hostile)))
+    graph = pygraphviz.AGraph(string=str(render("dot", hostile.on())))
     svg = ET.fromstring(graph.draw(format="svg", prog="dot"))
     assert not [e for e in svg.iter() if e.tag.rpartition("}")[2] in ("script", "image", "use")]
     assert any("<script>" in (e.text or "") for e in svg.iter())
@@ -199,13 +199,13 @@ def test_graphviz_reads_the_boxes(hostile: Profile) -> None:
 
 @pytest.mark.parametrize("form", ["model-explorer", "model-explorer-overlay", "trace", "json"])
 def test_json_of_others_carries_it(hostile: Profile, form: str) -> None:
-    text = str(render(form, hostile, **({"hardware": "h100"} if form == "trace" else {})))
+    text = str(render(form, hostile.on(), **({"hardware": "h100"} if form == "trace" else {})))
     assert not unreadable(text)
     assert json.loads(text)
 
 
 def test_markdown_has_the_tables_that_were_meant(hostile: Profile) -> None:
-    report = str(render("markdown", hostile))
+    report = str(render("markdown", hostile.on()))
     assert report.count("```") == 2
     rows = [line for line in report.splitlines() if line.startswith("|")]
     widths = {len(re.findall(r"(?<!\\)\|", row)) for row in rows}

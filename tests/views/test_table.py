@@ -16,7 +16,7 @@ from opgraph.views.text.table import rows
 def test_the_table_looks_like_its_golden(
     saved: Callable[[str], Profile], golden: Callable[[str, str], None], name: str, width: int
 ) -> None:
-    golden(str(render("table", saved(name), width=width)), f"table-{name}-{width}.txt")
+    golden(str(render("table", saved(name).on(), width=width)), f"table-{name}-{width}.txt")
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 5])
@@ -38,4 +38,4 @@ def test_the_rows_below_a_module_add_up_to_it(
 
 def test_an_unknown_order_is_refused(saved: Callable[[str], Profile]) -> None:
     with pytest.raises(RenderError, match="cannot sort by 'weight'"):
-        render("table", saved("resnet18"), sort="weight")
+        render("table", saved("resnet18").on(), sort="weight")

@@ -139,6 +139,7 @@ class Fit:
         return ceil(self.weights / room) if room > 0 and self.weights else int(room > 0)
 
 
-def fit(graph: Graph, device: Device) -> Fit:
+def fit(graph: Graph, device: Device, live: MemoryTimeline | None = None) -> Fit:
     """Weights and buffers, each once however many names it has, plus the peak of live memory."""
-    return Fit(sum(p.bytes for p in graph.parameters), memory(graph).peak, device.capacity)
+    weights = sum(p.bytes for p in graph.parameters)
+    return Fit(weights, (live or memory(graph)).peak, device.capacity)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache
 
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, classify
+from opgraph.analysis.costed import CostedRecord
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, Node
 
@@ -172,15 +172,15 @@ class Selection:
 
 
 def select(
-    graph: Graph,
+    costed: CostedRecord,
     where: Range | None = None,
     which: Filter | None = None,
     *,
-    ridge: float = GENERIC_RIDGE,
     limit: int | None = None,
 ) -> Selection:
     """The nodes in a range that pass a filter. `limit` keeps a filter's answer to that many, where no
     range says how many are wanted. Raises `SelectionError` for a range outside the graph."""
+    graph = costed.graph
     where, which = where or Range(), which or Filter()
     if not graph.nodes:
         return Selection((), contiguous=True, notes=("the graph has no nodes",))
@@ -188,7 +188,7 @@ def select(
     notes = [note] if note else []
     found = graph.nodes[first - 1 : last]
     if which:
-        passes = _test(graph, which, ridge)
+        passes = _test(costed, which)
         found = tuple(n for n in found if passes(n))
         if not found:
             notes.append(_nothing(graph, which))
@@ -203,7 +203,8 @@ def select(
     return Selection(kept, contiguous, omitted, tuple(notes))
 
 
-def _test(graph: Graph, which: Filter, ridge: float) -> Callable[[Node], bool]:
+def _test(costed: CostedRecord, which: Filter) -> Callable[[Node], bool]:
+    graph = costed.graph
     tests: list[Callable[[Node], bool]] = []
     if which.op is not None:
         op = re.compile(translate(which.op.lower()))
@@ -212,8 +213,13 @@ def _test(graph: Graph, which: Filter, ridge: float) -> Callable[[Node], bool]:
         module = which.module
         tests.append(lambda n: matches(module, n.scope))
     if which.bottleneck is not None:
-        bound = which.bottleneck
-        tests.append(lambda n: (classify(n.arithmetic_intensity, ridge) or "").startswith(bound))
+        known, bound = {b.bound.value for b in costed.bounds}, which.bottleneck
+        if bound not in known:
+            on = "without a device" if costed.device is None else f"on {costed.device.name}"
+            raise SelectionError(
+                f"{on}, nodes are bound by {', '.join(sorted(known))}, not by {bound}"
+            )
+        tests.append(lambda n: costed.node_bounds.get(n.id) == bound)
     if which.min_flops is not None:
         least = which.min_flops
         tests.append(lambda n: n.flops >= least)

@@ -13,7 +13,7 @@ from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph
-from opgraph.record.profile import Profile
+from opgraph.record.profile import ProfileRecord
 
 LARGEST = 512
 """The largest batch that is looked at."""
@@ -37,7 +37,7 @@ class Step:
         return asdict(self)
 
 
-def steps(profile: Profile, device: Device) -> tuple[Step, ...]:
+def steps(profile: ProfileRecord, device: Device) -> tuple[Step, ...]:
     """Steps for batches of once, twice, four times … the batch that was traced, up to the first that does
     not fit on the device.
 
@@ -70,7 +70,7 @@ def _prompt(graph: Graph) -> int:
     return shape[-1] if isinstance(shape[-1], int) else 1
 
 
-def shared_reads(profile: Profile) -> int:
+def shared_reads(profile: ProfileRecord) -> int:
     """Bytes read once for the whole batch: the weights, as far as the step uses them."""
     once = cost_of(profile.graph.nodes).read
     twice = cost_of(at_batch(profile.graph, 2).nodes).read

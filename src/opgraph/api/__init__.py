@@ -1,1 +1,106 @@
 """What Python calls: a model in, a result out. The stages are composed here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from opgraph.options import Options, named_options
+from opgraph.record.errors import InputError, TraceError
+from opgraph.record.loading import is_saved_profile
+from opgraph.results import Comparison, Costed, Profile, compared, load
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from opgraph.hardware import Device
+    from opgraph.record.graph import Graph
+    from opgraph.sources.base import Model
+
+__all__ = ["compare", "load", "profile", "trace"]
+
+
+@named_options()
+def profile(
+    model: str | nn.Module | Model,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+    partial: bool = False,
+    **options: Any,
+) -> Profile:
+    """Trace a model once and cost every operator.
+
+    `model` is a name (`"resnet18"`, `"bert-base-uncased"`, `"yolov8n.pt"`) or any `nn.Module`, whose
+    parameters may be real, fake or on the meta device; a `Model` is one that is resolved already.
+    `inputs` (a tensor, or a tuple of positional arguments) and `kwargs` are the arguments of one call;
+    without them they are made from the model's signature and configuration, at the sizes asked for.
+    `name` is what the profile is called. `options` are those of `opgraph.options.Options`: `seq_len=128`,
+    `mode="train"`, `tracer="dynamo"` … The model is left as it was.
+
+    Raises `SourceError`, `InputError` or `TraceError`. A forward that raises is a `TraceError` whose
+    `profile` holds the graph up to there; with `partial` that profile is returned instead, and
+    `graph.failed` is the node where it stopped.
+    """
+    from dataclasses import replace
+
+    from opgraph.api.pipeline import profiled
+
+    found = Profile.of(profiled(model, inputs, kwargs, Options(**options)))
+    if name is not None:
+        found = replace(found, model=replace(found.model, name=name))
+    failed = found.graph.failed
+    if failed is None or partial:
+        return found
+    where = f" at {failed.file}:{failed.line}" if failed.file else ""
+    error = TraceError(
+        f"the forward of {found.model.name} failed in {failed.name}{where}: {failed.error}",
+        hint="error.profile holds the graph up to there; partial=True returns it",
+    )
+    error.profile = found
+    raise error
+
+
+def trace(
+    model: str | nn.Module,
+    inputs: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Graph:
+    """The operator graph of a model: what `profile` finds, with the same `options`, without the rest.
+
+    Raises what `profile` raises.
+    """
+    return profile(model, inputs, kwargs, **options).graph
+
+
+def compare(
+    first: Profile | Costed | str | nn.Module,
+    *others: Profile | Costed | str | nn.Module,
+    fail_if: str | Sequence[str] = (),
+    hardware: str | Device | None = None,
+    **options: Any,
+) -> Comparison:
+    """Compare a model with others: what was added, removed, changed, renamed, and what it costs.
+
+    Each is a `Profile`, a `Costed`, the path of a saved profile, or whatever `profile` takes, with the same
+    `options`. With `hardware` the predicted time is compared, too. `fail_if` is a gate (`"flops > +2%"`) or
+    several, whose verdicts are in `Comparison.broken`. Raises what `profile` and `load` raise,
+    and `RenderError` for a gate that cannot be read.
+
+    >>> print(opgraph.compare("resnet18", "resnet50"))
+    """
+
+    def found(model: Profile | Costed | str | nn.Module) -> Costed:
+        if isinstance(model, Costed):
+            if hardware is not None:
+                raise InputError("a Costed has its device", hint="leave out hardware=")
+            return model
+        if isinstance(model, str) and is_saved_profile(model):
+            return load(model).on(hardware)
+        if not isinstance(model, Profile):
+            model = profile(model, **options)
+        return model.on(hardware)
+
+    return compared([found(model) for model in (first, *others)], fail_if=fail_if)

@@ -4,7 +4,7 @@ command line and the Python interface both come through here."""
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.cost.conventions import counted
 from opgraph.inputs.base import Example, InputRequest
-from opgraph.options import GENERATING, Options, named_options
+from opgraph.options import GENERATING, Options
 from opgraph.record.errors import InputError, SourceError, TraceError
-from opgraph.record.graph import Graph, Node
-from opgraph.record.loading import is_saved_profile, load
-from opgraph.record.profile import Profile, Tracing
+from opgraph.record.graph import Node
+from opgraph.record.profile import ProfileRecord, Tracing
 from opgraph.sources import resolve
 from opgraph.sources.base import BuildOptions, Model
 from opgraph.version import __version__
@@ -24,7 +23,6 @@ from opgraph.version import __version__
 if TYPE_CHECKING:
     from torch import nn
 
-    from opgraph.analysis.compare.comparison import Comparison
     from opgraph.tracing.base import CompileFlags, Outcome, TraceOptions
 
 
@@ -80,27 +78,18 @@ def request_for(model: Model, options: Options) -> InputRequest:
     return replace(request, **{option: length})  # type: ignore[arg-type]
 
 
-@named_options()
-def profile(
+def profiled(
     model: str | nn.Module | Model,
     inputs: Any = None,
     kwargs: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Profile:
-    """Trace a model once and cost every operator.
+    options: Options | None = None,
+) -> ProfileRecord:
+    """Trace a model once, by its name, as a module, or as one that is resolved already.
 
-    `model` is a name (`"resnet18"`, `"bert-base-uncased"`, `"yolov8n.pt"`) or any `nn.Module`, whose
-    parameters may be real, fake or on the meta device; a `Model` is one that is resolved already.
-    `inputs` (a tensor, or a tuple of positional arguments) and `kwargs` are the arguments of one call;
-    without them they are made from the model's signature and configuration, at the sizes asked for.
-    `options` are those of `opgraph.options.Options`: `seq_len=128`, `mode="train"`, `tracer="dynamo"` …
-
-    A forward that raises still gives a profile of what ran until then: `profile.graph.failed` is the
-    node where it stopped. The model is left as it was.
-
-    Raises `SourceError`, `InputError` or `TraceError`.
+    A forward that raises still gives a record of what ran until then: `graph.failed` is the node where it
+    stopped. Raises `SourceError`, `InputError` or `TraceError`.
     """
-    asked = Options(**options)
+    asked = options or Options()
     built, example = prepared(model, inputs, kwargs, asked)
     found = profile_model(built, example, asked)
     if found.graph.failed is not None and inputs is None and kwargs is None and asked.sized:
@@ -138,7 +127,7 @@ def prepared(
     kwargs: Mapping[str, Any] | None = None,
     options: Options | None = None,
 ) -> tuple[Model, Example]:
-    """A model that is built, and the arguments of one call of it (see `profile`)."""
+    """A model that is built, and the arguments of one call of it (see `profiled`)."""
     options = options or Options()
     built = resolved(model, options)
     request = (
@@ -147,59 +136,12 @@ def prepared(
     return built, _example(built, inputs, kwargs, request)
 
 
-def trace(
-    model: str | nn.Module,
-    inputs: Any = None,
-    kwargs: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Graph:
-    """The operator graph of a model: what `profile` finds, with the same `options`, without the rest.
-
-    Raises what `profile` raises, and `TraceError` when the forward raises on the way, too.
-    """
-    found = profile(model, inputs, kwargs, **options)
-    if found.graph.failed is not None:
-        raise TraceError(f"{found.model.name} cannot be traced: {_failure(found.graph.failed)}")
-    return found.graph
-
-
-def compare(
-    first: Profile | str | nn.Module,
-    *others: Profile | str | nn.Module,
-    fail_if: str | Sequence[str] = (),
-    hardware: str | None = None,
-    **options: Any,
-) -> Comparison:
-    """Compare a model with others: what was added, removed, changed, renamed, and what it costs.
-
-    Each is a `Profile`, the path of a saved one, or whatever `profile` takes, with the same `options`.
-    With `hardware`, the name of a device, the predicted time is compared, too. `fail_if` is a gate
-    (`"flops > +2%"`) or several, whose verdicts are in `Comparison.broken`. Raises what
-    `profile` and `load` raise, and `RenderError` for a gate that cannot be read.
-
-    >>> print(opgraph.compare("resnet18", "resnet50"))
-    """
-    from opgraph.analysis.compare.comparison import compare_profiles
-    from opgraph.hardware import device
-
-    def found(model: Profile | str | nn.Module) -> Profile:
-        if isinstance(model, Profile):
-            return model
-        if isinstance(model, str) and is_saved_profile(model):
-            return load(model)
-        return profile(model, **options)
-
-    chosen = None if hardware is None else device(hardware)
-    profiles = [found(model) for model in (first, *others)]
-    return compare_profiles(profiles, fail_if=fail_if, device=chosen)
-
-
 def profile_model(
     model: Model,
     example: Example,
     options: Options | None = None,
     compile_flags: CompileFlags = "none",
-) -> Profile:
+) -> ProfileRecord:
     """Trace a model that is built already, with inputs that are made already; of the `options`, those
     count that say how it is run and traced. A plain run may raise the `compile_flags`
     of a tracer that compiles."""
@@ -220,11 +162,11 @@ def profile_model(
     return found if difference is None else _noting(found, difference)
 
 
-def _noting(found: Profile, note: str) -> Profile:
+def _noting(found: ProfileRecord, note: str) -> ProfileRecord:
     return replace(found, model=replace(found.model, notes=(*found.model.notes, note)))
 
 
-def _compiled(model: Model, example: Example, how: TraceOptions) -> Profile:
+def _compiled(model: Model, example: Example, how: TraceOptions) -> ProfileRecord:
     """The profile of Dynamo's graph with the groups of TorchInductor."""
     from opgraph.tracing.replay import inductor
 
@@ -232,7 +174,7 @@ def _compiled(model: Model, example: Example, how: TraceOptions) -> Profile:
     return replace(_profile_of(model, example, outcomes, "all"), compiled=groups)
 
 
-def _in_mode(model: Model, example: Example, options: Options) -> Profile:
+def _in_mode(model: Model, example: Example, options: Options) -> ProfileRecord:
     """The profile of another way of running a model than one forward."""
     from opgraph.tracing import eager
     from opgraph.tracing.modes import generation
@@ -258,7 +200,7 @@ def _in_mode(model: Model, example: Example, options: Options) -> Profile:
 
 def _profile_of(
     model: Model, example: Example, outcomes: list[Outcome], fragment: int | str
-) -> Profile:
+) -> ProfileRecord:
     from opgraph.analysis.cost.fragments import select_fragment
 
     last = outcomes[-1]
@@ -270,7 +212,7 @@ def _profile_of(
             f"{model.info.name} cannot be traced: {reasons}",
             hint="--tracer auto records whatever Python the model runs" if captures else None,
         ) from last.error
-    return Profile(
+    return ProfileRecord(
         graph=select_fragment(last.graph, fragment),
         model=replace(
             model.info,

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
 from opgraph.analysis.cost.modules import module_tree
-from opgraph.analysis.quantities import peak_memory_by_module, ridge_on
-from opgraph.analysis.scaling.sweep import Sweep, SweepPoint, point_of
+from opgraph.analysis.costed import costed
+from opgraph.analysis.quantities import peak_memory_by_module
+from opgraph.analysis.scaling.sweep import SweepPoint, point_of
 from opgraph.analysis.scaling.symbolic import Key, Sample, solve
-from opgraph.api.pipeline import profile, resolved
+from opgraph.api.pipeline import profiled, resolved
 from opgraph.hardware import device
 from opgraph.options import AXES, NAMES, OPTIONS, Options, named_options
 from opgraph.record import units
 from opgraph.record.errors import InputError, OpgraphError
 from opgraph.record.formulas import Formula, Formulas, Point, Variable
 from opgraph.record.loading import is_saved_profile
-from opgraph.record.profile import Profile
+from opgraph.record.profile import ProfileRecord
+from opgraph.results import Profile, Sweep
 from opgraph.sources.base import Model
 
 if TYPE_CHECKING:
@@ -91,8 +93,9 @@ def sweep(
             if isinstance(found, str):
                 points.append(SweepPoint(shown, {}, error=found))
                 continue
-            ridge = ridge_on(chosen_device, found)
-            points.append(point_of(found, shown, ridge, chosen_device))
+            here = costed(found, chosen_device)
+            ridge = here.ridge
+            points.append(point_of(here, shown))
     whole = next(iter(built.values()))
     base = None
     if symbolic:
@@ -107,10 +110,10 @@ def _listed(values: Any) -> Iterable[Any]:
     return values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
 
 
-def _traced(model: Model, at: Mapping[str, Any], options: Mapping[str, Any]) -> Profile | str:
+def _traced(model: Model, at: Mapping[str, Any], options: Mapping[str, Any]) -> ProfileRecord | str:
     """The profile at some sizes, or why there is none."""
     try:
-        return profile(model, **at, **options)
+        return profiled(model, options=Options(**at, **options))
     except OpgraphError as error:
         return str(error)
 
@@ -125,7 +128,7 @@ def with_formulas(
     from opgraph.inputs.base import InputRequest
     from opgraph.inputs.sizes import open_sizes
 
-    base = profile(model, **pinned, **options)
+    base = Profile.of(profiled(model, options=Options(**pinned, **options)))
     sizes = [s for s in open_sizes(model, InputRequest()) if s.option not in pinned]
     tracer = _Samples(model, pinned, options, tell)
     notes = []
@@ -251,18 +254,21 @@ class _Samples:
             where = ", ".join(f"{LETTERS[option][0]} = {size}" for option, size in key)
             self._tell(f"formulas: {len(self._known) + 1} traces, at {where}")
             try:
-                traced = profile(self._model, **self._pinned, **sizes, **self._profile_options)  # type: ignore[arg-type]
+                asked = Options(**self._pinned, **sizes, **self._profile_options)  # type: ignore[arg-type]
+                traced = profiled(self._model, options=asked)
                 self._known[key] = None if traced.graph.failed else _sample(traced)
             except OpgraphError:
                 self._known[key] = None
         return self._known[key]
 
 
-def _sample(profile: Profile) -> dict[str, dict[Key, int]]:
+def _sample(profile: ProfileRecord) -> dict[str, dict[Key, int]]:
     sample: dict[str, dict[Key, int]] = {q: {} for q in QUANTITIES}
     for module in module_tree(profile.graph).walk():
         sample["flops"][module.path, "flops"] = module.cost.flops
         sample["other_flops"][module.path, "other_flops"] = module.cost.other_flops
         sample["bytes"][module.path, "bytes"] = module.cost.bytes
-    sample[PEAK] = {(path, PEAK): most for path, most in peak_memory_by_module(profile).items()}
+    sample[PEAK] = {
+        (path, PEAK): most for path, most in peak_memory_by_module(costed(profile)).items()
+    }
     return sample

@@ -12,7 +12,7 @@ from opgraph.analysis.check.agreement import Agreement, Trial
 from opgraph.api.pipeline import prepared, profile_model
 from opgraph.options import Options
 from opgraph.record.errors import InputError, TraceError
-from opgraph.record.profile import Profile
+from opgraph.record.profile import ProfileRecord
 
 if TYPE_CHECKING:
     from torch import nn
@@ -75,7 +75,7 @@ def _trial(model: Model, example: Example, options: Options) -> Trial:
     return Trial(found.tracing.tracer, found, reason, found.tracing.seconds)
 
 
-def _told(model: Model, example: Example, options: Options, trial: Trial) -> Profile | None:
+def _told(model: Model, example: Example, options: Options, trial: Trial) -> ProfileRecord | None:
     """A plain run in which the model hears what it heard from that tracer."""
     from opgraph.tracing.base import COMPILE_FLAGS
 

@@ -11,12 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.options import NAMES, OPTIONS, TRACED, Option, Stage, check_needs, names
+from opgraph.options import NAMES, OPTIONS, TRACED, Option, Options, Stage, check_needs, names
 from opgraph.options.kinds import Amount, Choice, Flag, Whole
 from opgraph.record.errors import InputError, OpgraphError, RenderError
 
 if TYPE_CHECKING:
-    from opgraph.record.profile import Profile
+    from opgraph.analysis.costed import CostedRecord
+    from opgraph.analysis.parallel.plan import Layout
+    from opgraph.record.profile import ProfileRecord
 
 
 class OptionParser(argparse.ArgumentParser):
@@ -121,7 +123,9 @@ def add_model(
     add_options(parser, *names(*TRACED), several=several)
 
 
-def profile_from(args: argparse.Namespace, *, own: argparse.Namespace | None = None) -> Profile:
+def profile_from(
+    args: argparse.Namespace, *, own: argparse.Namespace | None = None
+) -> ProfileRecord:
     """The profile that the arguments ask for: loaded, or traced now. What the model itself prints goes to
     stderr, so that results stay alone on stdout.
 
@@ -141,13 +145,37 @@ def profile_from(args: argparse.Namespace, *, own: argparse.Namespace | None = N
                              hint=f"name the model to trace it with --mode {args.mode}")  # fmt: skip
         part = replace(saved, graph=select_fragment(saved.graph, args.fragment))
         return counted(part, args.count)
-    from opgraph.api.pipeline import profile
+    from opgraph.api.pipeline import profiled
     from opgraph.cli.output import progress
 
     options = options_from(args)
     with progress() as tell, redirect_stdout(sys.stderr):
         tell(f"tracing {args.model} …")
-        return profile(args.model, **options)
+        return profiled(args.model, options=Options(**options))
+
+
+def costed_from(args: argparse.Namespace, profile: ProfileRecord | None = None) -> CostedRecord:
+    """The profile that the arguments ask for, on the device that they name, or on the generic ridge."""
+    from opgraph.analysis.costed import costed
+
+    return costed(
+        profile_from(args) if profile is None else profile,
+        getattr(args, "hardware", None),
+        autocast=getattr(args, "autocast", None),
+        partition=getattr(args, "partition", None) or "fuse",
+        layout=_layout(args),
+    )
+
+
+def _layout(args: argparse.Namespace) -> Layout | None:
+    """Over how many devices, where that is asked for."""
+    names = ("tensor_parallel", "pipeline_parallel", "data_parallel", "micro_batches")
+    sizes = [getattr(args, name, None) for name in names]
+    if sizes == [None] * 4:
+        return None
+    from opgraph.analysis.parallel.plan import Layout
+
+    return Layout(*(1 if size is None else size for size in sizes))
 
 
 def _refuse_tracing(args: argparse.Namespace, saved_mode: str) -> None:
@@ -180,7 +208,7 @@ def options_from(args: argparse.Namespace) -> dict[str, Any]:
     return {**found, "inductor": inductor}
 
 
-def profile_of(spec: str, args: argparse.Namespace) -> Profile:
+def profile_of(spec: str, args: argparse.Namespace) -> ProfileRecord:
     """The profile of a model that is named with options of its own ('gpt2 --dtype bfloat16'), on top of
     those that are for all.
 

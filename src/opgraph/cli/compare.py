@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from opgraph.cli.arguments import add_model, add_options, profile_of
+from opgraph.cli.arguments import add_model, add_options, costed_from, profile_of
 from opgraph.cli.output import color, insist, say, show, status_of, width
 from opgraph.record.errors import RenderError
 from opgraph.record.files import dumps, ensure_writable, suffix_of, write_atomically
-from opgraph.record.profile import Profile
 
 if TYPE_CHECKING:
-    from opgraph.analysis.compare.comparison import Comparison
+    from opgraph.analysis.compare.comparison import ComparisonRecord
+    from opgraph.analysis.costed import CostedRecord
 
 EXAMPLES = """examples:
   opgraph compare resnet18 resnet50
@@ -39,7 +39,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from opgraph.analysis.compare.comparison import compare_profiles
+    from opgraph.analysis.compare.comparison import compared
     from opgraph.analysis.compare.gates import parse_gate
     from opgraph.hardware import device
 
@@ -54,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
         parse_gate(gate, chosen)  # a gate that cannot be read should not wait for the tracing
     if len(args.models) < 2:
         raise RenderError("there is nothing to compare with", hint="opgraph compare A B")
-    profiles = [profile_of(spec, args) for spec in args.models]
-    comparison = compare_profiles(profiles, _labels(args.models, profiles), args.fail_if, chosen)
+    models = [costed_from(args, profile_of(spec, args)) for spec in args.models]
+    comparison = compared(models, _labels(args.models, models), args.fail_if)
     text = _drawn(comparison, args, form)
     if args.output is not None:
         write_atomically(args.output, text)
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         from opgraph.views.text.compare import verdict
 
         insist(f"gate broken: {broken.gate.text} ({verdict(comparison, broken)})")
-    return 1 if comparison.broken else max(map(status_of, profiles))
+    return 1 if comparison.broken else max(status_of(m.profile) for m in models)
 
 
 def _form(args: argparse.Namespace) -> str | None:
@@ -75,12 +75,12 @@ def _form(args: argparse.Namespace) -> str | None:
     return ".json" if args.json else ".md" if args.markdown else None
 
 
-def _labels(specs: list[str], profiles: list[Profile]) -> list[str] | None:
+def _labels(specs: list[str], models: list[CostedRecord]) -> list[str] | None:
     """What was typed, where names alone would not tell the profiles apart."""
-    return specs if len({p.model.name for p in profiles}) < len(profiles) else None
+    return specs if len({m.profile.model.name for m in models}) < len(models) else None
 
 
-def _drawn(comparison: Comparison, args: argparse.Namespace, form: str | None) -> str:
+def _drawn(comparison: ComparisonRecord, args: argparse.Namespace, form: str | None) -> str:
     from opgraph.views.text.compare import comparison_markdown, comparison_text
 
     if form == ".json":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from opgraph.cli.arguments import add_model, add_options, profile_from
+from opgraph.cli.arguments import add_model, add_options, costed_from
 from opgraph.cli.output import say, status_of
 from opgraph.record.errors import RenderError
 from opgraph.record.files import ensure_writable, write_atomically
@@ -38,9 +38,13 @@ def run(args: argparse.Namespace) -> int:
     form = form_of(args.output)
     ensure_writable(args.output)
     chosen = {name: getattr(args, name) for name in SHOWING}
-    options = Options(**{**chosen, "module": args.module or ""}, hardware=args.hardware)
-    profile = profile_from(args)
-    picture = Picture(profile, options)
+    options = Options(**{**chosen, "module": args.module or ""})
+    if args.hardware is not None:
+        from opgraph.hardware import device
+
+        device(args.hardware)
+    costed = costed_from(args)
+    picture = Picture(costed, options)
     content = picture.render(form)
     write_atomically(args.output, content)
     for note in picture.notes:
@@ -48,4 +52,4 @@ def run(args: argparse.Namespace) -> int:
     if form == "mermaid" and (reason := too_large(str(content), len(picture.drawing.edges))):
         say(reason)
     say(f"wrote {args.output}: {picture.summary()}")
-    return status_of(profile)
+    return status_of(costed.profile)

@@ -6,18 +6,17 @@ import argparse
 import importlib.util
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from opgraph.cli.arguments import add_model, add_options, profile_from
+from opgraph.cli.arguments import add_model, add_options, costed_from
 from opgraph.cli.output import color, say, show, status_of, width
 from opgraph.options import Stage, names
 from opgraph.record.errors import MissingDependency, RenderError
 from opgraph.record.files import dumps, ensure_writable, suffix_of, write_atomically
 
 if TYPE_CHECKING:
+    from opgraph.analysis.costed import CostedRecord
     from opgraph.analysis.selection import Filter, Range
-    from opgraph.hardware import Device
-    from opgraph.record.profile import Profile
 
 EXAMPLES = """examples:
   opgraph explore                                     what can be named
@@ -53,40 +52,37 @@ def run(args: argparse.Namespace) -> int:
 
         show(welcome(offers(), color=color(), width=width()))
         return 0
-    device = _device(args.hardware)
+    if args.hardware is not None:
+        from opgraph.hardware import device
+
+        device(args.hardware)
     if args.interactive:
-        return _interactive(args, device)
-    profile = profile_from(args)
+        return _interactive(args)
+    costed = costed_from(args)
     form = suffix or (".json" if args.json else None)
     if where is None and not which:
-        text = _overview(profile, args, form, device)
+        text = _overview(costed, args, form)
     else:
-        text = _nodes(profile, where, which, form, device)
+        text = _nodes(costed, where, which, form)
     if args.output is not None:
         write_atomically(args.output, text)
         say(f"wrote {args.output}")
     else:
         show(text)
-    return status_of(profile)
+    return status_of(costed.profile)
 
 
-def _device(name: str | None) -> Device | None:
-    from opgraph.hardware import device
-
-    return None if name is None else device(name)
-
-
-def _interactive(args: argparse.Namespace, device: Device | None) -> int:
+def _interactive(args: argparse.Namespace) -> int:
     """The full-screen explorer. Raises `MissingDependency` without Textual."""
     if importlib.util.find_spec("textual") is None:
         raise MissingDependency("textual", "tui")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise RenderError("-i needs a terminal", hint="without it the answer is text")
-    profile = profile_from(args)
+    costed = costed_from(args)
     from opgraph.tui.app import explore
 
-    explore(profile, device)
-    return status_of(profile)
+    explore(costed)
+    return status_of(costed.profile)
 
 
 def _asked(args: argparse.Namespace) -> tuple[Range | None, Filter]:
@@ -98,59 +94,32 @@ def _asked(args: argparse.Namespace) -> tuple[Range | None, Filter]:
     return (None if where == Range() else where), which
 
 
-def _overview(
-    profile: Profile, args: argparse.Namespace, form: str | None, device: Device | None
-) -> str:
-    from opgraph.analysis.quantities import ridge_on
+def _overview(costed: CostedRecord, args: argparse.Namespace, form: str | None) -> str:
     from opgraph.views.text.overview import overview, overview_csv, overview_data
 
     command = _command(args)
-    ridge = ridge_on(device, profile)
     if form == ".json":
-        return dumps(overview_data(profile, ridge, device), indent=1) + "\n"
+        return dumps(overview_data(costed), indent=1) + "\n"
     if form == ".csv":
-        return overview_csv(profile, ridge)
+        return overview_csv(costed)
     if form == ".md":
-        text = overview(profile, width=100, command=command, ridge=ridge, device=device)
-        return f"```\n{text}```\n"
-    plain = form == ".txt"
-    return overview(
-        profile,
-        color=color() and not plain,
-        width=width(),
-        command=command,
-        ridge=ridge,
-        device=device,
-    )
+        return f"```\n{overview(costed, width=100, command=command)}```\n"
+    return overview(costed, color=color() and form is None, width=width(), command=command)
 
 
-def _nodes(
-    profile: Profile, where: Range | None, which: Filter, form: str | None, device: Device | None
-) -> str:
-    from opgraph.analysis.fusion.partition import partition
-    from opgraph.analysis.quantities import ridge_on
+def _nodes(costed: CostedRecord, where: Range | None, which: Filter, form: str | None) -> str:
     from opgraph.analysis.selection import select
     from opgraph.views.files.records import csv_text, records
     from opgraph.views.text.explore import node_list
     from opgraph.views.text.markdown import as_json, as_markdown
 
-    ridge = ridge_on(device, profile)
-    selection = select(profile.graph, where, which, ridge=ridge, limit=None if form else LIMIT)
+    selection = select(costed, where, which, limit=None if form else LIMIT)
     if form is None or form == ".txt":
-        return node_list(
-            profile,
-            selection,
-            color=color() and form is None,
-            width=width(),
-            ridge=ridge,
-            device=device,
-            parts=partition(profile.graph),
-        )
-    more: Any = {"ridge": ridge, "parts": partition(profile.graph), "device": device}
+        return node_list(costed, selection, color=color() and form is None, width=width())
     if form == ".md":
-        return as_markdown(profile, selection.nodes, selection.notes, **more)
-    found = records(profile, selection.nodes, **more)
-    return csv_text(found) if form == ".csv" else as_json(profile, found, selection.notes)
+        return as_markdown(costed, selection.nodes, selection.notes, subgraphs=True)
+    found = records(costed, selection.nodes, subgraphs=True)
+    return csv_text(found) if form == ".csv" else as_json(costed, found, selection.notes)
 
 
 def _command(args: argparse.Namespace) -> str:

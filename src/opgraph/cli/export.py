@@ -6,12 +6,12 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from opgraph.cli.arguments import add_model, add_options, options_from, profile_from
+from opgraph.cli.arguments import add_model, add_options, costed_from, options_from
 from opgraph.cli.output import say, show, status_of
 from opgraph.exporting import EXPORTERS, Exporter, exporter_for
 from opgraph.record.errors import RenderError
 from opgraph.record.files import ensure_writable, write_atomically
-from opgraph.views import view_for, view_named, views
+from opgraph.views import view_for, view_named, views_of
 
 EXAMPLES = """examples:
   opgraph export resnet18 -o resnet18.csv
@@ -23,7 +23,7 @@ EXAMPLES = """examples:
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    formats = ", ".join(f"{v.name} ({', '.join(v.suffixes)})" for v in views().values())
+    formats = ", ".join(f"{v.name} ({', '.join(v.suffixes)})" for v in views_of("costed"))
     models = ", ".join(f"{e.name} ({e.suffix})" for e in EXPORTERS)
     parser.epilog = (
         f"formats of a profile: {formats}\nformats that need the model: {models}\n\n{EXAMPLES}"
@@ -39,21 +39,21 @@ def run(args: argparse.Namespace) -> int:
     exporter = exporter_for(args.output, args.format)
     if exporter is not None:
         return _export(exporter, args)
-    if args.format is not None and args.format not in views():
-        known = ", ".join(_formats())
-        raise RenderError(f"there is no format {args.format!r}", hint=f"one of {known}")
+    if args.format is not None and args.format not in _formats():
+        raise RenderError(
+            f"there is no format {args.format!r}", hint=f"one of {', '.join(_formats())}"
+        )
     view = view_named(args.format) if args.format else view_for(args.output)
-    given = {"hardware": args.hardware}
-    options = {option: given[option] for option in view.needs}
-    for option, value in options.items():
-        if value is None:
-            raise RenderError(
-                f"{view.name} needs --{option}", hint=f"opgraph {option} lists what there is"
-            )
+    if args.hardware is None and "hardware" in view.needs:
+        raise RenderError(
+            f"{view.name} needs --hardware", hint="opgraph hardware lists what there is"
+        )
+    if args.hardware is not None and "hardware" not in view.costs:
+        raise RenderError(f"{view.name} is the same on every device", hint="leave out --hardware")
     if args.output is not None:
         ensure_writable(args.output)
-    profile = profile_from(args)
-    content = view.load()(profile, **options)
+    costed = costed_from(args)
+    content = view.load()(costed)
     if args.output is not None:
         write_atomically(args.output, content)
         say(f"wrote {args.output}")
@@ -63,12 +63,12 @@ def run(args: argparse.Namespace) -> int:
         raise RenderError(
             f"{view.name} is binary, and a terminal shows text", hint="name a file with -o"
         )
-    return status_of(profile)
+    return status_of(costed.profile)
 
 
 def _formats() -> list[str]:
     """The names of all formats, those of a profile and those that need the model."""
-    return [*views(), *(e.name for e in EXPORTERS)]
+    return [*(v.name for v in views_of("costed")), *(e.name for e in EXPORTERS)]
 
 
 def _export(exporter: Exporter, args: argparse.Namespace) -> int:

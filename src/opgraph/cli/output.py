@@ -13,7 +13,7 @@ from pathlib import Path
 
 from opgraph.record import units
 from opgraph.record.errors import RenderError
-from opgraph.record.profile import Profile
+from opgraph.record.profile import ProfileRecord
 from opgraph.views.text.terminal import readable_lines, safe
 
 _quiet = False
@@ -101,7 +101,7 @@ def say_what_it_took() -> None:
     say(f"{units.seconds(seconds)} of processor time, {units.size(peak)} of memory at most")
 
 
-def status_of(profile: Profile) -> int:
+def status_of(profile: ProfileRecord) -> int:
     """The exit status: 1 when the forward failed and the graph is partial."""
     failed = profile.graph.failed
     if failed is None:

@@ -7,7 +7,7 @@ import re
 import webbrowser
 from pathlib import Path
 
-from opgraph.cli.arguments import add_model, add_options, profile_from, profile_of
+from opgraph.cli.arguments import add_model, add_options, costed_from, profile_of
 from opgraph.cli.output import say, status_of
 from opgraph.hardware import device
 from opgraph.record.files import ensure_writable, suffix_of, write_atomically
@@ -33,15 +33,18 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         suffix_of(args.output, view_named("html").suffixes, "view")
         ensure_writable(args.output)
-    chosen = None if args.hardware is None else device(args.hardware).id
-    profile = profile_from(args)
-    path = Path(args.output or f"{_file_name(profile.model.name)}.html")
-    against = None if args.against is None else profile_of(args.against, args)
-    write_atomically(path, render("html", profile, against=against, device=chosen))
+    if args.hardware is not None:
+        device(args.hardware)
+    costed = costed_from(args)
+    path = Path(args.output or f"{_file_name(costed.profile.model.name)}.html")
+    against = None
+    if args.against is not None:
+        against = costed_from(args, profile_of(args.against, args))
+    write_atomically(path, render("html", costed, against=against))
     say(f"wrote {path}")
     if args.open:
         webbrowser.open(path.resolve().as_uri())
-    return status_of(profile)
+    return status_of(costed.profile)
 
 
 def _file_name(model: str) -> str:

@@ -15,6 +15,8 @@ Each has a one-line message and, where it helps, a one-line `hint`.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class OpgraphError(Exception):
     """The base of all errors of opgraph. `hint` says what to do about it, where that is known."""
@@ -22,6 +24,8 @@ class OpgraphError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        if hint is not None:
+            self.add_note(f"hint: {hint}")
 
 
 class SourceError(OpgraphError):
@@ -52,7 +56,9 @@ class InputError(OpgraphError):
 
 
 class TraceError(OpgraphError):
-    """No tracer got through the model."""
+    """No tracer got through the model. Where the forward raised, `profile` holds the graph up to there."""
+
+    profile: Any = None
 
 
 class ProfileError(OpgraphError):

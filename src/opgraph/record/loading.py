@@ -20,7 +20,7 @@ from opgraph.record.profile import (
     Attempt,
     KVCache,
     ModelInfo,
-    Profile,
+    ProfileRecord,
     Tracing,
 )
 from opgraph.record.schema import GraphRecord, Malformed, decode
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from opgraph.record.formulas import Formulas
 
 
-def load(path: str | os.PathLike[str]) -> Profile:
-    """Read a profile that `Profile.save` wrote.
+def load(path: str | os.PathLike[str]) -> ProfileRecord:
+    """Read a saved profile.
 
     Raises `ProfileError` when the file cannot be read, is not a profile, or is broken.
     """
@@ -78,14 +78,14 @@ class _Head(msgspec.Struct):
     schema_version: Any = None
 
 
-def profile_from(read: Callable[..., Any]) -> Profile:
+def profile_from(read: Callable[..., Any]) -> ProfileRecord:
     """The profile that `read(type=…)` finds in a file or in data.
 
     Raises `ProfileError` when there is none, when it is of a newer schema, or broken.
     """
     try:
         record = read(type=_Record)
-        return Profile(
+        return ProfileRecord(
             graph=verify(decode(record.graph)),
             model=record.model,
             tracing=Tracing(record.tracing),

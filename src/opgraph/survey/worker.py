@@ -46,7 +46,8 @@ def attempt(name: str, options: Options) -> Trial:
 def _stages(trial: Trial, options: Options) -> Trial:
     import torch
 
-    from opgraph.analysis.fusion.partition import partition
+    from opgraph.analysis.cost.totals import totals
+    from opgraph.analysis.fusion.partition import fused_subgraphs
     from opgraph.api.pipeline import profile_model
     from opgraph.inputs import make_inputs
     from opgraph.inputs.base import InputRequest
@@ -64,10 +65,10 @@ def _stages(trial: Trial, options: Options) -> Trial:
         if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
             return replace(trial, stage="process", reason=OUT_OF_MEMORY)
         return replace(trial, reason=_reason(error))
-    totals = profile.totals
+    found = totals(profile.graph)
     failed = profile.graph.failed
-    parted = sorted(i for part in partition(profile.graph) for i in part.nodes)
-    if parted != [n.id for n in profile.nodes]:
+    parted = sorted(i for part in fused_subgraphs(profile.graph) for i in part.nodes)
+    if parted != [n.id for n in profile.graph.nodes]:
         return replace(trial, reason="its subgraphs do not have every node exactly once")
     return replace(
         trial,
@@ -75,10 +76,10 @@ def _stages(trial: Trial, options: Options) -> Trial:
         reason=None if failed is None else failed.error,
         tracer=profile.tracing.tracer,
         tensors=profile.tracing.tensors,
-        nodes=len(profile.nodes),
-        parameters=totals.parameters,
-        flops=totals.flops,
-        coverage=totals.coverage,
+        nodes=len(profile.graph.nodes),
+        parameters=found.parameters,
+        flops=found.flops,
+        coverage=found.coverage,
         notes=profile.model.notes,
         failures=tuple(
             f"{a.tracer} on {a.tensors} tensors: {a.error}" for a in profile.tracing.attempts[:-1]

@@ -13,13 +13,9 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import DataTable, Footer, Input, Static, Tree
 from textual.widgets.tree import TreeNode
 
-from opgraph.analysis.cost.modules import ModuleCost, fold, module_tree
-from opgraph.analysis.fusion.partition import partition
-from opgraph.analysis.quantities import ridge_on
-from opgraph.analysis.timing.prediction import predict
-from opgraph.hardware import Device
+from opgraph.analysis.cost.modules import ModuleCost, fold
+from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
-from opgraph.record.profile import Profile
 from opgraph.tui.rows import COLOURS, SORTS, Membership, details, listed, neighbour, style_of
 from opgraph.views.text.nodes import NodeRow, node_rows
 from opgraph.views.text.terminal import bar, safe
@@ -58,13 +54,12 @@ class Explorer(App[None]):
         Binding("q", "quit", "quit"),
     ]
 
-    def __init__(self, profile: Profile, device: Device | None = None) -> None:
+    def __init__(self, costed: CostedRecord) -> None:
         super().__init__()
-        self.profile = profile
-        self.members = Membership.of(profile.graph, partition(profile.graph))
-        seconds = None if device is None else predict(profile.graph, device).by_node
-        self.rows = node_rows(profile, profile.nodes, ridge_on(device, profile), seconds)
-        self.orders = [s for s in SORTS if s != "time" or device is not None]
+        self.costed, self.profile = costed, costed.profile
+        self.members = Membership.of(costed)
+        self.rows = node_rows(costed, costed.graph.nodes)
+        self.orders = [s for s in SORTS if s != "time" or costed.device is not None]
         self.operators = list(dict.fromkeys(r.op for r in self.rows))
         self.shown: list[NodeRow] = []
         self.module = ""
@@ -76,7 +71,7 @@ class Explorer(App[None]):
         self.history: list[int] = []
 
     def compose(self) -> ComposeResult:
-        totals = self.profile.totals
+        totals = self.costed.totals
         yield Static(
             f"{safe(self.profile.model.name)}   {units.plural(totals.nodes, 'node')}   "
             f"{units.count(totals.parameters)} parameters   {units.flops(totals.flops)}   "
@@ -108,7 +103,7 @@ class Explorer(App[None]):
 
     def _plant(self) -> None:
         """The module tree, folded or not."""
-        root = module_tree(self.profile.graph)
+        root = self.costed.module_tree
         tree = self.query_one("#modules", Tree)
         tree.reset(_module_label(root, root, root.cls), "")
         _grow(tree.root, fold(root) if self.folded else root, root, 0)
@@ -221,9 +216,9 @@ class Explorer(App[None]):
         self._show(self.rows[node - 1])
 
 
-def explore(profile: Profile, device: Device | None = None) -> None:
+def explore(costed: CostedRecord) -> None:
     """Run the explorer until the person leaves it; on a device there are predicted times."""
-    Explorer(profile, device).run()
+    Explorer(costed).run()
 
 
 def _grow(at: TreeNode[str], module: ModuleCost, root: ModuleCost, depth: int) -> None:
@@ -259,7 +254,7 @@ def _cells(row: NodeRow, style: str) -> tuple[Text, ...]:
         Text(str(row.id), style="dim", justify="right"),
         Text(safe(row.op, 18), style=style),
         *(Text(figure, justify="right") for figure in figures),
-        Text((row.bottleneck or "free").removesuffix("-bound"), style=style),
+        Text(row.bottleneck or "no work", style=style),
         Text(name if len(name) <= 36 else "…" + name[-35:]),
         Text(safe(makes, 20), style="dim"),
     )

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from opgraph.analysis.fusion.partition import Subgraph, endings
+from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.selection import matches, sources
 from opgraph.record import units
 from opgraph.record.graph import Graph, Kernel, Node
-from opgraph.record.profile import Profile
+from opgraph.record.profile import ProfileRecord
 from opgraph.views.text.nodes import NodeRow
 from opgraph.views.text.terminal import BOUND_STYLES, bound, safe
 
@@ -46,8 +47,8 @@ class Membership:
     ends: dict[int, str]
 
     @classmethod
-    def of(cls, graph: Graph, parts: Sequence[Subgraph]) -> Membership:
-        return cls({node: part for part in parts for node in part.nodes}, endings(graph, parts))
+    def of(cls, costed: CostedRecord) -> Membership:
+        return cls({n: part for part in costed.parts for n in part.nodes}, dict(costed.barriers))
 
 
 def listed(rows: Sequence[NodeRow], module: str, text: str, sort: str) -> list[NodeRow]:
@@ -66,7 +67,7 @@ def _texts(row: NodeRow) -> tuple[str, ...]:
 def style_of(row: NodeRow, colour: str, members: Membership, operators: Sequence[str]) -> str:
     """The style of a row under a colouring; the same thing is in words in a column or in the details."""
     if colour == "bottleneck":
-        return BOUND_STYLES.get(row.bottleneck or "", "dim")
+        return BOUND_STYLES[row.bottleneck] if row.bottleneck else "dim"
     if colour == "operator":
         return _PALETTE[operators.index(row.op) % len(_PALETTE)]
     part = members.subgraphs.get(row.id)
@@ -83,7 +84,7 @@ def neighbour(graph: Graph, node: Node, direction: str) -> int | None:
 MOST = 8
 
 
-def details(profile: Profile, row: NodeRow, part: Subgraph | None, end: str = "") -> Text:
+def details(profile: ProfileRecord, row: NodeRow, part: Subgraph | None, end: str = "") -> Text:
     """What a node is, reads, makes and costs, where it stands in the source, and its subgraph with why
     that ends."""
     from rich.text import Text
@@ -124,7 +125,7 @@ def _facts(row: NodeRow, node: Node) -> Iterator[tuple[str, str]]:
 
 
 def _lists(
-    profile: Profile, row: NodeRow, node: Node, part: Subgraph | None, end: str
+    profile: ProfileRecord, row: NodeRow, node: Node, part: Subgraph | None, end: str
 ) -> Iterator[tuple[str, list[str]]]:
     graph = profile.graph
     yield "Reads (i)", [_named(graph.node(i)) for i in row.reads]

@@ -1,100 +1,115 @@
-"""The registry of views. A view is one file beside this one, with a function from a profile and its
-options to text or bytes, and one line in `_BUILT_IN`; other packages add theirs through the entry point
-group `opgraph.views`."""
+"""The registry of views. A view is one file in a room below this one, with a function from a result's
+record and its own options to text or bytes, and one entry in `_BUILT_IN`; other packages add theirs through
+the entry point group `opgraph.views`. Every command and every `save` takes its suffix from here."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from opgraph.record.errors import RenderError
-from opgraph.record.files import write_atomically
-from opgraph.record.profile import Profile
 
 GROUP = "opgraph.views"
+
+Result = Literal["costed", "comparison", "sweep"]
+"""What a view shows: a model on a machine, a comparison, or a sweep."""
+
+Kind = Literal["text", "picture", "page", "file"]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A way of showing a profile: its name, the ends of file names that mean it, where it is
-    ("module:function", imported when it is used), the options that it cannot do without, and those of
-    `opgraph profile` that it heeds beside them."""
+    """A way of showing a result: its name, the ends of file names that mean it, and where it is
+    ("module:function", imported when it is used).
+
+    `heeds` are its own options; `costs` are those of costing that change what it shows ("hardware",
+    "autocast", "count", "partition", "layout"), and `needs` those that it cannot do without.
+    """
 
     name: str
     suffixes: tuple[str, ...]
     target: str
-    needs: tuple[str, ...] = ()
     heeds: tuple[str, ...] = ()
+    costs: tuple[str, ...] = ("hardware", "autocast", "count")
+    needs: tuple[str, ...] = ()
+    result: Result = "costed"
+    kind: Kind = "file"
 
     def load(self) -> Callable[..., str | bytes]:
+        """The function that draws it."""
         module, _, function = self.target.partition(":")
         found: Callable[..., str | bytes] = getattr(import_module(module), function)
         return found
 
+    def check(self, options: Iterable[str]) -> None:
+        """Raises `RenderError` for an option that the view would not heed."""
+        for name in options:
+            if name not in self.heeds:
+                known = ", ".join(self.heeds)
+                raise RenderError(f"{self.name} heeds no option {name!r}",
+                                  hint=f"one of {known}" if known else "it takes none")  # fmt: skip
 
-_PICTURE = ("depth", "fold", "hardware", "theme")
+
+_PICTURE = ("depth", "fold", "module", "start", "end", "around", "context", "parameters", "color_by",
+            "direction", "theme", "source_url")  # fmt: skip
+_EVERY = ("hardware", "autocast", "count", "partition")
+
+
+def _picture(name: str, *suffixes: str, more: tuple[str, ...] = ()) -> View:
+    target = f"opgraph.views.picture.picture:{name}"
+    return View(name, suffixes, target, (*_PICTURE, *more), _EVERY, kind="picture")
+
+
+def _roofline(form: str) -> View:
+    name = "roofline" if form == "svg" else f"roofline-{form}"
+    target = f"opgraph.views.picture.roofline:{form}"
+    return View(
+        name, (f"roofline.{form}",), target, ("theme",), _EVERY, ("hardware",), kind="picture"
+    )
+
 
 _BUILT_IN = (
-    View(
-        "table",
-        (".txt",),
-        "opgraph.views.text.table:table",
-        heeds=(
-            "depth",
-            "sort",
-            "top",
-            "show_shapes",
-            "fold",
-            "verbose",
-            "hardware",
-            "memory",
-            "partition",
-            "layout",
-        ),
-    ),
-    View("json", (".json",), "opgraph.views.files.json:to_json"),
-    View("html", (".html", ".htm"), "opgraph.views.page.html:html"),
-    View("csv", (".csv",), "opgraph.views.files.records:to_csv"),
-    View("parquet", (".parquet",), "opgraph.views.files.records:to_parquet"),
-    View("markdown", (".md", ".markdown"), "opgraph.views.text.markdown:to_markdown"),
+    View("table", (".txt",), "opgraph.views.text.table:table",
+         ("depth", "sort", "top", "show_shapes", "fold", "verbose", "memory", "subgraphs"),
+         (*_EVERY, "layout"), kind="text"),
+    View("markdown", (".md", ".markdown"), "opgraph.views.text.markdown:to_markdown", ("verbose",),
+         kind="text"),
+    View("json", (".json",), "opgraph.views.files.json:to_json", ("subgraphs",), (*_EVERY, "layout")),
+    View("html", (".html", ".htm"), "opgraph.views.page.html:html", ("against",), _EVERY, kind="page"),
+    View("csv", (".csv",), "opgraph.views.files.records:to_csv", ("subgraphs",), _EVERY),
+    View("parquet", (".parquet",), "opgraph.views.files.records:to_parquet", ("subgraphs",), _EVERY),
     View("graphml", (".graphml",), "opgraph.views.files.graphml:to_graphml"),
-    View(
-        "model-explorer",
-        (".model-explorer.json",),
-        "opgraph.views.files.model_explorer:to_model_explorer",
-    ),
-    View(
-        "model-explorer-overlay",
-        (".overlay.json",),
-        "opgraph.views.files.model_explorer:to_overlay",
-    ),
-    View("trace", (".trace.json",), "opgraph.views.files.trace:to_trace", ("hardware",)),
-    View(
-        "roofline",
-        ("roofline.svg",),
-        "opgraph.views.picture.roofline:svg",
-        ("hardware",),
-        ("theme",),
-    ),
-    View(
-        "roofline-png",
-        ("roofline.png",),
-        "opgraph.views.picture.roofline:png",
-        ("hardware",),
-        ("theme",),
-    ),
-    View("svg", (".svg",), "opgraph.views.picture.picture:svg", heeds=_PICTURE),
-    View("pdf", (".pdf",), "opgraph.views.picture.picture:pdf", heeds=_PICTURE),
-    View("png", (".png",), "opgraph.views.picture.picture:png", heeds=_PICTURE),
-    View("dot", (".dot", ".gv"), "opgraph.views.picture.picture:dot", heeds=_PICTURE),
-    View("mermaid", (".mmd", ".mermaid"), "opgraph.views.picture.picture:mermaid", heeds=_PICTURE),
-)
-
+    View("model-explorer", (".model-explorer.json",),
+         "opgraph.views.files.model_explorer:to_model_explorer"),
+    View("model-explorer-overlay", (".overlay.json",),
+         "opgraph.views.files.model_explorer:to_overlay", ("by",), ("autocast", "count")),
+    View("trace", (".trace.json",), "opgraph.views.files.trace:to_trace",
+         costs=("hardware", "autocast"), needs=("hardware",)),
+    _roofline("svg"),
+    _roofline("png"),
+    _picture("svg", ".svg"),
+    _picture("pdf", ".pdf", more=("paginate",)),
+    _picture("png", ".png", more=("dpi",)),
+    _picture("dot", ".dot", ".gv"),
+    _picture("mermaid", ".mmd", ".mermaid"),
+    View("comparison", (".txt",), "opgraph.views.text.compare:comparison_text", ("by", "depth"),
+         result="comparison", kind="text"),
+    View("comparison-markdown", (".md",), "opgraph.views.text.compare:comparison_markdown", ("depth",),
+         result="comparison", kind="text"),
+    View("comparison-json", (".json",), "opgraph.views.files.json:plain", result="comparison"),
+    View("sweep", (".txt",), "opgraph.views.text.sweep:sweep_text", result="sweep", kind="text"),
+    View("sweep-csv", (".csv",), "opgraph.views.files.records:points_csv", result="sweep"),
+    View("sweep-json", (".json",), "opgraph.views.files.json:sweep_json", result="sweep"),
+    View("sweep-parquet", (".parquet",), "opgraph.views.files.records:points_parquet", result="sweep"),
+    View("sweep-html", (".html",), "opgraph.views.picture.sweep:html", result="sweep", kind="page"),
+    View("sweep-svg", (".svg",), "opgraph.views.picture.sweep:svg", result="sweep", kind="picture"),
+    View("sweep-png", (".png",), "opgraph.views.picture.sweep:png", result="sweep", kind="picture"),
+)  # fmt: skip
 
 _NAMED = {v.name: v for v in _BUILT_IN}
 
@@ -111,12 +126,17 @@ def views() -> dict[str, View]:
     return found
 
 
-def render(name: str, profile: Profile, **options: Any) -> str | bytes:
-    """Draw a profile with the view of that name.
+def views_of(result: Result) -> list[View]:
+    """The views of one kind of result."""
+    return [v for v in views().values() if v.result == result]
+
+
+def render(name: str, record: Any, **options: Any) -> str | bytes:
+    """Draw a result with the view of that name.
 
     Raises `RenderError` when there is no such view.
     """
-    return view_named(name).load()(profile, **options)
+    return view_named(name).load()(record, **options)
 
 
 def view_named(name: str) -> View:
@@ -131,21 +151,19 @@ def view_named(name: str) -> View:
     return view
 
 
-def view_for(path: str | os.PathLike[str]) -> View:
-    """The view that a file's suffix means, the longest suffix first (".trace.json" before ".json").
+def view_for(
+    path: str | os.PathLike[str], kind: Kind | None = None, *, result: Result = "costed"
+) -> View:
+    """The view that a file's suffix means, the longest suffix first (".trace.json" before ".json"), of
+    one `kind` or of all.
 
-    Raises `RenderError` when no view writes such files.
+    Raises `RenderError` when no such view writes such files.
     """
     name, suffix = Path(path).name.lower(), Path(path).suffix.lower()
-    found = [(s, v) for v in views().values() for s in v.suffixes if name.endswith(s)]
+    known = [(s, v) for v in views_of(result) if kind in (None, v.kind) for s in v.suffixes]
+    found = [pair for pair in known if name.endswith(pair[0])]
     if found:
         return max(found, key=lambda pair: len(pair[0]))[1]
-    known = ", ".join(s for v in views().values() for s in v.suffixes)
-    raise RenderError(
-        f"no view writes {suffix or 'files without a suffix'}", hint=f"one of {known}"
-    )
-
-
-def write(profile: Profile, path: str | os.PathLike[str], **options: Any) -> None:
-    """Draw a profile into a file, as its suffix says; the file appears whole or not at all."""
-    write_atomically(path, view_for(path).load()(profile, **options))
+    what = {"picture": "picture", "page": "page"}.get(kind or "", "view")
+    raise RenderError(f"no {what} is written to {suffix or 'files without a suffix'}",
+                      hint=f"one of {', '.join(s for s, _ in known)}")  # fmt: skip

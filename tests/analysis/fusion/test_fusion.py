@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import opgraph
-from opgraph.analysis.fusion.partition import partition, savings, singletons
+from opgraph.analysis.fusion.partition import fused_subgraphs, savings, singletons
 from opgraph.record.graph import Graph
 
 
@@ -18,7 +18,7 @@ def parts_of(module: nn.Module, *inputs: torch.Tensor) -> list[tuple[str, list[s
     graph = opgraph.profile(module, inputs).graph
     return [
         (p.rule, [graph.node(i).op for i in p.nodes])
-        for p in partition(graph)
+        for p in fused_subgraphs(graph)
         if p.rule not in ("boundary", "view")
     ]
 
@@ -116,7 +116,7 @@ class FarView(nn.Module):
 
 def test_a_view_that_nothing_takes_in_stands_alone():
     graph = opgraph.profile(FarView(), inputs=(tokens(4, 8),)).graph
-    parts = partition(graph)
+    parts = fused_subgraphs(graph)
     assert sorted(i for p in parts for i in p.nodes) == [n.id for n in graph.nodes]
     assert all(p.nodes for p in parts)
 
@@ -124,7 +124,7 @@ def test_a_view_that_nothing_takes_in_stands_alone():
 def test_traffic_by_hand():
     """2x16 floats: 128 bytes in, 128 out, the weight's 64 bytes once; the mean is never written."""
     graph = opgraph.profile(RootMeanSquare(), (tokens(2, 16),)).graph
-    part = next(p for p in partition(graph) if p.rule == "normalization")
+    part = next(p for p in fused_subgraphs(graph) if p.rule == "normalization")
     assert (part.fused_read, part.fused_written) == (128 + 64, 128)
     assert part.cost.bytes == sum(k.bytes for n in graph.nodes for k in n.kernels)
 
@@ -136,13 +136,13 @@ NAMES = ("resnet18", "bert-base-uncased", "gpt2", "yolov8n")
 def test_the_partition_of_well_known_models(saved, golden, name):
     graph = saved(name).graph
     shapes = Counter(
-        (p.rule, " ".join(graph.node(i).op for i in p.nodes)) for p in partition(graph)
+        (p.rule, " ".join(graph.node(i).op for i in p.nodes)) for p in fused_subgraphs(graph)
     )
     lines = [f"{count:4} {rule:14} {ops}" for (rule, ops), count in sorted(shapes.items())]
     saving = [
         f"{s.rule:14} {s.kernels:4} kernels -> {s.fused_kernels:4}"
         f"  {s.bytes:12,} bytes -> {s.fused_bytes:12,}"
-        for s in savings(partition(graph))
+        for s in savings(fused_subgraphs(graph))
     ]
     head = f"{len(graph.nodes)} nodes in {sum(shapes.values())} subgraphs"
     golden("\n".join([head, "", *lines, "", *saving, ""]), f"partition-{name}.txt")
@@ -163,7 +163,7 @@ def depends(graph: Graph, parts) -> dict[int, set[int]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_node_is_in_one_subgraph_and_subgraphs_can_run_as_a_whole(saved, name):
     graph = saved(name).graph
-    parts = partition(graph)
+    parts = fused_subgraphs(graph)
     assert sorted(i for p in parts for i in p.nodes) == [n.id for n in graph.nodes]
     edges = depends(graph, parts)
     done: set[int] = set()
@@ -178,7 +178,7 @@ def test_every_node_is_in_one_subgraph_and_subgraphs_can_run_as_a_whole(saved, n
 @pytest.mark.parametrize("name", NAMES)
 def test_costs_are_kept_and_fusion_never_moves_more(saved, name):
     profile = saved(name)
-    for parts in (partition(profile.graph), singletons(profile.graph)):
+    for parts in (fused_subgraphs(profile.graph), singletons(profile.graph)):
         assert sum(p.cost.flops for p in parts) == profile.totals.flops
         assert sum(p.cost.bytes for p in parts) == profile.totals.bytes
         assert all(p.fused_bytes <= p.cost.bytes for p in parts)

@@ -10,7 +10,7 @@ from torch import nn
 
 import opgraph
 from opgraph.analysis.cost.precision import autocast
-from opgraph.analysis.fusion.partition import partition
+from opgraph.analysis.fusion.partition import fused_subgraphs
 from opgraph.analysis.memory import fit
 from opgraph.analysis.timing.prediction import FITTED, Efficiencies, predict
 from opgraph.analysis.timing.roofline import roofline, shares
@@ -151,11 +151,11 @@ def test_padding_to_tiles():
 def test_the_roofline_of_a_product():
     """1024^3: 2^31 FLOPs over 12 MiB are 170.7 FLOPs a byte, far right of a ridge of 10."""
     graph = product(1024, 1024, 1024)
-    (point,) = roofline(graph, partition(graph), toy())
+    (point,) = roofline(graph, fused_subgraphs(graph), toy())
     assert point.intensity == pytest.approx(2**31 / (12 * 2**20))
     assert (point.attainable, point.bound, point.bottleneck) == (1e12, "compute", "compute-bound")
     graph = product(1, 1024, 1024)
-    (point,) = roofline(graph, partition(graph), toy())
+    (point,) = roofline(graph, fused_subgraphs(graph), toy())
     assert point.attainable == pytest.approx(point.intensity * 1e11)
     assert point.bottleneck == "memory-bound"
 
@@ -178,7 +178,7 @@ def test_whole_models(saved, name):
     slow, fast = predict(graph, device("t4")), predict(graph, device("h100-sxm"))
     assert 0 < fast.seconds <= slow.seconds
     assert sum(fast.by_node.values()) == pytest.approx(fast.seconds)
-    points = roofline(graph, partition(graph), device("t4"))
+    points = roofline(graph, fused_subgraphs(graph), device("t4"))
     assert all(p.attainable <= device("t4").matrix_peak(p.dtype) for p in points)
     assert sum(s.share for s in shares(points)) == pytest.approx(1)
     assert sum(p.seconds for p in points) < slow.seconds

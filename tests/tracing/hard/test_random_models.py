@@ -109,9 +109,9 @@ def test_every_view_shows_it_the_same_each_time(example):
         options = {"hardware": "h100"} if "hardware" in view.needs else {}
         if name in PIXELS and len(model.steps) > 1:
             continue
-        first = render(name, profile, **options)
+        first = render(name, profile.on(), **options)
         assert first, name
-        assert render(name, loaded, **options) == first, name
+        assert render(name, loaded.on(), **options) == first, name
 
 
 def state(model: nn.Module) -> Any:

@@ -123,7 +123,7 @@ def test_a_yolo_object_with_all_its_fragments() -> None:
     assert largest.cost.flops == found.totals.flops == opgraph.profile("yolo11n.pt").totals.flops
     assert len(fragments(found.graph)) == len(found.graph.breaks) + 1 > 3
     assert all(b.file and b.line for b in found.graph.breaks)
-    assert f"the largest is number {largest.number}" in render("table", found)
+    assert f"the largest is number {largest.number}" in render("table", found.on())
     again = select_fragment(found.graph, "largest")
     assert sum(n.flops for n in again.nodes) == found.totals.flops
 
@@ -132,10 +132,10 @@ def test_what_only_steers_is_in_the_json_and_in_no_table_or_picture() -> None:
     traced = opgraph.profile(Steered(), torch.zeros(4, 4), tracer="dynamo")
     kinds = [n["kind"] for n in traced.to_dict()["graph"]["nodes"]]
     assert (kinds.count("control"), kinds.count("constant")) == (4, 1)
-    assert "arange" in {o["name"] for o in overview_data(traced)["operators"]}
+    assert "arange" in {o["name"] for o in overview_data(traced.on())["operators"]}
     texts = {
-        "table": render("table", traced), "explore": overview(traced),
-        **{name: render(name, traced) for name in ("svg", "mermaid", "dot", "markdown")},
+        "table": render("table", traced.on()), "explore": overview(traced.on()),
+        **{name: render(name, traced.on()) for name in ("svg", "mermaid", "dot", "markdown")},
     }  # fmt: skip
     for name, text in texts.items():
         assert "matmul" in str(text), name

@@ -30,7 +30,7 @@ def links(profile: Profile) -> list[tuple[int, int]]:
 
 def test_csv_has_a_row_for_each_node(saved: Callable[[str], Profile]) -> None:
     profile = saved("resnet18")
-    rows = list(csv.DictReader(io.StringIO(str(render("csv", profile)))))
+    rows = list(csv.DictReader(io.StringIO(str(render("csv", profile.on())))))
     assert [int(r["id"]) for r in rows] == [n.id for n in profile.nodes]
     assert sum(int(r["flops"]) for r in rows) == profile.totals.flops
 
@@ -38,7 +38,7 @@ def test_csv_has_a_row_for_each_node(saved: Callable[[str], Profile]) -> None:
 def test_parquet_is_read_by_pyarrow(saved: Callable[[str], Profile], tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     profile = saved("resnet18")
-    table = parquet.read_table(io.BytesIO(bytes(render("parquet", profile))))  # type: ignore[arg-type]
+    table = parquet.read_table(io.BytesIO(bytes(render("parquet", profile.on()))))  # type: ignore[arg-type]
     assert table.num_rows == len(profile.nodes)
     assert sum(table["flops"].to_pylist()) == profile.totals.flops
     assert str(table.schema.field("arithmetic_intensity").type) == "double"
@@ -66,7 +66,7 @@ def test_networkx_has_the_graph(saved: Callable[[str], Profile]) -> None:
 def test_graphml_is_read_by_networkx(saved: Callable[[str], Profile]) -> None:
     nx = pytest.importorskip("networkx")
     profile = saved("resnet18")
-    text = str(render("graphml", profile))
+    text = str(render("graphml", profile.on()))
     graph = nx.parse_graphml(text, node_type=int, force_multigraph=True)
     assert sorted((a, b) for a, b, _ in graph.edges) == links(profile)
     assert sum(flops for _, flops in graph.nodes(data="flops")) == profile.totals.flops
@@ -80,7 +80,7 @@ def test_model_explorer_takes_the_graph_and_the_overlay(
     builder = pytest.importorskip("model_explorer.graph_builder")
     dacite = pytest.importorskip("dacite")
     profile = saved(name)
-    data = json.loads(str(render("model-explorer", profile)))
+    data = json.loads(str(render("model-explorer", profile.on())))
     collection = dacite.from_dict(
         builder.GraphCollection, data, dacite.Config(strict=True, check_types=True)
     )
@@ -89,7 +89,7 @@ def test_model_explorer_takes_the_graph_and_the_overlay(
     assert sorted(found) == links(profile)
     assert {n.namespace for n in graph.nodes} == {n.scope.replace(".", "/") for n in profile.nodes}
     overlays = pytest.importorskip("model_explorer.node_data_builder")
-    overlay = json.loads(str(render("model-explorer-overlay", profile)))[graph.id]
+    overlay = json.loads(str(render("model-explorer-overlay", profile.on())))[graph.id]
     made = dacite.from_dict(overlays.GraphNodeData, overlay, dacite.Config(strict=True))
     assert sum(r.value for r in made.results.values()) == profile.totals.flops
 
@@ -100,15 +100,15 @@ def test_mermaid_draws_the_flowchart(
     saved: Callable[[str], Profile], chromium: Any, name: str
 ) -> None:
     depth = 2 if name == "yolov8n" else None
-    drawing = picture(saved(name), depth=depth).drawing
-    text = render("mermaid", saved(name), depth=depth)
+    drawing = picture(saved(name).on(), depth=depth).drawing
+    text = render("mermaid", saved(name).on(), depth=depth)
     page = chromium.new_page()
     page.add_script_tag(path=str(MERMAID))
     svg = page.evaluate(
         """async (text) => {
             mermaid.initialize({startOnLoad: false, securityLevel: "strict"});
             await mermaid.parse(text);
-            return (await mermaid.render("drawn", text)).svg;
+            return (await mermaid.render("drawn", text.on())).svg;
         }""",
         text,
     )
@@ -125,7 +125,7 @@ def test_the_trace_keeps_the_rules_of_its_format(
 ) -> None:
     """As the Trace Event Format has it: complete events of a thread nest, counters have numbers."""
     profile = saved(name)
-    data = json.loads(str(render("trace", profile, hardware="h100-sxm")))
+    data = json.loads(str(render("trace", profile.on("h100-sxm"))))
     slices = [e for e in data["traceEvents"] if e["ph"] == "X"]
     open_until: list[float] = []
     for event in sorted(slices, key=lambda e: (e["ts"], -e["dur"])):
@@ -147,7 +147,7 @@ def test_the_trace_keeps_the_rules_of_its_format(
 def test_the_report(
     saved: Callable[[str], Profile], golden: Callable[[str, str], None], name: str
 ) -> None:
-    golden(str(render("markdown", saved(name))), f"report-{name}.md")
+    golden(str(render("markdown", saved(name).on())), f"report-{name}.md")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ HOSTILE = "</script><script>alert(1)</script><!--\u2028\u2029&amp;\x00\x1b[31m"
 
 
 def page_of(profile: Profile) -> str:
-    return str(render("html", profile))
+    return str(render("html", profile.on()))
 
 
 def data_of(page: str) -> dict[str, object]:

@@ -28,7 +28,7 @@ ROOT = Path(opgraph.__file__).parents[1]
 
 def test_a_cell_holds_a_widget_html_and_text(saved: Callable[[str], Profile]) -> None:
     pytest.importorskip("anywidget")
-    bundle = mimebundle(saved("resnet18"))
+    bundle = mimebundle(saved("resnet18").on())
     bundle = bundle[0] if isinstance(bundle, tuple) else bundle
     assert set(bundle) == {
         "application/vnd.jupyter.widget-view+json",
@@ -40,7 +40,7 @@ def test_a_cell_holds_a_widget_html_and_text(saved: Callable[[str], Profile]) ->
 
 
 def test_names_are_text_in_the_fallback(saved: Callable[[str], Profile]) -> None:
-    page = static(saved("resnet18"))
+    page = static(saved("resnet18").on())
     assert len(page) < LARGEST_FRAME
     assert "<script" not in page.partition("srcdoc=")[0] + page.rpartition("</iframe>")[2]
     assert 'sandbox="allow-scripts allow-downloads"' in page

@@ -379,7 +379,7 @@ def test_a_difference_is_shown(saved: Saved, browse: Browse, resnet18: Profile) 
     from opgraph.views import render
 
     larger = opgraph.profile("resnet34")
-    page = browse(str(render("html", larger, against=resnet18)), "difference")
+    page = browse(str(render("html", larger.on(), against=resnet18)), "difference")
     changes = page.run("return app.model.graph.nodes.map((n, i) => app.difference.change(i))")
     assert changes.count("added") == len(larger.nodes) - len(resnet18.nodes)
     assert set(changes) == {"added", "same"}
@@ -393,7 +393,7 @@ def test_what_is_gone_is_drawn_where_it_stood(
     from opgraph.views import render
 
     larger = opgraph.profile("resnet34")
-    page = browse(str(render("html", resnet18, against=larger)), "removed")
+    page = browse(str(render("html", resnet18.on(), against=larger)), "removed")
     gone = page.run("return app.model.graph.nodes.filter(n => n.removed).map(n => n.id)")
     assert len(gone) == len(larger.nodes) - len(resnet18.nodes)
     # It is beside what is, not part of it: neither the figures nor the numbers of nodes change.

@@ -27,7 +27,7 @@ def page_with(data: dict[str, Any], saved: Saved, monkeypatch: pytest.MonkeyPatc
 def test_names_are_never_markup(
     saved: Saved, browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = page_data(saved("resnet18"))
+    data = page_data(saved("resnet18").on())
     for node in data["profile"]["graph"]["nodes"]:
         for key in ("name", "op", "target", "arguments", "file"):
             node[key] = f"{node['id']}{EVIL}"
@@ -68,7 +68,7 @@ def test_names_are_never_markup(
 def test_a_broken_file_still_opens(
     saved: Saved, browse: Browse, monkeypatch: pytest.MonkeyPatch, break_it: Callable[[Any], None]
 ) -> None:
-    data = page_data(saved("resnet18"))
+    data = page_data(saved("resnet18").on())
     break_it(data["profile"]["graph"])
     page = browse(page_with(data, saved, monkeypatch), "broken")
     page.run("await app.openAll(true, true)")
@@ -79,7 +79,7 @@ def test_a_broken_file_still_opens(
 def test_a_hundred_thousand_nodes_do_not_hang_it(
     saved: Saved, browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = page_data(saved("resnet18"))
+    data = page_data(saved("resnet18").on())
     graph = data["profile"]["graph"]
     count = 100_000
     graph["values"] = [

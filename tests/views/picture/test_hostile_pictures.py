@@ -50,7 +50,7 @@ def hostile() -> Profile:
 
 def test_svg_is_only_shapes_and_text(hostile: Profile) -> None:
     for options in ({}, {"depth": 1}, {"depth": 99, "parameters": True}):
-        root = ET.fromstring(render("svg", hostile, **options))  # type: ignore[arg-type]
+        root = ET.fromstring(render("svg", hostile.on(), **options))  # type: ignore[arg-type]
         tags = {e.tag.rpartition("}")[2] for e in root.iter()}
         assert tags <= {"svg", "title", "desc", "style", "g", "rect", "text", "path", "polygon"}
         assert not [a for e in root.iter() for a in e.attrib if a.lower().startswith("on")]
@@ -63,7 +63,7 @@ def test_svg_is_only_shapes_and_text(hostile: Profile) -> None:
 def test_nothing_runs_in_a_browser(
     hostile: Profile, chromium: Any, tmp_path: Path, form: str
 ) -> None:
-    svg = str(render("svg", hostile))
+    svg = str(render("svg", hostile.on()))
     path = tmp_path / ("a.svg" if form == "svg" else "a.html")
     path.write_text(svg if form == "svg" else f"<!doctype html><body>{svg}</body>", "utf-8")
     page = chromium.new_page()
@@ -81,7 +81,7 @@ def test_nothing_runs_in_a_browser(
 
 def test_graphviz_draws_it(hostile: Profile) -> None:
     pygraphviz = pytest.importorskip("pygraphviz")
-    dot = str(render("dot", hostile))
+    dot = str(render("dot", hostile.on()))
     graph = pygraphviz.AGraph(string=dot)
     drawn = ET.fromstring(graph.draw(format="svg", prog="dot"))
     assert not [e for e in drawn.iter() if e.tag.endswith(("script", "image"))]
@@ -97,9 +97,9 @@ def test_mermaid_draws_it(hostile: Profile, chromium: Any) -> None:
     svg = page.evaluate(
         """async (text) => {
             mermaid.initialize({startOnLoad: false, securityLevel: "loose"});
-            return (await mermaid.render("drawn", text)).svg;
+            return (await mermaid.render("drawn", text.on())).svg;
         }""",
-        render("mermaid", hostile),
+        render("mermaid", hostile.on()),
     )
     page.set_content(svg)
     assert page.locator("script, [onclick], [onload], [onerror], img").count() == 0
@@ -110,18 +110,18 @@ def test_mermaid_draws_it(hostile: Profile, chromium: Any) -> None:
 
 def test_pdf_and_png_show_it(hostile: Profile) -> None:
     pdfium = pytest.importorskip("pypdfium2")
-    text = pdfium.PdfDocument(render("pdf", hostile))[0].get_textpage().get_text_range()
+    text = pdfium.PdfDocument(render("pdf", hostile.on()))[0].get_textpage().get_text_range()
     assert "<script>" in text
-    assert bytes(render("png", hostile))[:4] == b"\x89PNG"  # type: ignore[arg-type]
+    assert bytes(render("png", hostile.on()))[:4] == b"\x89PNG"  # type: ignore[arg-type]
 
 
 def test_no_cell_is_a_formula(hostile: Profile) -> None:
-    rows = list(csv.reader(io.StringIO(str(render("csv", hostile)))))
+    rows = list(csv.reader(io.StringIO(str(render("csv", hostile.on())))))
     assert not [c for row in rows[1:] for c in row if c[:1] in ("=", "+", "-", "@", "\t", "\r")]
 
 
 def test_markdown_stays_text(hostile: Profile) -> None:
-    report = str(render("markdown", hostile))
+    report = str(render("markdown", hostile.on()))
     tables = [line for line in report.splitlines() if line.startswith("|")]
     assert tables
     assert not [line for line in tables if "<" in line.replace("\\<", "")]
@@ -130,7 +130,7 @@ def test_markdown_stays_text(hostile: Profile) -> None:
 
 @pytest.mark.parametrize("form", ["graphml", "model-explorer", "parquet"])
 def test_other_formats_carry_it(hostile: Profile, form: str) -> None:
-    content = render(form, hostile)
+    content = render(form, hostile.on())
     assert content
     if form == "graphml":
         assert ET.fromstring(content).tag.endswith("graphml")

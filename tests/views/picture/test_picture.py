@@ -34,7 +34,7 @@ def test_svg_has_the_boxes_and_edges_of_the_graph(
     saved: Callable[[str], Profile], name: str
 ) -> None:
     profile = saved(name)
-    svg = render("svg", profile, **WHOLE)
+    svg = render("svg", profile.on(), **WHOLE)
     boxes = groups(svg, "box")
     inside = [int(n) for g in boxes for n in (g.get("data-nodes") or "").split()]
     assert sorted(inside) == [n.id for n in profile.nodes]
@@ -53,12 +53,12 @@ def test_graphviz_reads_the_same_counts_from_dot(
 ) -> None:
     pygraphviz = pytest.importorskip("pygraphviz")
     profile = saved(name)
-    graph = pygraphviz.AGraph(string=str(render("dot", profile, **WHOLE)))
+    graph = pygraphviz.AGraph(string=str(render("dot", profile.on(), **WHOLE)))
     producer = profile.graph.producer
     pairs = {(producer[v].id, n.id) for n in profile.nodes for v in n.inputs if v in producer}
     assert {str(n) for n in graph.nodes()} == {f"n{n.id}" for n in profile.nodes}
     assert {(str(a), str(b)) for a, b in graph.edges()} == {(f"n{a}", f"n{b}") for a, b in pairs}
-    folded = pygraphviz.AGraph(string=str(render("dot", profile)))
+    folded = pygraphviz.AGraph(string=str(render("dot", profile.on())))
     assert folded.draw(format="svg", prog="dot").count(b'class="cluster"') > 3
 
 
@@ -76,14 +76,14 @@ def test_graphviz_lays_a_large_graph_out_in_seconds(
 
 def test_pdf_shows_and_finds_text(saved: Callable[[str], Profile]) -> None:
     pdfium = pytest.importorskip("pypdfium2")
-    whole = pdfium.PdfDocument(render("pdf", saved("resnet18")))
+    whole = pdfium.PdfDocument(render("pdf", saved("resnet18").on()))
     assert len(whole) == 1
     text = whole[0].get_textpage().get_text_range()
     assert "resnet18" in text
     assert "layer4" in text
     assert "1×512×7×7" in text
     assert whole[0].render(scale=0.2).to_pil().convert("L").getextrema()[0] < 128
-    pages = pdfium.PdfDocument(render("pdf", saved("resnet18"), **WHOLE, paginate=True))
+    pages = pdfium.PdfDocument(render("pdf", saved("resnet18").on(), **WHOLE, paginate=True))
     assert len(pages) > 4
     assert {page.get_size() for page in pages} == {(595, 842)}
 
@@ -93,8 +93,10 @@ def test_png_has_the_size_that_was_asked_for(saved: Callable[[str], Profile], th
     pytest.importorskip("resvg_py")
     image = pytest.importorskip("PIL.Image")
     profile = saved("resnet18")
-    svg = ET.fromstring(render("svg", profile, depth=1))
-    shown = image.open(io.BytesIO(bytes(render("png", profile, depth=1, dpi=192, theme=theme))))  # type: ignore[arg-type]
+    svg = ET.fromstring(render("svg", profile.on(), depth=1))
+    shown = image.open(
+        io.BytesIO(bytes(render("png", profile.on(), depth=1, dpi=192, theme=theme)))
+    )  # type: ignore[arg-type]
     assert shown.size == pytest.approx(
         [2 * float(svg.get(k) or 0) for k in ("width", "height")], abs=2
     )
@@ -124,11 +126,11 @@ def test_the_same_profile_gives_the_same_bytes(form: str) -> None:
 @pytest.mark.parametrize("by", COLORINGS)
 def test_each_colour_has_a_sign_and_a_meaning(saved: Callable[[str], Profile], by: str) -> None:
     options = {"color_by": by, "hardware": "h100-sxm" if by == "time" else None}
-    svg = ET.fromstring(render("svg", saved("bert-base-uncased"), **options))
+    svg = ET.fromstring(render("svg", saved("bert-base-uncased").on(), **options))
     texts = [t.text for t in svg.iter(f"{SVG}text")]
     from opgraph.views.picture.picture import picture
 
-    coloring = picture(saved("bert-base-uncased"), **options).coloring
+    coloring = picture(saved("bert-base-uncased").on(), **options).coloring
     assert coloring.legend
     for mark in coloring.legend:
         assert mark.meaning in texts
@@ -136,11 +138,11 @@ def test_each_colour_has_a_sign_and_a_meaning(saved: Callable[[str], Profile], b
 
 
 def test_links_go_to_source_lines(saved: Callable[[str], Profile]) -> None:
-    svg = render("svg", saved("resnet18"), source_url="https://example.org/{path}#L{line}")
+    svg = render("svg", saved("resnet18").on(), source_url="https://example.org/{path}#L{line}")
     links = {a.get("href") for a in ET.fromstring(svg).iter(f"{SVG}a")}
     assert "https://example.org/torchvision/models/resnet.py#L268" in links
     with pytest.raises(RenderError, match="links cannot begin"):
-        render("svg", saved("resnet18"), source_url="javascript:alert({line})")
+        render("svg", saved("resnet18").on(), source_url="javascript:alert({line})")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.conftest import DATA
 
-from opgraph.analysis.fusion.partition import partition
+from opgraph.analysis.fusion.partition import fused_subgraphs
 from opgraph.analysis.timing.roofline import roofline
 from opgraph.cli import main
 from opgraph.hardware import device
@@ -20,7 +20,7 @@ NAMES = ("resnet18", "bert-base-uncased", "gpt2", "yolov8n")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_subgraph_that_computes_is_a_mark(saved, name):
     graph = saved(name).graph
-    points = [p for p in roofline(graph, partition(graph), device("h100-sxm")) if p.flops]
+    points = [p for p in roofline(graph, fused_subgraphs(graph), device("h100-sxm")) if p.flops]
     total = sum(p.predicted for p in points)
     found = marks(points, total)
     assert sum(m.count for m in found) == len(points)
@@ -30,7 +30,7 @@ def test_every_subgraph_that_computes_is_a_mark(saved, name):
 
 def test_equal_layers_are_one_mark(saved):
     graph = saved("gpt2").graph
-    found = marks(roofline(graph, partition(graph), device("h100-sxm")), 1.0)
+    found = marks(roofline(graph, fused_subgraphs(graph), device("h100-sxm")), 1.0)
     assert {"h.*.mlp.c_fc.addmm": 12, "h.*.mlp.c_proj.addmm": 12}.items() <= {
         m.name: m.count for m in found
     }.items()

@@ -8,7 +8,7 @@ import pytest
 
 import opgraph
 from opgraph import Profile, RenderError
-from opgraph.analysis.compare.comparison import compare_profiles
+from opgraph.analysis.compare.comparison import compared
 from opgraph.views.text.compare import comparison_markdown, comparison_text
 
 Saved = Callable[[str], Profile]
@@ -27,7 +27,7 @@ PAIRS = {
 def test_comparisons_look_like_their_goldens(
     saved: Saved, golden: Golden, pair: str, width: int
 ) -> None:
-    comparison = compare_profiles([saved(name) for name in PAIRS[pair]], fail_if=GATES)
+    comparison = compared([saved(name).on() for name in PAIRS[pair]], fail_if=GATES)
     text = comparison_text(comparison, width=width)
     assert max(map(len, text.splitlines())) <= width
     golden(text, f"compare-{pair}-{width}.txt")
@@ -36,14 +36,14 @@ def test_comparisons_look_like_their_goldens(
 @pytest.mark.parametrize("width", [80, 140])
 @pytest.mark.parametrize("by", ["op", "node"])
 def test_by_operator_and_by_node(saved: Saved, golden: Golden, by: str, width: int) -> None:
-    comparison = compare_profiles([saved(name) for name in PAIRS["distilled"]])
+    comparison = compared([saved(name).on() for name in PAIRS["distilled"]])
     golden(comparison_text(comparison, by=by, width=width), f"compare-by-{by}-{width}.txt")
 
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_many_profiles(saved: Saved, golden: Golden, width: int) -> None:
     names = ["resnet18", "resnet18-changed", "resnet50", "yolov8n"]
-    comparison = compare_profiles([saved(name) for name in names], fail_if=GATES)
+    comparison = compared([saved(name).on() for name in names], fail_if=GATES)
     golden(comparison_text(comparison, width=width, depth=1), f"compare-many-{width}.txt")
 
 
@@ -51,14 +51,14 @@ def test_many_profiles(saved: Saved, golden: Golden, width: int) -> None:
     "others", [["resnet50"], ["resnet50", "gpt2"], ["resnet50", "gpt2", "yolov8n"]]
 )
 def test_totals_are_whole_in_a_narrow_terminal(saved: Saved, others: list[str]) -> None:
-    comparison = compare_profiles([saved(name) for name in ("resnet18", *others)])
+    comparison = compared([saved(name).on() for name in ("resnet18", *others)])
     totals = comparison_text(comparison, width=60).partition("From A")[0]
     assert "Parameters" in totals
     assert "…" not in totals
 
 
 def test_markdown_for_a_pull_request(saved: Saved, golden: Golden) -> None:
-    comparison = compare_profiles([saved(name) for name in PAIRS["one-layer"]], fail_if=GATES)
+    comparison = compared([saved(name).on() for name in PAIRS["one-layer"]], fail_if=GATES)
     golden(comparison_markdown(comparison), "compare-one-layer.md")
 
 
@@ -69,6 +69,6 @@ def test_one_gate_is_a_text(saved: Saved) -> None:
 
 @pytest.mark.parametrize("options", [{"by": "colour"}, {"depth": -1}])
 def test_what_cannot_be_shown_is_refused(saved: Saved, options: dict[str, object]) -> None:
-    comparison = compare_profiles([saved("resnet18"), saved("resnet50")])
+    comparison = compared([saved("resnet18"), saved("resnet50")])
     with pytest.raises(RenderError):
         comparison_text(comparison, **options)  # type: ignore[arg-type]

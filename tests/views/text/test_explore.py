@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from opgraph import Profile
-from opgraph.analysis.fusion.partition import partition
+from opgraph.analysis.fusion.partition import fused_subgraphs
 from opgraph.analysis.selection import Filter, Range, edges, select
 from opgraph.cli.welcome import offers, welcome
 from opgraph.hardware import device
@@ -27,11 +27,11 @@ RESNETS = [f"resnet{layers}" for layers in (18, 34, 50, 101, 152)]
 def test_the_overview_looks_like_its_golden(
     saved: Saved, golden: Golden, name: str, width: int
 ) -> None:
-    golden(overview(saved(name), width=width), f"overview-{name}-{width}.txt")
+    golden(overview(saved(name).on(), width=width), f"overview-{name}-{width}.txt")
 
 
 def test_names_come_before_shares_in_a_narrow_terminal(saved: Saved) -> None:
-    text = overview(saved("bert-base-uncased"), width=60)
+    text = overview(saved("bert-base-uncased").on(), width=60)
     assert max(map(len, text.splitlines())) <= 60
     for name in ("compute ", "layer_norm ", "Dearest modules ", "key "):
         assert name in text
@@ -63,8 +63,8 @@ def test_the_list_of_nodes_looks_like_its_golden(
     saved: Saved, golden: Golden, label: str, name: str, where: Range, which: Filter, width: int
 ) -> None:
     profile = saved(name)
-    parts = partition(profile.graph)
-    text = node_list(profile, select(profile.graph, where, which), width=width, parts=parts)
+    parts = fused_subgraphs(profile.graph)
+    text = node_list(profile.on(), select(profile.on(), where, which), width=width, parts=parts)
     assert max(map(len, text.splitlines())) <= width
     golden(text, f"nodes-{label}-{width}.txt")
 
@@ -72,8 +72,8 @@ def test_the_list_of_nodes_looks_like_its_golden(
 @pytest.mark.parametrize("width", WIDTHS)
 def test_predicted_times_on_a_device(saved: Saved, golden: Golden, width: int) -> None:
     profile = saved("resnet18")
-    chosen = select(profile.graph, Range(start=1, end=12))
-    text = node_list(profile, chosen, width=width, device=device("rtx-4090"))
+    chosen = select(profile.on(), Range(start=1, end=12))
+    text = node_list(profile.on(), chosen, width=width, device=device("rtx-4090"))
     golden(text, f"nodes-timed-{width}.txt")
 
 
@@ -116,8 +116,8 @@ def test_what_a_model_calls_itself_cannot_write_to_the_terminal(saved: Saved) ->
     profile = saved("resnet18")
     nodes = tuple(replace(n, name=f"\x1b[31m{n.name}\n") for n in profile.nodes)
     hostile = replace(profile, graph=replace(profile.graph, nodes=nodes))
-    text = node_list(hostile, select(hostile.graph, Range(start=1, end=5)))
+    text = node_list(hostile.on(), select(hostile.on(), Range(start=1, end=5)))
     assert "\x1b" not in text
     assert len(text.splitlines()) == len(
-        node_list(profile, select(profile.graph, Range(start=1, end=5))).splitlines()
+        node_list(profile.on(), select(profile.on(), Range(start=1, end=5))).splitlines()
     )

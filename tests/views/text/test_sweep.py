@@ -23,8 +23,8 @@ Golden = Callable[[str, str], None]
 def lengths(saved: Saved) -> Sweep:
     """BERT at two lengths, and one that is too long for it."""
     points = (
-        point_of(saved("bert-base-uncased"), {"seq_len": 128}),
-        point_of(saved("bert-base-uncased-512"), {"seq_len": 512}),
+        point_of(saved("bert-base-uncased").on(), {"seq_len": 128}),
+        point_of(saved("bert-base-uncased-512").on(), {"seq_len": 512}),
         SweepPoint({"seq_len": 600}, {}, error="node 9 (add): RuntimeError: 600 is too long"),
     )
     return Sweep("bert-base-uncased", {"seq_len": (128, 512, 600)}, points)

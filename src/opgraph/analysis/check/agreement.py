@@ -11,9 +11,9 @@ from typing import Any
 
 from opgraph.analysis.check.differences import Reading, reasons
 from opgraph.analysis.cost.fragments import fragments
-from opgraph.analysis.cost.totals import Cost, cost_of
+from opgraph.analysis.cost.totals import Cost, cost_of, totals
 from opgraph.record.graph import Graph, Node
-from opgraph.record.profile import Profile
+from opgraph.record.profile import ProfileRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Trial:
     being compiled, or exported."""
 
     tracer: str
-    profile: Profile | None
+    profile: ProfileRecord | None
     error: str | None
     seconds: float
-    told: Profile | None = None
+    told: ProfileRecord | None = None
 
     @property
     def whole(self) -> bool:
@@ -102,13 +102,13 @@ class Agreement:
                     "tracer": t.tracer,
                     "error": t.error,
                     "seconds": t.seconds,
-                    "totals": None if t.profile is None else t.profile.totals.to_dict(),
+                    "totals": None if t.profile is None else totals(t.profile.graph).to_dict(),
                     "fragments": 0 if t.profile is None else len(fragments(t.profile.graph)),
                     "breaks": []
                     if t.profile is None
                     else list(map(asdict, t.profile.graph.breaks)),
                     "agrees": self.agrees(t),
-                    "told": None if t.told is None else t.told.totals.to_dict(),
+                    "told": None if t.told is None else totals(t.told.graph).to_dict(),
                     "disagreements": list(map(asdict, self.disagreements(t))),
                 }
                 for t in self.trials
@@ -124,11 +124,11 @@ class Agreement:
         return disagreements(reference.profile.graph, trial.profile.graph)
 
 
-def _figures(profile: Profile | None) -> tuple[int, ...]:
+def _figures(profile: ProfileRecord | None) -> tuple[int, ...]:
     if profile is None:
         return ()
-    totals = profile.totals
-    return totals.flops, totals.other_flops, totals.parameters, totals.bytes
+    found = totals(profile.graph)
+    return found.flops, found.other_flops, found.parameters, found.bytes
 
 
 def disagreements(one: Graph, two: Graph) -> tuple[Disagreement, ...]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.compare.alignment import Change, align
 from opgraph.analysis.compare.gates import Verdict, judge, parse_gate
-from opgraph.analysis.cost.totals import Cost, OperatorCost, by_op
+from opgraph.analysis.cost.totals import Cost, OperatorCost
+from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.quantities import Quantity, quantities
 from opgraph.record import units
 from opgraph.record.errors import RenderError
@@ -19,9 +20,9 @@ from opgraph.record.errors import RenderError
 if TYPE_CHECKING:
     from opgraph.hardware import Device
     from opgraph.record.graph import Node
-    from opgraph.record.profile import Profile
+    from opgraph.record.profile import ProfileRecord
 
-__all__ = ["Comparison", "NodeChange", "OperatorChange", "compare_profiles"]
+__all__ = ["ComparisonRecord", "NodeChange", "OperatorChange", "compared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +60,18 @@ class NodeChange:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Some profiles, the first of which the others are compared with. `labels` tell them apart."""
+class ComparisonRecord:
+    """Some models on one device, or none, the first of which the others are compared with. `labels` tell
+    them apart."""
 
-    profiles: tuple[Profile, ...]
+    models: tuple[CostedRecord, ...]
     labels: tuple[str, ...]
     verdicts: tuple[Verdict, ...] = ()
-    device: Device | None = None
+
+    @property
+    def device(self) -> Device | None:
+        """The device that all are costed on."""
+        return self.models[0].device
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
@@ -75,7 +81,7 @@ class Comparison:
     @cached_property
     def changes(self) -> tuple[Change, ...]:
         """The module tree of the first laid over that of each of the others."""
-        first, *others = self.profiles
+        first, *others = self.models
         return tuple(align(first.graph, other.graph) for other in others)
 
     @property
@@ -85,7 +91,7 @@ class Comparison:
 
     def operators(self, other: int = 1) -> tuple[OperatorChange, ...]:
         """Operators of the first and of another profile, the largest difference first."""
-        before, after = ({c.op: c for c in by_op(self.profiles[i].graph)} for i in (0, other))
+        before, after = ({c.op: c for c in self.models[i].operators} for i in (0, other))
         changes = [
             OperatorChange(op, before.get(op), after.get(op))
             for op in dict.fromkeys((*before, *after))
@@ -100,7 +106,7 @@ class Comparison:
         """JSON-ready data: totals, changes by module (what is the same is left out), and gates."""
         return {
             "profiles": list(self.labels),
-            "totals": {q.name: [q.of(p) for p in self.profiles] for q in self.quantities},
+            "totals": {q.name: [q.of(m) for m in self.models] for q in self.quantities},
             "changes": [
                 [_change_data(c) for c in change.walk() if c.status != "same"]
                 for change in self.changes
@@ -112,35 +118,28 @@ class Comparison:
             ],
         }  # fmt: skip
 
-    def __str__(self) -> str:
-        from opgraph.views.text.compare import comparison_text
 
-        return comparison_text(self)
-
-
-def compare_profiles(
-    profiles: Sequence[Profile],
+def compared(
+    models: Sequence[CostedRecord],
     labels: Sequence[str] | None = None,
     fail_if: str | Sequence[str] = (),
-    device: Device | None = None,
-) -> Comparison:
-    """Compare the first of some profiles with each of the others, and judge the gates `fail_if`; with a
-    device also by predicted time.
+) -> ComparisonRecord:
+    """Compare the first of some models with each of the others, and judge the gates `fail_if`; on a device
+    also by predicted time.
 
     Raises `RenderError` for fewer than two profiles, or for a gate that cannot be read.
     """
-    if len(profiles) < 2:
+    if len(models) < 2:
         raise RenderError(
             "there is nothing to compare with", hint="a comparison takes two profiles"
         )
-    gates = [
-        parse_gate(text, device) for text in ([fail_if] if isinstance(fail_if, str) else fail_if)
-    ]
-    names = tuple(labels or _labels(profiles))
-    return Comparison(tuple(profiles), names, judge(gates, profiles), device)
+    texts = [fail_if] if isinstance(fail_if, str) else fail_if
+    gates = [parse_gate(text, models[0].device) for text in texts]
+    names = tuple(labels or _labels([m.profile for m in models]))
+    return ComparisonRecord(tuple(models), names, judge(gates, models))
 
 
-def _labels(profiles: Sequence[Profile]) -> list[str]:
+def _labels(profiles: Sequence[ProfileRecord]) -> list[str]:
     """The models' names, followed by what tells those of one name apart: the mode, the inputs, the
     dtype of the weights, the tracer."""
     told = [_traits(p) for p in profiles]
@@ -156,7 +155,7 @@ def _labels(profiles: Sequence[Profile]) -> list[str]:
     return labels
 
 
-def _traits(profile: Profile) -> dict[str, str]:
+def _traits(profile: ProfileRecord) -> dict[str, str]:
     value = profile.graph.value
     inputs = (value[v] for v in profile.graph.inputs)
     return {

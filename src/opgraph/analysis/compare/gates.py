@@ -16,10 +16,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.quantities import Quantity, quantities
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
-from opgraph.record.profile import Profile
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
@@ -107,13 +107,13 @@ def _factor(unit: str, what: Quantity, text: str) -> float:
     return factors[unit.lower()]
 
 
-def judge(gates: Sequence[Gate], profiles: Sequence[Profile]) -> tuple[Verdict, ...]:
+def judge(gates: Sequence[Gate], models: Sequence[CostedRecord]) -> tuple[Verdict, ...]:
     """The verdict of every gate on every profile after the first, against the first."""
-    first = profiles[0]
+    first = models[0]
     return tuple(
-        _verdict(gate, position, gate.quantity.of(first), gate.quantity.of(profile))
+        _verdict(gate, position, gate.quantity.of(first), gate.quantity.of(model))
         for gate in gates
-        for position, profile in enumerate(profiles[1:], start=1)
+        for position, model in enumerate(models[1:], start=1)
     )
 
 

@@ -21,12 +21,12 @@ from math import prod
 from opgraph.options import CONVENTIONS, OPTIONS
 from opgraph.record.errors import InputError
 from opgraph.record.graph import Kernel, Node
-from opgraph.record.profile import Profile
+from opgraph.record.profile import ProfileRecord
 
 _ATTENTION = "scaled_dot_product_attention"
 
 
-def counted(profile: Profile, asked: Mapping[str, str]) -> Profile:
+def counted(profile: ProfileRecord, asked: Mapping[str, str]) -> ProfileRecord:
     """The profile with its FLOPs counted by other conventions.
 
     Raises `InputError` for a convention that does not exist, for a profile that was counted otherwise
@@ -47,7 +47,7 @@ def counted(profile: Profile, asked: Mapping[str, str]) -> Profile:
     return replace(profile, graph=replace(profile.graph, nodes=nodes), convention=convention)
 
 
-def causal_operators(profile: Profile) -> tuple[int, int]:
+def causal_operators(profile: ProfileRecord) -> tuple[int, int]:
     """How many operators of attention say that they are causal, and how many there are."""
     found = [n for n in profile.graph.nodes if n.op == _ATTENTION]
     return sum(map(_is_causal, found)), len(found)

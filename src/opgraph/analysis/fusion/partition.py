@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from opgraph.analysis.cost.totals import Cost, cost_of
 from opgraph.analysis.fusion.grouping import RANK, Grouping, Role, Rule, role_of, roles_of
@@ -67,6 +68,13 @@ class Subgraph:
     def fused_bytes(self) -> int:
         return self.fused_read + self.fused_written
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return {
+            "id": self.id, "rule": self.rule, "nodes": list(self.nodes), "kernels": self.kernels,
+            "bytes": self.cost.bytes, "fused_bytes": self.fused_bytes, "reason": self.reason,
+        }  # fmt: skip
+
     @property
     def arithmetic_intensity(self) -> float | None:
         """All FLOPs per byte that the fused kernel moves; None where it moves nothing."""
@@ -87,7 +95,7 @@ class Saving:
     fused_bytes: int
 
 
-def partition(graph: Graph, rules: tuple[Rule, ...] = RULES) -> tuple[Subgraph, ...]:
+def fused_subgraphs(graph: Graph, rules: tuple[Rule, ...] = RULES) -> tuple[Subgraph, ...]:
     """All nodes of a graph in subgraphs, in the order in which these can run."""
     return subgraphs(graph, list(Grouping(graph, rules, roles_of(graph)).groups()))
 
@@ -197,7 +205,7 @@ def _memory(value: Value) -> object:
 # Why fused subgraphs end where they do: what reads their results, and why that is not taken in.
 
 
-def endings(graph: Graph, parts: Sequence[Subgraph]) -> dict[int, str]:
+def fusion_barriers(graph: Graph, parts: Sequence[Subgraph]) -> dict[int, str]:
     """Why each subgraph of a partition of the whole graph goes no further, in a few words, by its id."""
     home = {node: part for part in parts for node in part.nodes}
     results = frozenset(graph.outputs)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
+from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.quantities import quantities
 from opgraph.record import units
+from opgraph.record.kinds import Bound
 
 if TYPE_CHECKING:
     from opgraph.hardware import Device
     from opgraph.record.formulas import Formulas
-    from opgraph.record.profile import Profile
+    from opgraph.record.profile import ProfileRecord
 
 Size = int | str | tuple[int, int]
 """A size (height and width of an image that is not square), or the name of a dtype."""
@@ -24,25 +26,28 @@ class SweepPoint:
     """One choice of sizes (by option: `{"batch_size": 4, "seq_len": 512}`) and the figures there, by
     quantity; `error` says why there are none.
 
-    `compute_share` is the part of a roofline's time that goes to compute-bound nodes: at a ridge of r
-    FLOPs/byte a node takes max(FLOPs / r, bytes).
+    `bounds` are shares of the time by what the nodes wait for: of the predicted time on a device, else of a
+    roofline's, where at a ridge of r FLOPs/byte a node takes max(FLOPs / r, bytes).
     """
 
     sizes: Mapping[str, Size]
     values: Mapping[str, float | None]
-    compute_share: float | None = None
+    bounds: Mapping[Bound, float] = field(default_factory=dict)
     error: str | None = None
 
     @property
-    def bottleneck(self) -> str | None:
-        """What most of the time goes to: "compute-bound" or "memory-bound"."""
-        if self.compute_share is None:
-            return None
-        return "compute-bound" if self.compute_share > 0.5 else "memory-bound"
+    def compute_share(self) -> float | None:
+        """The part of the time that goes to arithmetic; None where nothing runs."""
+        return self.bounds.get(Bound.COMPUTE)
+
+    @property
+    def bottleneck(self) -> Bound | None:
+        """What most of the time goes to; None where nothing runs."""
+        return max(self.bounds, key=lambda b: self.bounds[b], default=None)
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepRecord:
     """A model swept over `axes` (values by option). `profile` is the model at its usual sizes, with
     formulas where they were asked for."""
 
@@ -50,7 +55,7 @@ class Sweep:
     axes: Mapping[str, tuple[Size, ...]]
     points: tuple[SweepPoint, ...]
     ridge: float = GENERIC_RIDGE
-    profile: Profile | None = None
+    profile: ProfileRecord | None = None
     device: Device | None = None
 
     @property
@@ -60,7 +65,7 @@ class Sweep:
     @property
     def crossings(self) -> tuple[tuple[str, SweepPoint, SweepPoint], ...]:
         """Where the bottleneck moves: an option, and two points that are neighbours along it, all other
-        sizes equal, of which one is bound by memory and the other by compute."""
+        sizes equal, that wait for different things."""
         by_sizes = {tuple(p.sizes.items()): p for p in self.points}
         found = []
         for option, values in self.axes.items():
@@ -70,10 +75,7 @@ class Sweep:
                     continue
                 sizes = {**point.sizes, option: values[position + 1]}
                 other = by_sizes.get(tuple(sizes.items()))
-                if other and {point.bottleneck, other.bottleneck} == {
-                    "compute-bound",
-                    "memory-bound",
-                }:
+                if other and point.bottleneck and other.bottleneck not in (None, point.bottleneck):
                     found.append((option, point, other))
         return tuple(found)
 
@@ -101,34 +103,26 @@ class Sweep:
             "formulas": None if self.formulas is None else self.formulas.to_dict(),
         }
 
-    def __str__(self) -> str:
-        from opgraph.views.text.sweep import sweep_text
 
-        return sweep_text(self)
-
-
-def point_of(
-    profile: Profile,
-    sizes: Mapping[str, Size],
-    ridge: float = GENERIC_RIDGE,
-    device: Device | None = None,
-) -> SweepPoint:
-    """The figures of a profile as a point of a sweep, with a device its predicted time, too."""
-    failed = profile.graph.failed
+def point_of(costed: CostedRecord, sizes: Mapping[str, Size]) -> SweepPoint:
+    """The figures of a model as a point of a sweep, on a device its predicted time, too."""
+    failed = costed.graph.failed
     if failed is not None:
         return SweepPoint(sizes, {}, error=f"node {failed.id} ({failed.name}): {failed.error}")
-    return SweepPoint(
-        sizes, {q.name: q.of(profile) for q in quantities(device)}, compute_share(profile, ridge)
-    )
+    values = {q.name: q.of(costed) for q in quantities(costed.device)}
+    return SweepPoint(sizes, values, _bounds(costed))
 
 
-def compute_share(profile: Profile, ridge: float) -> float | None:
-    """The part of a roofline's time that goes to nodes above the ridge point; None where nothing runs."""
-    bound = total = 0.0
-    for node in profile.nodes:
+def _bounds(costed: CostedRecord) -> dict[Bound, float]:
+    """The shares of the time by what nodes wait for; empty where nothing runs."""
+    if costed.device is not None:
+        return {b.bound: b.share for b in costed.bounds if b.seconds}
+    computing = total = 0.0
+    for node in costed.graph.nodes:
         flops = node.flops + node.other_flops
-        time = max(flops / ridge, node.bytes)
+        time = max(flops / costed.ridge, node.bytes)
         total += time
-        if flops > ridge * node.bytes:
-            bound += time
-    return bound / total if total else None
+        if flops > costed.ridge * node.bytes:
+            computing += time
+    share = computing / total if total else 0.0
+    return {Bound.MEMORY: 1 - share, Bound.COMPUTE: share} if total else {}

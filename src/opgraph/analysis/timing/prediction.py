@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.timing.workload import Work, workload
 from opgraph.hardware import Device
 from opgraph.record.graph import Graph
+from opgraph.record.kinds import Bound
 
 LARGE_WINDOW = 25
 """Positions of a depthwise window above which libraries have no kernel of their own for it, unless the
@@ -103,7 +105,8 @@ class Demand:
     serial: float = 0.0
 
 
-Bound = Literal["compute", "memory", "overhead"]
+DEVICE_BOUNDS = (Bound.COMPUTE, Bound.MEMORY, Bound.LAUNCH)
+"""What a kernel can wait for on a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,14 @@ class KernelTime:
 
     node: int
     kernel: str
+    seconds: float
+    bound: Bound
+
+
+@dataclass(frozen=True, slots=True)
+class PartTime:
+    """A subgraph's predicted seconds, and what bounds it."""
+
     seconds: float
     bound: Bound
 
@@ -125,9 +136,19 @@ class Prediction:
     batch: int = 1
     by_node: Mapping[int, float] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         return sum(k.seconds for k in self.kernels)
+
+    @cached_property
+    def bounds(self) -> Mapping[int, Bound]:
+        """What each node waits for, by its id: that of its kernels in which most of its time goes."""
+        longest: dict[int, KernelTime] = {}
+        for kernel in self.kernels:
+            before = longest.get(kernel.node)
+            if before is None or kernel.seconds > before.seconds:
+                longest[kernel.node] = kernel
+        return {node: kernel.bound for node, kernel in longest.items()}
 
     @property
     def throughput(self) -> float:
@@ -135,9 +156,10 @@ class Prediction:
         return self.batch / self.seconds if self.seconds else 0.0
 
     def share(self, bound: Bound) -> float:
-        """The share of the time that is bound so."""
+        """The share of the time that goes to nodes that are bound so."""
         total = self.seconds
-        return sum(k.seconds for k in self.kernels if k.bound == bound) / total if total else 0.0
+        spent = sum(s for node, s in self.by_node.items() if self.bounds[node] is bound)
+        return spent / total if total else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
@@ -146,7 +168,7 @@ class Prediction:
             "seconds": self.seconds,
             "batch": self.batch,
             "throughput": self.throughput,
-            "bound": {b: self.share(b) for b in ("compute", "memory", "overhead")},
+            "bound": {b.value: self.share(b) for b in DEVICE_BOUNDS},
             "by_node": {str(k): v for k, v in self.by_node.items()},
         }
 
@@ -183,8 +205,8 @@ def predict_parts(
     parts: Sequence[Subgraph],
     device: Device,
     efficiencies: Efficiencies = FITTED,
-) -> tuple[float, ...]:
-    """The seconds of each subgraph, run as one kernel: all its arithmetic, the traffic that is left when
+) -> tuple[PartTime, ...]:
+    """The time of each subgraph, run as one kernel: all its arithmetic, the traffic that is left when
     it is fused, and one launch. A subgraph of one node takes what its kernels take.
 
     No measurement stands behind the fused times, unlike those of `predict`: they are what the same
@@ -198,13 +220,18 @@ def predict_parts(
         works = [work for node in part.nodes for work in by_node.get(node, ())]
         asked = demands(works, device)
         apart = [_time(w, d, device, efficiencies) for w, d in zip(works, asked, strict=True)]
-        alone = sum(k.seconds for k in apart)
+        time = PartTime(
+            sum(k.seconds for k in apart),
+            max(apart, key=lambda k: k.seconds).bound if apart else Bound.MEMORY,
+        )
         if len(part.nodes) > 1 and works:
             main = max(works, key=lambda w: (w.flops, w.bytes))
             moving = part.fused_bytes / device.bandwidth / efficiencies.traffic[traffic_class(main)]
             sums = sum(d.compute / efficiencies.compute.get(d.compute_class, 1.0) for d in asked)
-            alone = min(alone, max(sums, moving) + device.launch_overhead)
-        found.append(alone)
+            whole = max(sums, moving) + device.launch_overhead
+            if whole < time.seconds:
+                time = PartTime(whole, _bound(sums, moving, device.launch_overhead))
+        found.append(time)
     return tuple(found)
 
 
@@ -262,10 +289,15 @@ def _time(work: Work, demand: Demand, device: Device, efficiencies: Efficiencies
     paid = demand.traffic - demand.near * (1 - efficiencies.cached)
     traffic = max(paid / efficiencies.traffic[demand.traffic_class], demand.serial)
     overhead = device.launch_overhead
-    bound: Bound = "compute" if compute > traffic else "memory"
-    if max(compute, traffic) < overhead:
-        bound = "overhead"
+    bound = _bound(compute, traffic, overhead)
     return KernelTime(work.node, work.kernel, max(compute, traffic) + overhead, bound)
+
+
+def _bound(compute: float, traffic: float, overhead: float) -> Bound:
+    """What takes longest: arithmetic, memory, or the launch itself."""
+    if max(compute, traffic) < overhead:
+        return Bound.LAUNCH
+    return Bound.COMPUTE if compute > traffic else Bound.MEMORY
 
 
 def demands(works: Sequence[Work], device: Device) -> tuple[Demand, ...]:

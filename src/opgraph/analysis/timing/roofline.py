@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from opgraph.analysis.cost.bottleneck import BOTTLENECKS, Bottleneck, classify
 from opgraph.analysis.fusion.partition import Subgraph
-from opgraph.analysis.timing.prediction import predict_parts
+from opgraph.analysis.timing.prediction import PartTime, predict_parts
 from opgraph.hardware import Device
 from opgraph.record.graph import Graph
+from opgraph.record.kinds import Bound
 
 
 @dataclass(frozen=True, slots=True)
 class RooflinePoint:
     """A subgraph under a device's roof: its FLOPs and the bytes that it moves, the attainable FLOP/s and
-    the least seconds it takes, what bounds it, the peak that is its roof and whose it is (of the matrix
-    or the vector units, in a dtype), and the seconds that are predicted for it."""
+    the least seconds it takes, the peak that is its roof and whose it is (of the matrix or the vector
+    units, in a dtype), the seconds that are predicted for it, and what most of these go to."""
 
     subgraph: int
     label: str
@@ -36,23 +36,12 @@ class RooflinePoint:
     attainable: float
     seconds: float
     predicted: float
-    bound: Literal["compute", "memory"]
-    bottleneck: Bottleneck
+    bound: Bound
 
     @property
     def achieved(self) -> float:
         """The FLOP/s of the predicted time."""
         return self.flops / self.predicted if self.predicted else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class BoundShare:
-    """How many subgraphs are bound so, and their share of the least time."""
-
-    bottleneck: Bottleneck
-    count: int
-    seconds: float
-    share: float
 
 
 def roofline(graph: Graph, parts: Sequence[Subgraph], device: Device) -> tuple[RooflinePoint, ...]:
@@ -62,7 +51,7 @@ def roofline(graph: Graph, parts: Sequence[Subgraph], device: Device) -> tuple[R
     return tuple(point for point in found if point is not None)
 
 
-def _point(graph: Graph, part: Subgraph, device: Device, predicted: float) -> RooflinePoint | None:
+def _point(graph: Graph, part: Subgraph, device: Device, time: PartTime) -> RooflinePoint | None:
     intensity = part.arithmetic_intensity
     if intensity is None:
         return None
@@ -87,18 +76,6 @@ def _point(graph: Graph, part: Subgraph, device: Device, predicted: float) -> Ro
         intensity=intensity,
         attainable=attainable,
         seconds=max(moving, computing),
-        predicted=predicted,
-        bound="compute" if computing > moving else "memory",
-        bottleneck=classify(intensity, peak / device.bandwidth) or "memory-bound",
+        predicted=time.seconds,
+        bound=time.bound,
     )
-
-
-def shares(points: Sequence[RooflinePoint]) -> tuple[BoundShare, ...]:
-    """The bottlenecks of all subgraphs, as counts and as shares of the least time."""
-    total = sum(p.seconds for p in points)
-    found = []
-    for bottleneck in BOTTLENECKS:
-        mine = [p for p in points if p.bottleneck == bottleneck]
-        seconds = sum(p.seconds for p in mine)
-        found.append(BoundShare(bottleneck, len(mine), seconds, seconds / total if total else 0.0))
-    return tuple(found)

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
+from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
-from opgraph.record.profile import Profile
 from opgraph.views.files.records import records
 from opgraph.views.text.terminal import readable
 
@@ -15,13 +15,14 @@ Values = dict[str, str | int | float | None]
 _EDGE_KEYS = {"value": "long", "shape": "string", "dtype": "string", "bytes": "long"}
 
 
-def to_graphml(profile: Profile) -> str:
+def to_graphml(costed: CostedRecord) -> str:
     """The graph as GraphML."""
-    return "\n".join(_lines(profile)) + "\n"
+    return "\n".join(_lines(costed)) + "\n"
 
 
-def _lines(profile: Profile) -> Iterator[str]:
-    rows = records(profile)
+def _lines(costed: CostedRecord) -> Iterator[str]:
+    graph = costed.graph
+    rows = records(costed)
     keys = {name: _type([row[name] for row in rows]) for name in (rows[0] if rows else ())}
     keys.pop("id", None)
     yield '<?xml version="1.0" encoding="UTF-8"?>'
@@ -30,16 +31,16 @@ def _lines(profile: Profile) -> Iterator[str]:
         yield f'  <key id="n_{name}" for="node" attr.name="{name}" attr.type="{kind}"/>'
     for name, kind in _EDGE_KEYS.items():
         yield f'  <key id="e_{name}" for="edge" attr.name="{name}" attr.type="{kind}"/>'
-    yield f'  <graph id={quoteattr(readable(profile.model.name))} edgedefault="directed">'
+    yield f'  <graph id={quoteattr(readable(costed.profile.model.name))} edgedefault="directed">'
     for row in rows:
         data = _data("n", {name: row[name] for name in keys})
         yield f'    <node id="{row["id"]}">{data}</node>'
     number = 0
-    producer = profile.graph.producer
-    for node in profile.nodes:
+    producer = graph.producer
+    for node in graph.nodes:
         for read in node.inputs:
             if read in producer:
-                value = profile.graph.value[read]
+                value = graph.value[read]
                 about: Values = {
                     "value": read,
                     "shape": units.shape(value.shape),

@@ -1,10 +1,104 @@
-"""The JSON view: the profile itself, as it is saved and loaded."""
+"""The JSON view: the profile as it is saved and loaded, and beside it what was worked out for a device."""
 
 from __future__ import annotations
 
-from opgraph.record.profile import Profile
+from dataclasses import asdict
+from typing import Any
+
+from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.scaling.sweep import SweepRecord
+from opgraph.record.files import dumps
+from opgraph.record.profile import FORMAT, SCHEMA_VERSION
+from opgraph.record.schema import encode
 
 
-def to_json(profile: Profile) -> str:
-    """The profile as JSON text."""
-    return profile.to_json()
+def to_json(costed: CostedRecord, *, subgraphs: bool = False) -> str:
+    """The profile as JSON text: the same profile gives the same bytes.
+
+    On a device, over several devices, or with `subgraphs`, what was asked stands under "costed", which a
+    reader of profiles passes over.
+    """
+    data = profile_data(costed)
+    long = {key: data.pop(key) for key in ("compiled", "formulas", "graph") if key in data}
+    parts = f',\n "memory": {_compact(data.pop("memory"))}'
+    if (more := costed_data(costed, subgraphs=subgraphs)) is not None:
+        parts += f',\n "costed": {_compact(more)}'
+    parts += "".join(f',\n "{key}": {_sections(part)}' for key, part in long.items())
+    head = dumps(data, indent=1)
+    return f"{head[:-2]}{parts}\n}}\n"
+
+
+def profile_data(costed: CostedRecord) -> dict[str, Any]:
+    """The profile as JSON-ready data. `totals` and `memory`, the live bytes after each kernel, are for
+    those who read the file by other means than opgraph."""
+    profile = costed.profile
+    return {
+        "format": FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "model": {**asdict(profile.model), "notes": list(profile.model.notes)},
+        "mode": profile.mode,
+        "convention": profile.convention,
+        "versions": profile.versions,
+        "tracing": [asdict(a) for a in profile.tracing.attempts],
+        "totals": costed.totals.to_dict(),
+        "memory": costed.memory.to_dict(),
+        **({} if profile.cache is None else {"kv_cache": profile.cache.to_dict()}),
+        **(
+            {"compiled": {"inductor": [list(g) for g in profile.compiled]}}
+            if profile.compiled
+            else {}
+        ),
+        **({} if profile.formulas is None else {"formulas": profile.formulas.to_dict()}),
+        "graph": encode(profile.graph),
+    }
+
+
+def costed_data(costed: CostedRecord, *, subgraphs: bool = False) -> dict[str, Any] | None:
+    """What was asked beside the profile, as JSON-ready data; None where nothing was."""
+    found: dict[str, Any] = {}
+    if costed.device is not None:
+        found |= {
+            "device": costed.device.id,
+            "ridge": costed.ridge,
+            "dtype": costed.main_dtype,
+            "prediction": costed.prediction.to_dict() if costed.prediction else None,
+            "bounds": [b.to_dict() for b in costed.bounds],
+            "fit": asdict(costed.fit) | {"needed": costed.fit.needed, "fits": costed.fit.fits}
+            if costed.fit
+            else None,
+        }
+        if costed.steps:
+            found["steps"] = [s.to_dict() for s in costed.steps]
+    if costed.plan is not None:
+        found["plan"] = costed.plan.to_dict()
+    if subgraphs:
+        found["partition"] = costed.partition.value
+        found["subgraphs"] = [part.to_dict() for part in costed.parts]
+    return found or None
+
+
+def plain(record: Any) -> str:
+    """What a result says of itself, as JSON text."""
+    return dumps(record.to_dict(), indent=1) + "\n"
+
+
+def sweep_json(sweep: SweepRecord) -> str:
+    """The profile with its formulas, where they were looked for, else the points."""
+    return plain(sweep) if sweep.profile is None else to_json(CostedRecord(sweep.profile))
+
+
+def _sections(part: dict[str, Any]) -> str:
+    """An object of lists and objects, with one of their records a line, so that files can be read and
+    compared by line."""
+    sections = ",\n".join(f'  "{key}": {_lines(rows)}' for key, rows in part.items())
+    return f"{{\n{sections}\n }}"
+
+
+def _lines(rows: list[Any] | dict[str, Any]) -> str:
+    if isinstance(rows, dict):
+        return "{" + ",\n   ".join(f"{_compact(k)}:{_compact(v)}" for k, v in rows.items()) + "}"
+    return "[" + ",\n   ".join(map(_compact, rows)) + "]"
+
+
+def _compact(record: Any) -> str:
+    return dumps(record, separators=(",", ":"))

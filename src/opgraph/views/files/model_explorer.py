@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, classify
-from opgraph.analysis.cost.modules import ModuleCost, module_tree
+from opgraph.analysis.cost.modules import ModuleCost
+from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.files import dumps
 from opgraph.record.graph import Node, Value
-from opgraph.record.profile import Profile
 from opgraph.views.picture.scene import LIGHT
 
 Json = dict[str, Any]
@@ -25,23 +24,23 @@ OVERLAYS: dict[str, Callable[[Node], float]] = {
 GRAPH = "opgraph"
 
 
-def to_model_explorer(profile: Profile, *, ridge: float = GENERIC_RIDGE) -> str:
+def to_model_explorer(costed: CostedRecord) -> str:
     """The graph as a graph collection in JSON."""
-    layers = {_namespace(m.path): _module(m) for m in module_tree(profile.graph).walk()}
+    layers = {_namespace(m.path): _module(m) for m in costed.module_tree.walk()}
     graph = {
         "id": GRAPH,
-        "nodes": [_node(profile, node, ridge) for node in profile.nodes],
+        "nodes": [_node(costed, node) for node in costed.graph.nodes],
         "groupNodeAttributes": layers,
     }
-    collection = {"label": profile.model.name, "graphs": [graph]}
+    collection = {"label": costed.profile.model.name, "graphs": [graph]}
     return dumps(collection, indent=1) + "\n"
 
 
-def to_overlay(profile: Profile, *, by: str = "flops") -> str:
+def to_overlay(costed: CostedRecord, *, by: str = "flops") -> str:
     """Node data that colour the nodes by a cost: "flops", "bytes" or "intensity"."""
     if by not in OVERLAYS:
         raise RenderError(f"there is no overlay by {by!r}", hint=f"one of {', '.join(OVERLAYS)}")
-    values = {str(n.id): OVERLAYS[by](n) for n in profile.nodes}
+    values = {str(n.id): OVERLAYS[by](n) for n in costed.graph.nodes}
     data = {
         "name": f"opgraph {by}",
         "results": {node: {"value": value} for node, value in values.items() if value},
@@ -51,8 +50,8 @@ def to_overlay(profile: Profile, *, by: str = "flops") -> str:
     return dumps({GRAPH: data}, indent=1) + "\n"
 
 
-def _node(profile: Profile, node: Node, ridge: float) -> Json:
-    graph = profile.graph
+def _node(costed: CostedRecord, node: Node) -> Json:
+    graph = costed.graph
     incoming = []
     for number, value in enumerate(node.inputs):
         producer = graph.producer.get(value)
@@ -66,7 +65,7 @@ def _node(profile: Profile, node: Node, ridge: float) -> Json:
         "id": str(node.id),
         "label": node.op if node.kind not in ("input", "output") else node.name,
         "namespace": _namespace(node.scope),
-        "attrs": _attributes(_about(profile, node, ridge)),
+        "attrs": _attributes(_about(costed, node)),
         "incomingEdges": incoming,
         "outputsMetadata": [
             {"id": str(number), "attrs": _attributes(_tensor(graph.value[value]))}
@@ -77,10 +76,11 @@ def _node(profile: Profile, node: Node, ridge: float) -> Json:
     }  # fmt: skip
 
 
-def _about(profile: Profile, node: Node, ridge: float) -> dict[str, str]:
+def _about(costed: CostedRecord, node: Node) -> dict[str, str]:
+    seconds = costed.seconds_by_node
     return {
         "name": node.name,
-        "class": profile.graph.scope[node.scope].cls,
+        "class": costed.graph.scope[node.scope].cls,
         "target": node.target,
         "arguments": node.arguments,
         "parameters": ", ".join(node.parameters),
@@ -88,8 +88,9 @@ def _about(profile: Profile, node: Node, ridge: float) -> dict[str, str]:
         "MACs": units.macs(node.macs) if node.kernels else "",
         "bytes moved": units.size(node.bytes) if node.kernels else "",
         "FLOPs/byte": units.intensity(node.arithmetic_intensity) if node.bytes else "",
-        "bottleneck": classify(node.arithmetic_intensity, ridge) or "",
+        "bottleneck": costed.node_bounds.get(node.id, ""),
         "kernels": ", ".join(k.op for k in node.kernels),
+        "predicted": units.seconds(seconds[node.id]) if seconds and node.id in seconds else "",
         "source": f"{node.file}:{node.line}" if node.file else "",
         "error": node.error or "",
     }

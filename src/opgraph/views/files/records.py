@@ -7,75 +7,67 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, classify
-from opgraph.analysis.fusion.partition import Subgraph, endings
-from opgraph.analysis.timing.prediction import predict
-from opgraph.hardware import Device
+from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.scaling.sweep import SweepRecord
 from opgraph.record import units
 from opgraph.record.errors import MissingDependency
 from opgraph.record.graph import Node
-from opgraph.record.profile import Profile
 from opgraph.views.text.terminal import readable
 
 Record = dict[str, str | int | float | None]
 
 
 def records(
-    profile: Profile,
-    nodes: Iterable[Node] | None = None,
-    *,
-    ridge: float = GENERIC_RIDGE,
-    parts: Sequence[Subgraph] = (),
-    device: Device | None = None,
+    costed: CostedRecord, nodes: Iterable[Node] | None = None, *, subgraphs: bool = False
 ) -> list[Record]:
     """One record a node (of those given, or of all), in their order, with the same keys in all.
 
     Sizes are in bytes, `flops` are those of contractions, `arithmetic_intensity` is in FLOPs/byte;
-    `parameters` counts the elements of the parameters a node uses, at every use. With `device` there is
-    the predicted time (`seconds`), with `parts` the subgraph of a partition that a node is in.
+    `parameters` counts the elements of the parameters a node uses, at every use. On a device there is
+    the predicted time (`seconds`), with `subgraphs` the subgraph of the partition that a node is in.
     """
-    elements = {p.name: p.numel for p in profile.graph.parameters if p.kind == "parameter"}
-    wanted = profile.nodes if nodes is None else nodes
-    seconds = None if device is None else predict(profile.graph, device).by_node
-    subgraphs = _subgraphs(profile, parts)
+    graph = costed.graph
+    elements = {p.name: p.numel for p in graph.parameters if p.kind == "parameter"}
+    seconds = costed.seconds_by_node
+    members = _subgraphs(costed) if subgraphs else {}
     return [
         {
-            **_record(profile, node, elements, ridge),
+            **_record(costed, node, elements),
             **({} if seconds is None else {"seconds": seconds.get(node.id)}),
-            **subgraphs.get(node.id, {}),
+            **members.get(node.id, {}),
         }
-        for node in wanted
+        for node in (graph.nodes if nodes is None else nodes)
     ]
 
 
-def _subgraphs(profile: Profile, parts: Sequence[Subgraph]) -> Mapping[int, Record]:
+def _subgraphs(costed: CostedRecord) -> Mapping[int, Record]:
     """What is said of the subgraph of every node, by the node's id."""
-    ends = endings(profile.graph, parts)
     said: dict[int, Record] = {
         part.id: {
             "subgraph": part.id,
             "fusion": part.rule,
             "fusion_reason": part.reason,
-            "fusion_end": ends[part.id],
+            "fusion_end": costed.barriers[part.id],
         }
-        for part in parts
+        for part in costed.parts
     }
-    return {node: said[part.id] for part in parts for node in part.nodes}
+    return {node: said[part.id] for part in costed.parts for node in part.nodes}
 
 
-def _record(profile: Profile, node: Node, elements: dict[str, int], ridge: float) -> Record:
-    value = profile.graph.value
+def _record(costed: CostedRecord, node: Node, elements: dict[str, int]) -> Record:
+    graph = costed.graph
+    value = graph.value
     intensity = node.arithmetic_intensity
     made = [value[v] for v in node.outputs]
     read = [value[v] for v in node.inputs if value[v].kind not in ("parameter", "buffer")]
-    producers = (profile.graph.producer.get(v.id) for v in read)
+    producers = (graph.producer.get(v.id) for v in read)
     return {
         "id": node.id,
         "name": node.name,
         "kind": node.kind,
         "op": node.op,
         "module": node.scope,
-        "class": profile.graph.scope[node.scope].cls,
+        "class": graph.scope[node.scope].cls,
         "target": node.target,
         "arguments": node.arguments,
         "inputs": " ".join(map(str, dict.fromkeys(p.id for p in producers if p is not None))),
@@ -90,7 +82,7 @@ def _record(profile: Profile, node: Node, elements: dict[str, int], ridge: float
         "bytes_written": sum(k.written for k in node.kernels),
         "bytes": node.bytes,
         "arithmetic_intensity": None if intensity is None else round(intensity, 6),
-        "bottleneck": classify(intensity, ridge) or "",
+        "bottleneck": costed.node_bounds.get(node.id, ""),
         "kernels": len(node.kernels),
         "unknown_kernels": sum(k.cost == "unknown" for k in node.kernels),
         "file": node.file,
@@ -108,16 +100,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def to_csv(
-    profile: Profile,
-    nodes: Iterable[Node] | None = None,
-    *,
-    ridge: float = GENERIC_RIDGE,
-    parts: Sequence[Subgraph] = (),
-    device: Device | None = None,
+    costed: CostedRecord, nodes: Iterable[Node] | None = None, *, subgraphs: bool = False
 ) -> str:
-    """The nodes (those given, or all) as comma-separated values with a header, in UTF-8; `parts` and
-    `device` as in `records`."""
-    return csv_text(records(profile, nodes, ridge=ridge, parts=parts, device=device))
+    """The nodes (those given, or all) as comma-separated values with a header, in UTF-8; `subgraphs` as in
+    `records`."""
+    return csv_text(records(costed, nodes, subgraphs=subgraphs))
 
 
 def csv_text(rows: Sequence[Mapping[str, str | float | None]]) -> str:
@@ -143,18 +130,22 @@ def _cell(value: str | float | None) -> str | float | None:
 LARGEST = 2**63 - 1
 
 
-def to_parquet(profile: Profile, *, ridge: float = GENERIC_RIDGE) -> bytes:
+def to_parquet(costed: CostedRecord, *, subgraphs: bool = False) -> bytes:
     """The nodes as a Parquet table; its metadata name the model. Raises `MissingDependency` without
     pyarrow."""
+    model = costed.profile.model
+    about = {"opgraph.model": model.name, "opgraph.class": model.cls}
+    return _parquet(records(costed, subgraphs=subgraphs), about)
+
+
+def _parquet(rows: Sequence[Mapping[str, Any]], about: Mapping[str, str]) -> bytes:
     try:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
         raise MissingDependency("pyarrow", "data") from None
-    rows = records(profile, ridge=ridge)
     names = list(rows[0]) if rows else []
     columns = {name: _column(pa, [row[name] for row in rows]) for name in names}
-    about = {"opgraph.model": profile.model.name, "opgraph.class": profile.model.cls}
     table = pa.table(columns).replace_schema_metadata(
         {k: v.encode("utf-8", "replace") for k, v in about.items()}
     )
@@ -174,20 +165,36 @@ def _column(pyarrow: Any, values: list[str | int | float | None]) -> Any:
     return pyarrow.array(values, pyarrow.int64() if known else pyarrow.string())
 
 
+def points_csv(sweep: SweepRecord) -> str:
+    """The points of a sweep as comma-separated values with a header."""
+    return csv_text(sweep.records())
+
+
+def points_parquet(sweep: SweepRecord) -> bytes:
+    """The points of a sweep as a Parquet table. Raises `MissingDependency` without pyarrow."""
+    return _parquet(sweep.records(), {"opgraph.model": sweep.model})
+
+
 # The graph in the hands of other Python libraries: a pandas DataFrame, a networkx graph.
 
 
-def to_pandas(profile: Profile) -> Any:
+def to_pandas(costed: CostedRecord) -> Any:
     """A `pandas.DataFrame` with one row a node, indexed by the node's number, with the columns of the
     CSV view. Raises `MissingDependency` without pandas."""
+    return frame(records(costed), "id")
+
+
+def frame(rows: Sequence[Mapping[str, Any]], index: str | None = None) -> Any:
+    """Records as a `pandas.DataFrame`, by the column `index`. Raises `MissingDependency` without pandas."""
     try:
         import pandas as pd
     except ImportError:
         raise MissingDependency("pandas", "data") from None
-    return pd.DataFrame(records(profile)).set_index("id")
+    found = pd.DataFrame(list(rows))
+    return found.set_index(index) if index in found.columns else found
 
 
-def to_networkx(profile: Profile) -> Any:
+def to_networkx(costed: CostedRecord) -> Any:
     """A `networkx.MultiDiGraph` with the numbers of nodes as its nodes and one edge for each tensor that
     a node reads from another; nodes carry the columns of the CSV view, edges `value`, `shape`, `dtype`
     and `bytes`. Raises `MissingDependency` without networkx."""
@@ -195,16 +202,16 @@ def to_networkx(profile: Profile) -> Any:
         import networkx as nx
     except ImportError:
         raise MissingDependency("networkx", "data") from None
-    graph = nx.MultiDiGraph(name=profile.model.name)
-    for record in records(profile):
+    graph = nx.MultiDiGraph(name=costed.profile.model.name)
+    for record in records(costed):
         graph.add_node(
             record["id"], **{k: v for k, v in record.items() if k != "id" and v is not None}
         )
-    producer = profile.graph.producer
-    for node in profile.nodes:
+    producer = costed.graph.producer
+    for node in costed.graph.nodes:
         for number in node.inputs:
             if number in producer:
-                value = profile.graph.value[number]
+                value = costed.graph.value[number]
                 graph.add_edge(producer[number].id, node.id, value=number, bytes=value.bytes,
                                shape=units.shape(value.shape), dtype=value.dtype)  # fmt: skip
     return graph

@@ -7,28 +7,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.memory import live_bytes
-from opgraph.analysis.timing.prediction import KernelTime, predict
+from opgraph.analysis.timing.prediction import KernelTime
 from opgraph.analysis.tree import Item, ItemKind, build_tree
-from opgraph.hardware import device
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.files import dumps
 from opgraph.record.graph import Node
-from opgraph.record.profile import Profile
+from opgraph.record.profile import ProfileRecord
 
 Event = dict[str, Any]
 MICRO = 1e6
 
 
-def to_trace(profile: Profile, *, hardware: str | None = None) -> str:
+def to_trace(costed: CostedRecord) -> str:
     """The timeline as JSON, in microseconds. Raises `RenderError` without a device."""
-    if hardware is None:
+    profile, found, prediction = costed.profile, costed.device, costed.prediction
+    if found is None or prediction is None:
         raise RenderError(
             "a timeline needs a device", hint="--hardware h100-sxm (opgraph hardware lists them)"
         )
-    found = device(hardware)
-    timeline = _Timeline(profile, predict(profile.graph, found).kernels)
+    timeline = _Timeline(profile, prediction.kernels)
     name = f"{profile.model.name} on {found.name}, predicted"
     events = [
         {"ph": "M", "pid": 1, "tid": 1, "name": "process_name", "args": {"name": name}},
@@ -46,7 +46,7 @@ def to_trace(profile: Profile, *, hardware: str | None = None) -> str:
 class _Timeline:
     """When each node begins and ends if kernels run one after the other."""
 
-    def __init__(self, profile: Profile, kernels: tuple[KernelTime, ...]) -> None:
+    def __init__(self, profile: ProfileRecord, kernels: tuple[KernelTime, ...]) -> None:
         self._profile = profile
         self._kernels: dict[int, list[KernelTime]] = {}
         for kernel in kernels:
@@ -54,7 +54,7 @@ class _Timeline:
         self._begin: dict[int, float] = {}
         self._end: dict[int, float] = {}
         at = 0.0
-        for node in profile.nodes:
+        for node in profile.graph.nodes:
             self._begin[node.id] = at
             at += sum(k.seconds for k in self._kernels.get(node.id, ()))
             self._end[node.id] = at

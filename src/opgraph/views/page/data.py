@@ -3,47 +3,46 @@ out. The page in a file and the widget in a notebook are given the same."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from opgraph.analysis.compare.pairing import pair_nodes
-from opgraph.analysis.fusion.partition import partition
+from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.timing.prediction import CACHE, FITTED, arithmetic, serial, traffic_class
 from opgraph.analysis.timing.workload import workload
 from opgraph.hardware import Device, devices
 from opgraph.record.graph import Graph
-from opgraph.record.profile import Profile
+from opgraph.views.files.json import profile_data
 
 
-def page_data(
-    profile: Profile, *, against: Profile | None = None, device: str | None = None
-) -> dict[str, Any]:
+def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> dict[str, Any]:
     """Everything the page shows.
 
-    `against` is another profile, whose nodes are paired with those of `profile`. `device` is the id of
-    the device that is chosen at first.
+    `against` is another model, whose nodes are paired with those of this one. The device that it is costed
+    on is chosen at first.
     """
     data: dict[str, Any] = {
-        "profile": profile.to_dict(),
+        "profile": profile_data(costed),
         "devices": [_device(d) for d in devices()],
-        "work": _work(profile.graph),
-        "partition": _partition(profile.graph),
+        "work": _work(costed.graph),
+        "partition": _partition(costed.parts),
     }
-    if device is not None:
-        data["device"] = device
+    if costed.device is not None:
+        data["device"] = costed.device.id
     if against is not None:
-        pairing = pair_nodes(against.graph, profile.graph)
+        pairing = pair_nodes(against.graph, costed.graph)
         data["against"] = {
-            "profile": against.to_dict(),
+            "profile": profile_data(against),
             "before": list(pairing.before),
             "removed": [[r.id, r.scope, r.at] for r in pairing.removed],
         }
     return data
 
 
-def _partition(graph: Graph) -> dict[str, Any]:
+def _partition(parts: Sequence[Subgraph]) -> dict[str, Any]:
     """The fused subgraphs: rules with their reasons, and for each subgraph its rule, the bytes that it
     reads and writes as one kernel, and the ids of its nodes."""
-    parts = partition(graph)
     rules = list(dict.fromkeys((p.rule, p.reason) for p in parts))
     place = {rule: i for i, rule in enumerate(rules)}
     return {

@@ -9,8 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from opgraph.analysis.costed import CostedRecord
 from opgraph.record.files import dumps
-from opgraph.record.profile import Profile
 from opgraph.views.page.data import page_data
 
 _SHELL = """<!doctype html>
@@ -35,9 +35,9 @@ _STYLE = "html,body{height:100%;margin:0;font-family:sans-serif}#opgraph{height:
 _ESCAPES: dict[str, str | int | None] = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
-def html(profile: Profile, *, against: Profile | None = None, device: str | None = None) -> str:
-    """The page for a profile, as text. With `against`, what differs from that profile is shown;
-    `device` is the machine that is predicted for at first."""
+def html(costed: CostedRecord, *, against: CostedRecord | None = None) -> str:
+    """The page for a model, as text. With `against`, what differs from that one is shown; the device
+    that it is costed on is chosen at first."""
     script = bundle() + "opgraph.page();"
     policy = "; ".join(
         (
@@ -52,9 +52,9 @@ def html(profile: Profile, *, against: Profile | None = None, device: str | None
     )
     return _SHELL.format(
         policy=policy,
-        title=_markup(profile.model.name),
+        title=_markup(costed.profile.model.name),
         style=_STYLE,
-        data=embed(page_data(profile, against=against, device=device)),
+        data=embed(page_data(costed, against=against)),
         script=script,
     )
 

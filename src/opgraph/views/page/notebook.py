@@ -8,13 +8,12 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
+from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.record.errors import MissingDependency
-from opgraph.record.profile import Profile
 from opgraph.views.page.data import page_data
 from opgraph.views.page.html import bundle, embed, html
-from opgraph.views.text.table import Row, rows
+from opgraph.views.text.table import Row, rows, table
 
 LARGEST_FRAME = 900_000
 """Bytes of the page in a frame, at most: a notebook with a larger output is a burden to everybody."""
@@ -22,22 +21,22 @@ LARGEST_FRAME = 900_000
 _MODULE = "\nexport default { render: opgraph.render };\n"
 
 
-def widget(profile: Profile, *, height: int = 576, **options: Any) -> Any:
+def widget(costed: CostedRecord, *, height: int = 576, **options: Any) -> Any:
     """The page as a widget of `height` pixels; `selected` is what is chosen in it, or None.
 
     Options are those of the page. Raises `MissingDependency` without anywidget.
     """
     if find_spec("anywidget") is None:
         raise MissingDependency("anywidget", "notebook")
-    return _widget_class()(data=embed(page_data(profile, **options)), height=height)
+    return _widget_class()(data=embed(page_data(costed, **options)), height=height)
 
 
-def mimebundle(profile: Profile, **_: Any) -> Any:
+def mimebundle(costed: CostedRecord, **_: Any) -> Any:
     """What a notebook shows: the widget where there is one, HTML, and text."""
-    plain = {"text/plain": str(profile), "text/html": static(profile)}
+    plain = {"text/plain": table(costed), "text/html": static(costed)}
     if find_spec("anywidget") is None:
         return plain
-    shown = widget(profile)._repr_mimebundle_()
+    shown = widget(costed)._repr_mimebundle_()
     if shown is None:
         return plain
     if isinstance(shown, tuple):
@@ -45,26 +44,26 @@ def mimebundle(profile: Profile, **_: Any) -> Any:
     return {**shown, **plain}
 
 
-def static(profile: Profile, height: int = 640) -> str:
+def static(costed: CostedRecord, height: int = 640) -> str:
     """HTML without a kernel: the page in a frame if it is small enough, and a table without any script."""
-    page = html(profile)
+    page = html(costed)
     frame = ""
     if len(page.encode()) <= LARGEST_FRAME:
         frame = (
-            f'<iframe title="{_text(profile.model.name)}" sandbox="allow-scripts allow-downloads" '
+            f'<iframe title="{_text(costed.profile.model.name)}" sandbox="allow-scripts allow-downloads" '
             f'style="width:100%;height:{height}px;border:1px solid #d9dbd6;border-radius:8px" '
             f'srcdoc="{standard.escape(page)}"></iframe>'
         )
-    return f"<div>{frame}<details{'' if frame else ' open'}>{_table(profile)}</details></div>"
+    return f"<div>{frame}<details{'' if frame else ' open'}>{_table(costed)}</details></div>"
 
 
-def _table(profile: Profile) -> str:
-    t = profile.totals
+def _table(costed: CostedRecord) -> str:
+    t = costed.totals
     title = (
-        f"<b>{_text(profile.model.name)}</b>: {units.count(t.parameters)} parameters, "
+        f"<b>{_text(costed.profile.model.name)}</b>: {units.count(t.parameters)} parameters, "
         f"{units.flops(t.flops)}, {units.size(t.cost.bytes)} moved, {units.plural(t.nodes, 'node')}"
     )
-    body = "".join(map(_row, rows(profile.graph, 2, fold=True, ridge=GENERIC_RIDGE)[:200]))
+    body = "".join(map(_row, rows(costed, 2, fold=True)[:200]))
     head = "".join(
         f"<th>{name}</th>" for name in ("module", "class", "parameters", "FLOPs", "bytes")
     )

@@ -7,14 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from opgraph.analysis.cost.bottleneck import classify
-from opgraph.analysis.fusion.partition import partition
-from opgraph.analysis.timing.prediction import predict
-from opgraph.hardware import Device
+from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node
-from opgraph.record.profile import Profile
+from opgraph.record.kinds import Bound
 from opgraph.views.picture.model import Box, Drawing
 
 STEPS = 5
@@ -43,45 +40,38 @@ class Coloring:
     notes: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What costs are judged by: the ridge point in FLOPs/byte, and the device if one is named."""
-
-    ridge: float
-    device: Device | None = None
-
-
 Measure = Callable[[Box], float]
 
 
-def coloring(profile: Profile, drawing: Drawing, by: str, terms: Terms) -> Coloring:
+def coloring(costed: CostedRecord, drawing: Drawing, by: str) -> Coloring:
     """The marks and shares of a drawing. Raises `RenderError` for a way of colouring that is unknown."""
     if by not in COLORINGS:
         raise RenderError(f"cannot colour by {by!r}", hint=f"one of {', '.join(COLORINGS)}")
-    found = COLORINGS[by](profile, drawing, terms)
+    found = COLORINGS[by](costed, drawing)
     if any(b.kind == "stub" for b in drawing.leaves):
         found = replace(found, measure=f"{found.measure} of this part")
     return found
 
 
-def _by_bottleneck(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
+def _by_bottleneck(costed: CostedRecord, drawing: Drawing) -> Coloring:
     def mark(box: Box) -> Mark | None:
-        bound = classify(box.total.arithmetic_intensity, terms.ridge)
+        bound = costed.bound_of(drawing.nodes_of(box), box.total)
         return None if bound is None else _BOTTLENECKS[bound]
 
-    where = f" on {terms.device.name}" if terms.device else ""
-    title = f"bottleneck{where}, at a ridge of {terms.ridge:.4g} FLOPs/byte"
+    where = f" on {costed.device.name}, by predicted time" if costed.device else ""
+    title = f"bottleneck{where}, at a ridge of {costed.ridge:.4g} FLOPs/byte"
     return _categorical(drawing, title, mark, list(_BOTTLENECKS.values()), *_flops(drawing))
 
 
 _BOTTLENECKS = {
-    "compute-bound": Mark("c1", "C", "compute-bound"),
-    "balanced": Mark("c3", "B", "balanced"),
-    "memory-bound": Mark("c2", "M", "memory-bound"),
+    Bound.COMPUTE: Mark("c1", "C", "bound by compute"),
+    Bound.BALANCED: Mark("c3", "B", "balanced"),
+    Bound.MEMORY: Mark("c2", "M", "bound by memory"),
+    Bound.LAUNCH: Mark("c6", "L", "bound by launches"),
 }
 
 
-def _by_op(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
+def _by_op(costed: CostedRecord, drawing: Drawing) -> Coloring:
     def mark(box: Box) -> Mark | None:
         return _dearest(drawing.nodes_of(box))
 
@@ -122,8 +112,8 @@ def _dearest(nodes: Iterable[Node]) -> Mark | None:
     return _KINDS[max(sorted(by), key=lambda k: by[k])]
 
 
-def _by_dtype(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
-    dtypes = [k.dtype for n in profile.nodes for k in n.kernels if k.dtype and k.bytes]
+def _by_dtype(costed: CostedRecord, drawing: Drawing) -> Coloring:
+    dtypes = [k.dtype for n in costed.graph.nodes for k in n.kernels if k.dtype and k.bytes]
     known = [d for d, _ in Counter(dtypes).most_common()]
     marks = {d: Mark(f"c{min(i, 6) + 1}", _short_dtype(d), d) for i, d in enumerate(known)}
 
@@ -154,40 +144,40 @@ def _short_dtype(dtype: str) -> str:
     return dtype[:4]
 
 
-def _by_flops(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
+def _by_flops(costed: CostedRecord, drawing: Drawing) -> Coloring:
     return _scaled(drawing, "FLOPs", lambda b: b.total.flops, units.flops)
 
 
-def _by_bytes(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
+def _by_bytes(costed: CostedRecord, drawing: Drawing) -> Coloring:
     return _scaled(drawing, "bytes moved", lambda b: b.total.bytes, units.size)
 
 
-def _by_memory(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
+def _by_memory(costed: CostedRecord, drawing: Drawing) -> Coloring:
     made: dict[int, int] = {}
-    for storage in profile.graph.storages:
+    for storage in costed.graph.storages:
         if storage.node is not None:
             made[storage.node] = made.get(storage.node, 0) + storage.bytes
     sums = {b.id: sum(made.get(n.id, 0) for n in drawing.nodes_of(b)) for b in drawing.boxes}
     return _scaled(drawing, "activation memory made", lambda b: sums.get(b.id, 0), units.size)
 
 
-def _by_time(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:
-    if terms.device is None:
+def _by_time(costed: CostedRecord, drawing: Drawing) -> Coloring:
+    seconds = costed.seconds_by_node
+    if costed.device is None or seconds is None:
         raise RenderError(
             "time is predicted for a device",
             hint="--hardware h100-sxm (opgraph hardware lists them)",
         )
-    seconds = predict(profile.graph, terms.device).by_node
     sums = {b.id: sum(seconds.get(n.id, 0.0) for n in drawing.nodes_of(b)) for b in drawing.boxes}
-    title = f"predicted time on {terms.device.name}"
+    title = f"predicted time on {costed.device.name}"
     return _scaled(drawing, title, lambda b: sums.get(b.id, 0.0), units.seconds)
 
 
-def _by_fusion(profile: Profile, drawing: Drawing, terms: Terms) -> Coloring:  # noqa: ARG001
+def _by_fusion(costed: CostedRecord, drawing: Drawing) -> Coloring:
     """The fused subgraphs: the colour and the letter say by which rule, the number which one."""
     marks: dict[str, Mark] = {}
     notes: dict[str, str] = {}
-    part_of = {n: part for part in partition(profile.graph) for n in part.nodes}
+    part_of = {n: part for part in costed.parts for n in part.nodes}
     for box in drawing.boxes:
         parts = list(dict.fromkeys(part_of[n.id] for n in drawing.nodes_of(box)))
         if not parts:
@@ -224,7 +214,7 @@ _RULES = {
 }
 
 
-COLORINGS: dict[str, Callable[[Profile, Drawing, Terms], Coloring]] = {
+COLORINGS: dict[str, Callable[[CostedRecord, Drawing], Coloring]] = {
     "bottleneck": _by_bottleneck,
     "op": _by_op,
     "flops": _by_flops,

@@ -69,7 +69,11 @@ class _Dot:
         name = labels.plain(profile.model.name, 120)
         part = f" · {labels.plain(self.picture.part, 120)}" if self.picture.part else ""
         keys = "   ".join(f"{m.sign} {m.meaning}" for m in self.picture.coloring.legend)
-        lines = [f"{name}{part}", facts(profile), f"{self.picture.coloring.title}:   {keys}"]
+        lines = [
+            f"{name}{part}",
+            facts(self.picture.costed),
+            f"{self.picture.coloring.title}:   {keys}",
+        ]
         return _Html("<BR ALIGN='LEFT'/>".join([*map(_html, lines), ""]))
 
     def _box(self, box: Box, level: int) -> Iterator[str]:

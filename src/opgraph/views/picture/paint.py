@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
-from opgraph.record.profile import Profile
 from opgraph.views.picture import cards, labels
 from opgraph.views.picture.coloring import Coloring
 from opgraph.views.picture.fonts import font
@@ -22,22 +22,22 @@ TITLE, BODY, KEY = 20.0, 11.5, 10.0
 HEIGHT = 66.0
 
 
-def heading(profile: Profile, part: str, x: float, y: float, width: float) -> list[Shape]:
+def heading(costed: CostedRecord, part: str, x: float, y: float, width: float) -> list[Shape]:
     """The model's name and totals, and which part of it is drawn."""
-    name = font(bold=True).elided(labels.plain(profile.model.name, 120), TITLE, width)
-    cls = labels.plain(profile.model.cls.rpartition(".")[2], 60)
+    name = font(bold=True).elided(labels.plain(costed.profile.model.name, 120), TITLE, width)
+    cls = labels.plain(costed.profile.model.cls.rpartition(".")[2], 60)
     part = labels.plain(part, 120)
     at = x + font(bold=True).width(name, TITLE) + 10
     return [
         Text(x, y + 18, name, TITLE, bold=True),
         Text(at, y + 18, " · ".join(p for p in (cls, part) if p), BODY + 1, "muted"),
-        Text(x, y + 38, font().elided(facts(profile), BODY, width), BODY, "soft"),
+        Text(x, y + 38, font().elided(facts(costed), BODY, width), BODY, "soft"),
     ]
 
 
-def facts(profile: Profile) -> str:
+def facts(costed: CostedRecord) -> str:
     """The totals in one line."""
-    totals, graph = profile.totals, profile.graph
+    totals, graph = costed.totals, costed.graph
     inputs = ", ".join(
         f"{labels.plain(graph.value[v].name or '', 40)} {labels.shape(graph.value[v].shape)}".strip()
         for v in graph.inputs[:3]
@@ -124,7 +124,7 @@ LABEL = 8.5
 
 
 def paint(
-    profile: Profile, drawing: Drawing, coloring: Coloring, *, across: bool = False, part: str = "",
+    costed: CostedRecord, drawing: Drawing, coloring: Coloring, *, across: bool = False, part: str = "",
     source_url: str | None = None,
 ) -> Scene:  # fmt: skip
     """The picture of a drawing, from top to bottom or, `across`, from left to right. `part` says which
@@ -141,13 +141,13 @@ def paint(
     dx = MARGIN + (width - geometry.width) / 2
     dy = MARGIN + HEIGHT + rows - 10
     painter = _Painter(drawing, look, geometry, (dx, dy), heaviest, source_url, across=across)
-    shapes = (*heading(profile, part, MARGIN, MARGIN, width), *keys, *painter.shapes())
+    shapes = (*heading(costed, part, MARGIN, MARGIN, width), *keys, *painter.shapes())
     total_width = width + 2 * MARGIN
     total_height = dy + geometry.height + MARGIN
     paper = Rect(0, 0, total_width, total_height, "paper")
-    name = labels.plain(profile.model.name, 120)
+    name = labels.plain(costed.profile.model.name, 120)
     return Scene(
-        total_width, total_height, (paper, *shapes), f"Operator graph of {name}", facts(profile)
+        total_width, total_height, (paper, *shapes), f"Operator graph of {name}", facts(costed)
     )
 
 

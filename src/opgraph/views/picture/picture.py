@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -11,16 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
+from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.selection import Range
 from opgraph.analysis.tree import build_tree
-from opgraph.hardware import device
 from opgraph.record.errors import RenderError
-from opgraph.record.files import write_atomically
 from opgraph.record.graph import Graph, Node
-from opgraph.record.profile import Profile
 from opgraph.views.picture.build import build
-from opgraph.views.picture.coloring import COLORINGS, Coloring, Terms, coloring
+from opgraph.views.picture.coloring import COLORINGS, Coloring, coloring
 from opgraph.views.picture.model import Drawing
 from opgraph.views.picture.paint import paint
 from opgraph.views.picture.scene import Scene
@@ -41,10 +37,9 @@ class Options:
     deepest that leaves at most about 150 boxes. `start`, `end`, `around` and `context` choose nodes by
     number (1-based, inclusive); `module` one module; the neighbours of what is chosen are stubs.
     `color_by` is one of `COLORINGS`, `theme` "auto" (follows the reader; SVG only), "light" or "dark",
-    `direction` "down" or "right". `hardware` is the device for which time is predicted and whose ridge
-    point bottlenecks are judged by, unless `ridge` (in FLOPs/byte) is given. `source_url` makes links
-    of source lines: `{path}` and `{line}` in it are replaced. `dpi` is the resolution of a PNG: 96 is
-    one dot a pixel. `paginate` breaks a PDF into pages.
+    `direction` "down" or "right". `source_url` makes links of source lines: `{path}` and `{line}` in it
+    are replaced. `dpi` is the resolution of a PNG: 96 is one dot a pixel. `paginate` breaks a PDF into
+    pages.
     """
 
     depth: int | None = None
@@ -58,8 +53,6 @@ class Options:
     color_by: str = "bottleneck"
     direction: str = "down"
     theme: str = "auto"
-    ridge: float | None = None
-    hardware: str | None = None
     source_url: str | None = None
     dpi: float = 144.0
     paginate: bool = False
@@ -83,9 +76,10 @@ class Options:
 class Picture:
     """What is drawn of a profile, made when it is first asked for."""
 
-    def __init__(self, profile: Profile, options: Options) -> None:
-        self.profile, self.options = profile, options
-        graph = profile.graph
+    def __init__(self, costed: CostedRecord, options: Options) -> None:
+        self.costed, self.options = costed, options
+        self.profile = costed.profile
+        graph = costed.graph
         if options.module:
             _check_module(graph, options.module)
         where = Range(options.start, options.end, options.around, options.context)
@@ -117,18 +111,13 @@ class Picture:
     @cached_property
     def coloring(self) -> Coloring:
         """What colours mean in it."""
-        options = self.options
-        found = None if options.hardware is None else device(options.hardware)
-        ridge = options.ridge
-        if ridge is None:
-            ridge = GENERIC_RIDGE if found is None else found.ridge_point(_dtype(self.profile))
-        return coloring(self.profile, self.drawing, options.color_by, Terms(ridge, found))
+        return coloring(self.costed, self.drawing, self.options.color_by)
 
     @cached_property
     def scene(self) -> Scene:
         """The picture as shapes."""
         across = self.options.direction == "right"
-        return paint(self.profile, self.drawing, self.coloring, across=across, part=self.part,
+        return paint(self.costed, self.drawing, self.coloring, across=across, part=self.part,
                      source_url=self.options.source_url)  # fmt: skip
 
     def summary(self) -> str:
@@ -186,44 +175,38 @@ def form_of(path: str | os.PathLike[str]) -> str:
     return SUFFIXES[suffix]
 
 
-def draw(profile: Profile, path: str | os.PathLike[str], **options: Any) -> None:
-    """Write a picture to a file, which appears whole or not at all."""
-    form = form_of(path)
-    write_atomically(path, picture(profile, **options).render(form))
-
-
-def svg(profile: Profile, **options: Any) -> str:
+def svg(costed: CostedRecord, **options: Any) -> str:
     """The picture as SVG. The options are those of `Options`."""
-    return str(picture(profile, **options).render("svg"))
+    return str(picture(costed, **options).render("svg"))
 
 
-def pdf(profile: Profile, **options: Any) -> bytes:
+def pdf(costed: CostedRecord, **options: Any) -> bytes:
     """The picture as PDF. The options are those of `Options`."""
-    return _bytes(picture(profile, **options).render("pdf"))
+    return _bytes(picture(costed, **options).render("pdf"))
 
 
-def png(profile: Profile, **options: Any) -> bytes:
+def png(costed: CostedRecord, **options: Any) -> bytes:
     """The picture as PNG. The options are those of `Options`."""
-    return _bytes(picture(profile, **options).render("png"))
+    return _bytes(picture(costed, **options).render("png"))
 
 
-def dot(profile: Profile, **options: Any) -> str:
+def dot(costed: CostedRecord, **options: Any) -> str:
     """The picture in Graphviz's language. The options are those of `Options`."""
-    return str(picture(profile, **options).render("dot"))
+    return str(picture(costed, **options).render("dot"))
 
 
-def mermaid(profile: Profile, **options: Any) -> str:
+def mermaid(costed: CostedRecord, **options: Any) -> str:
     """The picture as a Mermaid flowchart. The options are those of `Options`."""
-    return str(picture(profile, **options).render("mermaid"))
+    return str(picture(costed, **options).render("mermaid"))
 
 
-def picture(profile: Profile, **options: Any) -> Picture:
+def picture(costed: CostedRecord, **options: Any) -> Picture:
     """A picture of a profile. Raises `RenderError` for options that do not exist or do not fit."""
     known = [f.name for f in fields(Options)]
     for name in options:
         if name not in known:
             raise RenderError(f"there is no option {name!r}", hint=f"one of {', '.join(known)}")
-    return Picture(profile, Options(**options))
+    return Picture(costed, Options(**options))
 
 
 def _bytes(content: str | bytes) -> bytes:
@@ -232,15 +215,6 @@ def _bytes(content: str | bytes) -> bytes:
 
 def _within(scope: str, module: str) -> bool:
     return scope == module or scope.startswith(f"{module}.")
-
-
-def _dtype(profile: Profile) -> str:
-    """The dtype in which most FLOPs are done."""
-    flops: Counter[str] = Counter()
-    for node in profile.nodes:
-        for kernel in node.kernels:
-            flops[kernel.dtype] += kernel.flops
-    return max(sorted(flops), key=lambda d: flops[d]) if flops else "float32"
 
 
 def _check_module(graph: Graph, module: str) -> None:

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor, log10, sqrt
 
-from opgraph.analysis.cost.bottleneck import Bottleneck
-from opgraph.analysis.fusion.partition import partition
-from opgraph.analysis.timing.roofline import RooflinePoint, roofline
-from opgraph.hardware import Device, device
+from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.timing.roofline import RooflinePoint
+from opgraph.hardware import Device
 from opgraph.record import units
 from opgraph.record.errors import RenderError
-from opgraph.record.profile import Profile
+from opgraph.record.kinds import Bound
 from opgraph.views.picture.fonts import font
 from opgraph.views.picture.labels import plain
 from opgraph.views.picture.scene import Group, Line, Point, Polygon, Rect, Scene, Shape, Text
@@ -133,10 +132,10 @@ NAMED = 10
 LARGEST, SMALLEST = 26.0, 3.5
 """Radii in pixels of all the time, and of next to none."""
 
-_SIGNS: dict[Bottleneck, tuple[str, str]] = {
-    "compute-bound": ("c1", "round"),
-    "balanced": ("c3", "square"),
-    "memory-bound": ("c2", "diamond"),
+_SIGNS: dict[Bound, tuple[str, str]] = {
+    Bound.COMPUTE: ("c1", "round"),
+    Bound.MEMORY: ("c2", "diamond"),
+    Bound.LAUNCH: ("c6", "square"),
 }
 """Colour and shape, so that neither carries the meaning alone."""
 
@@ -157,34 +156,31 @@ class Mark:
         return max(SMALLEST, LARGEST * sqrt(self.share))
 
 
-def svg(profile: Profile, *, hardware: str | None = None, theme: str = "auto") -> str:
+def svg(costed: CostedRecord, *, theme: str = "auto") -> str:
     """The roofline as SVG; "auto" follows the reader's light or dark setting.
 
     Raises `RenderError` without a device, or where nothing computes.
     """
     from opgraph.views.picture.svg import to_svg
 
-    return to_svg(scene(profile, _device(hardware)), theme)
+    return to_svg(scene(costed), theme)
 
 
-def png(profile: Profile, *, hardware: str | None = None, theme: str = "auto") -> bytes:
+def png(costed: CostedRecord, *, theme: str = "auto") -> bytes:
     """The roofline as PNG, two dots a pixel; "auto" is light here. Raises as `svg` does."""
     from opgraph.views.picture.svg import to_png
 
-    return to_png(scene(profile, _device(hardware)), theme, 192)
+    return to_png(scene(costed), theme, 192)
 
 
-def _device(name: str | None) -> Device:
-    if name is None:
+def scene(costed: CostedRecord) -> Scene:
+    """The picture as shapes."""
+    profile, target = costed.profile, costed.device
+    if target is None:
         raise RenderError(
             "a roofline needs a device", hint="--hardware h100-sxm (opgraph hardware lists them)"
         )
-    return device(name)
-
-
-def scene(profile: Profile, target: Device) -> Scene:
-    """The picture as shapes."""
-    points = roofline(profile.graph, partition(profile.graph), target)
+    points = costed.roofline
     total = sum(p.predicted for p in points)
     found = marks([p for p in points if p.flops], total)
     if not found:
@@ -195,7 +191,7 @@ def scene(profile: Profile, target: Device) -> Scene:
     shapes = (
         Rect(0.0, 0.0, WIDTH, HEIGHT, "paper"),
         Text(BOX[0], 34, title, 19, bold=True),
-        Text(BOX[0], 56, _said(profile), 12, "soft"),
+        Text(BOX[0], 56, _said(costed), 12, "soft"),
         *plane.frame("arithmetic intensity, FLOPs/byte", "FLOP/s", "{:,g}".format, _rate),
         *_roofs(plane, target, found, names),
         *_marks(plane, found, names),
@@ -297,7 +293,7 @@ def _marks(plane: LogPlane, found: Sequence[Mark], names: Names) -> Iterator[Sha
     for mark, (x, y) in zip(found, places, strict=True):
         r = mark.radius
         names.taken.append((x - r, y - r, x + r, y + r))
-        sign = tuple(_sign(mark.point.bottleneck, x, y, r))
+        sign = tuple(_sign(mark.point.bound, x, y, r))
         yield Group(sign, "box", tooltip=f"{mark.name}\n{_facts(mark)}")
     for number, (mark, (x, y)) in enumerate(zip(found, places, strict=True), start=1):
         if number <= NAMED:
@@ -314,15 +310,15 @@ def _list(found: Sequence[Mark]) -> Iterator[Shape]:
         name = font().elided(mark.name, SIZE, 262 - font().width(times, SIZE))
         rate = f"{units.count(mark.point.achieved, 'FLOP/s')}"
         yield Text(x + 12, y, str(i + 1), SIZE, bold=True, anchor="end")
-        yield from _sign(mark.point.bottleneck, x + 24, y - 4, 4.5)
+        yield from _sign(mark.point.bound, x + 24, y - 4, 4.5)
         yield Text(x + 34, y, name + times, SIZE)
         yield Text(x + 340, y, units.percent(mark.share), SIZE, anchor="end")
         yield Text(x + 424, y, rate, 10.5, "soft", anchor="end")
 
 
-def _sign(bottleneck: Bottleneck, x: float, y: float, r: float) -> Iterator[Shape]:
+def _sign(bound: Bound, x: float, y: float, r: float) -> Iterator[Shape]:
     """A mark with a rim that sets it off from what lies below."""
-    tone, form = _SIGNS[bottleneck]
+    tone, form = _SIGNS[bound]
     if form == "diamond":
         for size, fill in ((r * 1.2 + 1.5, "paper"), (r * 1.2, tone)):
             yield Polygon(((x, y - size), (x + size, y), (x, y + size), (x - size, y)), fill)
@@ -338,18 +334,18 @@ def _facts(mark: Mark) -> str:
         f"{units.percent(mark.share)} of the time; {each}{units.flops(p.flops)}, {units.size(p.bytes)}, "
         f"{units.intensity(p.intensity)} FLOPs/byte, {units.seconds(p.predicted)} predicted "
         f"({units.count(p.achieved, 'FLOP/s')} of {units.count(p.attainable, 'FLOP/s')} attainable); "
-        f"{p.bottleneck}, {p.rule}, {p.dtype}"
+        f"bound by {p.bound.label}, {p.rule}, {p.dtype}"
     )
 
 
 def _legend(points: Sequence[RooflinePoint], total: float) -> Iterator[Shape]:
     """What the marks mean, how many they are, and what is not on the plane."""
     x, y = BOX[0], HEIGHT - 44
-    for bottleneck in _SIGNS:
-        mine = [p for p in points if p.bottleneck == bottleneck and p.flops]
+    for bound in _SIGNS:
+        mine = [p for p in points if p.bound is bound and p.flops]
         share = units.percent(sum(p.predicted for p in mine) / total)
-        yield from _sign(bottleneck, x + 6, y - 4, 5.5)
-        text = f"{bottleneck}: {len(mine)}, {share} of the time"
+        yield from _sign(bound, x + 6, y - 4, 5.5)
+        text = f"bound by {bound.label}: {len(mine)}, {share} of the time"
         yield Text(x + 18, y, text, 12)
         x += 44 + font().width(text, 12)
     moving = [p for p in points if not p.flops]
@@ -363,11 +359,11 @@ def _legend(points: Sequence[RooflinePoint], total: float) -> Iterator[Shape]:
     yield Text(BOX[0], y + 22, text, 12, "soft")
 
 
-def _said(profile: Profile) -> str:
-    value = profile.graph.value
-    inputs = (value[i] for i in profile.graph.inputs)
+def _said(costed: CostedRecord) -> str:
+    value = costed.graph.value
+    inputs = (value[i] for i in costed.graph.inputs)
     said = ", ".join(f"{v.name} {units.shape(v.shape)} {v.dtype}" for v in inputs)
-    return plain(f"{units.flops(profile.totals.flops)} in contractions · {said}", 130)
+    return plain(f"{units.flops(costed.totals.flops)} in contractions · {said}", 130)
 
 
 def _rate(value: float) -> str:

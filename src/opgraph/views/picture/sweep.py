@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import io
 from collections.abc import Callable, Iterator
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.quantities import quantities
-from opgraph.analysis.scaling.sweep import Size, Sweep, SweepPoint
+from opgraph.analysis.scaling.sweep import Size, SweepPoint, SweepRecord
 from opgraph.record.errors import MissingDependency, RenderError
 from opgraph.views.text.sweep import spelled, sweep_text
 
@@ -32,7 +32,17 @@ _PAGE = """<!doctype html>
 """
 
 
-def sweep_image(sweep: Sweep, kind: str) -> bytes:
+def svg(sweep: SweepRecord) -> bytes:
+    """The plot as SVG. Raises `MissingDependency` without matplotlib."""
+    return _image(sweep, "svg")
+
+
+def png(sweep: SweepRecord) -> bytes:
+    """The plot as PNG. Raises `MissingDependency` without matplotlib."""
+    return _image(sweep, "png")
+
+
+def _image(sweep: SweepRecord, kind: str) -> bytes:
     """The plot as "svg" or "png". Raises `MissingDependency` without matplotlib."""
     out = io.BytesIO()
     # Without the date the same sweep gives the same file.
@@ -42,34 +52,20 @@ def sweep_image(sweep: Sweep, kind: str) -> bytes:
     return out.getvalue()
 
 
-def sweep_html(sweep: Sweep) -> str:
+def html(sweep: SweepRecord) -> str:
     """One page with the plot and the text; it needs no network."""
     picture = ""
     if _drawable(sweep):
-        picture = sweep_image(sweep, "svg").decode("utf-8")
+        picture = svg(sweep).decode("utf-8")
         picture = picture[picture.index("<svg") :]
-    return _PAGE.format(
-        title=html.escape(sweep.model), picture=picture, text=html.escape(sweep_text(sweep))
-    )
+    return _PAGE.format(title=escape(sweep.model), picture=picture, text=escape(sweep_text(sweep)))
 
 
-def sweep_parquet(sweep: Sweep) -> bytes:
-    """The points as a Parquet file. Raises `MissingDependency` without pyarrow."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingDependency("pyarrow", "data") from None
-    out = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(sweep.records()), out)
-    return out.getvalue()
-
-
-def _drawable(sweep: Sweep) -> bool:
+def _drawable(sweep: SweepRecord) -> bool:
     return any(p.error is None for p in sweep.points)
 
 
-def _figure(sweep: Sweep) -> Figure:
+def _figure(sweep: SweepRecord) -> Figure:
     try:
         from matplotlib.figure import Figure
         from matplotlib.ticker import LogLocator, NullLocator
@@ -104,7 +100,7 @@ def _figure(sweep: Sweep) -> Figure:
     return figure
 
 
-def _lines(sweep: Sweep, along: str) -> Iterator[tuple[str | None, list[SweepPoint]]]:
+def _lines(sweep: SweepRecord, along: str) -> Iterator[tuple[str | None, list[SweepPoint]]]:
     """The points in lines along one option, each with the other sizes as its label."""
     groups: dict[tuple[tuple[str, Size], ...], list[SweepPoint]] = {}
     for point in sweep.points:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opgraph.analysis.check.agreement import Agreement, Disagreement, Trial
 from opgraph.analysis.check.differences import Reading
 from opgraph.analysis.cost.fragments import fragments, outside
+from opgraph.analysis.cost.totals import totals
 from opgraph.record import units
 from opgraph.views.text.terminal import draw, safe
 
@@ -76,17 +77,17 @@ def _row(trial: Trial, figure: Callable[[int], str]) -> list[str]:
     profile = trial.profile
     if profile is None or trial.error is not None:
         return [trial.tracer, "failed", units.seconds(trial.seconds), *["—"] * 7]
-    totals = profile.totals
+    found = totals(profile.graph)
     graph = profile.graph
     pieces = len(fragments(graph))
     return [
         trial.tracer,
         profile.tracing.tensors,
         units.seconds(trial.seconds),
-        units.integer(totals.nodes),
+        units.integer(found.nodes),
         units.integer(pieces) if pieces else "—",
         units.integer(len(graph.breaks)),
-        *map(figure, (totals.flops, totals.other_flops, totals.parameters, totals.bytes)),
+        *map(figure, (found.flops, found.other_flops, found.parameters, found.bytes)),
     ]
 
 
@@ -198,7 +199,7 @@ def _reading(agreement: Agreement, reading: Reading) -> list[str]:
     if reading.error is not None or reading.value is None or reading.flops is None:
         return [name, spent, "—", "—", "—", safe(reading.error or "no figure", 200)]
     reference = agreement.reference
-    ours = reference.profile.totals.flops if reference and reference.profile else 0
+    ours = totals(reference.profile.graph).flops if reference and reference.profile else 0
     return [
         name,
         spent,

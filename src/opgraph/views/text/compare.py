@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from opgraph.analysis.compare.alignment import Change, Status
-from opgraph.analysis.compare.comparison import Comparison, NodeChange
+from opgraph.analysis.compare.comparison import ComparisonRecord, NodeChange
 from opgraph.analysis.compare.gates import Verdict
 from opgraph.analysis.quantities import Quantity
 from opgraph.record import units
@@ -79,7 +79,7 @@ TOP_NODES = 60
 
 
 def changes(
-    comparison: Comparison, other: int, by: str, depth: int | None, width: int
+    comparison: ComparisonRecord, other: int, by: str, depth: int | None, width: int
 ) -> Iterator[RenderableType]:
     if by == "op":
         yield from _by_op(comparison, other, width)
@@ -180,7 +180,7 @@ def _flops(change: Change) -> str:
     return " " * 29
 
 
-def _by_op(comparison: Comparison, other: int, width: int) -> Iterator[RenderableType]:
+def _by_op(comparison: ComparisonRecord, other: int, width: int) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
@@ -271,7 +271,7 @@ _MAIN = ("parameters", "flops", "bytes")
 
 
 def comparison_text(
-    comparison: Comparison,
+    comparison: ComparisonRecord,
     *,
     color: bool = False,
     width: int = 120,
@@ -288,7 +288,7 @@ def comparison_text(
         raise RenderError("--depth takes a number of at least 0")
     width = min(width, WIDEST)
     parts: list[RenderableType] = [*_legend(comparison), "", _totals(comparison, width)]
-    for other in range(1, len(comparison.profiles)):
+    for other in range(1, len(comparison.models)):
         title = Text(f"From A to {letter(other)}, by {by}", style="bold")
         parts += ["", title, *changes(comparison, other, by, depth, width)]
     if comparison.verdicts:
@@ -296,24 +296,24 @@ def comparison_text(
     return draw(parts, width, color)
 
 
-def _legend(comparison: Comparison) -> Iterator[Text]:
+def _legend(comparison: ComparisonRecord) -> Iterator[Text]:
     from rich.text import Text
 
-    for position, (label, profile) in enumerate(
-        zip(comparison.labels, comparison.profiles, strict=True)
+    for position, (label, model) in enumerate(
+        zip(comparison.labels, comparison.models, strict=True)
     ):
         line = Text(letter(position), style="bold")
         line.append(f"  {safe(label)}", style="not bold")
-        line.append(f"  {safe(profile.model.cls.rpartition('.')[2])}", style="not bold dim")
+        line.append(f"  {safe(model.profile.model.cls.rpartition('.')[2])}", style="not bold dim")
         yield line
 
 
-def _totals(comparison: Comparison, width: int) -> Table:
+def _totals(comparison: ComparisonRecord, width: int) -> Table:
     """Quantities down and profiles across; the other way round where there are many profiles. Where there
     is no room, of differences and ratios those go that can be had from the others."""
     across = [_across(comparison), _across(comparison, differences=False)]
     down = [_down(comparison), _down(comparison, ratios=False)]
-    number = len(comparison.profiles)
+    number = len(comparison.models)
     return fitting(across if number == 2 else across[:1] + down if number == 3 else down, width)
 
 
@@ -326,10 +326,10 @@ def _table() -> Table:
     return table
 
 
-def _across(comparison: Comparison, *, differences: bool = True) -> Table:
+def _across(comparison: ComparisonRecord, *, differences: bool = True) -> Table:
     table = _table()
-    pair = len(comparison.profiles) == 2
-    for position in range(len(comparison.profiles)):
+    pair = len(comparison.models) == 2
+    for position in range(len(comparison.models)):
         table.add_column(letter(position), justify="right", no_wrap=True)
         if position and not pair:
             table.add_column(f"/ {letter(0)}", justify="right", no_wrap=True)
@@ -347,14 +347,14 @@ def _across(comparison: Comparison, *, differences: bool = True) -> Table:
     return table
 
 
-def _down(comparison: Comparison, *, ratios: bool = True) -> Table:
+def _down(comparison: ComparisonRecord, *, ratios: bool = True) -> Table:
     table = _table()
     shown = [k for k in known(comparison) if k[0].name in _MAIN]
     for q, _, _ in shown:
         table.add_column(q.label, justify="right", no_wrap=True)
         if ratios:
             table.add_column("/ A", justify="right", no_wrap=True)
-    for position in range(len(comparison.profiles)):
+    for position in range(len(comparison.models)):
         cells = []
         for q, first, values in shown:
             value = first if position == 0 else values[position - 1]
@@ -365,16 +365,16 @@ def _down(comparison: Comparison, *, ratios: bool = True) -> Table:
 
 
 def known(
-    comparison: Comparison,
+    comparison: ComparisonRecord,
 ) -> Iterator[tuple[Quantity, float | None, list[float | None]]]:
     """The quantities that some profile has: of the first, and of the others."""
     for q in comparison.quantities:
-        first, *others = (q.of(p) for p in comparison.profiles)
+        first, *others = (q.of(m) for m in comparison.models)
         if any(v is not None for v in (first, *others)):
             yield q, first, others
 
 
-def _verdicts(comparison: Comparison) -> Iterator[Text]:
+def _verdicts(comparison: ComparisonRecord) -> Iterator[Text]:
     from rich.text import Text
 
     yield Text("Gates", style="bold")
@@ -385,10 +385,10 @@ def _verdicts(comparison: Comparison) -> Iterator[Text]:
         yield line
 
 
-def verdict(comparison: Comparison, v: Verdict) -> str:
+def verdict(comparison: ComparisonRecord, v: Verdict) -> str:
     """What a gate saw: B: 3.63 GFLOPs → 8.18 GFLOPs, 2.25×."""
     q = v.gate.quantity
-    place = letter(v.position) if len(comparison.profiles) > 2 else ""
+    place = letter(v.position) if len(comparison.models) > 2 else ""
     seen = f"{q.format(v.before)} → {q.format(v.after)}, {ratio(v.before, v.after)}"
     return f"{place}: {seen}" if place else seen
 
@@ -396,10 +396,10 @@ def verdict(comparison: Comparison, v: Verdict) -> str:
 # A comparison as Markdown, for a comment on a pull request.
 
 
-def comparison_markdown(comparison: Comparison, *, depth: int | None = None) -> str:
+def comparison_markdown(comparison: ComparisonRecord, *, depth: int | None = None) -> str:
     """The comparison as Markdown, for a comment on a pull request: totals, gates, and what changed,
     folded away."""
-    letters = [letter(i) for i in range(len(comparison.profiles))]
+    letters = [letter(i) for i in range(len(comparison.models))]
     lines = [
         *(
             f"**{x}** {markdown_cell(label)}  "

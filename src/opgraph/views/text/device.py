@@ -7,19 +7,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from opgraph.analysis.fusion.partition import Subgraph, compiled, partition, savings, singletons
-from opgraph.analysis.memory import fit
-from opgraph.analysis.memory import memory as memory_of
-from opgraph.analysis.parallel.plan import Layout, Plan, parallel
-from opgraph.analysis.timing.prediction import Prediction, predict
-from opgraph.analysis.timing.roofline import roofline, shares
-from opgraph.hardware import Device, device
+from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.fusion.partition import Subgraph, savings
+from opgraph.analysis.timing.prediction import Prediction
 from opgraph.record import units
-from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph
-from opgraph.record.profile import Profile
 from opgraph.views.text.parallel import held_by, over_devices
-from opgraph.views.text.terminal import bar, bound, columns, safe
+from opgraph.views.text.summary import serving
+from opgraph.views.text.terminal import bar, columns, safe
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -28,13 +23,14 @@ if TYPE_CHECKING:
 _STEPS = "▁▂▃▄▅▆▇█"
 
 
-def time_on(graph: Graph, target: Device, parts: Sequence[Subgraph], top: int = 8) -> Group:
-    """Predicted latency and throughput, the dearest operators, the roofline's bottlenecks, and whether
-    it fits."""
+def time_on(costed: CostedRecord, top: int = 8) -> Group:
+    """Predicted latency and throughput, whether it fits, and the costliest operators."""
     from rich.console import Group
 
-    found = predict(graph, target)
-    need = fit(graph, target)
+    target, found, need = costed.device, costed.prediction, costed.fit
+    assert target is not None, "time is predicted for a device"
+    assert found is not None
+    assert need is not None
     room = (
         f"fits: {units.size(need.needed)} of {units.size(need.capacity)}"
         if need.fits
@@ -43,19 +39,13 @@ def time_on(graph: Graph, target: Device, parts: Sequence[Subgraph], top: int = 
     lines = [
         f"Latency      {units.seconds(found.seconds)} predicted for a batch of {found.batch}",
         f"Throughput   {units.count(found.throughput)} a second",
-        f"Bound        {units.percent(found.share('compute'))} of the time by arithmetic, "
-        f"{units.percent(found.share('memory'))} by memory, "
-        f"{units.percent(found.share('overhead'))} by launches",
         f"Memory       {room} (weights {units.size(need.weights)}, peak {units.size(need.peak)})",
-        *([] if need.fits else [f"Devices      {held_by(graph, target, need)}"]),
+        *([] if need.fits else [f"Devices      {held_by(costed.graph, target, need)}"]),
     ]
-    return Group(
-        _title(f"On {target.name}"), *lines, "", _dearest(graph, found, top), "",
-        _title("Roofline of the subgraphs, at their least time"), _bottlenecks(graph, target, parts),
-    )  # fmt: skip
+    return Group(_title(f"On {target.name}"), *lines, "", _costliest(costed.graph, found, top))
 
 
-def _dearest(graph: Graph, found: Prediction, top: int) -> Table:
+def _costliest(graph: Graph, found: Prediction, top: int) -> Table:
     by_op: dict[str, list[float]] = {}
     for node, seconds in found.by_node.items():
         by_op.setdefault(graph.node(node).op, []).append(seconds)
@@ -68,19 +58,11 @@ def _dearest(graph: Graph, found: Prediction, top: int) -> Table:
     return result
 
 
-def _bottlenecks(graph: Graph, target: Device, parts: Sequence[Subgraph]) -> Table:
-    result = columns("", "subgraphs", "time", "share", "")
-    for s in shares(roofline(graph, parts, target)):
-        result.add_row(bound(s.bottleneck), f"{s.count:,}", units.seconds(s.seconds),
-                       units.percent(s.share), bar(s.share))  # fmt: skip
-    return result
-
-
-def memory_over_time(graph: Graph, width: int, top: int = 8) -> Group:
+def memory_over_time(costed: CostedRecord, width: int, top: int = 8) -> Group:
     """Live memory as a line over the run, and what is alive at the peak."""
     from rich.console import Group
 
-    found = memory_of(graph)
+    graph, found = costed.graph, costed.memory
     at = "" if found.peak_node is None else f" at node {found.peak_node} "
     name = "" if found.peak_node is None else f"({safe(graph.node(found.peak_node).name)})"
     result = columns("alive at the peak", "operator", "tensors", "bytes", "share", "")
@@ -127,53 +109,22 @@ def fused(parts: Sequence[Subgraph]) -> Group:
 
 
 def sections(
-    profile: Profile,
-    hardware: str | None,
-    how: str | None,
-    layout: Layout | None,
-    *,
-    memory: bool,
-    width: int,
+    costed: CostedRecord, *, subgraphs: bool, memory: bool, width: int
 ) -> list[RenderableType]:
     """The sections that were asked for, each after an empty line."""
-    graph = profile.graph
-    parts = parts_of(profile, how or "fuse")
-    target = None if hardware is None else device(hardware)
     found: list[RenderableType] = []
-    if target is not None:
-        found += ["", time_on(graph, target, parts)]
-    if layout is not None:
-        found += [
-            "",
-            over_devices(
-                _laid_out(profile, layout, target), None if target is None else target.name
-            ),
-        ]
+    if costed.device is not None:
+        found += ["", time_on(costed)]
+    if costed.plan is not None:
+        name = None if costed.device is None else costed.device.name
+        found += ["", over_devices(costed.plan, name)]
     if memory:
-        found += ["", memory_over_time(graph, width)]
-    if how is not None:
-        found += ["", fused(parts)]
+        found += ["", memory_over_time(costed, width)]
+    if subgraphs:
+        found += ["", fused(costed.parts)]
+    if costed.steps:
+        found += ["", serving(costed)]
     return found
-
-
-def _laid_out(profile: Profile, layout: Layout, target: Device | None) -> Plan:
-    cache = 0 if profile.cache is None else profile.cache.bytes
-    return parallel(profile.graph, layout, target, cache=cache)
-
-
-def parts_of(profile: Profile, how: str) -> tuple[Subgraph, ...]:
-    """The subgraphs of a profile by the name of the partition: "none", "fuse" or "inductor".
-
-    Raises `RenderError` where TorchInductor was not asked when the profile was made.
-    """
-    if how == "inductor":
-        if not profile.compiled:
-            raise RenderError(
-                "this profile does not have TorchInductor's groups",
-                hint="name the model: opgraph profile MODEL --partition inductor -o FILE.json keeps them",
-            )
-        return compiled(profile.graph, profile.compiled)
-    return singletons(profile.graph) if how == "none" else partition(profile.graph)
 
 
 def _title(text: str) -> RenderableType:

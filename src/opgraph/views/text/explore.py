@@ -7,15 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
 from opgraph.analysis.cost.totals import cost_of
-from opgraph.analysis.fusion.partition import Subgraph, endings
+from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.selection import Selection, edges, sources
-from opgraph.analysis.timing.prediction import predict
-from opgraph.hardware import Device
 from opgraph.record import units
 from opgraph.record.graph import Graph, Node, Shape
-from opgraph.record.profile import Profile
 from opgraph.views.text.gutter import DOT, WIDTH, Beside, GutterRow, beside, gutter
 from opgraph.views.text.nodes import NodeRow, node_rows
 from opgraph.views.text.terminal import BOUND_STYLES, bar, bound, draw, fit, fit_tail, safe
@@ -36,32 +32,30 @@ FAILED = "✗"
 
 
 def node_list(
-    profile: Profile,
+    costed: CostedRecord,
     selection: Selection,
     *,
     color: bool = False,
     width: int = 120,
-    ridge: float = GENERIC_RIDGE,
-    device: Device | None = None,
-    parts: Sequence[Subgraph] = (),
+    subgraphs: bool = True,
 ) -> str:
-    """The selected nodes as text, a header above and their sum below. `width` is in characters; with a
-    `device` each has its predicted time, and with `parts` the subgraph it is in and why that ends."""
+    """The selected nodes as text, a header above and their sum below. `width` is in characters; on a
+    device each has its predicted time, and with `subgraphs` the subgraph it is in and why that ends."""
     from rich.text import Text
 
-    seconds = None if device is None else predict(profile.graph, device).by_node
-    rows = node_rows(profile, selection.nodes, ridge, seconds)
-    shown: list[RenderableType] = [_title(profile, selection, Text)]
+    parts = costed.parts if subgraphs else ()
+    rows = node_rows(costed, selection.nodes)
+    shown: list[RenderableType] = [_title(costed, selection, Text)]
     if rows:
         side = bool(parts) and width >= SIDE_BY_SIDE
         room = width - WIDTH - 2 if side else width
-        dearest = max(n.flops for n in profile.nodes)
-        layout = _Layout.fitting(rows, room, dearest, timed=device is not None)
-        edges = _gutter(profile.graph, selection, layout.lanes)
+        dearest = max(n.flops for n in costed.graph.nodes)
+        layout = _Layout.fitting(rows, room, dearest, timed=costed.device is not None)
+        edges = _gutter(costed.graph, selection, layout.lanes)
         layout = layout.beside(
             max(len(g.line) for g in edges.values()), max(len(r.name) for r in rows)
         )
-        cells = beside((r.id for r in rows), parts, endings(profile.graph, parts), layout.height)
+        cells = beside((r.id for r in rows), parts, costed.barriers, layout.height)
         shown += ["", *layout.header(Text)]
         for row in rows:
             cell = cells.get(row.id)
@@ -71,15 +65,15 @@ def node_list(
                     line.pad_right(max(0, layout.width + 2 - line.cell_len))
                     line.append_text(bracket)
             shown += lines
-        shown += ["", *_footer(profile, selection, rows, Text)]
+        shown += ["", *_footer(costed, selection, rows, Text)]
     shown += [Text(safe(note, 300), style="yellow") for note in selection.notes]
     return draw(shown, width, color)
 
 
-def _title(profile: Profile, selection: Selection, text: type[Text]) -> Text:
+def _title(costed: CostedRecord, selection: Selection, text: type[Text]) -> Text:
     nodes = selection.nodes
-    title = text(safe(profile.model.name), style="bold")
-    every = len(profile.nodes)
+    title = text(safe(costed.profile.model.name), style="bold")
+    every = len(costed.graph.nodes)
     if nodes and selection.contiguous:
         which = f"node {nodes[0].id}" if len(nodes) == 1 else f"nodes {nodes[0].id}–{nodes[-1].id}"
         title.append(f"  {which} of {every:,}", style="not bold")
@@ -205,7 +199,13 @@ class _Layout:
         result = text(line.ljust(self.gutter), style="", no_wrap=True, overflow="ellipsis")
         result.stylize("dim", 0, self.gutter)
         if dot is not None and row is not None:
-            style = "red" if row.error else BOUND_STYLES.get(row.bottleneck or "", "")
+            style = (
+                "red"
+                if row.error
+                else BOUND_STYLES.get(row.bottleneck, "")
+                if row.bottleneck
+                else ""
+            )
             result.stylize(f"not dim bold {style}".strip(), dot, dot + 1)
         return result
 
@@ -268,9 +268,9 @@ def _some(texts: Sequence[str], most: int) -> str:
 
 
 def _footer(
-    profile: Profile, selection: Selection, rows: Sequence[NodeRow], text: type[Text]
+    costed: CostedRecord, selection: Selection, rows: Sequence[NodeRow], text: type[Text]
 ) -> list[Text]:
-    cost, every = cost_of(selection.nodes), profile.totals
+    cost, every = cost_of(selection.nodes), costed.totals
     share = units.percent(cost.flops / every.flops) if every.flops else "none"
     traffic = units.percent(cost.bytes / every.bytes) if every.bytes else "none"
     lines = [

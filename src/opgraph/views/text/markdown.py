@@ -5,20 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, bottlenecks
 from opgraph.analysis.cost.totals import by_op
-from opgraph.analysis.fusion.partition import Subgraph, endings
-from opgraph.analysis.timing.prediction import predict
-from opgraph.hardware import Device
+from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.record import units
 from opgraph.record.files import dumps
 from opgraph.record.graph import Node, Shape
-from opgraph.record.profile import Profile
 from opgraph.views.files.records import Record
 from opgraph.views.picture.mermaid import to_mermaid
 from opgraph.views.picture.picture import Options, Picture
 from opgraph.views.text.nodes import NodeRow, node_rows
-from opgraph.views.text.summary import facts
+from opgraph.views.text.summary import bottleneck_title, facts
 from opgraph.views.text.table import Row, rows
 from opgraph.views.text.terminal import safe
 
@@ -41,38 +38,37 @@ _NUMBERS = frozenset({"#", "params", "FLOPs", "traffic", "FLOPs/byte", "time", "
 
 
 def as_markdown(
-    profile: Profile,
+    costed: CostedRecord,
     nodes: Sequence[Node],
     notes: Sequence[str] = (),
     *,
-    ridge: float = GENERIC_RIDGE,
-    parts: Sequence[Subgraph] = (),
-    device: Device | None = None,
+    subgraphs: bool = False,
 ) -> str:
-    """A table of the nodes with their formatted figures; with `device` also predicted times, with `parts`
-    the subgraphs that they are in, each explained below."""
-    seconds = None if device is None else predict(profile.graph, device).by_node
-    columns = {h: c for h, c in _COLUMNS.items() if h != "time" or device is not None}
+    """A table of the nodes with their formatted figures; on a device also predicted times, with
+    `subgraphs` those that they are in, each explained below."""
+    parts = costed.parts if subgraphs else ()
+    columns = {h: c for h, c in _COLUMNS.items() if h != "time" or costed.device is not None}
     home = {node: part for part in parts for node in part.nodes}
     heads = [*columns, *(["subgraph"] if parts else [])]
     lines = [
-        f"## {markdown_cell(profile.model.name)}",
+        f"## {markdown_cell(costed.profile.model.name)}",
         "",
         _line(heads),
         "|" + "|".join("---:" if h in _NUMBERS else "---" for h in heads) + "|",
     ]
-    for row in node_rows(profile, nodes, ridge, seconds):
+    for row in node_rows(costed, nodes):
         cells = [markdown_cell(column(row)) for column in columns.values()]
         lines.append(_line([*cells, *([str(home[row.id].id)] if parts else [])]))
-    ends = endings(profile.graph, parts)
     listed = dict.fromkeys(home[n.id] for n in nodes) if parts else {}
-    lines += ["", *(_explained(part, ends[part.id]) for part in listed)] if listed else []
+    lines += (
+        ["", *(_explained(part, costed.barriers[part.id]) for part in listed)] if listed else []
+    )
     return "\n".join([*lines, *(f"\n{markdown_cell(note)}" for note in notes)]) + "\n"
 
 
-def as_json(profile: Profile, nodes: Sequence[Record], notes: Sequence[str] = ()) -> str:
+def as_json(costed: CostedRecord, nodes: Sequence[Record], notes: Sequence[str] = ()) -> str:
     """Records of nodes as JSON, with the model's name and the notes."""
-    data = {"model": profile.model.name, "nodes": list(nodes), "notes": list(notes)}
+    data = {"model": costed.profile.model.name, "nodes": list(nodes), "notes": list(notes)}
     return dumps(data, indent=1) + "\n"
 
 
@@ -102,20 +98,20 @@ OPERATORS = 12
 DIAGRAM_BOXES = 40
 
 
-def to_markdown(profile: Profile, *, ridge: float = GENERIC_RIDGE) -> str:
+def to_markdown(costed: CostedRecord, *, verbose: bool = False) -> str:
     """The report: totals, a diagram, modules, operators, bottlenecks."""
-    return "\n".join(_lines(profile, ridge)) + "\n"
+    return "\n".join(_lines(costed, verbose=verbose)) + "\n"
 
 
-def _lines(profile: Profile, ridge: float) -> Iterator[str]:
-    yield f"# {markdown_cell(profile.model.name)}"
+def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
+    yield f"# {markdown_cell(costed.profile.model.name)}"
     yield ""
-    labels = [(label, text) for label, text in facts(profile) if text]
+    labels = [(label, text) for label, text in facts(costed, verbose=verbose) if text]
     said = [(f"**{markdown_cell(label)}**" if label else "", text) for label, text in labels]
     yield from _table(("", ""), said, raw=(0,))
-    yield from ("", "## Graph", "", "```mermaid", _diagram(profile).rstrip(), "```")
+    yield from ("", "## Graph", "", "```mermaid", _diagram(costed).rstrip(), "```")
     yield from ("", "## Modules", "")
-    listed = rows(profile.graph, None, fold=True, ridge=ridge)
+    listed = rows(costed, None, fold=True)
     heads = (
         "Module",
         "Class",
@@ -129,12 +125,12 @@ def _lines(profile: Profile, ridge: float) -> Iterator[str]:
     )
     yield from _table(
         heads,
-        [_module(row, profile.totals.flops) for row in listed],
+        [_module(row, costed.totals.flops) for row in listed],
         raw=(0,),
         numbers=(3, 4, 5, 6, 7),
     )
     yield from ("", "## Operators", "")
-    found = by_op(profile.graph, constants_apart=False)
+    found = by_op(costed.graph, constants_apart=False)
     body = [
         (o.op, f"{o.count:,}", units.flops(o.flops), units.size(o.bytes),
          units.intensity(o.cost.arithmetic_intensity))
@@ -145,21 +141,23 @@ def _lines(profile: Profile, ridge: float) -> Iterator[str]:
     )
     if len(found) > OPERATORS:
         yield f"\n… and {units.plural(len(found) - OPERATORS, 'more operator')}."
-    yield from ("", f"## Bottlenecks at a ridge of {ridge:g} FLOPs/byte", "")
-    shares = bottlenecks(profile.nodes, ridge)
+    yield from ("", f"## {bottleneck_title(costed)}", "")
+    shares = costed.bounds
     flops, traffic = (sum(s.flops for s in shares) or 1), (sum(s.bytes for s in shares) or 1)
     bounds = [
-        (s.bottleneck, f"{s.nodes:,}", units.percent(s.flops / flops), units.percent(s.bytes / traffic))
+        (s.bound, f"{s.nodes:,}", *([units.percent(s.share)] if costed.device else []),
+         units.percent(s.flops / flops), units.percent(s.bytes / traffic))
         for s in shares
     ]  # fmt: skip
-    yield from _table(("", "Nodes", "FLOPs", "Bytes"), bounds, numbers=(1, 2, 3))
+    timed = ["Time"] if costed.device else []
+    yield from _table(("", "Nodes", *timed, "FLOPs", "Bytes"), bounds, numbers=(1, 2, 3, 4))
 
 
-def _diagram(profile: Profile) -> str:
+def _diagram(costed: CostedRecord) -> str:
     """The picture at the deepest level at which it is still easy to take in."""
-    picture = Picture(profile, Options())
+    picture = Picture(costed, Options())
     for depth in range(picture.drawing.depth, 0, -1):
-        picture = Picture(profile, Options(depth=depth))
+        picture = Picture(costed, Options(depth=depth))
         if len(picture.drawing.leaves) <= DIAGRAM_BOXES:
             break
     return to_mermaid(picture)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, classify
+from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.selection import sources
-from opgraph.record.graph import Graph, Node, Shape
-from opgraph.record.profile import Profile
+from opgraph.record.graph import Node, Shape
+from opgraph.record.kinds import Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class NodeRow:
     other_flops: int
     bytes: int
     intensity: float | None
-    bottleneck: str | None
+    bottleneck: Bound | None
     file: str | None
     line: int | None
     error: str | None
@@ -48,20 +48,17 @@ class NodeRow:
 
 
 def node_rows(
-    profile: Profile,
+    costed: CostedRecord,
     nodes: Iterable[Node],
-    ridge: float = GENERIC_RIDGE,
-    seconds: Mapping[int, float] | None = None,
 ) -> list[NodeRow]:
-    """The records of some nodes, in their order; `seconds` are predicted times by node id."""
-    graph = profile.graph
+    """The records of some nodes, in their order, on a device with their predicted seconds."""
+    graph = costed.graph
     sizes = {p.name: p.numel for p in graph.parameters if p.kind == "parameter"}
-    return [_row(graph, node, sizes, ridge, (seconds or {}).get(node.id)) for node in nodes]
+    return [_row(costed, node, sizes) for node in nodes]
 
 
-def _row(
-    graph: Graph, node: Node, sizes: dict[str, int], ridge: float, seconds: float | None
-) -> NodeRow:
+def _row(costed: CostedRecord, node: Node, sizes: dict[str, int]) -> NodeRow:
+    graph = costed.graph
     value = graph.value
     read = [value[v] for v in node.inputs if value[v].kind not in ("parameter", "buffer")]
     made = [value[v] for v in node.outputs]
@@ -84,9 +81,9 @@ def _row(
         other_flops=node.other_flops,
         bytes=node.bytes,
         intensity=intensity,
-        bottleneck=classify(intensity, ridge),
+        bottleneck=costed.node_bounds.get(node.id),
         file=node.file,
         line=node.line,
         error=node.error,
-        seconds=seconds,
+        seconds=(costed.seconds_by_node or {}).get(node.id),
     )

@@ -8,17 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, bottlenecks, classify
 from opgraph.analysis.cost.modules import dearest, repeats
 from opgraph.analysis.cost.totals import Cost, by_op
-from opgraph.analysis.fusion.partition import Subgraph, partition, savings
-from opgraph.analysis.timing.prediction import predict
-from opgraph.hardware import Device
+from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.fusion.partition import Subgraph, savings
 from opgraph.record import units
-from opgraph.record.graph import Node
-from opgraph.record.profile import Profile
+from opgraph.record.graph import Graph, Node
+from opgraph.record.kinds import Bound
 from opgraph.views.files.records import csv_text
-from opgraph.views.text.terminal import BOUND_STYLES, BOUND_WORDS, bar, draw, fit_tail, safe
+from opgraph.views.text.terminal import BOUND_STYLES, bar, draw, fit_tail, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -48,59 +46,53 @@ class Entry:
 
 
 def overview(
-    profile: Profile,
+    costed: CostedRecord,
     *,
     color: bool = False,
     width: int = 120,
-    ridge: float = GENERIC_RIDGE,
     command: str | None = None,
-    device: Device | None = None,
 ) -> str:
     """The summary of a graph as text. `command` is how the explorer was called ("opgraph explore
-    resnet18"), for the commands at the end; with a `device` the predicted time is said, too. `width` is in
-    characters."""
+    resnet18"), for the commands at the end. `width` is in characters."""
     from rich.text import Text
 
     width = min(width, WIDEST)
-    parted = partition(profile.graph)
-    title = Text(safe(profile.model.name), style="bold")
-    title.append(f"  {safe(profile.model.cls.rpartition('.')[2])}", style="not bold dim")
+    title = Text(safe(costed.profile.model.name), style="bold")
+    title.append(f"  {safe(costed.profile.model.cls.rpartition('.')[2])}", style="not bold dim")
     parts: list[RenderableType] = [
         title,
         "",
-        _facts(profile, parted, device),
+        _facts(costed),
         "",
-        _costs(profile, parted, ridge, width),
+        _costs(costed, width),
     ]
-    steps = list(next_steps(profile, command or f"opgraph explore {profile.model.name}", ridge))
+    steps = list(next_steps(costed, command or f"opgraph explore {costed.profile.model.name}"))
     parts += ["", Text("Next", style="bold"), _commands(steps, width)]
     return draw(parts, width, color)
 
 
-def overview_data(
-    profile: Profile, ridge: float = GENERIC_RIDGE, device: Device | None = None
-) -> dict[str, Any]:
+def overview_data(costed: CostedRecord) -> dict[str, Any]:
     """The same as JSON-ready data."""
-    low, middle, high = _intensities(profile)
-    time = None if device is None else predict(profile.graph, device)
+    low, middle, high = _intensities(costed.graph)
+    time = costed.prediction
     return {
-        "model": profile.model.name,
-        "totals": profile.totals.to_dict(),
-        "ridge": ridge,
+        "model": costed.profile.model.name,
+        "totals": costed.totals.to_dict(),
+        "ridge": costed.ridge,
         **({} if time is None else {"device": time.device, "seconds": time.seconds}),
         "intensity": {"lowest": low, "median": middle, "highest": high},
         **{
             title.lower().replace(" ", "_"): [_entry_data(e) for e in entries]
-            for title, entries in _sections(profile, partition(profile.graph), ridge)
+            for title, entries in _sections(costed)
         },
     }
 
 
-def overview_csv(profile: Profile, ridge: float = GENERIC_RIDGE) -> str:
+def overview_csv(costed: CostedRecord) -> str:
     """The same as CSV, one line an entry."""
     records = [
         {"section": title, **_entry_data(entry)}
-        for title, entries in _sections(profile, partition(profile.graph), ridge)
+        for title, entries in _sections(costed)
         for entry in entries
     ]
     return csv_text(records)
@@ -118,22 +110,22 @@ def _entry_data(entry: Entry) -> dict[str, str | float | None]:
     }
 
 
-def _facts(profile: Profile, parts: tuple[Subgraph, ...], device: Device | None) -> Table:
+def _facts(costed: CostedRecord) -> Table:
     from rich.table import Table
 
-    t = profile.totals
-    value = profile.graph.value
-    low, middle, high = _intensities(profile)
+    t = costed.totals
+    value = costed.graph.value
+    low, middle, high = _intensities(costed.graph)
     given = (f"{value[v].name} {units.shape(value[v].shape)} {value[v].dtype}"
-             for v in profile.graph.inputs)  # fmt: skip
+             for v in costed.graph.inputs)  # fmt: skip
     result = Table.grid(padding=(0, 2))
     result.add_column(style="bold", no_wrap=True)
     result.add_column(overflow="fold")
     rows = [
         ("Graph", f"{units.plural(t.nodes, 'node')}, {units.plural(t.kernels, 'kernel')}, "
-                  f"{units.plural(len(profile.graph.scopes), 'module')}"
-         + (f", {units.plural(len(profile.graph.breaks), 'graph break')}"
-            if profile.graph.breaks else "")),
+                  f"{units.plural(len(costed.graph.scopes), 'module')}"
+         + (f", {units.plural(len(costed.graph.breaks), 'graph break')}"
+            if costed.graph.breaks else "")),
         ("Inputs", ", ".join(given) or "none"),
         ("Parameters", f"{units.count(t.parameters)}, {units.size(t.weight_bytes)}"),
         ("FLOPs", f"{units.flops(t.flops)} in contractions, {units.flops(t.other_flops)} in other "
@@ -143,15 +135,16 @@ def _facts(profile: Profile, parts: tuple[Subgraph, ...], device: Device | None)
                       f"{units.intensity(low)} to {units.intensity(high)}, "
                       f"median {units.intensity(middle)}"),
     ]  # fmt: skip
-    working = sum(1 for p in parts if p.kernels)
-    rows.insert(1, ("Subgraphs", f"{len(parts):,}, of which {working:,} would run a fused kernel"))
-    if device is not None:
-        time = predict(profile.graph, device)
-        rows.append(("Predicted", f"{units.seconds(time.seconds)} on {device.name}, "
+    working = sum(1 for p in costed.parts if p.kernels)
+    rows.insert(
+        1, ("Subgraphs", f"{len(costed.parts):,}, of which {working:,} would run a fused kernel")
+    )
+    if (time := costed.prediction) is not None and costed.device is not None:
+        rows.append(("Predicted", f"{units.seconds(time.seconds)} on {costed.device.name}, "
                                   f"{units.count(time.throughput)} items/s"))  # fmt: skip
     if t.coverage < 1:
         rows.append(("Coverage", f"{units.percent(t.coverage)} of kernels have a known cost"))
-    failed = profile.graph.failed
+    failed = costed.graph.failed
     if failed is not None:
         rows.append(("Failed", f"at node {failed.id}: {failed.error}"))
     for label, text in rows:
@@ -159,29 +152,26 @@ def _facts(profile: Profile, parts: tuple[Subgraph, ...], device: Device | None)
     return result
 
 
-def _intensities(profile: Profile) -> tuple[float | None, float | None, float | None]:
+def _intensities(graph: Graph) -> tuple[float | None, float | None, float | None]:
     """The lowest, the median and the highest intensity of the nodes that move data."""
-    found = [i for n in profile.nodes if (i := n.arithmetic_intensity) is not None]
+    found = [i for n in graph.nodes if (i := n.arithmetic_intensity) is not None]
     if not found:
         return None, None, None
     return min(found), statistics.median(found), max(found)
 
 
 def _sections(
-    profile: Profile, parts: tuple[Subgraph, ...], ridge: float, *, constants_apart: bool = True
+    costed: CostedRecord, *, constants_apart: bool = True
 ) -> Iterator[tuple[str, list[Entry]]]:
-    graph = profile.graph
+    graph = costed.graph
     yield (
         "Bottlenecks",
-        [
-            Entry(BOUND_WORDS[s.bottleneck], s.nodes, s.cost, style=BOUND_STYLES[s.bottleneck])
-            for s in bottlenecks(profile.nodes, ridge)
-        ],
+        [Entry(s.bound.value, s.nodes, s.cost, style=BOUND_STYLES[s.bound]) for s in costed.bounds],
     )
     operators = by_op(graph, constants_apart=constants_apart)
     yield "Operators", [Entry(c.op, c.count, c.cost) for c in operators]
-    fused = [s for s in savings(parts) if s.rule not in ("boundary", "view")]
-    yield "Fusion", [Entry(s.rule, s.subgraphs, _cost_of_rule(parts, s.rule)) for s in fused]
+    fused = [s for s in savings(costed.parts) if s.rule not in ("boundary", "view")]
+    yield "Fusion", [Entry(s.rule, s.subgraphs, _cost_of_rule(costed.parts, s.rule)) for s in fused]
     costly = dearest(graph, TOP_MODULES)
     yield "Dearest modules", [Entry(m.path or m.cls, len(m.nodes), m.own, m.cls) for m in costly]
     blocks = sorted(repeats(graph), key=lambda m: (-m.cost.flops, -m.cost.bytes))
@@ -196,7 +186,7 @@ def _cost_of_rule(parts: tuple[Subgraph, ...], rule: str) -> Cost:
     return sum((p.cost for p in parts if p.rule == rule), Cost())
 
 
-def _costs(profile: Profile, parts: tuple[Subgraph, ...], ridge: float, width: int) -> Table:
+def _costs(costed: CostedRecord, width: int) -> Table:
     """All sections in one grid, so that their figures stand below each other."""
     from rich.table import Table
     from rich.text import Text
@@ -208,19 +198,19 @@ def _costs(profile: Profile, parts: tuple[Subgraph, ...], ridge: float, width: i
         if width - sum(size + 1 for _, size, _ in columns) <= _NARROWEST:
             columns = [c for c in columns if c[0] != share]
     label = width - sum(size + 1 for _, size, _ in columns)
-    total = profile.totals.cost
+    total = costed.totals.cost
     result = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     result.add_column(no_wrap=True, min_width=label - 1, max_width=label - 1)
     for name, size, _ in columns:
         justify: Literal["left", "right"] = "left" if name.endswith("bar") else "right"
         result.add_column(justify=justify, no_wrap=True, min_width=size, max_width=size)
-    sections = _sections(profile, parts, ridge, constants_apart=False)
+    sections = _sections(costed, constants_apart=False)
     for number, (title, entries) in enumerate(sections):
         if not entries:
             continue
         if number:
             result.add_row()
-        note = f", ridge {ridge:g}" if title == "Bottlenecks" else ""
+        note = f", ridge {costed.ridge:.4g}" if title == "Bottlenecks" else ""
         heads = {"count": _COUNTED.get(title, "nodes"), "flops": "FLOPs", "bytes": "traffic",
                  "intensity": "AI"}  # fmt: skip
         result.add_row(Text(title + note, style="bold"),
@@ -272,21 +262,21 @@ def _label(entry: Entry, width: int) -> Text:
     return label
 
 
-def next_steps(profile: Profile, command: str, ridge: float) -> Iterator[tuple[str, str]]:
+def next_steps(costed: CostedRecord, command: str) -> Iterator[tuple[str, str]]:
     """Commands that show more of this graph, with what each shows."""
-    costly: Node | None = max(profile.nodes, key=lambda n: (n.flops, n.bytes), default=None)
+    costly: Node | None = max(costed.graph.nodes, key=lambda n: (n.flops, n.bytes), default=None)
     if costly is None:
         return
     yield f"{command} --around {costly.id}", f"the dearest node, {costly.op}, and its neighbours"
-    blocks = sorted(repeats(profile.graph), key=lambda m: -m.cost.flops)
+    blocks = sorted(repeats(costed.graph), key=lambda m: -m.cost.flops)
     if blocks:
         block = blocks[0]
         first = _first_of(block.path)
         yield f"{command} --module {first}", f"one of the {block.count} equal {block.cls} modules"
-    bound = [n for n in profile.nodes if classify(n.arithmetic_intensity, ridge) == "memory-bound"]
+    bound = [n for n, b in costed.node_bounds.items() if b is Bound.MEMORY]
     if bound:
         yield (f"{command} --bottleneck memory", f"the {len(bound):,} nodes that wait for memory")
-    last = min(20, len(profile.nodes))
+    last = min(20, len(costed.graph.nodes))
     yield f"{command} --start 1 --end {last}", f"the first {last} nodes, from the inputs on"
 
 

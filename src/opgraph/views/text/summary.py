@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from opgraph.analysis.cost.bottleneck import bottlenecks
 from opgraph.analysis.cost.conventions import causal_operators
 from opgraph.analysis.cost.experts import mixtures
 from opgraph.analysis.cost.fragments import dominant, fragments, outside
-from opgraph.hardware import Device
+from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.record.graph import Graph, GraphBreak, Value
-from opgraph.record.profile import CachePart, KVCache, Profile
+from opgraph.record.profile import CachePart, KVCache, ProfileRecord
 from opgraph.views.text.terminal import bar, bound, safe
 
 if TYPE_CHECKING:
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 _SHOWN = 4
 
 
-def seams(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
+def seams(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str]]:
     """How many fragments there are, which one dominates, what ran between them, and where and why each
     ended: the first few, or all with `verbose`. Nothing where there is one fragment or none."""
-    graph = profile.graph
+    graph = costed.graph
     largest = dominant(graph)
     if largest is None:
         return []
-    total = profile.totals.flops
+    total = costed.totals.flops
     share = f", {units.percent(largest.cost.flops / total)} of FLOPs" if total else ""
     between = outside(graph).nodes
     size = units.plural(largest.nodes, "node") + share
@@ -62,7 +61,7 @@ def _breaks(breaks: tuple[GraphBreak, ...]) -> Iterator[str]:
 _LENGTHS = (1024, 8192, 32768, 131072)
 
 
-def generation_facts(profile: Profile) -> list[tuple[str, str]]:
+def generation_facts(profile: ProfileRecord) -> list[tuple[str, str]]:
     """Rows of the summary: which step this is, and the cache, if there is one."""
     cache = profile.cache
     if cache is None:
@@ -113,21 +112,21 @@ def _s(part: CachePart) -> str:
     return "s" if part.layers == 1 else ""
 
 
-def serving(profile: Profile, device: Device) -> Group:
-    """A step on a device against the batch, up to the first batch that does not fit."""
+def serving(costed: CostedRecord) -> Group:
+    """A step on the device against the batch, up to the first batch that does not fit."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    from opgraph.analysis.serving import steps
-
-    prefill = profile.mode == "prefill"
+    assert costed.device is not None, "steps are timed on a device"
+    device = costed.device
+    prefill = costed.profile.mode == "prefill"
     title = "Time to the first token" if prefill else "Time per output token"
     result = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     rate = "prompt tokens/s" if prefill else "tokens/s"
     for header in ("batch", "time", rate, "cache", "memory", ""):
         result.add_column(header, justify="left" if not header else "right", no_wrap=True)
-    for step in steps(profile, device):
+    for step in costed.steps:
         result.add_row(
             f"{step.batch:,}", units.seconds(step.seconds), units.count(step.tokens_per_second),
             units.size(step.cache), units.size(step.needed),
@@ -136,21 +135,21 @@ def serving(profile: Profile, device: Device) -> Group:
     return Group(Text(f"{title} on {device.name}, predicted", style="bold"), result)
 
 
-def summary(profile: Profile, *, verbose: bool = False) -> Table:
+def summary(costed: CostedRecord, *, verbose: bool = False) -> Table:
     """Parameters, FLOPs, memory, nodes, the tracer and the coverage of the cost formulas."""
     from rich.table import Table
 
     result = Table.grid(padding=(0, 2))
     result.add_column(style="bold", no_wrap=True)
     result.add_column(overflow="fold")
-    for label, text in facts(profile, verbose=verbose):
+    for label, text in facts(costed, verbose=verbose):
         result.add_row(label, safe(text, 400))
     return result
 
 
-def facts(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
+def facts(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str]]:
     """What the summary says, as labels and texts; a text without a label goes on with the one before."""
-    t = profile.totals
+    profile, t = costed.profile, costed.totals
     graph = profile.graph
     model = profile.model
     found = [
@@ -160,7 +159,7 @@ def facts(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
         ("Parameters", f"{units.count(t.parameters)}  ({units.integer(t.parameters)})"
          + ("" if t.trainable_parameters == t.parameters
             else f", {units.integer(t.trainable_parameters)} of them trainable")),
-        *_experts(profile),
+        *_experts(costed),
         ("FLOPs", f"{units.flops(t.flops)}  ({units.integer(t.flops)}) in contractions, "
                   f"{units.flops(t.other_flops)} in other work"),
         ("MACs", f"{units.macs(t.macs)}  ({units.integer(t.macs)})"),
@@ -173,10 +172,10 @@ def facts(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
                       "(all FLOPs over traffic)"),
         ("Graph", f"{units.plural(t.nodes, 'node')}, {units.plural(t.kernels, 'kernel')}"
          + (f", {units.plural(len(graph.breaks), 'graph break')}" if graph.breaks else "")),
-        *seams(profile, verbose=verbose),
+        *seams(costed, verbose=verbose),
         *_training(profile),
         *generation_facts(profile),
-        ("Coverage", _coverage(profile)),
+        ("Coverage", _coverage(costed)),
         ("Tracer", _tracer(profile)),
     ]  # fmt: skip
     if verbose or len(profile.tracing.attempts) > 1:
@@ -197,7 +196,7 @@ def facts(profile: Profile, *, verbose: bool = False) -> list[tuple[str, str]]:
     return found
 
 
-def _counted(profile: Profile) -> list[tuple[str, str]]:
+def _counted(profile: ProfileRecord) -> list[tuple[str, str]]:
     """By which conventions the FLOPs are counted."""
     attention = "all pairs of attention"
     some, every = causal_operators(profile)
@@ -227,12 +226,12 @@ _MANY = 8
 """Tensors in one argument from which on they are not listed."""
 
 
-def _experts(profile: Profile) -> list[tuple[str, str]]:
+def _experts(costed: CostedRecord) -> list[tuple[str, str]]:
     """What one token uses of a mixture of experts, and what the experts compute."""
-    t = profile.totals
+    t = costed.totals
     if t.active_parameters is None:
         return []
-    found = mixtures(profile.graph)
+    found = mixtures(costed.graph)
     kinds = Counter((m.chosen, m.experts, m.flops) for m in found)
     tables = t.looked_up_parameters or 0
     blocks = "; ".join(
@@ -252,7 +251,7 @@ def _experts(profile: Profile) -> list[tuple[str, str]]:
     return rows
 
 
-def _training(profile: Profile) -> list[tuple[str, str]]:
+def _training(profile: ProfileRecord) -> list[tuple[str, str]]:
     """FLOPs by phase and what the memory goes to, for a step of training."""
     if profile.mode != "train":
         return []
@@ -270,18 +269,18 @@ def _training(profile: Profile) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _coverage(profile: Profile) -> str:
-    cost = profile.totals.cost
+def _coverage(costed: CostedRecord) -> str:
+    cost, unknown = costed.totals.cost, costed.totals.unknown
     known = f"{units.percent(cost.coverage)} of kernels: {cost.formula:,} by formula"
     known += f", {cost.zero:,} free (views)"
     if not cost.unknown:
         return known
-    named = ", ".join(f"{op} × {n}" for op, n in profile.totals.unknown[:5])
-    more = len(profile.totals.unknown) - 5
+    named = ", ".join(f"{op} × {n}" for op, n in unknown[:5])
+    more = len(unknown) - 5
     return f"{known}, {cost.unknown:,} unknown ({named}{f' and {more} more' if more > 0 else ''})"
 
 
-def _tracer(profile: Profile) -> str:
+def _tracer(profile: ProfileRecord) -> str:
     tracing = profile.tracing
     tries = len(tracing.attempts)
     return (
@@ -290,28 +289,34 @@ def _tracer(profile: Profile) -> str:
     )  # fmt: skip
 
 
-def bottleneck_analysis(profile: Profile, ridge: float) -> Group:
-    """How many nodes, and what share of FLOPs and of bytes, are bound by what."""
+def bottleneck_analysis(costed: CostedRecord) -> Group:
+    """How many nodes, and what share of the time on the device, of FLOPs and of bytes, wait for what."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    shares = bottlenecks(profile.nodes, ridge)
+    shares = costed.bounds
     flops = sum(s.flops for s in shares) or 1
     traffic = sum(s.bytes for s in shares) or 1
     result = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     result.add_column("", no_wrap=True, min_width=10)
     result.add_column("nodes", justify="right")
-    result.add_column("FLOPs", justify="right")
-    result.add_column("", no_wrap=True)
-    result.add_column("bytes", justify="right")
-    result.add_column("", no_wrap=True)
+    timed = ("time",) if costed.device else ()
+    for head in (*timed, "FLOPs", "bytes"):
+        result.add_column(head, justify="right")
+        result.add_column("", no_wrap=True)
     for s in shares:
-        result.add_row(
-            bound(s.bottleneck),
-            f"{s.nodes:,}",
-            units.percent(s.flops / flops), bar(s.flops / flops),
-            units.percent(s.bytes / traffic), bar(s.bytes / traffic),
-        )  # fmt: skip
-    title = Text(f"Bottlenecks at a ridge of {ridge:g} FLOPs/byte", style="bold")
-    return Group(title, result)
+        cells = [*([s.share] if timed else []), s.flops / flops, s.bytes / traffic]
+        figures = [part for c in cells for part in (units.percent(c), bar(c))]
+        result.add_row(bound(s.bound), f"{s.nodes:,}", *figures)
+    return Group(Text(bottleneck_title(costed), style="bold"), result)
+
+
+def bottleneck_title(costed: CostedRecord) -> str:
+    """By what the bounds were found: the predicted time on the device, or the generic ridge point."""
+    if costed.device is None:
+        return f"Bottlenecks at a ridge of {costed.ridge:g} FLOPs/byte"
+    return (
+        f"Bottlenecks on {safe(costed.device.name)}, by predicted time "
+        f"(ridge {costed.ridge:.4g} FLOPs/byte at {costed.main_dtype})"
+    )

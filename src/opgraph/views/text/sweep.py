@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from opgraph.analysis.cost.modules import ModuleCost, fold, module_tree
 from opgraph.analysis.quantities import Quantity, quantities
-from opgraph.analysis.scaling.sweep import Size, Sweep, SweepPoint
+from opgraph.analysis.scaling.sweep import Size, SweepPoint, SweepRecord
 from opgraph.record import units
 from opgraph.record.formulas import Formula, Formulas
-from opgraph.record.profile import Profile
+from opgraph.record.kinds import Bound
+from opgraph.record.profile import ProfileRecord
 from opgraph.views.text.terminal import bound, draw, fit, safe
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _HEADS = {
 }  # fmt: skip
 
 
-def sweep_text(sweep: Sweep, *, color: bool = False, width: int = 120) -> str:
+def sweep_text(sweep: SweepRecord, *, color: bool = False, width: int = 120) -> str:
     """The sweep as text; `width` is in characters."""
     from rich.text import Text
 
@@ -52,7 +53,7 @@ def spelled(size: Size) -> str:
     return units.shape(tuple(size)) if isinstance(size, tuple) else str(size)
 
 
-def _points(sweep: Sweep, width: int) -> Table:
+def _points(sweep: SweepRecord, width: int) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -84,7 +85,7 @@ def _figure(q: Quantity, value: float | None) -> str:
     return units.count(value) if q.kind == "flops" and value is not None else q.format(value)
 
 
-def _crossings(sweep: Sweep) -> Iterator[Text]:
+def _crossings(sweep: SweepRecord) -> Iterator[Text]:
     """Where the bottleneck moves, a sentence each."""
     from rich.text import Text
 
@@ -104,7 +105,7 @@ def _crossings(sweep: Sweep) -> Iterator[Text]:
             yield Text(f"At {at}: {safe(p.error, 200)}", style="red")
 
 
-def _fitting(sweep: Sweep, name: str, capacity: float) -> str:
+def _fitting(sweep: SweepRecord, name: str, capacity: float) -> str:
     """What fits, of the sizes that ran."""
     ran = [p for p in sweep.points if p.error is None]
     large = [p for p in ran if (p.values.get("memory_share") or 0.0) > 1]
@@ -118,13 +119,17 @@ def _crossing(option: str, before: SweepPoint, after: SweepPoint) -> str:
     others = [f"{o.replace('_', ' ')} {spelled(s)}" for o, s in before.sizes.items() if o != option]
     where = f" (at {', '.join(others)})" if others else ""
     return (
-        f"The bottleneck moves from {before.bottleneck} to {after.bottleneck} between "
+        f"The bottleneck moves from {_named(before.bottleneck)} to {_named(after.bottleneck)} between "
         f"{option.replace('_', ' ')} {spelled(before.sizes[option])} and "
         f"{spelled(after.sizes[option])}{where}."
     )
 
 
-def _formulas(profile: Profile, formulas: Formulas) -> Iterator[Text]:
+def _named(bound: Bound | None) -> str:
+    return "nothing" if bound is None else bound.label
+
+
+def _formulas(profile: ProfileRecord, formulas: Formulas) -> Iterator[Text]:
     """The formulas of the whole and of the dearest modules, and how they were checked."""
     from rich.text import Text
 
@@ -150,7 +155,7 @@ def _formulas(profile: Profile, formulas: Formulas) -> Iterator[Text]:
     yield from (Text(f"Note: {safe(note, 300)}", style="yellow") for note in formulas.notes)
 
 
-def _listed(profile: Profile) -> Iterator[tuple[str, str]]:
+def _listed(profile: ProfileRecord) -> Iterator[tuple[str, str]]:
     """The modules that compute something, level by level as far as they fit, each with its label; of
     repeated ones the first."""
     levels: list[tuple[str, str, int]] = []

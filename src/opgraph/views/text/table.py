@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, classify
-from opgraph.analysis.cost.modules import ModuleCost, module_tree
+from opgraph.analysis.cost.modules import ModuleCost
 from opgraph.analysis.cost.modules import fold as fold_tree
 from opgraph.analysis.cost.totals import CONSTANTS, Cost, cost_of
-from opgraph.options import GENERATING
+from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.record.errors import RenderError
-from opgraph.record.graph import Graph, Node, Shape
-from opgraph.record.profile import Profile
+from opgraph.record.graph import Node, Shape
+from opgraph.record.kinds import Bound
 from opgraph.views.text.summary import bottleneck_analysis, summary
 from opgraph.views.text.terminal import bar, bound, draw, safe
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
-
-    from opgraph.analysis.parallel.plan import Layout
 
 
 # The rows of the hierarchical table: modules, folded where neighbours are equal, and between them the
@@ -44,7 +41,7 @@ class Row:
     parameters: int
     cost: Cost
     output: Shape | None
-    bottleneck: str | None
+    bottleneck: Bound | None
     is_module: bool = True
 
 
@@ -58,12 +55,12 @@ SORT_KEYS: dict[str, Callable[[Row], float | str]] = {
 }
 
 
-def rows(graph: Graph, depth: int | None, *, fold: bool, ridge: float) -> list[Row]:
+def rows(costed: CostedRecord, depth: int | None, *, fold: bool) -> list[Row]:
     """The rows down to a depth below the root, in order of the module tree; without one, down to the
     deepest level at which the table still fits a page."""
-    tree = module_tree(graph)
+    tree = costed.module_tree
     tree = fold_tree(tree) if fold else tree
-    return list(_rows(tree, _fitting(tree) if depth is None else depth, ridge))
+    return list(_rows(costed, tree, _fitting(tree) if depth is None else depth))
 
 
 def _fitting(tree: ModuleCost) -> int:
@@ -79,7 +76,7 @@ def _fitting(tree: ModuleCost) -> int:
     return depth
 
 
-def _rows(module: ModuleCost, depth: int, ridge: float) -> Iterator[Row]:
+def _rows(costed: CostedRecord, module: ModuleCost, depth: int) -> Iterator[Row]:
     yield Row(
         path=module.path,
         label=module.name or module.cls,
@@ -89,18 +86,18 @@ def _rows(module: ModuleCost, depth: int, ridge: float) -> Iterator[Row]:
         parameters=module.parameters,
         cost=module.cost,
         output=module.output,
-        bottleneck=classify(module.cost.arithmetic_intensity, ridge),
+        bottleneck=costed.bound_of(_nodes(module), module.cost),
     )
     if module.depth >= depth:
         return
     for child in module.children:
         if child.parameters or child.cost.bytes:
-            yield from _rows(child, depth, ridge)
+            yield from _rows(costed, child, depth)
     if module.children or not module.path:
-        yield from _operators(module, ridge)
+        yield from _operators(costed, module)
 
 
-def _operators(module: ModuleCost, ridge: float) -> Iterator[Row]:
+def _operators(costed: CostedRecord, module: ModuleCost) -> Iterator[Row]:
     for op, nodes in _groups(module).items():
         cost = cost_of(nodes)
         yield Row(
@@ -112,9 +109,14 @@ def _operators(module: ModuleCost, ridge: float) -> Iterator[Row]:
             parameters=0,
             cost=cost,
             output=None,
-            bottleneck=classify(cost.arithmetic_intensity, ridge),
+            bottleneck=costed.bound_of(nodes, cost),
             is_module=False,
         )
+
+
+def _nodes(module: ModuleCost) -> Iterator[Node]:
+    for below in module.walk():
+        yield from below.nodes
 
 
 def _groups(module: ModuleCost) -> dict[str, list[Node]]:
@@ -129,7 +131,7 @@ def _groups(module: ModuleCost) -> dict[str, list[Node]]:
 
 
 def table(
-    profile: Profile,
+    costed: CostedRecord,
     *,
     color: bool = False,
     width: int = 120,
@@ -138,21 +140,17 @@ def table(
     top: int | None = None,
     show_shapes: bool = False,
     fold: bool = True,
-    ridge: float = GENERIC_RIDGE,
     verbose: bool = False,
-    hardware: str | None = None,
     memory: bool = False,
-    partition: str | None = None,
-    layout: Layout | None = None,
+    subgraphs: bool = False,
 ) -> str:
     """The profile as text in three sections, and more where they are asked for.
 
     `depth` is how many levels below the root are shown (chosen to fit about forty rows by default);
     `sort` orders rows by "flops", "macs", "bytes", "parameters", "intensity" or "name" instead of by
     execution, and `top` keeps that many. `fold` draws equal neighbours once. `width` is in characters.
-    `hardware` names a device to predict the time on, `memory` draws the live memory over the run, and
-    `partition` ("fuse", "inductor" or "none") says what the subgraphs are. With `layout`, what the model
-    is over several devices.
+    `memory` draws the live memory over the run, `subgraphs` says what the partition saves. On a device,
+    or over several, what it takes there stands below.
     """
     if sort is not None and sort not in SORT_KEYS:
         raise RenderError(f"cannot sort by {sort!r}", hint=f"one of {', '.join(SORT_KEYS)}")
@@ -160,7 +158,7 @@ def table(
         raise RenderError("--top takes a number of at least 1")
     if depth is not None and depth < 0:
         raise RenderError("--depth takes a number of at least 0")
-    listed = rows(profile.graph, depth, fold=fold, ridge=ridge)
+    listed = rows(costed, depth, fold=fold)
     hidden = 0
     if sort is not None:
         listed = sorted(listed, key=SORT_KEYS[sort], reverse=sort != "name")
@@ -169,38 +167,33 @@ def table(
         listed = listed[:top]
     flat = sort is not None
     parts: list[RenderableType] = [
-        _hierarchy(profile, listed, show_shapes=show_shapes, flat=flat, width=width),
+        _hierarchy(costed, listed, show_shapes=show_shapes, flat=flat, width=width),
         *([f"  … and {units.plural(hidden, 'more row')}"] if hidden else []),
         "",
-        summary(profile, verbose=verbose),
+        summary(costed, verbose=verbose),
         "",
-        bottleneck_analysis(profile, ridge),
+        bottleneck_analysis(costed),
     ]
-    if hardware is not None or memory or partition is not None or layout is not None:
+    if costed.device is not None or costed.layout is not None or memory or subgraphs:
         from opgraph.views.text.device import sections
 
-        parts += sections(profile, hardware, partition, layout, memory=memory, width=width)
-    if hardware is not None and profile.mode in GENERATING and profile.cache is not None:
-        from opgraph.hardware import device
-        from opgraph.views.text.summary import serving
-
-        parts += ["", serving(profile, device(hardware))]
+        parts += sections(costed, subgraphs=subgraphs, memory=memory, width=width)
     return draw(parts, width, color)
 
 
 def _hierarchy(
-    profile: Profile, listed: list[Row], *, show_shapes: bool, flat: bool, width: int
+    costed: CostedRecord, listed: list[Row], *, show_shapes: bool, flat: bool, width: int
 ) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    total = profile.totals
+    total = costed.totals
     columns = [c for c in _COLUMNS if width >= c.from_width and (show_shapes or c.key != "output")]
     taken = sum(c.width + 1 for c in columns)
     result = Table(
         box=box.SIMPLE_HEAD, show_edge=False, padding=0, header_style="bold",
-        title=safe(profile.model.name), title_justify="left", title_style="bold",
+        title=safe(costed.profile.model.name), title_justify="left", title_style="bold",
     )  # fmt: skip
     result.add_column("Module", no_wrap=True, max_width=max(20, width - taken - 1))
     for column in columns:

@@ -8,13 +8,19 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from opgraph.record.kinds import Bound
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
 
-BOUND_STYLES = {"compute-bound": "dark_orange", "balanced": "green", "memory-bound": "dodger_blue2"}
-BOUND_WORDS = {"compute-bound": "compute", "balanced": "balanced", "memory-bound": "memory"}
+BOUND_STYLES = {
+    Bound.COMPUTE: "dark_orange",
+    Bound.BALANCED: "green",
+    Bound.MEMORY: "dodger_blue2",
+    Bound.LAUNCH: "gold3",
+}
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -50,13 +56,13 @@ def bar(share: float, width: int = 8) -> Text:
     return Text(text.ljust(width), style="cyan")
 
 
-def bound(bottleneck: str | None) -> Text:
+def bound(bottleneck: Bound | None) -> Text:
     """The word for a bottleneck, coloured."""
     from rich.text import Text
 
     if bottleneck is None:
         return Text("—", style="dim")
-    return Text(BOUND_WORDS[bottleneck], style=BOUND_STYLES[bottleneck])
+    return Text(bottleneck.value, style=BOUND_STYLES[bottleneck])
 
 
 def fit(value: str, width: int) -> str:

@@ -70,7 +70,7 @@ def touches(point: tuple[float, float], rect: Rect) -> bool:
 def test_models(
     saved: Callable[[str], Profile], name: str, options: dict[str, Any], direction: str
 ) -> None:
-    drawing = Picture(saved(name), Options(**options)).drawing
+    drawing = Picture(saved(name).on(), Options(**options)).drawing
     sizes = {b.id: (140.0, 44.0) for b in drawing.boxes}
     spacing = Spacing(title_across=direction == "right")
     geometry = arrange(drawing.root, drawing.edges, sizes, spacing, across=direction == "right")

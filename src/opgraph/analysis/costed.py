@@ -1,0 +1,270 @@
+"""`CostedRecord`: one model on one machine. A profile, a device (or the generic ridge), and what was asked
+of them; every answer is worked out once, when it is first read. All views take it, so that two of them
+cannot disagree about the ridge, the bounds, the time, the subgraphs or the tree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, BoundShare, classify
+from opgraph.analysis.cost.conventions import counted
+from opgraph.analysis.cost.modules import ModuleCost, module_tree
+from opgraph.analysis.cost.precision import autocast
+from opgraph.analysis.cost.totals import Cost, OperatorCost, Totals, by_op, cost_of, totals
+from opgraph.analysis.fusion.partition import (
+    Subgraph,
+    compiled,
+    fused_subgraphs,
+    fusion_barriers,
+    singletons,
+)
+from opgraph.analysis.memory import Fit, MemoryTimeline, fit, memory
+from opgraph.analysis.parallel.plan import Layout, Plan, parallel
+from opgraph.analysis.serving import Step, steps
+from opgraph.analysis.timing.prediction import DEVICE_BOUNDS, Prediction, predict
+from opgraph.analysis.timing.roofline import RooflinePoint, roofline
+from opgraph.hardware import Device, device
+from opgraph.record.errors import InputError, RenderError
+from opgraph.record.graph import Graph, Node
+from opgraph.record.kinds import Bound, Mode, Partition
+from opgraph.record.profile import ProfileRecord
+
+
+@dataclass(frozen=True, eq=False)
+class CostedRecord:
+    """A profile costed on a device, or without one on the generic ridge.
+
+    `partition` says which subgraphs `parts` are, `layout` over how many devices `plan` lays the model.
+    """
+
+    profile: ProfileRecord
+    device: Device | None = None
+    partition: Partition = Partition.FUSE
+    layout: Layout | None = None
+
+    @property
+    def graph(self) -> Graph:
+        return self.profile.graph
+
+    @cached_property
+    def totals(self) -> Totals:
+        """FLOPs, MACs, bytes, parameters, memory and coverage of the whole graph."""
+        return totals(self.graph)
+
+    @cached_property
+    def main_dtype(self) -> str:
+        """The dtype in which most FLOPs of matrix products and convolutions are done."""
+        flops: Counter[str] = Counter()
+        for node in self.graph.nodes:
+            for kernel in node.kernels:
+                flops[kernel.dtype] += kernel.flops
+        found = max(sorted(flops), key=lambda d: flops[d], default="")
+        return found if flops[found] else "float32"
+
+    @cached_property
+    def ridge(self) -> float:
+        """The ridge point in FLOPs/byte: the device's in the main dtype, or the generic one."""
+        return GENERIC_RIDGE if self.device is None else self.device.ridge_point(self.main_dtype)
+
+    @cached_property
+    def prediction(self) -> Prediction | None:
+        """The predicted time of every kernel; None without a device."""
+        return None if self.device is None else predict(self.graph, self.device)
+
+    @property
+    def seconds_by_node(self) -> Mapping[int, float] | None:
+        """The predicted seconds of every node that takes any, by its id; None without a device."""
+        return None if self.prediction is None else self.prediction.by_node
+
+    @cached_property
+    def node_bounds(self) -> Mapping[int, Bound]:
+        """What each node that moves data waits for, by its id."""
+        if self.prediction is not None:
+            return self.prediction.bounds
+        found = ((n.id, classify(n.arithmetic_intensity, self.ridge)) for n in self.graph.nodes)
+        return {node: bound for node, bound in found if bound is not None}
+
+    @cached_property
+    def bounds(self) -> tuple[BoundShare, ...]:
+        """The nodes by what they wait for: on a device arithmetic, memory or launches, with their shares of
+        the time; without one above, about or below the ridge point, with their shares of the bytes."""
+        kinds = DEVICE_BOUNDS if self.device else (Bound.COMPUTE, Bound.BALANCED, Bound.MEMORY)
+        groups: dict[Bound, list[Node]] = {bound: [] for bound in kinds}
+        for node in self.graph.nodes:
+            if (bound := self.node_bounds.get(node.id)) is not None:
+                groups[bound].append(node)
+        seconds = self.seconds_by_node
+        rows = [
+            (
+                b,
+                nodes,
+                cost_of(nodes),
+                None if seconds is None else sum(seconds[n.id] for n in nodes),
+            )
+            for b, nodes in groups.items()
+        ]
+        whole = sum(cost.bytes if taken is None else taken for _, _, cost, taken in rows) or 1.0
+        return tuple(
+            BoundShare(b, len(nodes), cost, taken, (cost.bytes if taken is None else taken) / whole)
+            for b, nodes, cost, taken in rows
+        )
+
+    def bound_of(self, nodes: Iterable[Node], cost: Cost | None = None) -> Bound | None:
+        """What some nodes wait for together: on a device where most of their time goes, without one by
+        their intensity against the ridge point; None where nothing is moved."""
+        if (seconds := self.seconds_by_node) is None:
+            whole = cost_of(nodes) if cost is None else cost
+            return classify(whole.arithmetic_intensity, self.ridge)
+        spent: dict[Bound, float] = {}
+        for node in nodes:
+            if (bound := self.node_bounds.get(node.id)) is not None:
+                spent[bound] = spent.get(bound, 0.0) + seconds[node.id]
+        return max(spent, key=lambda b: spent[b], default=None)
+
+    @cached_property
+    def parts(self) -> tuple[Subgraph, ...]:
+        """The subgraphs of the partition.
+
+        Raises `RenderError` where TorchInductor was not asked when the profile was made.
+        """
+        if self.partition is Partition.INDUCTOR:
+            if not self.profile.compiled:
+                raise RenderError(
+                    "this profile does not have TorchInductor's groups",
+                    hint="name the model: opgraph profile MODEL --partition inductor -o FILE.json "
+                    "keeps them",
+                )
+            return compiled(self.graph, self.profile.compiled)
+        return (
+            singletons(self.graph)
+            if self.partition is Partition.NONE
+            else fused_subgraphs(self.graph)
+        )
+
+    @cached_property
+    def barriers(self) -> Mapping[int, str]:
+        """Why each subgraph goes no further, by its id."""
+        return fusion_barriers(self.graph, self.parts)
+
+    @cached_property
+    def roofline(self) -> tuple[RooflinePoint, ...]:
+        """Every subgraph that moves data against the device's roof.
+
+        Raises `RenderError` without a device.
+        """
+        return roofline(self.graph, self.parts, self._named_device())
+
+    @cached_property
+    def memory(self) -> MemoryTimeline:
+        """Live memory over the run, without weights."""
+        return memory(self.graph)
+
+    @property
+    def peak_memory(self) -> int:
+        """Weights, buffers, and the most bytes of activations and inputs live at a time."""
+        return self.totals.weight_bytes + self.totals.buffer_bytes + self.memory.peak
+
+    @cached_property
+    def fit(self) -> Fit | None:
+        """What the run needs of the device's memory; None without a device."""
+        return None if self.device is None else fit(self.graph, self.device, self.memory)
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the run fits into the device's memory; None without a device."""
+        return None if self.fit is None else self.fit.fits
+
+    @cached_property
+    def plan(self) -> Plan | None:
+        """The model over several devices; None where no layout was asked for."""
+        return None if self.layout is None else self.plan_of(self.layout)
+
+    def plan_of(self, layout: Layout) -> Plan:
+        """The model over so many devices. Raises `RenderError` where it does not divide."""
+        cache = 0 if self.profile.cache is None else self.profile.cache.bytes
+        return parallel(self.graph, layout, self.device, cache=cache)
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """Prefill or decoding steps by batch, as far as they fit; empty for another mode or no device."""
+        if self.device is None or self.profile.cache is None:
+            return ()
+        return steps(self.profile, self.device) if Mode(self.profile.mode).generates else ()
+
+    @cached_property
+    def module_tree(self) -> ModuleCost:
+        """The modules by path, the root with all that is below it."""
+        return module_tree(self.graph)
+
+    @cached_property
+    def operators(self) -> tuple[OperatorCost, ...]:
+        """The costs by canonical operator, the costliest first."""
+        return by_op(self.graph)
+
+    def _named_device(self) -> Device:
+        if self.device is None:
+            raise RenderError("this is worked out for a device",
+                              hint="--hardware h100-sxm (opgraph hardware lists them)")  # fmt: skip
+        return self.device
+
+
+def costed(
+    profile: ProfileRecord, hardware: str | Device | None = None, **asked: Any
+) -> CostedRecord:
+    """Cost a profile on a device, or without one on the generic ridge (see `terms`)."""
+    return CostedRecord(*terms(profile, hardware, **asked))
+
+
+Terms = tuple[ProfileRecord, Device | None, Partition, Layout | None]
+
+
+def terms(
+    profile: ProfileRecord,
+    hardware: str | Device | None = None,
+    *,
+    autocast: str | None = None,
+    partition: str | Partition = Partition.FUSE,
+    count: Mapping[str, str] | None = None,
+    layout: Layout | None = None,
+) -> Terms:
+    """The fields of a `CostedRecord`: the profile as it is costed, the device by its name, its file or
+    itself, the partition and the layout.
+
+    `autocast` ("float16", "bfloat16") runs it in mixed precision, on paper; `count` are conventions of
+    counting (`{"attention": "causal"}`). Raises `UnknownDevice`, and `InputError` for what the profile
+    cannot meet.
+    """
+    found = device(hardware) if isinstance(hardware, str) else hardware
+    profile = counted(profile, count or {})
+    if autocast is not None:
+        profile = in_precision(profile, autocast)
+    if partition not in tuple(Partition):
+        raise InputError(f"there is no partition {partition!r}",
+                         hint=f"one of {', '.join(Partition)}")  # fmt: skip
+    return profile, found, Partition(partition), layout
+
+
+def in_precision(profile: ProfileRecord, lower: str) -> ProfileRecord:
+    """The profile in mixed precision; one that was saved so is as it is, since its casts are in it already.
+
+    Raises `InputError` for one that was saved in another precision, or a dtype that is not lower.
+    """
+    if lower not in ("float16", "bfloat16"):
+        raise InputError(f"autocast lowers to float16 or bfloat16, not to {lower}")
+    already = profile.convention.get("autocast")
+    if already == lower:
+        return profile
+    if already is not None:
+        raise InputError(
+            f"this profile was saved with --autocast {already}",
+            hint=f"name the model, or a profile without it, for {lower}",
+        )
+    return replace(
+        profile,
+        graph=autocast(profile.graph, lower),
+        convention={**profile.convention, "autocast": lower},
+    )

@@ -1,0 +1,100 @@
+"""The closed sets that records and views share: what kind of work a kernel is, what bounds it, in which
+phase and in which way a model runs, and how it is traced. A member is a text, as files and commands spell
+it; its label stands beside it. What it looks like (colour, mark) is in `views.marks`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+
+class _Labelled(StrEnum):
+    """Members are written as `NAME = value, label`."""
+
+    label: str
+
+    def __new__(cls, value: str, label: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.label = label or value.replace("_", " ")
+        return member
+
+
+class Category(_Labelled):
+    """The class of work of a kernel."""
+
+    MATMUL = "matmul", "matrix product"
+    CONVOLUTION = "convolution"
+    GROUPED_CONVOLUTION = "grouped_convolution"
+    DEPTHWISE_CONVOLUTION = "depthwise_convolution"
+    ATTENTION = "attention"
+    RECURRENT = "recurrent", "recurrent layer"
+    LINEAR_ALGEBRA = "linear_algebra"
+    FFT = "fft", "Fourier transform"
+    NORMALIZATION = "normalization"
+    SOFTMAX = "softmax"
+    REDUCTION = "reduction"
+    POOLING = "pooling"
+    INTERPOLATION = "interpolation"
+    SORTING = "sorting"
+    ELEMENTWISE = "elementwise", "element-wise"
+    INDEXING = "indexing"
+    COPY = "copy"
+    VIEW = "view"
+    OTHER = "other"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Category:  # noqa: ARG003 - files of others may know more
+        return cls.OTHER
+
+
+class Bound(_Labelled):
+    """What a piece of work waits for. On a device: arithmetic, memory or launches, whichever takes longest
+    there; without one: its intensity above, about or below the ridge point."""
+
+    COMPUTE = "compute"
+    BALANCED = "balanced"
+    MEMORY = "memory"
+    LAUNCH = "launch", "launches"
+
+
+class Phase(_Labelled):
+    """The part of a step in which a node runs; what runs again in the backward is recomputed."""
+
+    FORWARD = "forward"
+    RECOMPUTE = "recompute"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+
+
+class Mode(_Labelled):
+    """A way of running a model."""
+
+    INFER = "infer", "one forward"
+    TRAIN = "train", "a step of training: forward, backward, optimizer"
+    PREFILL = "prefill", "a prompt is read into an empty cache"
+    DECODE = "decode", "one more token, with a cache of those before"
+
+    @property
+    def generates(self) -> bool:
+        """Whether a cache of tokens is read or filled."""
+        return self in (Mode.PREFILL, Mode.DECODE)
+
+
+class Tracer(_Labelled):
+    """A way of finding the graph."""
+
+    AUTO = "auto", "eager on fake tensors, then on real ones where data decides the path"
+    EAGER = "eager", "the forward is run once and recorded"
+    FX = "fx", "symbolic tracing"
+    DYNAMO = "dynamo", "what torch.compile captures"
+    EXPORT = "export", "torch.export"
+    HYBRID = "hybrid", "warm-up, then fx, dynamo and eager"
+
+
+class Partition(_Labelled):
+    """A way of putting nodes together to subgraphs."""
+
+    NONE = "none", "every node by itself"
+    FUSE = "fuse", "by the rules of opgraph"
+    INDUCTOR = "inductor", "as TorchInductor schedules"

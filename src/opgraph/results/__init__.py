@@ -1,0 +1,11 @@
+"""What a person holds: a profile, a profile on a machine, a comparison, a sweep.
+
+A result is a record with its cached answers and a face: `repr`, `print`, `.draw`, `.view`, `.save`,
+`.to_pandas`, a notebook's output. The records stand in `record` and `analysis`, what they look like in
+`views`; here the two meet, and nowhere else."""
+
+from opgraph.results.comparing import Comparison, Sweep, compared
+from opgraph.results.costed import Costed
+from opgraph.results.profile import Profile, load
+
+__all__ = ["Comparison", "Costed", "Profile", "Sweep", "compared", "load"]

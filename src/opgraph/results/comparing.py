@@ -1,0 +1,90 @@
+"""`Comparison` and `Sweep`: several models, or one at many sizes, as a person holds them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from opgraph.analysis.compare import comparison
+from opgraph.analysis.compare.comparison import ComparisonRecord
+from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.scaling.sweep import SweepRecord
+from opgraph.record import units
+from opgraph.record.files import write_atomically
+from opgraph.views import Result, view_for
+
+
+class _Face:
+    """What comparisons and sweeps show alike."""
+
+    _result: Result
+
+    def save(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write a file as its suffix says; it appears whole or not at all.
+
+        Raises `RenderError` for a suffix that nothing writes, or an option that is not heeded.
+        """
+        view = view_for(path, result=self._result)
+        view.check(options)
+        write_atomically(path, view.load()(self, **options))
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+class Comparison(_Face, ComparisonRecord):
+    """Some models, the first of which the others are compared with (see `ComparisonRecord`)."""
+
+    _result = "comparison"
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` of the totals, one row a model."""
+        from opgraph.views.files.records import frame
+
+        rows = [
+            {"model": label, **{q.name: q.of(model) for q in self.quantities}}
+            for label, model in zip(self.labels, self.models, strict=True)
+        ]
+        return frame(rows, "model")
+
+    def __repr__(self) -> str:
+        broken = f", {units.plural(len(self.broken), 'broken gate')}" if self.broken else ""
+        return f"<Comparison of {', '.join(self.labels)}{broken}>"
+
+    def __str__(self) -> str:
+        from opgraph.views.text.compare import comparison_text
+
+        return comparison_text(self)
+
+
+class Sweep(_Face, SweepRecord):
+    """A model at many sizes (see `SweepRecord`)."""
+
+    _result = "sweep"
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with one row a point."""
+        from opgraph.views.files.records import frame
+
+        return frame(self.records())
+
+    def __repr__(self) -> str:
+        return f"<Sweep of {self.model}: {units.plural(len(self.points), 'point')}>"
+
+    def __str__(self) -> str:
+        from opgraph.views.text.sweep import sweep_text
+
+        return sweep_text(self)
+
+
+def compared(
+    models: Sequence[CostedRecord],
+    labels: Sequence[str] | None = None,
+    fail_if: str | Sequence[str] = (),
+) -> Comparison:
+    """Compare the first of some models with each of the others (see `analysis.compare`)."""
+    found = comparison.compared(models, labels, fail_if)
+    return Comparison(found.models, found.labels, found.verdicts)

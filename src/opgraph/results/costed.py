@@ -1,0 +1,216 @@
+"""`Costed`: a profile on a machine, as a person holds it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from opgraph.analysis.cost.modules import ModuleCost
+from opgraph.analysis.cost.totals import OperatorCost
+from opgraph.analysis.costed import CostedRecord
+from opgraph.record import units
+from opgraph.record.errors import InputError
+from opgraph.record.files import write_atomically
+from opgraph.results.nodes import NodeView
+from opgraph.views import View, render, view_for, view_named
+
+
+class Costed(CostedRecord):
+    """A profile costed on a device, or without one on the generic ridge of 10 FLOPs/byte.
+
+    What it knows is worked out once: `totals`, `ridge`, `bounds`, `prediction`, `parts`, `roofline`,
+    `memory`, `fit`, `fits`, `plan`, `steps`, `by_module()`, `by_op()`, `nodes`.
+    """
+
+    @property
+    def seconds(self) -> float | None:
+        """The predicted seconds of a run; None without a device."""
+        return None if self.prediction is None else self.prediction.seconds
+
+    @property
+    def throughput(self) -> float | None:
+        """Items of the batch a second; None without a device."""
+        return None if self.prediction is None else self.prediction.throughput
+
+    @cached_property
+    def _modules(self) -> Modules:
+        return Modules({m.path: m for m in self.module_tree.walk()})
+
+    def by_module(self, depth: int | None = None) -> Modules:
+        """The costs by module, by path ("" is the root), down to `depth` levels below the root."""
+        if depth is None:
+            return self._modules
+        return Modules({m.path: m for m in self.module_tree.walk(depth)})
+
+    def by_op(self) -> Operators:
+        """The costs by canonical operator, the costliest first."""
+        return Operators({c.op: c for c in self.operators})
+
+    @cached_property
+    def nodes(self) -> tuple[NodeView, ...]:
+        """The operators in order of execution, with what stands around them at hand."""
+        return tuple(NodeView(self, node) for node in self.graph.nodes)
+
+    def draw(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write a picture: .svg, .png, .pdf, .dot or .mmd; `roofline.svg` draws the roofline.
+
+        The options are those of `opgraph draw`: `depth=2`, `color_by="op"`, `module="encoder.layer.0"`,
+        `theme="dark"` … Raises `RenderError` for a suffix or an option that does not exist.
+        """
+        self._write(path, view_for(path, "picture"), options)
+
+    def view(
+        self, path: str | os.PathLike[str], *, against: Costed | CostedRecord | None = None
+    ) -> None:
+        """Write the interactive page: one HTML file that needs no network. With `against`, what differs
+        from that model is shown.
+
+        Raises `RenderError` for another suffix than .html or .htm.
+        """
+        self._write(path, view_for(path, "page"), {"against": against} if against else {})
+
+    def save(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write a file as its suffix says: .json (which `load` reads), .txt, .md, .csv, .parquet, .html,
+        .svg, .graphml … The options are those of the view. The file appears whole or not at all.
+
+        Raises `RenderError` for a suffix that nothing writes, or an option that is not heeded.
+        """
+        self._write(path, view_for(path), options)
+
+    def _write(self, path: str | os.PathLike[str], view: View, options: Mapping[str, Any]) -> None:
+        view.check(options)
+        write_atomically(path, view.load()(self, **options))
+
+    def render(self, view: str = "table", **options: Any) -> str | bytes:
+        """What a view makes of it, by the view's name: "table", "svg", "markdown", "csv" …"""
+        view_named(view).check(options)
+        return render(view, self, **options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data, as the JSON view writes it."""
+        from opgraph.views.files.json import costed_data, profile_data
+
+        more = costed_data(self)
+        return profile_data(self) | ({} if more is None else {"costed": more})
+
+    def to_json(self) -> str:
+        """The profile as JSON text, with what was worked out for the device."""
+        from opgraph.views.files.json import to_json
+
+        return to_json(self)
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with one row a node. Raises `MissingDependency` without pandas."""
+        from opgraph.views.files.records import to_pandas
+
+        return to_pandas(self)
+
+    def to_networkx(self) -> Any:
+        """A `networkx.MultiDiGraph` of the nodes, with an edge for each tensor read."""
+        from opgraph.views.files.records import to_networkx
+
+        return to_networkx(self)
+
+    def widget(self, **options: Any) -> Any:
+        """The interactive page as a notebook's widget; `selected` is what is chosen in it.
+
+        Raises `MissingDependency` without anywidget.
+        """
+        from opgraph.views.page.notebook import widget
+
+        return widget(self, **options)
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        from opgraph.views.page.notebook import mimebundle
+
+        return mimebundle(self, **options)
+
+    def _repr_html_(self) -> str:
+        from opgraph.views.page.notebook import static
+
+        return static(self)
+
+    def __repr__(self) -> str:
+        t = self.totals
+        on = (
+            ""
+            if self.device is None
+            else f" on {self.device.id}: {units.seconds(self.seconds or 0)}"
+        )
+        return (
+            f"<Costed {self.profile.model.name}{on}: {units.flops(t.flops)}, "
+            f"{units.count(t.parameters)} parameters>"
+        )
+
+    def __str__(self) -> str:
+        return str(render("table", self, color=False))
+
+
+class _Rows(Mapping[str, Any]):
+    """Rows by name, in their order."""
+
+    _kind = ""
+
+    def __init__(self, rows: Mapping[str, Any]) -> None:
+        self._rows = dict(rows)
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._rows[name]
+        except KeyError:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, self._rows, n=3, cutoff=0.5)
+            raise InputError(
+                f"there is no {self._kind} {name!r}",
+                hint=f"did you mean {', '.join(near)}?" if near else None,
+            ) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"<{units.plural(len(self), self._kind)}>"
+
+    def records(self) -> list[dict[str, Any]]:
+        """One flat record a row."""
+        return [
+            {
+                self._kind: name,
+                "class": getattr(row, "cls", ""),
+                "count": getattr(row, "count", 1),
+                "parameters": getattr(row, "parameters", None),
+                "flops": row.cost.flops,
+                "macs": row.cost.macs,
+                "other_flops": row.cost.other_flops,
+                "bytes": row.cost.bytes,
+                "arithmetic_intensity": row.cost.arithmetic_intensity,
+            }
+            for name, row in self.items()
+        ]
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with one row each. Raises `MissingDependency` without pandas."""
+        from opgraph.views.files.records import frame
+
+        return frame(self.records(), self._kind)
+
+
+class Modules(_Rows, Mapping[str, ModuleCost]):
+    """Costs of modules by path: `modules["encoder.layer.0"].flops`. Iterates over paths, the root first."""
+
+    _kind = "module"
+
+
+class Operators(_Rows, Mapping[str, OperatorCost]):
+    """Costs by operator: `operators["linear"].flops`. Iterates over names, the costliest first."""
+
+    _kind = "operator"

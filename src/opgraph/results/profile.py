@@ -1,0 +1,161 @@
+"""`Profile`: a traced model, as a person holds it. What it shows without a device is what it costs on the
+generic ridge; `on` puts it on a machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cached_property, partial
+from typing import Any
+
+import msgspec
+
+from opgraph.analysis.cost.totals import Totals
+from opgraph.analysis.costed import terms
+from opgraph.analysis.memory import MemoryTimeline
+from opgraph.analysis.parallel.plan import Layout
+from opgraph.hardware import Device
+from opgraph.record import loading, units
+from opgraph.record.kinds import Partition
+from opgraph.record.profile import ProfileRecord
+from opgraph.results.costed import Costed, Modules, Operators
+from opgraph.results.nodes import NodeView
+
+
+class Profile(ProfileRecord):
+    """A traced model: its graph, where it came from and how it was traced (see `ProfileRecord`).
+
+    `p.on("h100-sxm")` costs it on a device; what is asked of the profile itself is answered on the generic
+    ridge of 10 FLOPs/byte.
+    """
+
+    @classmethod
+    def of(cls, record: ProfileRecord) -> Profile:
+        """The same record with a face."""
+        return cls(**{f.name: getattr(record, f.name) for f in fields(record)})
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Profile:
+        """The profile that `to_dict` made.
+
+        Raises `ProfileError` when the data is not a profile, is of a newer schema, or is broken.
+        """
+        return cls.of(loading.profile_from(partial(msgspec.convert, data)))
+
+    def on(
+        self,
+        hardware: str | Device | None = None,
+        *,
+        autocast: str | None = None,
+        partition: str | Partition = Partition.FUSE,
+        count: Mapping[str, str] | None = None,
+        layout: Layout | None = None,
+    ) -> Costed:
+        """The profile on a device (a name, a file, or a `Device`), or without one on the generic ridge.
+
+        `autocast` ("float16", "bfloat16") runs it in mixed precision, on paper; `partition` is "fuse",
+        "inductor" or "none"; `count` are conventions of counting (`{"attention": "causal"}`); `layout` is
+        over how many devices it is laid. Raises `UnknownDevice` and `InputError`.
+        """
+        asked = terms(
+            self, hardware, autocast=autocast, partition=partition, count=count, layout=layout
+        )
+        return Costed(*asked)
+
+    @cached_property
+    def _plain(self) -> Costed:
+        return Costed(self)
+
+    @property
+    def totals(self) -> Totals:
+        """FLOPs, MACs, bytes, parameters, memory, coverage of the whole graph."""
+        return self._plain.totals
+
+    @property
+    def memory(self) -> MemoryTimeline:
+        """Live memory over the run, without weights."""
+        return self._plain.memory
+
+    @property
+    def nodes(self) -> tuple[NodeView, ...]:
+        """The operators in order of execution, with what stands around them at hand."""
+        return self._plain.nodes
+
+    def by_module(self, depth: int | None = None) -> Modules:
+        """The costs by module, by path ("" is the root), down to `depth` levels below the root."""
+        return self._plain.by_module(depth)
+
+    def by_op(self) -> Operators:
+        """The costs by canonical operator, the costliest first."""
+        return self._plain.by_op()
+
+    def draw(
+        self, path: str | os.PathLike[str], *, hardware: str | Device | None = None, **options: Any
+    ) -> None:
+        """Write a picture of the graph (see `Costed.draw`)."""
+        self.on(hardware).draw(path, **options)
+
+    def view(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        hardware: str | Device | None = None,
+        against: ProfileRecord | Costed | None = None,
+    ) -> None:
+        """Write the interactive page (see `Costed.view`)."""
+        other = Profile.of(against).on(hardware) if isinstance(against, ProfileRecord) else against
+        self.on(hardware).view(path, against=other)
+
+    def save(
+        self, path: str | os.PathLike[str], *, hardware: str | Device | None = None, **options: Any
+    ) -> None:
+        """Write a file as its suffix says (see `Costed.save`); `load` reads .json."""
+        self.on(hardware).save(path, **options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data; `from_dict` gives an equal profile back."""
+        return self._plain.to_dict()
+
+    def to_json(self) -> str:
+        """The profile as JSON text: the same profile gives the same bytes."""
+        return self._plain.to_json()
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with one row a node."""
+        return self._plain.to_pandas()
+
+    def to_networkx(self) -> Any:
+        """A `networkx.MultiDiGraph` of the nodes, with an edge for each tensor read."""
+        return self._plain.to_networkx()
+
+    def widget(self, **options: Any) -> Any:
+        """The interactive page as a notebook's widget; `selected` is what is chosen in it.
+
+        Raises `MissingDependency` without anywidget.
+        """
+        return self._plain.widget(**options)
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        return self._plain._repr_mimebundle_(**options)
+
+    def _repr_html_(self) -> str:
+        return self._plain._repr_html_()
+
+    def __repr__(self) -> str:
+        t = self.totals
+        return (
+            f"<Profile {self.model.name}: {units.plural(t.nodes, 'node')}, {units.flops(t.flops)}, "
+            f"{units.count(t.parameters)} parameters>"
+        )
+
+    def __str__(self) -> str:
+        return str(self._plain)
+
+
+def load(path: str | os.PathLike[str]) -> Profile:
+    """Read a profile that `Profile.save` wrote.
+
+    Raises `ProfileError` when the file cannot be read, is not a profile, or is broken.
+    """
+    return Profile.of(loading.load(path))
