@@ -47,6 +47,25 @@ def test_svg_has_the_boxes_and_edges_of_the_graph(
     assert all(g.find(f"{SVG}title") is not None for g in (*boxes, *groups(svg, "edge")))
 
 
+def test_what_stands_for_repetitions_says_what_each_has_and_what_all_have(
+    saved: Callable[[str], Profile],
+) -> None:
+    svg = render("svg", saved("bert-base-uncased"))
+    shares: dict[str, float] = {}
+    for group in groups(svg, "box"):
+        words = [t.text or "" for t in group.iter(f"{SVG}text")]
+        share, times = float(group.get("data-share", "0")), int(group.get("data-times", "1"))
+        shares[group.get("data-path", "")] = share
+        if times > 1 and share >= 0.0005:
+            assert any(w.startswith("each ") for w in words)
+            assert any(w.endswith(f"× {times}") for w in words)
+            assert f"{share * 100:.1f} % of the total" in words
+        elif group.get("data-kind") == "operator":
+            assert not any("each" in w or "of the total" in w for w in words)
+    assert sum(shares.values()) == pytest.approx(1.0, abs=1e-4)
+    assert shares["encoder.layer.[0-11].intermediate.dense"] == pytest.approx(0.324, abs=1e-3)
+
+
 @pytest.mark.parametrize("name", ["resnet18", "bert-base-uncased"])
 def test_graphviz_reads_the_same_counts_from_dot(
     saved: Callable[[str], Profile], name: str

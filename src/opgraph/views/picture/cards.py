@@ -15,7 +15,7 @@ from opgraph.views.picture.scene import Polygon, Rect, Shape, Text
 NARROWEST, WIDEST = 132.0, 236.0
 SPINE = 15.0
 TITLE, BODY, SMALL = 12.0, 10.0, 9.0
-CARD, COMPACT, BAND = 57.0, 38.0, 44.0
+CARD, COMPACT, BAND, LINE = 57.0, 38.0, 44.0, 14.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,12 @@ class Look:
         return self.coloring.shares.get(box.id, 0.0)
 
     def tooltip(self, box: Box) -> str:
-        coloring = self.coloring
-        note = coloring.notes.get(box.id, "")
-        return labels.tooltip(box, coloring.measure, self.share(box), note)
+        return labels.tooltip(box, self.coloring)
 
     def size(self, box: Box) -> tuple[float, float]:
         """The width and height of a box that is not open; the least ones of an open box."""
         if box.open:
-            return _band_width(box, self.share(box)), BAND
+            return _band_width(box, self.coloring), BAND
         if box.kind == "seam":
             return _width(("graph break", TITLE, True)) + 40, 16.0 + 12.0 * len(box.lines[:2])
         if box.kind == "parameters":
@@ -49,6 +47,7 @@ class Look:
                 12.0 + 12.0 * len(box.lines)
             )
         height = CARD if full(box, self.coloring) else COMPACT
+        height += LINE if repeated(box, self.coloring) else 0.0
         usual = self.width if full(box, self.coloring) else self.small
         if box.error:
             usual, height = WIDEST, height + 26.0
@@ -72,6 +71,11 @@ def full(box: Box, coloring: Coloring) -> bool:
     """Whether a box has costs enough for a card of three lines."""
     worth = box.id in coloring.values and coloring.shares.get(box.id, 0.0) >= 0.005
     return box.kind == "module" or bool(labels.costs(box)) or worth
+
+
+def repeated(box: Box, coloring: Coloring) -> bool:
+    """Whether a card has a line more: the share of each repetition, how many, and that of all."""
+    return full(box, coloring) and bool(labels.shares(box, coloring)[0])
 
 
 def leaf(box: Box, area: Area, look: Look) -> list[Shape]:
@@ -107,13 +111,15 @@ def _card(box: Box, area: Area, look: Look) -> list[Shape]:
     shapes.append(Text(right, y + 31, output, BODY, "soft", anchor="end"))
     shapes.append(_fitted(left, y + 31, labels.kind(box), BODY, room, "muted"))
     if full(box, look.coloring):
-        share = look.share(box)
-        text = units.percent(share) if share >= 0.0005 else ""
-        shapes.append(Text(right, y + 46, text, BODY, "ink", bold=True, anchor="end"))
-        value = look.coloring.values.get(box.id) or labels.costs(box)
-        room = right - left - _width((text, BODY, True)) - 6
-        shapes.append(_fitted(left, y + 46, value, BODY, room, "soft"))
-        shapes += _bar(left, y + 50.5, right - left, share, tone)
+        each, share = labels.shares(box, look.coloring)
+        row = y + 46 + (LINE if each else 0.0)
+        taken = 0.0 if each else _width((share, BODY, True)) + 6
+        figures = labels.figures(box, look.coloring)
+        shapes.append(_fitted(left, y + 46, figures, BODY, right - left - taken, "soft"))
+        if each:
+            shapes.append(Text(left, row, each, BODY, "soft"))
+        shapes.append(Text(right, row, share, BODY, "ink", bold=True, anchor="end"))
+        shapes += _bar(left, row + 4.5, right - left, look.share(box), tone)
     if box.error:
         for row, line in enumerate(_error_lines(box, right - left)):
             at = y + height - 18 + 12 * row
@@ -245,15 +251,15 @@ def band(box: Box, area: Area, look: Look, *, level: int) -> list[Shape]:
     at = left + _width((name, TITLE, True)) + (_width((pill, SMALL, True)) + 16 if pill else 0) + 8
     shapes.append(_fitted(at, area.y + 15, labels.kind(box), BODY, area.x + area.width - 10 - at,
                           "muted"))  # fmt: skip
-    shapes.append(_fitted(left, area.y + 28, labels.header(box, share), BODY, room, "soft"))
+    shapes.append(_fitted(left, area.y + 28, labels.header(box, look.coloring), BODY, room, "soft"))
     return shapes
 
 
-def _band_width(box: Box, share: float) -> float:
+def _band_width(box: Box, coloring: Coloring) -> float:
     pill = labels.badge(box)
     first = _width((labels.title(box), TITLE, True)) + _width((labels.kind(box), BODY, False)) + 32
     first += _width((pill, SMALL, True)) + 16 if pill else 0.0
-    return min(max(first, _width((labels.header(box, share), BODY, False)) + 24), 420.0)
+    return min(max(first, _width((labels.header(box, coloring), BODY, False)) + 24), 420.0)
 
 
 def _wanted(box: Box, coloring: Coloring) -> float:
@@ -266,8 +272,11 @@ def _wanted(box: Box, coloring: Coloring) -> float:
     first = _width((labels.title(box), TITLE, True)) + number + (
         _width((badge, SMALL, True)) + 16 if badge else 0)  # fmt: skip
     second = _width((labels.kind(box), BODY, False), (labels.shape(box.shape), BODY, False)) + 8
-    third = _width((coloring.values.get(box.id) or labels.costs(box), BODY, False)) + 44
-    return max(first, second, third if full(box, coloring) else 0.0) + SPINE + 18
+    third = _width((labels.figures(box, coloring), BODY, False))
+    each, share = labels.shares(box, coloring)
+    fourth = _width((each, BODY, False), (share, BODY, True)) + 12
+    third += 0.0 if each else 44.0
+    return max(first, second, *((third, fourth) if full(box, coloring) else ())) + SPINE + 18
 
 
 def _fitted(

@@ -28,14 +28,16 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Coloring:
-    """The marks of boxes by id, the legend, and for each box its share of the whole (in `measure`). Some
-    have `values` to show, and `notes` to say of boxes."""
+    """The marks of boxes by id, the legend, and for each box its share of the whole (in `measure`), with
+    all repetitions that it stands for. Some have `values` to show, of one repetition, and `notes` to say of
+    boxes."""
 
     title: str
     marks: dict[str, Mark]
     legend: tuple[Mark, ...]
     measure: str
     shares: dict[str, float]
+    whole: str = "of the total"
     values: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -49,7 +51,7 @@ def coloring(costed: CostedRecord, drawing: Drawing, by: str) -> Coloring:
         raise RenderError(f"cannot colour by {by!r}", hint=f"one of {', '.join(COLORINGS)}")
     found = COLORINGS[by](costed, drawing)
     if any(b.kind == "stub" for b in drawing.leaves):
-        found = replace(found, measure=f"{found.measure} of this part")
+        found = replace(found, measure=f"{found.measure} of this part", whole="of this part")
     return found
 
 
@@ -265,5 +267,6 @@ def _scaled(
         for b in drawing.boxes
         if value(b) > 0
     }  # fmt: skip
-    values = {b.id: shown(value(b)) for b in drawing.boxes if value(b) > 0}
-    return Coloring(title, marks, legend if top else (), title, _shares(drawing, value), values)
+    values = {b.id: shown(value(b) / b.times) for b in drawing.boxes if value(b) > 0}
+    known = legend if top else ()
+    return Coloring(title, marks, known, title, _shares(drawing, value), values=values)

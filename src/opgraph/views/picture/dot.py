@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opgraph.record import units
 from opgraph.views.picture import labels
 from opgraph.views.picture.model import Box, Edge
 from opgraph.views.picture.picture import Picture
@@ -81,11 +80,10 @@ class _Dot:
         if not box.open:
             yield f"{indent}{box.id} [{_attributes(self._leaf(box))}]"
             return
-        share = self.picture.coloring.shares.get(box.id, 0.0)
         title = f"<B>{_html(labels.title(box))}</B>  {_html(labels.kind(box))}"
         if labels.badge(box):
             title += f"  <B>{_html(labels.badge(box))}</B>"
-        below = _html(labels.header(box, share))
+        below = _html(labels.header(box, self.picture.coloring))
         yield f"{indent}subgraph cluster_{box.id} {{"
         attributes = {
             "label": _Html(f"{title}<BR ALIGN='LEFT'/>{below}<BR ALIGN='LEFT'/>"),
@@ -112,14 +110,13 @@ class _Dot:
         mark = coloring.marks.get(box.id)
         tone = theme[mark.tone if mark else "groove"]
         ink = theme[f"{mark.tone}-ink"] if mark else theme["muted"]
-        share = coloring.shares.get(box.id, 0.0)
         name = _html(labels.title(box))
         badge = labels.badge(box)
         first = f"<B>{name}</B>" + (f"  {_html(badge)}" if badge else "")
         details = " · ".join(p for p in (labels.kind(box), labels.shape(box.shape)) if p)
-        costs = coloring.values.get(box.id) or labels.costs(box)
-        if costs and share >= 0.0005:
-            costs += f" · {units.percent(share)}"
+        costs = labels.figures(box, coloring)
+        if costs and (share := labels.share_text(box, coloring)):
+            costs += f" · {share}"
         texts = [details, costs, *(labels.plain(line) for line in box.lines)]
         if box.error:
             texts.append(f"✗ {labels.plain(box.error, 120)}")
@@ -143,10 +140,7 @@ class _Dot:
         )
 
     def _tooltip(self, box: Box) -> str:
-        coloring = self.picture.coloring
-        return labels.tooltip(
-            box, coloring.measure, coloring.shares.get(box.id, 0.0), coloring.notes.get(box.id, "")
-        )
+        return labels.tooltip(box, self.picture.coloring)
 
     def _edge(self, edge: Edge) -> str:
         width = 1.0 + 2.6 * (edge.bytes / self.heaviest) ** 0.4 if self.heaviest else 1.0

@@ -8,8 +8,12 @@ from urllib.parse import quote
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Shape
+from opgraph.views.picture.coloring import Coloring
 from opgraph.views.picture.model import Box, Drawing, Edge
 from opgraph.views.text.terminal import safe
+
+SMALLEST = 0.0005
+"""Shares below this are not said."""
 
 NAME = 60
 LONG = 400
@@ -49,14 +53,33 @@ def costs(box: Box) -> str:
     return " · ".join(parts)
 
 
-def header(box: Box, share: float) -> str:
+def figures(box: Box, coloring: Coloring) -> str:
+    """What one repetition of a box costs, by what the colours mean."""
+    found = coloring.values.get(box.id) or costs(box)
+    return f"each {found}" if found and box.times > 1 else found
+
+
+def shares(box: Box, coloring: Coloring) -> tuple[str, str]:
+    """The share of the whole that a box has, and where it stands for repetitions, before it the share that
+    each has and how often it runs: ("2.7 % × 12", "32.4 % of the total")."""
+    share = coloring.shares.get(box.id, 0.0)
+    if share < SMALLEST:
+        return "", ""
+    if box.times == 1:
+        return "", units.percent(share)
+    each = units.percent(share / box.times) if share / box.times >= SMALLEST else ""
+    return f"{each} × {box.times}".strip(), f"{units.percent(share)} {coloring.whole}"
+
+
+def share_text(box: Box, coloring: Coloring) -> str:
+    """The same in one piece: 2.7 % × 12 = 32.4 % of the total."""
+    return " = ".join(part for part in shares(box, coloring) if part)
+
+
+def header(box: Box, coloring: Coloring) -> str:
     """The second line of an open box: its costs, of one repetition and of all."""
-    parts = [costs(box)]
-    if box.count > 1:
-        parts[0] = f"each {parts[0]}" if parts[0] else ""
-    if share >= 0.0005:
-        parts.append(units.percent(share))
-    return " · ".join(p for p in parts if p)
+    each = f"each {costs(box)}" if box.times > 1 and costs(box) else costs(box)
+    return " · ".join(part for part in (each, share_text(box, coloring)) if part)
 
 
 def badge(box: Box) -> str:
@@ -75,9 +98,13 @@ def numbers(box: Box) -> str:
     return f"#{box.first}" if box.first == box.last else f"#{box.first}–{box.last}"
 
 
-def tooltip(box: Box, measure: str, share: float, note: str = "") -> str:
+def tooltip(box: Box, coloring: Coloring) -> str:
     """All that is known of a box, a line each."""
     total = box.total
+    share = coloring.shares.get(box.id, 0.0)
+    said = units.percent(share)
+    if box.times > 1:
+        said = f"{units.percent(share / box.times)} each, × {box.times}: {said}"
     lines = [
         plain(box.path or box.name, LONG),
         " · ".join(p for p in (plain(box.cls, 80), plain(box.op, 80), numbers(box)) if p),
@@ -100,13 +127,13 @@ def tooltip(box: Box, measure: str, share: float, note: str = "") -> str:
             f"{units.intensity(total.arithmetic_intensity)} FLOPs/byte",
             f"{units.plural(total.kernels, 'kernel')}"
             + (f", {total.unknown:,} of unknown cost" if total.unknown else ""),
-            f"{units.percent(share)} of {measure}",
+            f"{said} of {coloring.measure}",
         ]
     if box.operators > 1:
         lines.append(units.plural(box.operators, "operator"))
     if box.file:
         lines.append(f"{plain(box.file, LONG)}:{box.line}")
-    lines += [plain(line, LONG) for line in (note, *box.lines)]
+    lines += [plain(line, LONG) for line in (coloring.notes.get(box.id, ""), *box.lines)]
     if box.error:
         lines.append(plain(box.error, LONG))
     if box.doc:

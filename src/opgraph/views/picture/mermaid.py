@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from opgraph.record import units
 from opgraph.views.picture import labels
 from opgraph.views.picture.model import Box, Edge
 from opgraph.views.picture.picture import Picture
@@ -52,17 +51,16 @@ def _lines(picture: Picture) -> Iterator[str]:
 
 def _box(box: Box, picture: Picture, level: int) -> Iterator[str]:
     indent = "  " * level
-    share = picture.coloring.shares.get(box.id, 0.0)
     if box.open:
         title = " ".join(p for p in (labels.title(box), labels.kind(box), labels.badge(box)) if p)
-        below = labels.header(box, share)
+        below = labels.header(box, picture.coloring)
         yield f'{indent}subgraph {box.id}["{_text(title)}{f" · {_text(below)}" if below else ""}"]'
         for child in box.children:
             yield from _box(child, picture, level + 1)
         yield f"{indent}end"
         return
     opening, closing = _SHAPES.get(box.kind, ("[", "]"))
-    lines = "<br/>".join(_text(line) for line in _texts(box, picture, share) if line)
+    lines = "<br/>".join(_text(line) for line in _texts(box, picture) if line)
     yield f'{indent}{box.id}{opening}"{lines}"{closing}'
 
 
@@ -75,13 +73,13 @@ _SHAPES = {
 }
 
 
-def _texts(box: Box, picture: Picture, share: float) -> Iterator[str]:
+def _texts(box: Box, picture: Picture) -> Iterator[str]:
     mark = picture.coloring.marks.get(box.id)
     yield " ".join(p for p in (labels.title(box), labels.badge(box)) if p)
     yield " · ".join(p for p in (labels.kind(box), labels.shape(box.shape)) if p)
-    costs = [picture.coloring.values.get(box.id) or labels.costs(box)]
-    if costs[0] and share >= 0.0005:
-        costs.append(units.percent(share))
+    costs = [labels.figures(box, picture.coloring)]
+    if costs[0]:
+        costs.append(labels.share_text(box, picture.coloring))
     if mark is not None:
         costs.append(mark.meaning)
     yield " · ".join(c for c in costs if c)

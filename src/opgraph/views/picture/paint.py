@@ -178,11 +178,12 @@ class _Painter:
     def _boxes(self, box: Box, level: int, backs: list[Shape], fronts: list[Shape]) -> None:
         for child in box.children:
             area = self.rects[child.id]
+            facts = self._facts(child)
             if child.open:
                 back = Rect(
                     area.x, area.y, area.width, area.height, f"level{1 + level % 2}", "border", 9
                 )
-                backs.append(Group((back,), "module", child.id, _facts(child)))
+                backs.append(Group((back,), "module", child.id, facts))
                 front = cards.band(child, area, self.look, level=level)
                 fronts.append(self._group(child, "band", front))
                 self._boxes(child, level + 1, backs, fronts)
@@ -196,7 +197,17 @@ class _Painter:
         if role == "band":
             return Group(tuple(shapes), role, "", (), tooltip)
         link = labels.source_link(box, self.source_url)
-        return Group(tuple(shapes), role, box.id, _facts(box), tooltip, link)
+        return Group(tuple(shapes), role, box.id, self._facts(box), tooltip, link)
+
+    def _facts(self, box: Box) -> tuple[tuple[str, str], ...]:
+        """What a program that reads the picture needs to know of a box."""
+        return (
+            ("kind", box.kind),
+            ("path", labels.plain(box.path, labels.LONG)),
+            ("nodes", " ".join(map(str, box.nodes))),
+            ("times", str(box.times)),
+            ("share", f"{self.look.share(box):.6g}"),
+        )
 
     def _thickness(self, edge: Edge) -> float:
         return 1.0 + 2.6 * (edge.bytes / self.heaviest) ** 0.4 if self.heaviest else 1.0
@@ -267,9 +278,3 @@ def _seam_line(seam: Area, around: Area) -> Shape:
 def _length(piece: tuple[Point, Point]) -> float:
     (x, y), (end_x, end_y) = piece
     return abs(end_x - x) + abs(end_y - y)
-
-
-def _facts(box: Box) -> tuple[tuple[str, str], ...]:
-    """What a program that reads the picture needs to know of a box."""
-    nodes = " ".join(map(str, box.nodes))
-    return (("kind", box.kind), ("path", labels.plain(box.path, labels.LONG)), ("nodes", nodes))
