@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from opgraph.inputs.base import Example
     from opgraph.sources.base import Model
 
+__all__ = ["ALL", "check"]
+
 ALL = ("auto", "fx", "dynamo", "export")
 """The tracers that are compared; the first is what the others are measured by."""
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from opgraph.inputs.base import Example
     from opgraph.sources.base import Model
 
+__all__ = ["EXPORTERS", "Exported", "Exporter", "exporter_for"]
+
 
 @dataclass(frozen=True, slots=True)
 class Exported:

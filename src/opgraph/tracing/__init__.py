@@ -17,6 +17,8 @@ from opgraph.tracing import eager
 from opgraph.tracing.base import COMPILE_FLAGS, Outcome, TraceOptions
 from opgraph.tracing.replay import dynamo, export, fx
 
+__all__ = ["Tracer", "plain_difference", "trace", "tracer_named", "tracers"]
+
 Tracer = Callable[[Model, Example, TraceOptions], list[Outcome]]
 """Takes a model and its example inputs; gives every attempt in order, the last one being what counts."""
 

@@ -20,6 +20,8 @@ from typing import Any
 
 from opgraph.record.errors import MissingDependency
 
+__all__ = ["Library", "lazy_imports", "registered"]
+
 
 @dataclass(frozen=True, slots=True)
 class Library:

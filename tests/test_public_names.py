@@ -1,0 +1,52 @@
+"""What others may use, locked: a name that comes or goes is a change of this table, made on purpose."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import opgraph
+
+PUBLIC = {
+    "opgraph": (
+        "Comparison Costed Graph InputError MissingDependency OpgraphError Profile ProfileError "
+        "RenderError SourceError Sweep TraceError UnknownModel UntrustedFile __version__ check "
+        "compare load profile sweep trace"
+    ),
+    "opgraph.api": "compare load profile trace",
+    "opgraph.checking": "ALL check",
+    "opgraph.exporting": "EXPORTERS Exported Exporter exporter_for",
+    "opgraph.hardware": "Device Figure UnknownDevice device devices",
+    "opgraph.inputs": "Example InputRequest TensorSpec make_inputs",
+    "opgraph.inputs.rules": "RULES Rule audio images latents rule structured text",
+    "opgraph.options": (
+        "AXES CONVENTIONS Commanding Costing GENERATING MODES NAMES OPTIONS Option Options "
+        "SETTINGS SIZES Showing Stage TRACED TensorSpec check_needs checked named_options names "
+        "option options_of"
+    ),
+    "opgraph.results": "Comparison Costed Profile Sweep compared load",
+    "opgraph.sources": "BuildOptions Model Source resolve sources",
+    "opgraph.sources.libraries": "Library lazy_imports registered",
+    "opgraph.survey": "Limits Trial load_trials run save_trial",
+    "opgraph.tracing": "Tracer plain_difference trace tracer_named tracers",
+    "opgraph.views.picture.layout": "Geometry Rect Spacing arrange",
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_these_names_are_public(module: str) -> None:
+    found = import_module(module)
+    assert sorted(found.__all__) == sorted(PUBLIC[module].split())
+    assert [name for name in found.__all__ if not hasattr(found, name)] == []
+
+
+def test_every_room_that_offers_names_is_here() -> None:
+    root = Path(opgraph.__file__).parent
+    rooms = [
+        ".".join(("opgraph", *path.relative_to(root).parent.parts))
+        for path in root.rglob("__init__.py")
+        if "\n__all__ = " in path.read_text(encoding="utf-8")
+    ]
+    assert sorted(rooms) == sorted(PUBLIC)
