@@ -2,13 +2,12 @@
 // charts) call these methods and listen to the events; they do not know one another.
 
 import { type Filter, NO_FILTER, passing } from "./data/filters";
-import type { Model } from "./data/model";
-import { buildTree, type Item, type Tree } from "./data/items";
+import type { PageJson } from "./data/document";
+import type { Item } from "./data/tree";
 import { find } from "./data/search";
-import type { Device } from "./data/devices";
 import { bringing, type Camera, fitted, type Inset, showing } from "./draw/camera";
 import { edgesAt, type Marks } from "./draw/marks";
-import { type Extras, Figures } from "./figures";
+import { Figures } from "./figures";
 import { LayoutClient } from "./layout/client";
 import { Queue } from "./layout/queue";
 import { type Box, type Scene, SceneMaker } from "./layout/scene";
@@ -18,7 +17,6 @@ export type { AppEvent } from "./figures";
 export type Dock = "" | "memory" | "roofline";
 
 export class App extends Figures {
-  readonly tree: Tree;
   readonly view: View;
   scene: Scene | null = null;
   camera: Camera = { x: 0, y: 0, zoom: 1 };
@@ -47,10 +45,9 @@ export class App extends Figures {
   private maker = new SceneMaker(this.client);
   private queue = new Queue();
 
-  constructor(model: Model, devices: Device[] = [], more: Extras = {}) {
-    super(model, devices, more);
-    const { graph } = model;
-    this.tree = buildTree(graph, (node) => this.difference?.change(node) ?? "");
+  constructor(page: PageJson) {
+    super(page);
+    const { graph } = this.model;
     this.view = new View(graph, this.tree);
     this.view.hide(plumbing(graph));
     this.openDefault();

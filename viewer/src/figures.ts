@@ -2,13 +2,13 @@
 // one of the ways, light or dark.
 
 import { Costs } from "./data/costs";
-import { heaviest, heaviestPath, weights } from "./data/dearest";
-import { type Device, mainDtype } from "./data/devices";
+import { heaviestPath, type HotSpot, hotSpots } from "./data/costliest";
 import { Difference } from "./data/difference";
-import type { PageJson, WorkJson } from "./data/document";
+import { clean, type DeviceJson, type PageJson } from "./data/document";
 import { Fusion } from "./data/fusion";
-import type { Model } from "./data/model";
 import { Memory } from "./data/memory";
+import { type Model, readModel } from "./data/model";
+import { readTree, type Tree } from "./data/tree";
 import { COLOUR_MODES, type ColourMode } from "./draw/categories";
 import { Colours } from "./draw/colours";
 import { DARK, LIGHT, type Theme } from "./draw/theme";
@@ -16,45 +16,41 @@ import { Events } from "./events";
 
 export type AppEvent = "scene" | "select" | "look" | "lit" | "camera" | "hover" | "search" | "dock";
 export type ThemeChoice = "auto" | "light" | "dark";
-export type Extras = Pick<PageJson, "against" | "partition" | "device" | "work">;
 
 const QUANTITIES = ["flops", "otherFlops", "bytes"] as const;
 
-/** FLOPs per byte, where no device is chosen; as in `opgraph.analysis.bottleneck`. */
-const GENERIC_RIDGE = 10;
-
 export class Figures extends Events<AppEvent> {
+  readonly model: Model;
+  readonly tree: Tree;
   readonly costs: Costs;
   readonly colours: Colours;
   readonly memory: Memory;
   readonly difference: Difference | null;
+  readonly devices: DeviceJson[];
   /** The way of colouring that is chosen at first. */
   readonly firstMode: ColourMode;
   readonly firstDevice: string;
-  device: Device | null = null;
+  device: DeviceJson | null = null;
   /** Sizes of the inputs other than those profiled, in the order of the formulas' variables. */
   sizes: number[] | null = null;
   themeChoice: ThemeChoice = "auto";
   /** Whether what is around the page is dark: of a file that is the system's choice, of a widget the notebook's. */
   darkAround: () => boolean = () => globalThis.matchMedia?.("(prefers-color-scheme: dark)").matches ?? false;
-  private work: WorkJson | null;
 
-  constructor(
-    readonly model: Model,
-    readonly devices: Device[],
-    more: Extras,
-  ) {
+  constructor(private page: PageJson) {
     super();
-    const { graph } = model;
-    this.costs = new Costs(graph);
+    this.model = readModel(page.profile, page.against);
+    const { graph } = this.model;
+    this.tree = readTree(page.tree, graph);
+    this.costs = new Costs(graph, page.work, page.ridge);
     this.memory = new Memory(graph);
-    this.work = more.work ?? null;
-    this.difference = more.against ? new Difference(graph, this.costs, more.against) : null;
-    this.colours = new Colours(graph, this.costs, this.difference ? "difference" : "bottleneck", LIGHT, GENERIC_RIDGE);
+    this.devices = page.devices.map((d) => ({ ...d, name: clean(d.name), vendor: clean(d.vendor) }));
+    this.difference = page.against ? new Difference(this.costs, page.against) : null;
+    this.colours = new Colours(graph, this.costs, this.difference ? "difference" : "bottleneck", LIGHT);
     this.colours.difference = this.difference;
     this.firstMode = this.colours.mode;
-    if (more.partition) this.colours.fusion = new Fusion(graph, more.partition);
-    this.firstDevice = devices.some((d) => d.id === more.device) ? (more.device as string) : "";
+    if (page.partition) this.colours.fusion = new Fusion(graph, page.partition);
+    this.firstDevice = this.devices.some((d) => d.id === page.device) ? (page.device as string) : "";
     this.setDevice(this.firstDevice);
   }
 
@@ -107,38 +103,35 @@ export class Figures extends Events<AppEvent> {
     return true;
   }
 
-  /** Predict for a device, or with an unknown id for none. */
+  /** Show what is predicted for a device, or with an unknown id for none. */
   setDevice(id: string): void {
     const next = this.devices.find((d) => d.id === id) ?? null;
     if (next === this.device) return;
     this.device = next;
-    this.colours.ridge = next ? next.ridgePoint(mainDtype(this.model.graph)) : GENERIC_RIDGE;
     this.time();
     this.recolour();
   }
 
   /** Predicted times are of the sizes that were profiled: there are none for others. */
   private time(): void {
-    const { device, model } = this;
-    const seconds = device && this.work && !this.sizes ? device.predict(this.work, model.graph.nodes.length) : null;
-    this.costs.setTime((n) => seconds?.[n] ?? 0);
+    this.costs.setDevice(this.device, !this.sizes);
   }
 
-  /** The ten nodes that take the longest, or without a device do most. */
-  hotspots(count = 10): number[] {
-    return heaviest(weights(this.model.graph, this.costs), count);
+  /** The ten modules that take the longest themselves, or without a device do most. */
+  hotspots(count = 10): HotSpot[] {
+    return hotSpots(this.page.spots, this.tree, this.costs, count);
   }
 
-  /** The chain of nodes, each reading what the one before made, that is dearest in all. */
-  dearestPath(): number[] {
-    return heaviestPath(this.model.graph, weights(this.model.graph, this.costs));
+  /** The chain of nodes, each reading what the one before made, that is costliest in all. */
+  costliestPath(): number[] {
+    return heaviestPath(this.model.graph, this.costs);
   }
 
   boundOf(node: number): string {
-    return this.colours.bound(node).name;
+    return this.colours.bound({ first: node, last: node }).name;
   }
 
   get ridgeText(): string {
-    return `${this.colours.ridge.toFixed(1)} FLOPs/byte`;
+    return `${this.costs.ridge.toFixed(1)} FLOPs/byte`;
   }
 }

@@ -2,9 +2,6 @@
 
 import { App } from "./app";
 import type { PageJson } from "./data/document";
-import { readDevices } from "./data/devices";
-import { readModel } from "./data/model";
-import { united } from "./data/union";
 import { forgetMeasures } from "./draw/pen";
 import { loadFont } from "./font";
 import style from "./ui/style.css?inline";
@@ -18,8 +15,7 @@ export interface Mounted {
 
 /** Build the page inside an element. Styles stay inside, and those of the surroundings outside. */
 export function mount(host: HTMLElement, data: PageJson, state = "", darkAround?: () => boolean): Mounted {
-  const page = united(data);
-  const app = new App(readModel(page.profile), readDevices(page.devices, page.work), page);
+  const app = new App(data);
   if (darkAround) app.darkAround = darkAround;
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
   const sheet = new CSSStyleSheet();

@@ -1,7 +1,7 @@
 // The page in a notebook, by the protocol of anywidget: the data comes from Python, and what is chosen goes back.
 
 import type { PageJson } from "./data/document";
-import type { Item } from "./data/items";
+import type { Item } from "./data/tree";
 import type { App } from "./app";
 import { mount } from "./mount";
 

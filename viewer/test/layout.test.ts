@@ -1,14 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { buildTree } from "../src/data/items";
 import { Planner, Specs } from "../src/layout/plan";
 import type { Layout } from "../src/layout/spec";
 import { openReadable, plumbing, setDeep, View } from "../src/layout/view";
 import { Engine } from "../src/layout/worker";
-import { model, NAMES } from "./saved";
+import { model, NAMES, tree } from "./saved";
 
 function view(name: string): View {
-  const { graph } = model(name);
-  return new View(graph, buildTree(graph));
+  return new View(model(name).graph, tree(name));
 }
 
 function layOut(v: View): { layouts: Map<number, Layout>; planner: Planner } {

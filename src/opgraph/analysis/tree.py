@@ -151,12 +151,14 @@ class IdleModule:
 @dataclass(frozen=True, slots=True)
 class HotSpot:
     """A module by what it computes itself, not through the modules in it. `path` names all repetitions
-    (`encoder.layer.[0-11].output.dense`), `item` is the first of them; the rest is of all together. `share`
-    is that of the time with a device, else of the FLOPs, else of the bytes."""
+    (`encoder.layer.[0-11].output.dense`), `item` is the first of them and `leaves` are its own nodes there;
+    the rest is of all together. `share` is that of the time with a device, else of the FLOPs, else of the
+    bytes."""
 
     path: str
     cls: str
     item: Item
+    leaves: tuple[Item, ...]
     nodes: int
     cost: Cost
     seconds: float | None
@@ -306,7 +308,7 @@ class Tree:
                 continue
             found.append(
                 HotSpot(
-                    title, item.cls, item, sum(leaf.times for leaf in leaves), cost,
+                    title, item.cls, item, tuple(leaves), sum(leaf.times for leaf in leaves), cost,
                     sum(self.total(Metric.SECONDS, leaf) for leaf in leaves) if seconds else None,
                     sum(self.share(metric, leaf).share for leaf in leaves),
                 )

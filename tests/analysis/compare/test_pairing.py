@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import opgraph
 from opgraph import Profile
-from opgraph.analysis.compare.pairing import pair_nodes
-from opgraph.record.graph import Graph
+from opgraph.analysis.compare.pairing import ChangeKind, change_of, pair_nodes, unite
+from opgraph.record.graph import Graph, Kernel, Node, Value
 
 
 def test_a_graph_is_paired_with_itself(saved: Callable[[str], Profile]) -> None:
@@ -88,3 +91,52 @@ def test_a_place_is_at_the_call_that_it_was_at(saved: Callable[[str], Profile]) 
     assert [before.node(r.id).op for r in removed] == ["relu", "relu"]
     assert [after.node(r.at).op for r in removed] == ["silu", "silu"]
     assert removed[0].at < removed[1].at
+
+
+def test_the_union_has_what_is_gone_between_what_it_read_and_what_read_it(
+    saved: Callable[[str], Profile],
+) -> None:
+    graph = saved("resnet18").graph
+    # As if the third node, a batch norm, had been taken out.
+    norm = graph.node(3)
+    relu = graph.node(4)
+    ids = {n.id: n.id - (n.id > 3) for n in graph.nodes}
+    nodes = tuple(
+        replace(n, id=ids[n.id], inputs=graph.node(2).outputs if n is relu else n.inputs)
+        for n in graph.nodes
+        if n is not norm
+    )
+    scopes = tuple(s for s in graph.scopes if s.path != "bn1")
+    union = unite(graph, replace(graph, nodes=nodes, scopes=scopes, storages=()))
+    assert [n.id for n in union.graph.nodes] == list(range(1, len(graph.nodes) + 1))
+    assert union.changes == tuple(
+        ChangeKind.REMOVED if i == 2 else ChangeKind.SAME for i in range(len(graph.nodes))
+    )
+    gone = union.graph.nodes[2]
+    assert (gone.name, gone.kernels, union.own[2], union.before[2]) == (norm.name, (), 0, norm)
+    assert gone.inputs == graph.node(2).outputs
+    # The next node read it: that is its last input, and no longer one of its own.
+    assert union.graph.nodes[3].inputs == (*graph.node(2).outputs, *gone.outputs)
+    assert union.former == tuple(int(i == 3) for i in range(len(graph.nodes)))
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"flops": 2}, ChangeKind.COSTLIER),
+        ({"flops": 0, "read": 9}, ChangeKind.CHEAPER),
+        ({"read": 5}, ChangeKind.COSTLIER),
+        ({"other_flops": 1}, ChangeKind.COSTLIER),
+        ({"op": "other"}, ChangeKind.SAME),
+    ],
+)
+def test_a_node_is_costlier_by_flops_and_then_by_bytes(change: Any, kind: ChangeKind) -> None:
+    before = Node(1, "call", "linear", "fc", kernels=(Kernel("aten.mm", flops=1, read=4),))
+    after = replace(before, kernels=(replace(before.kernels[0], **change),))
+    assert change_of(before, after, ({}, {})) is kind
+
+
+def test_a_node_whose_result_has_another_shape_is_changed() -> None:
+    node = Node(1, "call", "view", "view", outputs=(7,))
+    values = [{7: Value(7, shape, "float32", 48)} for shape in ((3, 4), (4, 3))]
+    assert change_of(node, node, (values[0], values[1])) is ChangeKind.CHANGED

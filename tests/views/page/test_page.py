@@ -16,6 +16,7 @@ import opgraph
 from opgraph import Profile
 from opgraph.analysis.memory import memory
 from opgraph.analysis.timing.prediction import predict
+from opgraph.analysis.tree import build_tree
 from opgraph.hardware import device
 
 Browse = Callable[..., Any]
@@ -76,7 +77,8 @@ def test_everything_can_be_done_from_the_keyboard(saved: Saved, browse: Browse) 
     press("f")
     assert page.run("return app.following")
     press("h")
-    assert page.run("return app.lit.reduce((a, b) => a + b)") == 10
+    spots = build_tree(saved("resnet18").graph).hot_spots(10)
+    assert page.run("return app.lit.reduce((a, b) => a + b)") == sum(s.nodes for s in spots)
     press("Escape")
     assert page.run("return app.lit") is None
 
@@ -203,10 +205,10 @@ def test_the_device_is_chosen_in_the_page(saved: Saved, browse: Browse, name: st
     page.page.get_by_label("Device").select_option(name)
     machine = device(name)
     expected = predict(profile.graph, machine)
-    assert page.run("return app.costs.total('time')") == pytest.approx(expected.seconds, rel=1e-9)
+    assert page.run("return app.costs.total('time')") == pytest.approx(expected.seconds, rel=1e-8)
     times = page.run("return app.model.graph.nodes.map((_, n) => app.costs.node('time', n))")
     assert times == pytest.approx([expected.by_node.get(n.id, 0) for n in profile.nodes], abs=1e-12)
-    assert page.run("return app.colours.ridge") == pytest.approx(machine.ridge_point("float32"))
+    assert page.run("return app.costs.ridge") == pytest.approx(machine.ridge_point("float32"))
     assert machine.name in page.page.locator(".panel").inner_text()
 
 
@@ -379,7 +381,7 @@ def test_a_difference_is_shown(saved: Saved, browse: Browse, resnet18: Profile) 
     from opgraph.views import render
 
     larger = opgraph.profile("resnet34")
-    page = browse(str(render("html", larger.on(), against=resnet18)), "difference")
+    page = browse(str(render("html", larger.on(), against=resnet18.on())), "difference")
     changes = page.run("return app.model.graph.nodes.map((n, i) => app.difference.change(i))")
     assert changes.count("added") == len(larger.nodes) - len(resnet18.nodes)
     assert set(changes) == {"added", "same"}
@@ -393,7 +395,7 @@ def test_what_is_gone_is_drawn_where_it_stood(
     from opgraph.views import render
 
     larger = opgraph.profile("resnet34")
-    page = browse(str(render("html", resnet18.on(), against=larger)), "removed")
+    page = browse(str(render("html", resnet18.on(), against=larger.on())), "removed")
     gone = page.run("return app.model.graph.nodes.filter(n => n.removed).map(n => n.id)")
     assert len(gone) == len(larger.nodes) - len(resnet18.nodes)
     # It is beside what is, not part of it: neither the figures nor the numbers of nodes change.
@@ -401,7 +403,7 @@ def test_what_is_gone_is_drawn_where_it_stood(
     assert page.run("return app.model.graph.own") == len(resnet18.nodes)
     page.page.get_by_label("Device").select_option("a10")
     expected = predict(resnet18.graph, device("a10")).seconds
-    assert page.run("return app.costs.total('time')") == pytest.approx(expected, rel=1e-9)
+    assert page.run("return app.costs.total('time')") == pytest.approx(expected, rel=1e-8)
     conv = next(n for n in resnet18.nodes if n.name == "layer4.0.conv1")
     page.run("await app.select(app.tree.items.find(i => i.path === 'layer4.0.conv1'), true)")
     assert f"node {conv.id}\n" in page.page.locator(".panel").inner_text()

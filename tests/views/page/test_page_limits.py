@@ -21,7 +21,7 @@ EVIL = "</script><img src=x onerror=alert(1)>\u202egnp.\x00\x1b[31m<b>&lt;{{1}}$
 def page_with(data: dict[str, Any], saved: Saved, monkeypatch: pytest.MonkeyPatch) -> str:
     """The page for data that `Profile` itself would refuse."""
     monkeypatch.setattr("opgraph.views.page.html.page_data", lambda *_, **__: data)
-    return html(saved("resnet18"))
+    return html(saved("resnet18").on())
 
 
 def test_names_are_never_markup(
@@ -91,7 +91,7 @@ def test_a_hundred_thousand_nodes_do_not_hang_it(
         for i in range(count)
     ]  # fmt: skip
     graph.update(storages=[], inputs=[], outputs=[])
-    data["partition"] = {"rules": [], "subgraphs": []}
+    data["partition"] = {"rules": [], "parts": [], "subgraphs": []}
     start = time.perf_counter()
     page = browse(page_with(data, saved, monkeypatch), "large")
     assert time.perf_counter() - start < 25
@@ -106,7 +106,7 @@ def test_a_hundred_thousand_nodes_do_not_hang_it(
 def test_a_page_that_is_cut_off_says_so(
     saved: Saved, chromium: Any, tmp_path: Path, share: float
 ) -> None:
-    whole = html(saved("resnet18"))
+    whole = html(saved("resnet18").on())
     path = tmp_path / "cut.html"
     path.write_text(whole[: int(len(whole) * share)], "utf-8")
     page = chromium.new_page()

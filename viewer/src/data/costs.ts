@@ -1,23 +1,44 @@
-// Costs by node and, as every item is a stretch of nodes, by item: differences of running sums.
+// Costs by node and, as every item is an interval of nodes, by item: differences of running sums. Seconds and what
+// they wait for are those that Python predicted; nothing is worked out here but sums and shares.
 
+import type { DeviceJson } from "./document";
 import type { Graph, Parameter } from "./graph";
-import type { Item } from "./items";
+import { type Interval, type Item, repetitions } from "./tree";
 
 export type Measure = "flops" | "otherFlops" | "bytes" | "memory" | "time" | "unknown" | "kernels";
 
-export type Bottleneck = "compute-bound" | "balanced" | "memory-bound";
+/** What work waits for: on a device compute, memory or launches; without one its intensity says. */
+export type Bound = "compute" | "balanced" | "memory" | "launch";
+
+const BOUNDS: Record<string, Bound> = { c: "compute", m: "memory", l: "launch" };
+
+/** A measure of an item: of one repetition, how often it runs, of all together, and their share of the whole. */
+export interface Share {
+  each: number;
+  times: number;
+  total: number;
+  share: number;
+}
 
 export class Costs {
+  /** FLOPs per byte at which arithmetic and memory take equally long. */
+  ridge: number;
   private sums: Record<Measure, Float64Array>;
+  private waits: Partial<Record<Bound, Float64Array>> = {};
   private profiled: Partial<Record<Measure, Float64Array>> = {};
   private parameterCache = new Map<number, Parameter[]>();
 
-  constructor(private graph: Graph) {
+  constructor(
+    private graph: Graph,
+    private work: number[] = [],
+    private genericRidge = 0,
+  ) {
     const { nodes, kernels } = graph;
     const made = new Float64Array(nodes.length);
     for (const s of graph.storages) if (s.node >= 0) made[s.node] += s.bytes;
     const total = (of: (k: (typeof kernels)[number]) => number): Float64Array =>
       running(nodes.length, (i) => nodes[i].kernels.reduce((sum, k) => sum + of(kernels[k]), 0));
+    this.ridge = genericRidge;
     this.sums = {
       flops: total((k) => k.flops),
       otherFlops: total((k) => k.otherFlops),
@@ -29,9 +50,34 @@ export class Costs {
     };
   }
 
-  /** Set what every node takes, in seconds. */
-  setTime(of: (node: number) => number): void {
-    this.sums.time = running(this.graph.nodes.length, of);
+  /** Take over what is predicted for a device; without `times`, its ridge point alone. */
+  setDevice(device: DeviceJson | null, times = true): void {
+    const { work } = this;
+    const count = this.graph.nodes.length;
+    const seconds = (n: number): number => (device && times && work[n] >= 0 ? device.work[work[n]] / 1e9 : 0);
+    this.ridge = device?.ridge ?? this.genericRidge;
+    this.sums.time = running(count, seconds);
+    for (const [letter, bound] of Object.entries(BOUNDS)) {
+      this.waits[bound] = running(count, (n) => (device?.bounds[work[n]] === letter ? seconds(n) : 0));
+    }
+  }
+
+  /** Seconds of an item that go to nodes which wait for this. */
+  waiting(bound: Bound, { first, last }: Interval): number {
+    const sums = this.waits[bound];
+    return sums ? sums[last + 1] - sums[first] : 0;
+  }
+
+  /** On a device where most of the time goes, without one by intensity against the ridge; null if nothing moves. */
+  bound(item: Interval): Bound | null {
+    if (this.total("time") > 0) {
+      if (!this.item("time", item)) return null;
+      return Object.values(BOUNDS).reduce((a, b) => (this.waiting(b, item) > this.waiting(a, item) ? b : a));
+    }
+    const intensity = this.intensity(item);
+    if (intensity === null) return null;
+    if (intensity > 2 * this.ridge) return "compute";
+    return intensity < this.ridge / 2 ? "memory" : "balanced";
   }
 
   /** Put other values in place of what the profile has, or with null take them back. */
@@ -47,7 +93,7 @@ export class Costs {
     return sums[node + 1] - sums[node];
   }
 
-  item(measure: Measure, item: Item): number {
+  item(measure: Measure, item: Interval): number {
     return this.sums[measure][item.last + 1] - this.sums[measure][item.first];
   }
 
@@ -59,8 +105,17 @@ export class Costs {
     return this.sums[measure][this.graph.nodes.length];
   }
 
+  /** A measure of an item in all repetitions of the folds around it. */
+  share(measure: Measure, item: Item): Share {
+    const sums = this.sums[measure];
+    const { starts, length } = repetitions(item);
+    const total = starts.reduce((sum, start) => sum + sums[start + length] - sums[start], 0);
+    const whole = this.total(measure);
+    return { each: total / starts.length, times: starts.length, total, share: whole ? total / whole : 0 };
+  }
+
   /** All FLOPs per byte of traffic; null where nothing is moved. */
-  intensity(item: Item): number | null {
+  intensity(item: Interval): number | null {
     const bytes = this.item("bytes", item);
     return bytes ? (this.item("flops", item) + this.item("otherFlops", item)) / bytes : null;
   }
@@ -114,11 +169,4 @@ export function running(count: number, of: (i: number) => number): Float64Array 
   const sums = new Float64Array(count + 1);
   for (let i = 0; i < count; i++) sums[i + 1] = sums[i] + of(i);
   return sums;
-}
-
-/** Above twice the ridge point compute-bound, below half of it memory-bound, balanced between. */
-export function bottleneck(intensity: number | null, ridge: number): Bottleneck | null {
-  if (intensity === null) return null;
-  if (intensity > 2 * ridge) return "compute-bound";
-  return intensity < ridge / 2 ? "memory-bound" : "balanced";
 }

@@ -1,52 +1,41 @@
-// What differs from another profile: every node of this one has a counterpart there, or is new; nodes of the
-// other that are gone stand among them, marked as removed.
+// What differs from another profile: the graph is the union of both, and `opgraph.analysis.compare` said of every node
+// what became of it and what it cost before.
 
-import { Costs, type Measure, running } from "./costs";
-import type { AgainstJson } from "./document";
-import type { Graph } from "./graph";
-import { type Model, readModel } from "./model";
-import type { Item } from "./items";
+import { type Costs, type Measure, running } from "./costs";
+import { type AgainstJson, clean } from "./document";
+import type { Item } from "./tree";
 
-export type Change = "same" | "added" | "removed" | "dearer" | "cheaper" | "changed";
+export type Change = "same" | "added" | "removed" | "costlier" | "cheaper" | "changed";
+
+const LETTERS: Record<string, Change> = {
+  "=": "same", "+": "added", "-": "removed", ">": "costlier", "<": "cheaper", "~": "changed",
+};
 
 export class Difference {
-  readonly model: Model;
-  readonly costs: Costs;
-  /** By node, the position of its counterpart, or -1. Of a removed node it is the node itself. */
-  readonly before: Int32Array;
-  private sums = new Map<Measure, Float64Array>();
+  readonly name: string;
+  readonly totals: AgainstJson["totals"];
+  private sums: Partial<Record<Measure, Float64Array>>;
   private changes = new Map<number, Change>();
 
   constructor(
-    private graph: Graph,
     private here: Costs,
-    json: AgainstJson,
+    private json: AgainstJson,
   ) {
-    this.model = readModel(json.profile);
-    this.costs = new Costs(this.model.graph);
-    const count = this.model.graph.nodes.length;
-    this.before = new Int32Array(graph.nodes.length).fill(-1);
-    (json.before ?? []).slice(0, this.before.length).forEach((id, i) => (this.before[i] = id >= 1 && id <= count ? id - 1 : -1));
+    this.name = clean(json.name);
+    this.totals = json.totals;
+    const before = new Map(json.before.map(([node, flops, bytes]) => [node, { flops, bytes }]));
+    const sums = (measure: "flops" | "bytes"): Float64Array =>
+      running(json.changes.length, (n) => (before.get(n) ?? { [measure]: here.own(measure, n) })[measure] ?? 0);
+    this.sums = { flops: sums("flops"), bytes: sums("bytes") };
   }
 
   change(node: number): Change {
-    if (this.graph.nodes[node].removed) return "removed";
-    const other = this.before[node];
-    if (other < 0) return "added";
-    for (const measure of ["flops", "bytes", "otherFlops"] as const) {
-      const by = this.here.node(measure, node) - this.costs.node(measure, other);
-      if (by) return by > 0 ? "dearer" : "cheaper";
-    }
-    return this.shape(this.graph, node) === this.shape(this.model.graph, other) ? "same" : "changed";
+    return LETTERS[this.json.changes[node]];
   }
 
   /** What an item cost before: its counterparts, and what is gone from it. */
-  was(measure: Measure, item: Item): number {
-    let sums = this.sums.get(measure);
-    if (!sums) {
-      sums = running(this.before.length, (i) => (this.before[i] >= 0 ? this.costs.node(measure, this.before[i]) : 0));
-      this.sums.set(measure, sums);
-    }
+  was(measure: "flops" | "bytes", item: Item): number {
+    const sums = this.sums[measure] as Float64Array;
     return sums[item.last + 1] - sums[item.first];
   }
 
@@ -57,8 +46,9 @@ export class Difference {
 
   /** What is gone from an item. */
   removed(item: Item): number[] {
-    const { nodes } = this.graph;
-    return nodes.slice(item.first, item.last + 1).flatMap((n) => (n.removed ? n.index : []));
+    const found: number[] = [];
+    for (let n = item.first; n <= item.last; n++) if (this.change(n) === "removed") found.push(n);
+    return found;
   }
 
   itemChange(item: Item): Change {
@@ -68,19 +58,11 @@ export class Difference {
   }
 
   private changeOf(item: Item): Change {
-    if (item.node >= 0) return this.change(item.node);
-    let all: Change | "" = "";
-    for (let i = item.first; i <= item.last; i++) {
-      const change = this.change(i);
-      if (!all) all = change;
-      else if (all !== change) all = "changed";
-    }
-    if (all !== "changed") return all || "same";
-    const by = this.here.item("flops", item) - this.was("flops", item) || this.here.item("bytes", item) - this.was("bytes", item);
-    return by ? (by > 0 ? "dearer" : "cheaper") : "changed";
-  }
-
-  private shape(graph: Graph, node: number): string {
-    return graph.nodes[node].outputs.map((v) => `${graph.values[v].dtype}${graph.values[v].shape.join("x")}`).join();
+    let all: Change = this.change(item.first);
+    for (let n = item.first + 1; n <= item.last && all !== "changed"; n++) if (this.change(n) !== all) all = "changed";
+    if (all !== "changed" || item.node >= 0) return all;
+    const by = (measure: "flops" | "bytes"): number => this.here.item(measure, item) - this.was(measure, item);
+    const more = by("flops") || by("bytes");
+    return more ? (more > 0 ? "costlier" : "cheaper") : "changed";
   }
 }

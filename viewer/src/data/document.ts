@@ -44,10 +44,6 @@ export interface NodeJson {
   fragment?: number;
   phase?: string;
   error?: string | null;
-  /** Not in this graph but in the one that it is compared with; there it did some work, or none. */
-  removed?: "working" | "idle";
-  /** Values of removed nodes that its counterpart read. */
-  formerly?: number[];
 }
 
 export interface ScopeJson {
@@ -124,50 +120,76 @@ export interface ProfileJson {
   graph: GraphJson;
 }
 
-/** A device file: numbers by their dotted name. */
+/**
+ * The items of the tree in preorder, by column. `kinds` has a letter each (r, p, m, f, g, n: the kinds of items);
+ * `counts` how many children each branch has, in the order of the branches. Labels point into `texts`; a path is so
+ * many characters of the module path of the item's first node. `classes` are pairs of an item and a text, where its
+ * class is not its module's, `calls` of an item and which call of its module it is.
+ */
+export interface TreeJson {
+  kinds: string;
+  counts: number[];
+  labels: number[];
+  classes: [number, number][];
+  paths: number[];
+  calls: [number, number][];
+  texts: string[];
+}
+
+/**
+ * A device, and what `opgraph` predicts for it. The ridge point is at `dtype`, the model's main one, as are the roof's
+ * peak (FLOP/s) and bandwidth (bytes/s). By distinct work, nanoseconds and what it waits for (c, m, l: compute, memory,
+ * launches); by distinct part, a subgraph run as one kernel, nanoseconds.
+ */
 export interface DeviceJson {
   id: string;
   name: string;
   vendor: string;
-  kind: string;
-  figures: Record<string, number>;
+  dtype: string;
+  ridge: number;
+  peak: number;
+  bandwidth: number;
+  work: number[];
+  bounds: string;
+  parts: number[];
 }
 
-/** FLOPs, their class, units and dtype; bytes, their class; least seconds on a GPU; reads that a cache may hold. */
-export type KindJson = [number, string, "matrix" | "vector", string, number, string, number, [number, number][]];
-
-/** How `opgraph.analysis.prediction` predicts: shares of peak and bandwidth by class, and the work of each node. */
-export interface WorkJson {
-  compute: Record<string, number>;
-  traffic: Record<string, number>;
-  cached: number;
-  cache: number;
-  kinds: KindJson[];
-  nodes: number[][];
-}
-
-/** Another profile: by node the id of its counterpart there (0: none); and what is gone: its id, its module, and
- * the id of the node before which it stood. */
+/** Another profile that this one is laid over; its graph is the union of both. */
 export interface AgainstJson {
-  profile: ProfileJson;
-  before: number[];
-  removed: [number, string, number][];
+  name: string;
+  totals: { parameters: number; flops: number; bytes: number; nodes: number };
+  /** By node, its number in its own graph, and what became of it (a letter: see `CHANGES`). */
+  ids: number[];
+  changes: string;
+  /** Positions of removed nodes that did no work. */
+  idle: number[];
+  /** Nodes that read something only before: position, and how many of their last inputs that are. */
+  former: [number, number][];
+  /** Where it differs, what a node cost before: position, FLOPs, bytes. */
+  before: [number, number, number][];
 }
 
-/** Rules with their reasons; subgraphs by rule, bytes read and written as one kernel, and node ids. */
+/** Rules with their reasons; distinct parts by rule, bytes read and written as one kernel; subgraphs by part and ids. */
 export interface PartitionJson {
   rules: [string, string][];
-  subgraphs: [number, number, number, number[]][];
+  parts: [number, number, number][];
+  subgraphs: number[][];
 }
 
 export interface PageJson {
   profile: ProfileJson;
+  tree: TreeJson;
   against?: AgainstJson;
   partition?: PartitionJson;
+  /** FLOPs per byte, where no device is chosen. */
+  ridge: number;
+  /** By node its distinct work, or -1. */
+  work: number[];
+  /** Modules that compute something themselves: the path with the ranges of folds, the item, and what is its own. */
+  spots: [string, number, ...number[]][];
   /** The id of the device that is chosen at first. */
   device?: string;
-  devices?: DeviceJson[];
-  work?: WorkJson;
+  devices: DeviceJson[];
 }
 
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;

@@ -3,7 +3,7 @@
 
 import type { Costs } from "./costs";
 import type { Graph } from "./graph";
-import type { Item } from "./items";
+import type { Item } from "./tree";
 
 export class Flags {
   private counted = new Map<string, Int32Array>();

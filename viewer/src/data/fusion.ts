@@ -11,6 +11,8 @@ export interface Subgraph {
   /** Bytes that the one fused kernel moves. */
   read: number;
   written: number;
+  /** Which distinct part it is, for the times of devices. */
+  part: number;
 }
 
 export class Fusion {
@@ -22,11 +24,12 @@ export class Fusion {
     const count = graph.nodes.length;
     this.of = new Int32Array(count).fill(-1);
     const rules = (json.rules ?? []).map(([rule, reason]) => [clean(rule), clean(reason, 1000)]);
-    this.subgraphs = (json.subgraphs ?? []).map(([rule, read, written, ids], index) => {
+    this.subgraphs = (json.subgraphs ?? []).map(([part, ...ids], index) => {
+      const [rule, read, written] = json.parts[part];
       const nodes = ids.filter((id) => id >= 1 && id <= count).map((id) => id - 1);
       for (const n of nodes) this.of[n] = index;
       const [name, reason] = rules[rule] ?? ["", ""];
-      return { index, rule: name, reason, nodes, read, written };
+      return { index, rule: name, reason, nodes, read, written, part };
     });
   }
 

@@ -1,7 +1,7 @@
 // The operator graph in the page: nodes by position (0-based), values by position, and who makes and
 // reads them. What does not fit together in a file is left out and counted, so that the page always opens.
 
-import { clean, type Dim, type GraphJson, type KernelJson, type ParameterJson } from "./document";
+import { type AgainstJson, clean, type Dim, type GraphJson, type KernelJson, type ParameterJson } from "./document";
 
 export interface Value {
   id: number;
@@ -93,6 +93,8 @@ export class Graph {
   parameter = new Map<string, Parameter>();
   storages: Storage[] = [];
   breaks: Break[] = [];
+  /** By node, the values that it reads, and those that it read before. */
+  private reads: number[][] = [];
   /** By node, the nodes that make what it reads, in the order of its inputs, each once. */
   sources: number[][] = [];
   /** Kernels before node i ran: `kernelStart[i]`; one more entry for the end. */
@@ -102,7 +104,7 @@ export class Graph {
   /** How many references in the file led nowhere. */
   broken = 0;
 
-  constructor(json: GraphJson) {
+  constructor(json: GraphJson, against?: AgainstJson) {
     this.kernels = list(json.kernels).map(readKernel);
     for (const s of list(json.scopes)) {
       const path = clean(s.path, 2000);
@@ -126,7 +128,7 @@ export class Graph {
         users: [],
       });
     }
-    this.readNodes(json, place);
+    this.readNodes(json, place, against);
     const count = this.nodes.length;
     this.storages = list(json.storages).map(([bytes, born, died, node]) => ({
       bytes: number(bytes),
@@ -143,25 +145,29 @@ export class Graph {
     this.nodes.forEach((n, i) => (this.kernelStart[i + 1] = this.kernelStart[i] + n.kernels.length));
   }
 
-  private readNodes(json: GraphJson, place: Map<number, number>): void {
+  private readNodes(json: GraphJson, place: Map<number, number>, against?: AgainstJson): void {
     const known = (ids: number[] | undefined): number[] => {
       const found = list(ids).map((id) => place.get(id) ?? -1).filter((v) => v >= 0);
       this.broken += list(ids).length - found.length;
       return found;
     };
+    const former = new Map(against?.former);
+    const idle = new Set(against?.idle);
     list(json.nodes).forEach((n, index) => {
+      const read = known(n.inputs);
+      const removed = against?.changes[index] === "-";
       const kernels = list(n.kernels).filter((k) => this.kernels[k] !== undefined);
       this.broken += list(n.kernels).length - kernels.length;
       const node: Node = {
         index,
-        id: number(n.id) || index + 1,
+        id: against?.ids[index] ?? n.id,
         kind: n.kind,
         op: clean(n.op, 120),
         name: clean(n.name, 200),
         scope: clean(n.scope, 2000),
         target: clean(n.target),
         arguments: clean(n.arguments, 1000),
-        inputs: known(n.inputs),
+        inputs: read.slice(0, read.length - (former.get(index) ?? 0)),
         outputs: known(n.outputs),
         parameters: list(n.parameters).map((p) => clean(p, 500)),
         kernels,
@@ -169,11 +175,12 @@ export class Graph {
         fragment: number(n.fragment),
         phase: clean(n.phase ?? "forward", 40),
         error: clean(n.error, 2000),
-        removed: n.removed !== undefined,
-        worked: n.removed === "working",
+        removed,
+        worked: !idle.has(index),
       };
       if (!node.removed) this.own++;
-      for (const v of new Set([...node.inputs, ...known(n.formerly)])) this.values[v].users.push(index);
+      this.reads.push(read);
+      for (const v of new Set(read)) this.values[v].users.push(index);
       for (const v of node.outputs) {
         if (this.values[v].producer < 0) this.values[v].producer = index;
         else this.broken += 1;
@@ -187,7 +194,7 @@ export class Graph {
       value.users = after;
     }
     this.sources = this.nodes.map((node, i) => {
-      const made = [...node.inputs, ...known(list(json.nodes)[i].formerly)].map((v) => this.values[v].producer);
+      const made = this.reads[i].map((v) => this.values[v].producer);
       return [...new Set(made)].filter((p) => p >= 0 && p < node.index);
     });
   }

@@ -1,6 +1,6 @@
 // A profile as it was read: its graph, and what is known of how it was made.
 
-import { clean, type ProfileJson } from "./document";
+import { clean, type AgainstJson, type ProfileJson } from "./document";
 import { Formulas } from "./formulas";
 import { Graph, list, number } from "./graph";
 
@@ -17,7 +17,7 @@ export interface Model {
   formulas: Formulas | null;
 }
 
-export function readModel(json: ProfileJson): Model {
+export function readModel(json: ProfileJson, against?: AgainstJson): Model {
   return {
     name: clean(json.model?.name ?? "model"),
     source: clean(json.model?.source),
@@ -32,7 +32,7 @@ export function readModel(json: ProfileJson): Model {
     })),
     versions: Object.entries(json.versions ?? {}).map(([k, v]) => [clean(k), clean(v)]),
     convention: Object.entries(json.convention ?? {}).map(([k, v]) => [clean(k), clean(v)]),
-    graph: new Graph(json.graph ?? {}),
+    graph: new Graph(json.graph ?? {}, against),
     formulas: json.formulas ? new Formulas(json.formulas) : null,
   };
 }

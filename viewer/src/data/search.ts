@@ -3,7 +3,7 @@
 
 import * as format from "../format";
 import type { Graph } from "./graph";
-import type { Item, Tree } from "./items";
+import type { Item, Tree } from "./tree";
 
 type Field = "name" | "op" | "class" | "shape" | "dtype" | "kernel" | "file";
 const FIELDS: Field[] = ["name", "op", "class", "shape", "dtype", "kernel", "file"];

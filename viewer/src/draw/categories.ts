@@ -1,6 +1,7 @@
 // The ways of colouring, and the categories of those that have some: each with a colour for light and for
 // dark, and a mark that tells it without colour.
 
+import type { Bound } from "../data/costs";
 import type { Change } from "../data/difference";
 
 export type ColourMode = "bottleneck" | "operator" | "flops" | "bytes" | "memory" | "time" | "dtype" | "fusion" | "difference";
@@ -27,16 +28,17 @@ export interface Category {
 
 export const category = (name: string, light: string, dark: string, mark: string): Category => ({ name, light, dark, mark });
 
-export const BOUND: Category[] = [
-  category("compute-bound", "#d55e00", "#ff9d4d", "▲"),
-  category("balanced", "#009e73", "#35c79a", "◆"),
-  category("memory-bound", "#0072b2", "#5cb6f2", "●"),
-];
+export const BOUND: Record<Bound, Category> = {
+  compute: category("compute", "#d55e00", "#ff9d4d", "▲"),
+  balanced: category("balanced", "#009e73", "#35c79a", "◆"),
+  memory: category("memory", "#0072b2", "#5cb6f2", "●"),
+  launch: category("launches", "#8e44ad", "#c792ea", "■"),
+};
 export const NOTHING = category("no work", "#b4b8c0", "#5a6270", "·");
 export const UNKNOWN = category("unknown cost", "#cc79a7", "#e79fc6", "?");
 
 export const CHANGES: Record<Change, Category> = {
-  dearer: category("dearer", "#d55e00", "#ff9d4d", "▲"),
+  costlier: category("costlier", "#d55e00", "#ff9d4d", "▲"),
   cheaper: category("cheaper", "#0072b2", "#5cb6f2", "▼"),
   added: category("added", "#009e73", "#35c79a", "+"),
   removed: category("removed", "#a3315f", "#ff8fb5", "−"),

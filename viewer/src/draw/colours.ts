@@ -1,12 +1,12 @@
 // What colours mean: for each way of colouring, the colour of an item, its legend, and the figure that is
 // written on it. A colour never stands alone: the figure or the mark beside it says the same.
 
-import { bottleneck, type Costs, type Measure } from "../data/costs";
+import type { Costs, Measure } from "../data/costs";
 import { Flags } from "../data/flags";
 import type { Fusion } from "../data/fusion";
 import type { Difference } from "../data/difference";
 import type { Graph } from "../data/graph";
-import type { Item } from "../data/items";
+import type { Interval, Item } from "../data/tree";
 import * as format from "../format";
 import { BOUND, category, type Category, CHANGES, type ColourMode, NOTHING, SPARE, UNKNOWN, WORK } from "./categories";
 import { mix, ramp, type Theme } from "./theme";
@@ -41,7 +41,6 @@ export class Colours {
     readonly costs: Costs,
     public mode: ColourMode,
     public theme: Theme,
-    public ridge: number,
   ) {
     this.flags = new Flags(graph, costs);
   }
@@ -66,31 +65,25 @@ export class Colours {
     return { colour, fill: mix(theme.card, colour, theme.dark ? 0.16 : 0.1), figure: this.figure(item), mark: kind.mark };
   }
 
-  /** The category of an item in a mode with categories: that of its nodes, the dearest first. */
+  /** The category of an item in a mode with categories: that of its nodes, the costliest first. */
   kind(item: Item): Category {
-    if (this.mode === "bottleneck") {
-      if (item.node >= 0 && this.costs.node("unknown", item.node)) return UNKNOWN;
-      const bound = bottleneck(this.costs.intensity(item), this.ridge);
-      return BOUND.find((b) => b.name === bound) ?? NOTHING;
-    }
+    if (this.mode === "bottleneck") return this.bound(item);
     if (this.mode === "difference" && this.difference) return CHANGES[this.difference.itemChange(item)];
     if (item.node >= 0) return this.nodeKind(item.node);
     const [first] = this.shares(item);
     return first ? first[0] : NOTHING;
   }
 
-  /** What bounds a node. */
-  bound(node: number): Category {
-    if (this.costs.node("unknown", node)) return UNKNOWN;
-    const bytes = this.costs.node("bytes", node);
-    const work = this.costs.node("flops", node) + this.costs.node("otherFlops", node);
-    const bound = bottleneck(bytes ? work / bytes : null, this.ridge);
-    return BOUND.find((b) => b.name === bound) ?? NOTHING;
+  /** What an item waits for. */
+  bound(item: Interval): Category {
+    if (item.first === item.last && this.costs.node("unknown", item.first)) return UNKNOWN;
+    const bound = this.costs.bound(item);
+    return bound ? BOUND[bound] : NOTHING;
   }
 
   nodeKind(node: number): Category {
     const { graph } = this;
-    if (this.mode === "bottleneck") return this.bound(node);
+    if (this.mode === "bottleneck") return this.bound({ first: node, last: node });
     if (this.mode === "difference") return CHANGES[this.difference?.change(node) ?? "same"];
     if (this.mode === "dtype") {
       const value = graph.nodes[node].outputs[0] ?? graph.nodes[node].inputs[0];
@@ -101,15 +94,15 @@ export class Colours {
       if (!part || part.rule === "view" || part.rule === "boundary") return NOTHING;
       return { ...this.numbered(part.index), name: `subgraph ${part.index + 1}`, mark: String(part.index + 1) };
     }
-    let dearest = "";
+    let costliest = "";
     let most = -1;
     for (const k of graph.nodes[node].kernels) {
       const kernel = graph.kernels[k];
       if (kernel.cost === "zero") continue;
       const weight = kernel.flops * 1e3 + kernel.otherFlops + kernel.read + kernel.written;
-      if (weight > most) [most, dearest] = [weight, kernel.category];
+      if (weight > most) [most, costliest] = [weight, kernel.category];
     }
-    return dearest ? this.named(dearest) : NOTHING;
+    return costliest ? this.named(costliest) : NOTHING;
   }
 
   /** The categories beneath an item with their share of its time (or, without any, of its nodes). */
@@ -148,10 +141,10 @@ export class Colours {
   scale(): { low: string; high: string } | null {
     if (!(this.mode in MEASURES)) return null;
     const measure = MEASURES[this.mode] as Measure;
-    return { low: show(measure, 0), high: show(measure, this.dearest(measure)) };
+    return { low: show(measure, 0), high: show(measure, this.costliest(measure)) };
   }
 
-  /** What is drawn as one box: the measure of dear and cheap. */
+  /** What is drawn as one box: the measure of costly and cheap. */
   setDrawn(items: Item[]): void {
     this.drawn = items;
     this.most.clear();
@@ -169,13 +162,13 @@ export class Colours {
     return flops ? format.flops(flops) : bytes ? format.size(bytes) : "";
   }
 
-  /** From nothing (0) to the dearest thing that is drawn closed (1), by its square root. */
+  /** From nothing (0) to the costliest thing that is drawn closed (1), by its square root. */
   private strength(measure: Measure, item: Item): number {
-    const most = this.dearest(measure);
+    const most = this.costliest(measure);
     return most > 0 ? Math.sqrt(Math.min(1, this.costs.item(measure, item) / most)) : 0;
   }
 
-  private dearest(measure: Measure): number {
+  private costliest(measure: Measure): number {
     let most = this.most.get(measure);
     if (most === undefined) {
       most = 0;

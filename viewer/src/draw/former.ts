@@ -1,6 +1,6 @@
 // The edges of a container in two: those that last, and those that end or begin at what is removed.
 
-import type { Item } from "../data/items";
+import type { Item } from "../data/tree";
 import type { Box } from "../layout/scene";
 import type { Layout } from "../layout/spec";
 import type { Edges } from "./pen";

@@ -2,7 +2,7 @@
 // high is one block of colour, and letters appear when they can be read.
 
 import type { Graph } from "../data/graph";
-import type { Item } from "../data/items";
+import type { Item } from "../data/tree";
 import * as format from "../format";
 import { HEADER } from "../layout/spec";
 import type { Box, Scene } from "../layout/scene";
@@ -255,5 +255,5 @@ export class Painter {
 
 function repeat(item: Item, box: Box): string {
   const at = box.shown !== item ? item.children.indexOf(box.shown) : -1;
-  return at > 0 ? `${at + 1} of ${item.children.length}` : `× ${item.children.length}`;
+  return at > 0 ? `${at + 1} of ${item.count}` : `× ${item.count}`;
 }

@@ -1,7 +1,7 @@
 // From what is open to what must be laid out: for every open container its drawn children, the edges
 // between them, and its ways in and out. Edges of nodes are lifted to the children that hold the nodes.
 
-import type { Item } from "../data/items";
+import type { Item } from "../data/tree";
 import type { Box, Edge, Spec } from "./spec";
 import type { View } from "./view";
 

@@ -1,7 +1,7 @@
 // The laid-out picture: a tree of boxes with absolute places. The points of edges stay relative to their
 // container, since equal containers share them.
 
-import type { Item } from "../data/items";
+import type { Item } from "../data/tree";
 import type { LayoutClient } from "./client";
 import { type Plan, type PlanEdge, Planner, Specs } from "./plan";
 import type { Layout } from "./spec";

@@ -3,7 +3,7 @@
 // the first member and holds for whichever is shown.
 
 import type { Graph } from "../data/graph";
-import type { Item, Tree } from "../data/items";
+import type { Item, Tree } from "../data/tree";
 
 export class View {
   open = new Set<number>();
@@ -107,7 +107,7 @@ export function plumbing(graph: Graph): Uint8Array {
   });
 }
 
-/** Open the dearest items until there is as much to see as a person can read at once. */
+/** Open the costliest items until there is as much to see as a person can read at once. */
 export function openReadable(view: View, weight: (item: Item) => number, budget = 26): void {
   view.open = new Set([view.tree.root.id]);
   view.all.clear();

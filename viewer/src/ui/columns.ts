@@ -1,7 +1,7 @@
 // The columns of the table, and its rows as CSV.
 
 import type { App } from "../app";
-import type { Item } from "../data/items";
+import type { Item } from "../data/tree";
 import * as format from "../format";
 
 export interface Column {

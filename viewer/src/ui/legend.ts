@@ -18,7 +18,7 @@ export function legend(app: App): HTMLElement {
         h("div", { class: "legend-title" }, name),
         h("span", { class: "ramp-end" }, scale.low),
         h("div", { class: "ramp", style: { background: `linear-gradient(to right, ${stops})` } }),
-        h("span", { class: "ramp-end" }, `${scale.high}, the dearest here`),
+        h("span", { class: "ramp-end" }, `${scale.high}, the costliest here`),
       );
       return;
     }

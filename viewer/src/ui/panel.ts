@@ -1,12 +1,13 @@
 // What is known about the chosen item: all of it, with the figures that views in the terminal give, too.
 
 import type { App } from "../app";
-import { bottleneck, type Measure } from "../data/costs";
+import type { Measure } from "../data/costs";
 import type { Kernel, Parameter, Value } from "../data/graph";
-import type { Item } from "../data/items";
+import type { Item } from "../data/tree";
+import { BOUND } from "../draw/categories";
 import * as format from "../format";
 import { button, fill, h, ICONS } from "./dom";
-import { figure, link, list, more, rows, section } from "./parts";
+import { figure, link, list, more, rows, section, shareText } from "./parts";
 import { summary } from "./summary";
 
 export function panel(app: App): HTMLElement {
@@ -65,9 +66,9 @@ function details(app: App, item: Item): HTMLElement[] {
 function kindOf({ model, difference }: App, item: Item): string {
   const node = model.graph.nodes[item.node];
   const numbers = model.graph.numbers(item.first, item.last);
-  if (node?.removed) return `removed: node ${node.id} of ${difference?.model.name ?? "the other"}`;
+  if (node?.removed) return `removed: node ${node.id} of ${difference?.name ?? "the other"}`;
   if (node) return node.kind === "call" ? numbers : `${node.kind}, ${numbers}`;
-  if (item.kind === "fold") return `${item.children.length} repeats, ${numbers}`;
+  if (item.kind === "fold") return `${item.count} repeats, ${numbers}`;
   return `${item.kind}, ${numbers}`;
 }
 
@@ -83,31 +84,31 @@ function crumbs(app: App, item: Item): HTMLElement | null {
 }
 
 function costs(app: App, item: Item): HTMLElement {
-  const { costs: c, colours } = app;
+  const { costs: c } = app;
   const flops = c.item("flops", item);
   const other = c.item("otherFlops", item);
   const intensity = c.intensity(item);
   const unknown = c.item("unknown", item);
-  const time = c.item("time", item);
-  const before = (measure: Measure, write: (value: number) => string): string | null => {
+  const share = (measure: Measure): string => shareText(measure, c.share(measure, item));
+  const bound = c.bound(item);
+  const before = (measure: "flops" | "bytes", write: (value: number) => string): string | null => {
     const was = app.difference?.was(measure, item);
     if (was === undefined) return null;
     if (app.model.graph.ids(item.first, item.last) === null) return write(was);
     const by = c.item(measure, item) - was;
     return by ? `${write(was)}, now ${by > 0 ? "+" : "−"}${write(Math.abs(by))}` : "the same";
   };
-  const share = (value: number, of: number): string => (of > 0 && value > 0 ? ` · ${format.percent(value / of)}` : "");
   return rows("Cost", [
-    ["FLOPs", flops || other ? format.flops(flops) + share(flops, c.total("flops")) : "none"],
+    ["FLOPs", flops || other ? share("flops") : "none"],
     ["before", before("flops", format.flops)],
     ["MACs", flops ? format.macs(flops / 2) : null],
     ["other FLOPs", other ? format.flops(other) : null],
-    ["bytes moved", format.size(c.item("bytes", item)) + share(c.item("bytes", item), c.total("bytes"))],
+    ["bytes moved", share("bytes")],
     ["before", before("bytes", format.size)],
     ["memory made", c.item("memory", item) ? format.size(c.item("memory", item)) : null],
     ["intensity", `${format.intensity(intensity)} FLOPs/byte`],
-    ["bottleneck", bottleneck(intensity, colours.ridge)?.concat(` (ridge point ${app.ridgeText})`) ?? "none: nothing is moved"],
-    ["predicted time", time ? format.seconds(time) + share(time, c.total("time")) : null],
+    ["bound by", bound ? `${BOUND[bound].name} (ridge point ${app.ridgeText})` : "nothing: no data is moved"],
+    ["predicted time", c.item("time", item) ? share("time") : null],
     ["unknown costs", unknown ? h("span", { class: "warn" }, format.plural(unknown, "kernel")) : null],
   ]);
 }

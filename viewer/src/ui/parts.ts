@@ -1,15 +1,28 @@
 // What the panel is made of: sections, lists of figures, and lists of links to items.
 
 import type { App } from "../app";
-import type { Item } from "../data/items";
+import { weighedBy } from "../data/costliest";
+import type { Measure, Share } from "../data/costs";
+import type { Item } from "../data/tree";
 import * as format from "../format";
 import { h } from "./dom";
 
 export type Row = [string, string | Node | null];
 
-export function figure(app: App, item: Item): string {
-  const time = app.costs.item("time", item);
-  return time ? format.seconds(time) : format.flops(app.costs.item("flops", item));
+const WRITE: Partial<Record<Measure, (value: number) => string>> = { bytes: format.size, memory: format.size, time: format.seconds };
+
+/** A measure of an item as "each, × n = total, share"; what stands once has no repetitions. */
+export function shareText(measure: Measure, share: Share): string {
+  const write = WRITE[measure] ?? format.flops;
+  const { each, times, total } = share;
+  const all = times > 1 ? `${write(each)} each · × ${format.integer(times)} = ${write(total)}` : write(total);
+  return share.share > 0 ? `${all} · ${format.percent(share.share)}` : all;
+}
+
+/** What an item costs, in the measure that counts: time where it is predicted. */
+export function figure({ costs }: App, item: Item): string {
+  const measure = weighedBy(costs);
+  return shareText(measure, costs.share(measure, item));
 }
 
 export function link(app: App, item: Item, name: string, note: string): HTMLElement {

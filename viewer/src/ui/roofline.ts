@@ -2,7 +2,6 @@
 // under the roof of the chosen device. Without a device, under that of the generic ridge point.
 
 import type { App } from "../app";
-import { mainDtype } from "../data/devices";
 import type { Subgraph } from "../data/fusion";
 import type { Theme } from "../draw/theme";
 import * as format from "../format";
@@ -31,24 +30,22 @@ export class Roofline extends Plot {
   }
 
   private roof(): Roof {
-    const { device } = this.app;
-    const dtype = mainDtype(this.app.model.graph);
-    if (device) return { peak: device.matrixPeak(dtype), bandwidth: device.bandwidth, label: `${device.name}, ${dtype}` };
-    return { peak: this.app.colours.ridge, bandwidth: 1, label: "no device: relative to the bandwidth" };
+    const { device, costs } = this.app;
+    if (device) return { ...device, label: `${device.name}, ${device.dtype}` };
+    return { peak: costs.ridge, bandwidth: 1, label: "no device: relative to the bandwidth" };
   }
 
   private read(roof: Roof): void {
     const key = this.app.device?.id ?? "none";
     if (this.asked === key) return;
     this.asked = key;
-    const { costs } = this.app;
+    const { costs, device } = this.app;
     this.dots = [];
     for (const part of this.app.colours.fusion?.subgraphs ?? []) {
       const bytes = part.read + part.written;
-      const sum = (measure: "flops" | "otherFlops" | "time"): number => part.nodes.reduce((total, n) => total + costs.node(measure, n), 0);
-      const work = sum("flops") + sum("otherFlops");
+      const work = part.nodes.reduce((sum, n) => sum + costs.node("flops", n) + costs.node("otherFlops", n), 0);
       if (!work || !bytes) continue;
-      const seconds = this.app.device ? sum("time") : Math.max(work / roof.peak, bytes / roof.bandwidth);
+      const seconds = device ? device.parts[part.part] / 1e9 : Math.max(work / roof.peak, bytes / roof.bandwidth);
       this.dots.push({ part, work, intensity: work / bytes, speed: work / seconds, seconds });
     }
     this.dots.sort((a, b) => b.seconds - a.seconds);

@@ -1,7 +1,7 @@
 // One row of the table.
 
 import type { App } from "../app";
-import type { Item } from "../data/items";
+import type { Item } from "../data/tree";
 import type { Box } from "../layout/scene";
 import { columnsOf } from "./columns";
 import { h } from "./dom";
@@ -50,7 +50,7 @@ export function rowElement(app: App, { item, box, depth }: Row, at: number): HTM
         toggle,
         h("span", { class: "swatch", style: { background: look.colour } }),
         h("span", { class: branch ? "label strong" : "label" }, c.text(app, item)),
-        item.kind === "fold" ? h("span", { class: "pill" }, `× ${item.children.length}`) : null,
+        item.kind === "fold" ? h("span", { class: "pill" }, `× ${item.count}`) : null,
       );
     }),
   );

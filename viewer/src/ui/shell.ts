@@ -1,6 +1,7 @@
 // The page: the bar above, the table, the graph with its corners, and the panel.
 
 import type { App } from "../app";
+import { nodesOf } from "../data/costliest";
 import type { ColourMode } from "../draw/categories";
 import { zoomed } from "../draw/camera";
 import * as format from "../format";
@@ -99,8 +100,8 @@ export function shell(app: App): Shell {
       },
       "?": () => helper.querySelector("button")?.click(),
       t: () => app.setTheme(app.dark ? "light" : "dark"),
-      h: () => app.light("hotspots", app.hotspots()),
-      x: () => app.light("path", app.dearestPath()),
+      h: () => app.light("hotspots", app.hotspots().flatMap(nodesOf)),
+      x: () => app.light("path", app.costliestPath()),
     };
     const action = actions[event.key];
     if (!action) return;

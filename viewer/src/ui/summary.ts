@@ -1,12 +1,11 @@
 // The panel when nothing is chosen: the model, its totals, how it was traced, and what is not known.
 
 import type { App } from "../app";
-import type { Measure } from "../data/costs";
+import { nodesOf, weighedBy } from "../data/costliest";
 import type { Difference } from "../data/difference";
-import type { Graph } from "../data/graph";
 import * as format from "../format";
 import { h } from "./dom";
-import { figure, link, list, rows, section } from "./parts";
+import { link, list, rows, section, shareText } from "./parts";
 
 export function summary(app: App): HTMLElement[] {
   const { model, costs } = app;
@@ -51,36 +50,40 @@ export function summary(app: App): HTMLElement[] {
 }
 
 /** What differs from the other profile, in figures, and what is gone. */
-function differences(app: App, difference: Difference): HTMLElement {
-  const { root } = app.tree;
-  const line = (measure: Measure, write: (value: number) => string): string => {
-    const [was, is] = [difference.costs.total(measure), app.costs.item(measure, root)];
-    return was === is ? `${write(is)}, the same` : `${write(was)} → ${write(is)}${was ? ` (${is > was ? "+" : "−"}${format.percent(Math.abs(is / was - 1))})` : ""}`;
+function differences(app: App, { name, totals }: Difference): HTMLElement {
+  const { costs, model, tree } = app;
+  const line = (was: number, is: number, write: (value: number) => string): string => {
+    const by = was ? ` (${is > was ? "+" : "−"}${format.percent(Math.abs(is / was - 1))})` : "";
+    return was === is ? `${write(is)}, the same` : `${write(was)} → ${write(is)}${by}`;
   };
-  const counted = (graph: Graph): number => graph.parameters.reduce((sum, p) => sum + (p.kind === "parameter" ? p.numel : 0), 0);
-  const [was, is] = [counted(difference.model.graph), counted(app.model.graph)];
-  const gone = difference.removed(root);
-  const figures = rows(`Against ${difference.model.name}`, [
-    ["parameters", was === is ? `${format.count(is)}, the same` : `${format.count(was)} → ${format.count(is)}`],
-    ["FLOPs", line("flops", format.flops)],
-    ["bytes moved", line("bytes", format.size)],
-    ["nodes", `${format.integer(difference.model.graph.own)} → ${format.integer(app.model.graph.own)}`],
+  const gone = model.graph.nodes.filter((n) => n.removed);
+  const figures = rows(`Against ${name}`, [
+    ["parameters", line(totals.parameters, costs.parameterCount(tree.root), format.count)],
+    ["FLOPs", line(totals.flops, costs.total("flops"), format.flops)],
+    ["bytes moved", line(totals.bytes, costs.total("bytes"), format.size)],
+    ["nodes", `${format.integer(totals.nodes)} → ${format.integer(model.graph.own)}`],
     ["removed", gone.length ? format.plural(gone.length, "node") : null],
   ]);
-  const { nodes } = app.model.graph;
-  if (gone.length) figures.append(list(gone.slice(0, 60).map((n) => link(app, app.tree.leaf[n], `− ${nodes[n].name}`, nodes[n].op))));
+  if (gone.length) figures.append(list(gone.slice(0, 60).map((n) => link(app, tree.leaf[n.index], `− ${n.name}`, n.op))));
   return figures;
 }
 
 function hotspots(app: App): HTMLElement {
-  const all = app.hotspots().map((n) => link(app, app.tree.leaf[n], app.tree.leaf[n].path || app.model.graph.nodes[n].name, figure(app, app.tree.leaf[n])));
+  const measure = weighedBy(app.costs);
+  const all = app.hotspots().map((spot) => {
+    const shares = spot.leaves.map((leaf) => app.costs.share(measure, leaf));
+    const total = shares.reduce((sum, s) => sum + s.total, 0);
+    const { times } = shares[0];
+    const text = shareText(measure, { each: total / times, times, total, share: spot.share });
+    return link(app, spot.item, spot.path || app.model.name, text);
+  });
   const tools = h(
     "div",
     { class: "choices" },
-    h("button", { type: "button", onclick: () => app.light("hotspots", app.hotspots()) }, "Light them"),
-    h("button", { type: "button", onclick: () => app.light("path", app.dearestPath()) }, "Light the dearest path"),
+    h("button", { type: "button", onclick: () => app.light("hotspots", app.hotspots().flatMap(nodesOf)) }, "Light them"),
+    h("button", { type: "button", onclick: () => app.light("path", app.costliestPath()) }, "Light the costliest path"),
   );
-  return section("Ten hotspots", tools, list(all));
+  return section("Ten hot spots", tools, list(all));
 }
 
 function unknowns(app: App): HTMLElement {

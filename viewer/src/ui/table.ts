@@ -2,7 +2,7 @@
 // Only the rows in sight exist. Choosing and scrolling go both ways between table and graph.
 
 import type { App } from "../app";
-import type { Item } from "../data/items";
+import type { Item } from "../data/tree";
 import type { Box } from "../layout/scene";
 import { copyText } from "./clipboard";
 import { COLUMNS, columnsOf, csv } from "./columns";

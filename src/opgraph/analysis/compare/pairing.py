@@ -1,16 +1,17 @@
 """The nodes of two graphs, laid over each other: which node of one is which of the other. Modules are
 aligned first; in each pair of modules the nodes are matched by operator, in order. What is gone is given a
-place among what is there, so that both can be shown as one graph."""
+place among what is there, so that both can be shown as one graph: their `Union`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from enum import StrEnum
 
 from opgraph.analysis.compare.alignment import Change, align
 from opgraph.analysis.cost.modules import ModuleCost
-from opgraph.record.graph import Graph, Node
+from opgraph.record.graph import Graph, Node, Scope, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +132,142 @@ def _around(scope: str) -> list[str]:
     """The paths of the modules around a node, from the outermost: "", "layer1", "layer1.0"."""
     names = scope.split(".") if scope else []
     return [".".join(names[:i]) for i in range(len(names) + 1)]
+
+
+# Both graphs as one.
+
+
+class ChangeKind(StrEnum):
+    """What became of a node."""
+
+    SAME = "same"
+    ADDED = "added"
+    REMOVED = "removed"
+    COSTLIER = "costlier"
+    CHEAPER = "cheaper"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """The later graph with what is gone from the earlier one among its nodes, where it stood.
+
+    By node of `graph`, `before` is its node in the earlier graph, `own` its id in the later one (0 where it
+    is gone), `changes` what became of it, and `former` how many of its last inputs it read only before,
+    from nodes that are gone. What is gone has no kernels and no parameters here: it costs nothing.
+    """
+
+    graph: Graph
+    before: tuple[Node | None, ...]
+    own: tuple[int, ...]
+    changes: tuple[ChangeKind, ...]
+    former: tuple[int, ...]
+
+
+def unite(before: Graph, after: Graph) -> Union:
+    """The union of two graphs."""
+    pairing = pair_nodes(before, after)
+    merger = _Merger(before, after)
+    gone: dict[int, list[Removed]] = {}
+    for removed in pairing.removed:
+        gone.setdefault(removed.at, []).append(removed)
+    for node in (*after.nodes, None):
+        for removed in gone.get(node.id if node else len(after.nodes) + 1, ()):
+            merger.remove(before.node(removed.id), removed.scope)
+        if node is not None:
+            then = pairing.before[node.id - 1]
+            merger.keep(node, before.node(then) if then else None)
+    return merger.union()
+
+
+def change_of(
+    before: Node, after: Node, values: tuple[Mapping[int, Value], Mapping[int, Value]]
+) -> ChangeKind:
+    """What became of a node by its costs, and where these are equal by its results; `values` are those of
+    the earlier and of the later graph, by their ids."""
+    for was, now in (
+        (before.flops, after.flops), (before.bytes, after.bytes), (before.other_flops, after.other_flops)
+    ):  # fmt: skip
+        if was != now:
+            return ChangeKind.COSTLIER if now > was else ChangeKind.CHEAPER
+    then, here = (
+        [(known[v].dtype, known[v].shape) for v in node.outputs]
+        for node, known in zip((before, after), values, strict=True)
+    )
+    return ChangeKind.SAME if then == here else ChangeKind.CHANGED
+
+
+class _Merger:
+    """Puts kept and removed nodes behind one another, and joins them by the values they read."""
+
+    def __init__(self, before: Graph, after: Graph) -> None:
+        self.earlier, self.later = before, after
+        self.nodes: list[Node] = []
+        self.before: list[Node | None] = []
+        self.own: list[int] = []
+        self.former: list[int] = []
+        self.values = list(after.values)
+        self.scopes = {s.path: s for s in after.scopes}
+        self.next = max((v.id for v in after.values), default=0) + 1
+        self.stands_for: dict[int, int] = {}
+        """By value of the earlier graph, that of the union, once its maker has been passed."""
+        self.gone: set[int] = set()
+
+    def keep(self, node: Node, then: Node | None) -> None:
+        if then is not None and node.outputs:
+            for i, value in enumerate(then.outputs):
+                self.stands_for[value] = node.outputs[min(i, len(node.outputs) - 1)]
+        read = self._read(then)
+        former = tuple(v for v in read if v in self.gone)
+        self._add(replace(node, inputs=(*node.inputs, *former)), then, node.id, len(former))
+
+    def remove(self, node: Node, scope: str) -> None:
+        outputs = []
+        for old in node.outputs:
+            value = self.earlier.value[old]
+            self.values.append(
+                replace(value, id=self.next, kind="activation", storage=None, alias_of=None)
+            )
+            self.stands_for[old] = self.next
+            self.gone.add(self.next)
+            outputs.append(self.next)
+            self.next += 1
+        last = self.nodes[-1] if self.nodes else node
+        here = replace(
+            node, scope=scope, inputs=self._read(node), outputs=tuple(outputs), kernels=(), parameters=(),
+            error=None, fragment=last.fragment, phase=last.phase,
+        )  # fmt: skip
+        self._add(here, node, 0, 0)
+        # The modules around it that are gone, too.
+        path, then = scope, node.scope
+        while path and path not in self.scopes:
+            known = self.earlier.scope.get(then)
+            self.scopes[path] = replace(known, path=path) if known else Scope(path, "", 1)
+            path, then = path.rpartition(".")[0], then.rpartition(".")[0]
+
+    def union(self) -> Union:
+        place = {own: at for at, own in enumerate(self.own, start=1)}
+        storages = tuple(replace(s, node=s.node and place[s.node]) for s in self.later.storages)
+        graph = replace(
+            self.later, nodes=tuple(self.nodes), values=tuple(self.values),
+            scopes=tuple(self.scopes.values()), storages=storages,
+        )  # fmt: skip
+        changes = tuple(map(self._change, self.before, self.own))
+        return Union(graph, tuple(self.before), tuple(self.own), changes, tuple(self.former))
+
+    def _change(self, then: Node | None, own: int) -> ChangeKind:
+        if then is None:
+            return ChangeKind.ADDED
+        values = self.earlier.value, self.later.value
+        return change_of(then, self.later.node(own), values) if own else ChangeKind.REMOVED
+
+    def _read(self, node: Node | None) -> tuple[int, ...]:
+        return (
+            tuple(self.stands_for[v] for v in node.inputs if v in self.stands_for) if node else ()
+        )
+
+    def _add(self, node: Node, then: Node | None, own: int, former: int) -> None:
+        self.nodes.append(replace(node, id=len(self.nodes) + 1))
+        self.before.append(then)
+        self.own.append(own)
+        self.former.append(former)

@@ -10,7 +10,7 @@ few, go by the class of work and never by model, and were fitted once to public 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -179,13 +179,18 @@ def predict(graph: Graph, device: Device, efficiencies: Efficiencies = FITTED) -
     For mixed precision, predict `autocast(graph)`. The batch is taken to be the first size of the first
     input, or the number of images where they come in a list.
     """
-    kernels = tuple(
-        _time(work, demand(work, device), device, efficiencies) for work in workload(graph)
-    )
+    return predict_work(workload(graph), device, efficiencies, batch=_batch(graph))
+
+
+def predict_work(
+    works: Iterable[Work], device: Device, efficiencies: Efficiencies = FITTED, *, batch: int = 1
+) -> Prediction:
+    """The time of some work on a device."""
+    kernels = tuple(_time(work, demand(work, device), device, efficiencies) for work in works)
     by_node: dict[int, float] = {}
     for kernel in kernels:
         by_node[kernel.node] = by_node.get(kernel.node, 0.0) + kernel.seconds
-    return Prediction(device.id, kernels, _batch(graph), by_node)
+    return Prediction(device.id, kernels, batch, by_node)
 
 
 def _batch(graph: Graph) -> int:
@@ -201,19 +206,19 @@ def _batch(graph: Graph) -> int:
 
 
 def predict_parts(
-    graph: Graph,
+    work_of_nodes: Iterable[Work],
     parts: Sequence[Subgraph],
     device: Device,
     efficiencies: Efficiencies = FITTED,
 ) -> tuple[PartTime, ...]:
-    """The time of each subgraph, run as one kernel: all its arithmetic, the traffic that is left when
-    it is fused, and one launch. A subgraph of one node takes what its kernels take.
+    """The time of each subgraph of nodes with this work, run as one kernel: all its arithmetic, the traffic
+    that is left when it is fused, and one launch. A subgraph of one node takes what its kernels take.
 
     No measurement stands behind the fused times, unlike those of `predict`: they are what the same
     formula gives for less traffic and fewer launches.
     """
     by_node: dict[int, list[Work]] = {}
-    for work in workload(graph):
+    for work in work_of_nodes:
         by_node.setdefault(work.node, []).append(work)
     found = []
     for part in parts:

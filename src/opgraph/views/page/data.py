@@ -1,19 +1,51 @@
-"""What the interactive page reads, as JSON-ready data: the profile, and beside it what only Python works
-out. The page in a file and the widget in a notebook are given the same."""
+"""What the interactive page reads, as JSON-ready data: the profile, and beside it every answer that the
+page shows and does not work out itself. The page in a file and the widget in a notebook are given the same.
+
+- `profile`: the profile as it is saved; with `against`, its graph is the union of both.
+- `tree`: the items of the one tree in preorder, by column (see `_tree`).
+- `ridge`: FLOPs/byte, where no device is chosen.
+- `work`: by node its distinct work, as a place in a device's `work` and `bounds`; -1 for none.
+- `spots`: every module that computes something itself: its title, its item, and its own leaves.
+- `partition`: rules with their reasons; distinct parts by rule, bytes read and bytes written as one kernel;
+  and every subgraph as its distinct part and the ids of its nodes.
+- `devices`: every device with its ridge and roof in the model's main dtype; by distinct work its
+  nanoseconds and what it waits for (`c`ompute, `m`emory, `l`aunch), by distinct part its nanoseconds.
+- `device`: the id of the one that the model is costed on, if any.
+- `against`: the other model: its totals, and by node of the union what became of it (see `_against`).
+
+Repeated layers share their distinct work, so a model of 126 equal layers has one layer's times for each
+device. What the page does itself are sums over these figures, and shares of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from opgraph.analysis.compare.pairing import pair_nodes
+from opgraph.analysis.compare.pairing import ChangeKind, Union, unite
+from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
-from opgraph.analysis.timing.prediction import CACHE, FITTED, arithmetic, serial, traffic_class
-from opgraph.analysis.timing.workload import workload
+from opgraph.analysis.timing.prediction import predict_parts, predict_work
+from opgraph.analysis.timing.workload import Work, workload
+from opgraph.analysis.tree import ItemKind, Tree, build_tree
 from opgraph.hardware import Device, devices
+from opgraph.record import schema
 from opgraph.record.graph import Graph
 from opgraph.views.files.json import profile_data
+
+DIGITS = 9
+"""Of times: with as many, sums over ten thousand nodes are printed as they are in Python."""
+
+_LETTERS = {
+    ItemKind.ROOT: "r", ItemKind.PHASE: "p", ItemKind.MODULE: "m", ItemKind.FOLD: "f", ItemKind.GROUP: "g",
+    ItemKind.NODE: "n",
+}  # fmt: skip
+_SIGNS = {
+    ChangeKind.SAME: "=", ChangeKind.ADDED: "+", ChangeKind.REMOVED: "-", ChangeKind.COSTLIER: ">",
+    ChangeKind.CHEAPER: "<", ChangeKind.CHANGED: "~",
+}  # fmt: skip
 
 
 def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> dict[str, Any]:
@@ -22,64 +54,164 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
     `against` is another model, whose nodes are paired with those of this one. The device that it is costed
     on is chosen at first.
     """
+    graph = costed.graph
+    union = None if against is None else unite(against.graph, graph)
+    profile = profile_data(costed)
+    del profile["memory"]  # the page has the storages
+    if union is None:
+        tree, place = build_tree(graph), list(range(len(graph.nodes) + 1))
+    else:
+        changes = union.changes
+        tree = build_tree(union.graph, mark=lambda node: changes[node.id - 1])
+        place = _places(union)
+        profile["graph"] = schema.encode(union.graph)
+    times = _Times(graph, costed.parts)
+    work = [-1] * len(tree.nodes)
+    for node, kind in times.by_node.items():
+        work[place[node] - 1] = kind
     data: dict[str, Any] = {
-        "profile": profile_data(costed),
-        "devices": [_device(d) for d in devices()],
-        "work": _work(costed.graph),
-        "partition": _partition(costed.parts),
+        "profile": profile,
+        "tree": _tree(tree),
+        "ridge": GENERIC_RIDGE,
+        "work": work,
+        "spots": [
+            [spot.path, spot.item.id, *(leaf.id for leaf in spot.leaves)]
+            for spot in tree.hot_spots()
+        ],
+        "partition": _partition(costed.parts, times, place),
+        "devices": [times.on(d, costed.main_dtype) for d in devices()],
     }
     if costed.device is not None:
         data["device"] = costed.device.id
-    if against is not None:
-        pairing = pair_nodes(against.graph, costed.graph)
-        data["against"] = {
-            "profile": profile_data(against),
-            "before": list(pairing.before),
-            "removed": [[r.id, r.scope, r.at] for r in pairing.removed],
-        }
+    if against is not None and union is not None:
+        data["against"] = _against(against, union)
     return data
 
 
-def _partition(parts: Sequence[Subgraph]) -> dict[str, Any]:
-    """The fused subgraphs: rules with their reasons, and for each subgraph its rule, the bytes that it
-    reads and writes as one kernel, and the ids of its nodes."""
-    rules = list(dict.fromkeys((p.rule, p.reason) for p in parts))
-    place = {rule: i for i, rule in enumerate(rules)}
+def _tree(tree: Tree) -> dict[str, Any]:
+    """The items by column: a letter for each kind; of every branch how many children it has; labels by
+    their place in `texts`; a path by its length, as it begins that of its first node's module; pairs of an
+    item and its class, where that is not its module's; and pairs of an item and which call it is."""
+    scopes = tree.graph.scope
+    texts: dict[str, int] = {}
+    found: dict[str, Any] = {"kinds": "".join(_LETTERS[item.kind] for item in tree.items)}
+    found["counts"] = [len(item.children) for item in tree.items if not item.node]
+    found["labels"] = [texts.setdefault(item.label, len(texts)) for item in tree.items]
+    found["classes"] = [
+        [item.id, texts.setdefault(item.cls, len(texts))]
+        for item in tree.items
+        if item.cls != (scopes[item.path].cls if item.path and item.path in scopes else "")
+    ]
+    found["paths"] = [len(item.path.encode("utf-16-le")) // 2 for item in tree.items]
+    found["calls"] = [[item.id, item.call] for item in tree.items if item.call]
+    found["texts"] = list(texts)
+    return found
+
+
+class _Times:
+    """The distinct work of a graph, and what it takes on a device. Nodes do the same work if all of their
+    kernels are equal; subgraphs are the same part if their nodes are, and what they move as one kernel."""
+
+    def __init__(self, graph: Graph, parts: Sequence[Subgraph]) -> None:
+        self.works: dict[int, list[Work]] = {}
+        for work in workload(graph):
+            self.works.setdefault(work.node, []).append(work)
+        kinds: dict[tuple[Work, ...], int] = {}
+        self.first: list[int] = []
+        self.by_node: dict[int, int] = {}
+        for node, works in self.works.items():
+            kind = kinds.setdefault(tuple(replace(w, node=0, op="") for w in works), len(kinds))
+            self.by_node[node] = kind
+            if kind == len(self.first):
+                self.first.append(node)
+        equal: dict[tuple[object, ...], int] = {}
+        self.by_part: list[int] = []
+        self.parts: list[Subgraph] = []
+        for part in parts:
+            nodes = tuple(self.by_node.get(node, -1) for node in part.nodes)
+            moved = part.fused_read, part.fused_written
+            kind = equal.setdefault((part.rule, part.reason, nodes, *moved), len(equal))
+            self.by_part.append(kind)
+            if kind == len(self.parts):
+                self.parts.append(part)
+        self.work_of_nodes = [w for node in self.first for w in self.works[node]]
+        self.work_of_parts = [
+            w for p in self.parts for node in p.nodes for w in self.works.get(node, ())
+        ]
+
+    def on(self, device: Device, dtype: str) -> dict[str, Any]:
+        """A device with its figures in a dtype, and its times."""
+        found = predict_work(self.work_of_nodes, device)
+        return {
+            "id": device.id,
+            "name": device.name,
+            "vendor": device.vendor,
+            "dtype": dtype,
+            "ridge": device.ridge_point(dtype),
+            "peak": device.matrix_peak(dtype),
+            "bandwidth": device.bandwidth,
+            "work": [_nanoseconds(found.by_node[node]) for node in self.first],
+            "bounds": "".join(found.bounds[node][0] for node in self.first),
+            "parts": [
+                _nanoseconds(time.seconds)
+                for time in predict_parts(self.work_of_parts, self.parts, device)
+            ],
+        }
+
+
+def _nanoseconds(seconds: float) -> float:
+    return float(f"{seconds * 1e9:.{DIGITS}g}")
+
+
+def _partition(parts: Sequence[Subgraph], times: _Times, place: Sequence[int]) -> dict[str, Any]:
+    rules = list(dict.fromkeys((p.rule, p.reason) for p in times.parts))
     return {
         "rules": [list(rule) for rule in rules],
+        "parts": [
+            [rules.index((p.rule, p.reason)), p.fused_read, p.fused_written] for p in times.parts
+        ],
         "subgraphs": [
-            [place[p.rule, p.reason], p.fused_read, p.fused_written, list(p.nodes)] for p in parts
+            [part, *(place[n] for n in p.nodes)]
+            for p, part in zip(parts, times.by_part, strict=True)
         ],
     }
 
 
-def _work(graph: Graph) -> dict[str, Any]:
-    """What the page needs to predict times for any device: the efficiencies, the kinds of work, each
-    once, and by node which of them it runs."""
-    kinds: dict[tuple[Any, ...], int] = {}
-    by_node: list[list[int]] = [[] for _ in graph.nodes]
-    for work in workload(graph):
-        sums = arithmetic(work)
-        # Where the cache spares nothing, it does not matter what it holds.
-        reads = tuple(r for r in work.reads if r[1] is not None) if FITTED.cached != 1 else ()
-        kind = (sums.flops, sums.kind, sums.unit, sums.dtype, work.bytes, traffic_class(work),
-                serial(work), reads)  # fmt: skip
-        by_node[work.node - 1].append(kinds.setdefault(kind, len(kinds)))
-    return {
-        "compute": dict(FITTED.compute),
-        "traffic": dict(FITTED.traffic),
-        "cached": FITTED.cached,
-        "cache": CACHE,
-        "kinds": [list(kind) for kind in kinds],
-        "nodes": by_node,
-    }
+# Two models as one graph.
 
 
-def _device(device: Device) -> dict[str, Any]:
-    return {
-        "id": device.id,
-        "name": device.name,
-        "vendor": device.vendor,
-        "kind": device.kind,
-        "figures": {key: figure.value for key, figure in device.figures.items()},
+def _places(union: Union) -> list[int]:
+    """By id of a node in its own graph, its id in the union."""
+    found = [0] * (max(union.own, default=0) + 1)
+    for here, own in enumerate(union.own, start=1):
+        found[own] = here
+    return found
+
+
+def _against(other: CostedRecord, union: Union) -> dict[str, Any]:
+    """Of the other model its name and totals. Of every node of the union its id in its own graph and a sign
+    for what became of it (see `_SIGNS`). Further the positions of removed nodes that did no work; of nodes
+    that read something only before, with how many of their last inputs that are; and where it differs what
+    a node cost before (its position, FLOPs and bytes)."""
+    totals = other.totals
+    rows = list(zip(union.graph.nodes, union.before, union.own, union.former, strict=True))
+    cost = {
+        i: (then.flops, then.bytes) if then else (0, 0) for i, (_, then, _, _) in enumerate(rows)
     }
+    return {
+        "name": other.profile.model.name,
+        "totals": {
+            "parameters": totals.parameters, "flops": totals.flops, "bytes": totals.cost.bytes,
+            "nodes": totals.nodes,
+        },
+        "ids": [own or (then.id if then else 0) for _, then, own, _ in rows],
+        "changes": "".join(_SIGNS[change] for change in union.changes),
+        "idle": [
+            i for i, (_, then, own, _) in enumerate(rows)
+            if not own and then and not then.parameters and all(k.cost == "zero" for k in then.kernels)
+        ],
+        "former": [[i, former] for i, (_, _, _, former) in enumerate(rows) if former],
+        "before": [
+            [i, *cost[i]] for i, (node, _, _, _) in enumerate(rows) if cost[i] != (node.flops, node.bytes)
+        ],
+    }  # fmt: skip

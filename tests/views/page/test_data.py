@@ -1,0 +1,55 @@
+"""What Python gives to the page: the tree, the times of distinct work, and what became of every node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from opgraph import Profile
+from opgraph.analysis.costed import costed
+from opgraph.hardware import devices
+from opgraph.views.page.data import page_data
+
+Saved = Callable[[str], Profile]
+
+
+def data_of(profile: Profile, hardware: str | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(page_data(costed(profile, hardware))))
+    return found
+
+
+@pytest.mark.parametrize("name", ["resnet18", "bert-base-uncased", "gpt2", "yolov8n"])
+def test_it_looks_like_its_golden(
+    saved: Saved, golden: Callable[[str, str], None], name: str
+) -> None:
+    """The tests of the viewer read these goldens, too."""
+    data = data_of(saved(name))
+    del data["profile"]
+    data["devices"] = [d for d in data["devices"] if d["id"] == "h100-sxm"]
+    golden(json.dumps(data, separators=(",", ":")).replace('],"', '],\n"') + "\n", f"{name}.json")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "yolov8n"])
+def test_every_device_has_the_times_that_python_predicts(saved: Saved, name: str) -> None:
+    data = data_of(saved(name))
+    given = {d["id"]: d for d in data["devices"]}
+    assert list(given) == [d.id for d in devices()]
+    for machine in devices():
+        c = costed(saved(name), machine)
+        found = given[machine.id]
+        seconds = [found["work"][kind] / 1e9 if kind >= 0 else 0.0 for kind in data["work"]]
+        assert c.prediction is not None
+        assert sum(seconds) == pytest.approx(c.prediction.seconds, rel=1e-8)
+        assert found["ridge"] == c.ridge
+        bounds = {i + 1: found["bounds"][kind] for i, kind in enumerate(data["work"]) if kind >= 0}
+        assert bounds == {node: bound[0] for node, bound in c.node_bounds.items()}
+
+
+def test_equal_layers_have_one_work(saved: Saved) -> None:
+    data = data_of(saved("gpt2"))
+    nodes = saved("gpt2").graph.nodes
+    same = {data["work"][n.id - 1] for n in nodes if n.name.endswith(".mlp.c_fc.addmm")}
+    assert len(same) == 1

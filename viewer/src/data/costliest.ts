@@ -1,0 +1,57 @@
+// What costs most: the modules that do most themselves, and the costliest way through the graph.
+
+import type { Costs } from "./costs";
+import { clean, type PageJson } from "./document";
+import type { Graph } from "./graph";
+import { type Item, repetitions, type Tree } from "./tree";
+
+/** A module by what it computes itself, in all repetitions. */
+export interface HotSpot {
+  /** Its path, with the ranges of the folds around it. */
+  path: string;
+  item: Item;
+  leaves: Item[];
+  share: number;
+}
+
+/** What nodes and modules are weighed by: time where it is predicted, else FLOPs, else bytes. */
+export function weighedBy(costs: Costs): "time" | "flops" | "bytes" {
+  return (["time", "flops", "bytes"] as const).find((measure) => costs.total(measure) > 0) ?? "bytes";
+}
+
+/** The hot spots that weigh most, costliest first. */
+export function hotSpots(json: PageJson["spots"], tree: Tree, costs: Costs, count: number): HotSpot[] {
+  const measure = weighedBy(costs);
+  const known = json.filter(([, ...ids]) => ids.every((id) => tree.items[id as number]));
+  const all = known.map(([path, item, ...leaves]): HotSpot => {
+    const own = leaves.map((id) => tree.items[id]);
+    const share = own.reduce((sum, leaf) => sum + costs.share(measure, leaf).share, 0);
+    return { path: clean(path, 2000), item: tree.items[item], leaves: own, share };
+  });
+  return all.sort((a, b) => b.share - a.share).slice(0, count);
+}
+
+/** The nodes of a hot spot, in all repetitions. */
+export function nodesOf({ leaves }: HotSpot): number[] {
+  return leaves.flatMap((leaf) => repetitions(leaf).starts);
+}
+
+/** The chain of nodes, each reading what the one before made, that weighs most in all. */
+export function heaviestPath(graph: Graph, costs: Costs): number[] {
+  const measure = weighedBy(costs);
+  // As these are differences of sums, only their leading digits are told apart: equal layers weigh the same.
+  const weight = Float32Array.from(graph.nodes, (_, n) => costs.node(measure, n));
+  const best = new Float64Array(weight.length);
+  const from = new Int32Array(weight.length).fill(-1);
+  let end = -1;
+  for (let n = 0; n < weight.length; n++) {
+    for (const s of graph.sources[n]) {
+      if (from[n] < 0 || best[s] > best[from[n]]) from[n] = s;
+    }
+    best[n] = weight[n] + (from[n] >= 0 ? best[from[n]] : 0);
+    if (end < 0 || best[n] > best[end]) end = n;
+  }
+  const path: number[] = [];
+  for (let n = end; n >= 0; n = from[n]) path.unshift(n);
+  return path;
+}

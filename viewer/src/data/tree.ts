@@ -1,0 +1,128 @@
+// The tree that a person opens and closes, as `opgraph.analysis.tree` made and folded it. Its leaves are the nodes;
+// its branches are *calls* of modules, so that every branch is one interval of the order of execution and every sum
+// over it is a difference of two running sums. The members of a fold are equal, place by place.
+
+import { clean, type TreeJson } from "./document";
+import type { Graph } from "./graph";
+
+export type ItemKind = "root" | "phase" | "module" | "fold" | "group" | "node";
+
+/** One of the folds around an item: the nodes of one repetition, how many there are, and which of them it is in. */
+interface Turn {
+  nodes: number;
+  count: number;
+  member: number;
+}
+
+/** Nodes in the order of execution, by position, both ends included. */
+export interface Interval {
+  first: number;
+  last: number;
+}
+
+/** What a person sees of the nodes in its interval. */
+export interface Item extends Interval {
+  id: number;
+  kind: ItemKind;
+  parent: Item | null;
+  children: Item[];
+  label: string;
+  cls: string;
+  path: string;
+  /** Which call of the module this is, from 1; 0 where it is called once. */
+  call: number;
+  /** The position of the node, or -1. */
+  node: number;
+  /** How many members a fold has; 1 of all else. */
+  count: number;
+  turns: Turn[];
+}
+
+export interface Tree {
+  root: Item;
+  /** By id: parents stand before their children. */
+  items: Item[];
+  /** The leaf of every node. */
+  leaf: Item[];
+}
+
+const KINDS: Record<string, ItemKind> = { r: "root", p: "phase", m: "module", f: "fold", g: "group", n: "node" };
+/** A list longer than this is drawn in groups of `GROUP`. */
+const LONGEST = 120;
+const GROUP = 40;
+
+/** One list of all nodes, where a tree is not of this graph: the page opens all the same. */
+function flat(count: number): TreeJson {
+  const kinds = `r${"n".repeat(count)}`;
+  return { kinds, counts: [count], labels: [], classes: [], paths: [], calls: [], texts: [] };
+}
+
+export function readTree(given: TreeJson, graph: Graph): Tree {
+  const fits = given.kinds.split("n").length - 1 === graph.nodes.length;
+  const json = fits ? given : flat(graph.nodes.length);
+  const texts = json.texts.map((text) => clean(text, 2000));
+  const items: Item[] = [];
+  const leaf: Item[] = [];
+  const calls = new Map(json.calls);
+  const classes = new Map(json.classes);
+  let branches = 0;
+  const read = (parent: Item | null, turns: Turn[]): Item => {
+    const id = items.length;
+    const kind = KINDS[json.kinds[id]];
+    const first = leaf.length;
+    const path = graph.nodes[first]?.scope.slice(0, json.paths[id]) ?? "";
+    const cls = texts[classes.get(id) ?? -1] ?? (path && graph.scopes.get(path)?.cls) ?? "";
+    const item: Item = {
+      id, kind, parent, children: [], first, last: first, cls, path, call: calls.get(id) ?? 0,
+      label: texts[json.labels[id]] ?? graph.nodes[first]?.name ?? "",
+      node: kind === "node" ? first : -1, count: 1, turns,
+    };
+    items.push(item);
+    if (kind === "node") leaf.push(item);
+    else {
+      const count = json.counts[branches++];
+      if (kind === "fold") item.count = count;
+      for (let member = 0; member < count; member++) {
+        const turn = { nodes: 0, count, member };
+        const child = read(item, kind === "fold" ? [...turns, turn] : turns);
+        turn.nodes = child.last - child.first + 1;
+        item.children.push(child);
+      }
+    }
+    item.last = leaf.length - 1;
+    return item;
+  };
+  const tree = { root: read(null, []), items, leaf };
+  for (const item of [...items]) cutLong(graph, tree, item);
+  return tree;
+}
+
+/** Put the children of an item that has very many into groups, so that they can be drawn. */
+function cutLong(graph: Graph, { items }: Tree, item: Item): void {
+  while (item.children.length > (item.kind === "fold" ? LONGEST * 4 : LONGEST)) {
+    const { children } = item;
+    item.children = [];
+    for (let i = 0; i < children.length; i += GROUP) {
+      const part = children.slice(i, i + GROUP);
+      const [{ first, turns }, { last }] = [part[0], part[part.length - 1]];
+      const group: Item = {
+        id: items.length, kind: "group", parent: item, children: part, first, last, label: graph.numbers(first, last),
+        cls: "", path: "", call: 0, node: -1, count: 1, turns: item.kind === "fold" ? item.turns : turns,
+      };
+      items.push(group);
+      for (const child of part) child.parent = group;
+      item.children.push(group);
+    }
+  }
+}
+
+/** Where every repetition of an item begins, and how many nodes each has: those of a fold are its members. */
+export function repetitions(item: Item): { starts: number[]; length: number } {
+  const length = (item.last - item.first + 1) / item.count;
+  const turns = item.count > 1 ? [...item.turns, { nodes: length, count: item.count, member: 0 }] : item.turns;
+  let starts = [item.first];
+  for (const { nodes, count, member } of turns) {
+    starts = starts.flatMap((start) => Array.from({ length: count }, (_, i) => start + (i - member) * nodes));
+  }
+  return { starts, length };
+}
