@@ -62,7 +62,6 @@ def measured(series: str, at: str) -> dict[str, Any]:
     if series == "layers":
         widths["num_hidden_layers"] = int(at)
     length = int(at) if series == "length" else 1024
-    arguments = {k: str(v) for k, v in widths.items()}
     row: dict[str, Any] = {}
 
     def timed(step: str, run: Callable[[], Any]) -> Any:
@@ -71,8 +70,8 @@ def measured(series: str, at: str) -> dict[str, Any]:
         row[step] = time.process_time() - start
         return result
 
-    options = Options(seq_len=length, head="causal-lm", model_args=arguments)
-    prepared("hf-type:llama", None, None, Options(seq_len=8, model_args={"num_hidden_layers": "1"}))
+    options = Options(seq_len=length, head="causal-lm", model_args=widths)
+    prepared("hf-type:llama", None, None, Options(seq_len=8, model_args={"num_hidden_layers": 1}))
     model, example = timed("build", lambda: prepared("hf-type:llama", None, None, options))
     profile = timed("trace", lambda: profile_model(model, example))
     if profile.graph.failed is not None:

@@ -3,12 +3,12 @@ allocating its weights. Each source is one file beside this one and one entry in
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from opgraph.options import Options
+from opgraph.record.errors import SourceError
 from opgraph.record.profile import ModelInfo
 
 
@@ -65,21 +65,24 @@ class Source(Protocol):
         """Build the model. Raises `SourceError` or one of its kinds."""
 
 
-_WORDS = {"true": True, "false": False, "none": None}
+def check_arguments(asked: Iterable[str], known: Collection[str], what: str) -> None:
+    """Raise `SourceError`, with the nearest names, for an argument (`--model-arg`) that is not known."""
+    for name in asked:
+        if name not in known:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, known, 3)
+            hint = f"did you mean {', '.join(close)}?" if close else None
+            raise SourceError(f"{what} takes no {name}", hint=hint)
 
 
-def parse_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as a person types them (`--model-arg k=v`), as Python values: numbers, true/false/none,
-    tuples and quoted texts become what they say; the rest stays as it is, as does what is not a text."""
-    return {name: _value(text) for name, text in arguments.items()}
-
-
-def _value(text: Any) -> Any:
-    if not isinstance(text, str):
-        return text
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+def without_arguments(options: BuildOptions, what: str, *, dtype: bool = False) -> None:
+    """Raise `SourceError` for arguments of a constructor, and unless it has a choice of `dtype` for that,
+    too, where there is nothing that would take them."""
+    if options.arguments:
+        given = ", ".join(options.arguments)
+        raise SourceError(f"{what} takes no arguments, and {given} was given",
+                          hint="--model-arg is for what is built by name")  # fmt: skip
+    if options.dtype is not None and not dtype:
+        raise SourceError(f"{what} has the dtype of its own parameters, not {options.dtype}",
+                          hint=f"give it another: module.to(torch.{options.dtype})")  # fmt: skip

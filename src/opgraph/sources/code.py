@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import SourceError, first_line
 from opgraph.record.profile import ModelInfo
-from opgraph.sources.base import BuildOptions, Model, parse_arguments
+from opgraph.sources.base import BuildOptions, Model, without_arguments
 
 if TYPE_CHECKING:
     from torch import nn
@@ -56,15 +56,15 @@ class CodeSource:
         except Exception as error:
             raise SourceError(f"{found['home']} cannot be imported: {first_line(error)}") from error
         made = _inside(home, found["name"], found["home"])
-        arguments = parse_arguments(options.arguments)
         if isinstance(made, nn.Module):
+            without_arguments(options, f"{spec}, a module that is built already,")
             model = from_module(made)
             return replace(model, info=replace(model.info, name=spec, source=self.name))
         if not callable(made):
             raise SourceError(f"{spec} is {type(made).__name__}, not a module or what makes one")
 
         def construct() -> nn.Module:
-            module = made(**arguments)
+            module = made(**options.arguments)
             if not isinstance(module, nn.Module):
                 raise SourceError(f"{spec} returned {type(module).__name__}, not a torch.nn.Module")
             return module

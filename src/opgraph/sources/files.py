@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import OpgraphError, SourceError, first_line
 from opgraph.record.profile import ModelInfo
-from opgraph.sources.base import BuildOptions, Model
+from opgraph.sources.base import BuildOptions, Model, without_arguments
 
 if TYPE_CHECKING:
     from torch import nn
@@ -64,7 +64,9 @@ class FileSource:
         path = Path(spec)
         if not path.is_file():
             raise SourceError(f"there is no file {spec}")
-        if path.suffix == ".pt2":
+        program = path.suffix == ".pt2"
+        without_arguments(options, f"what {path.name} holds", dtype=not program)
+        if program:
             return open_program(path, trust=options.trust)
         return _checkpoint(path, options)
 

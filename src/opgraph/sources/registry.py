@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from opgraph.record.errors import SourceError, UnknownModel
 from opgraph.record.gc_pause import uncollected
-from opgraph.sources.base import BuildOptions, Model, Source
+from opgraph.sources.base import BuildOptions, Model, Source, without_arguments
 from opgraph.sources.code import CodeSource, from_module
 from opgraph.sources.files import FILES, FileSource
 from opgraph.sources.libraries import Library, lazy_imports
@@ -75,6 +75,7 @@ def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model
     options = options or BuildOptions()
     if not isinstance(spec, str):
         _without_head(options, "a module that is built already")
+        without_arguments(options, "a module that is built already")
         return from_module(spec)
     source, rest = find(spec)
     library = libraries().get(source.name)

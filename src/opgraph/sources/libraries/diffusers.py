@@ -3,13 +3,14 @@ configurations (`diffusers:unet/sdxl`). Never any weights."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opgraph.record.errors import SourceError, UnknownModel
 from opgraph.sources import catalogue
-from opgraph.sources.base import BuildOptions, Model
+from opgraph.sources.base import BuildOptions, Model, check_arguments
 from opgraph.sources.libraries import Library
 
 if TYPE_CHECKING:
@@ -46,8 +47,11 @@ class DiffusersSource:
                 hint="pip install -U diffusers may bring it",
             )
 
+        known = inspect.signature(cls.__init__).parameters.keys() - {"self"}
+        check_arguments(options.arguments, known, entry.name)
+
         def construct() -> nn.Module:
-            module: nn.Module = cls(**entry.arguments())
+            module: nn.Module = cls(**{**entry.arguments(), **options.arguments})
             return module
 
         model = assemble(

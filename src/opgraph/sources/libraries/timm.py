@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opgraph.record.errors import UnknownModel
-from opgraph.sources.base import BuildOptions, Model, parse_arguments
+from opgraph.sources.base import BuildOptions, Model
 from opgraph.sources.libraries import Library, registered
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class TimmSource:
 
         if not timm.is_model(spec) or ("." in spec and not _has_checkpoint(spec)):
             raise UnknownModel(f"{self.name} has no model {spec}")
-        arguments = parse_arguments(options.arguments)
+        arguments = dict(options.arguments)
 
         def construct() -> nn.Module:
             module: nn.Module = timm.create_model(spec, pretrained=False, **arguments)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import UnknownModel
-from opgraph.sources.base import BuildOptions, Model, parse_arguments
+from opgraph.sources.base import BuildOptions, Model
 from opgraph.sources.libraries import Library, registered
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class TorchvisionSource:
 
         from opgraph.sources.building import assemble
 
-        arguments = parse_arguments(options.arguments)
+        arguments = dict(options.arguments)
         best = get_model_weights(spec).DEFAULT
         if not arguments.get("quantize"):
             best = best.meta.get("unquantized", best)

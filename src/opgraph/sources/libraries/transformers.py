@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import SourceError, UnknownModel, UntrustedFile, first_line
 from opgraph.sources import catalogue
-from opgraph.sources.base import BuildOptions, Model, parse_arguments
+from opgraph.sources.base import BuildOptions, Model, check_arguments
 from opgraph.sources.libraries import Library, registered
 
 if TYPE_CHECKING:
@@ -52,23 +53,23 @@ class HuggingFaceSource:
         entry = catalogue.lookup(spec, TRANSFORMERS.package)
         if entry is not None:
             return from_config(
-                default_config(entry.model_type, **entry.arguments()),
+                default_config(entry.model_type, entry.arguments(), options.arguments),
                 name=entry.name,
                 source=self.name,
                 head=options.head or entry.head,
                 dtype=options.dtype or entry.dtype,
                 untied=entry.untied,
-                notes=(f"configuration from {entry.source}",),
+                notes=(f"configuration from {entry.source}", *_changed(options.arguments)),
             )
         file = configuration_file(spec)
-        config = read_configuration(file, trust=options.trust)
+        config = read_configuration(file, options.arguments, trust=options.trust)
         return from_config(
             config,
             name=spec,
             source=self.name,
             head=options.head or _published_head(config),
             dtype=options.dtype,
-            notes=(f"configuration from {file}",),
+            notes=(f"configuration from {file}", *_changed(options.arguments)),
             trust=options.trust,
         )
 
@@ -97,10 +98,10 @@ class ModelTypeSource:
         self.library.require()
         if spec not in self.names():
             raise UnknownModel(f"{self.name} has no model type {spec}")
-        asked = parse_arguments(options.arguments)
+        asked = options.arguments
         filled = {k: v for k, v in catalogue.completion(spec).items() if k not in asked}
         return from_config(
-            default_config(spec, **{**filled, **asked}),
+            default_config(spec, filled, asked),
             name=spec,
             source=self.name,
             head=options.head,
@@ -116,8 +117,20 @@ def _completed(settings: Mapping[str, Any]) -> Iterator[str]:
         yield f"completed with {given:.200}"
 
 
-def default_config(model_type: str, **changes: Any) -> Any:
-    """The model type's configuration, with some values changed. Raises `SourceError`."""
+def _changed(asked: Mapping[str, Any]) -> Iterator[str]:
+    """A note on what a person changed of a published configuration."""
+    if asked:
+        yield "with " + ", ".join(f"{name}={value}" for name, value in asked.items())[:200]
+
+
+def default_config(
+    model_type: str, settings: Mapping[str, Any], asked: Mapping[str, Any] | None = None
+) -> Any:
+    """The model type's configuration with these settings, on top of which a person may have `asked` for
+    others. Of a part that is a configuration itself, what is not asked for stays.
+
+    Raises `SourceError`.
+    """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     from opgraph.sources.building import undisturbed
@@ -131,10 +144,32 @@ def default_config(model_type: str, **changes: Any) -> Any:
         ) from None
     try:
         with undisturbed():
-            return cls(**changes)
+            return cls(**{**settings, **_asked(cls, cls, settings, asked or {})})
+    except SourceError:
+        raise
     except Exception as error:
         reason = first_line(error)
         raise SourceError(f"the configuration of {model_type} cannot be made: {reason}") from error
+
+
+def _asked(
+    cls: Any, usual: Callable[[], Any], settings: Mapping[str, Any], asked: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings that a person asks for, by the names that the configuration's class has for them."""
+    if not asked:
+        return {}
+    renamed: Mapping[str, str] = cls.attribute_map
+    known = {*inspect.signature(cls.__init__).parameters, *renamed} - {"self", "kwargs"}
+    with suppress(Exception):  # of some types there is no configuration by default
+        known |= vars(usual()).keys()
+    check_arguments(asked, {n for n in known if not n.startswith("_")}, cls.model_type)
+    changes = {renamed.get(name, name): value for name, value in asked.items()}
+    return {
+        name: {**settings[name], **value}
+        if isinstance(value, Mapping) and isinstance(settings.get(name), Mapping)
+        else value
+        for name, value in changes.items()
+    }
 
 
 def from_config(
@@ -330,9 +365,9 @@ def _refuse_too_many_layers(stated: dict[str, Any], file: Path) -> None:
             raise SourceError(f"{file}: {key} is {value}, more than can be built")
 
 
-def read_configuration(file: Path, *, trust: bool) -> Any:
-    """The configuration object of a `config.json`. Raises `SourceError`, and `UntrustedFile` where only
-    the repository's own code could make it."""
+def read_configuration(file: Path, asked: Mapping[str, Any], *, trust: bool) -> Any:
+    """The configuration object of a `config.json`, with the values `asked` for. Raises `SourceError`, and
+    `UntrustedFile` where only the repository's own code could make it."""
     from transformers import AutoConfig
 
     try:
@@ -343,7 +378,13 @@ def read_configuration(file: Path, *, trust: bool) -> Any:
         raise SourceError(f"{file} is not a configuration")
     _refuse_too_many_layers(stated, file)
     try:
-        return AutoConfig.from_pretrained(file.parent, trust_remote_code=trust)
+        found = AutoConfig.from_pretrained(file.parent, trust_remote_code=trust)
+        changes = _asked(type(found), lambda: found, stated, asked)
+        if not changes:
+            return found
+        return AutoConfig.from_pretrained(file.parent, trust_remote_code=trust, **changes)
+    except SourceError:
+        raise
     except Exception as error:
         if "auto_map" in stated and not trust:
             raise UntrustedFile(

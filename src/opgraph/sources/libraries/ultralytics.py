@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import SourceError, UnknownModel
-from opgraph.sources.base import BuildOptions, Model
+from opgraph.sources.base import BuildOptions, Model, check_arguments
 from opgraph.sources.libraries import Library
 
 if TYPE_CHECKING:
@@ -67,8 +68,11 @@ class UltralyticsSource:
         config = {**YAML.load(file), "scale": scale, "yaml_file": stem + ".yaml"}
         cls = getattr(tasks, _class_name(config, tasks.guess_model_task(config)))
 
+        known = inspect.signature(cls.__init__).parameters
+        check_arguments(options.arguments, known.keys() - {"self", "cfg", "verbose"}, spec)
+
         def construct() -> nn.Module:
-            module: nn.Module = cls({**config}, verbose=False)
+            module: nn.Module = cls({**config}, verbose=False, **options.arguments)
             return module
 
         size = 224 if cls is tasks.ClassificationModel else 640
