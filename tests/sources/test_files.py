@@ -124,7 +124,7 @@ number = 3
 @pytest.mark.parametrize(("name", "width"), [("build", 16), ("Net", 16)])
 def test_code_of_the_users_own(tmp_path: Path, name: str, width: int) -> None:
     (tmp_path / "net.py").write_text(CODE)
-    options = BuildOptions(arguments={"width": str(width)})
+    options = BuildOptions(arguments={"width": width})
     model = resolve(f"{tmp_path / 'net.py'}:{name}", options)
     assert make_inputs(model).args[0].shape == (1, width)
     assert next(model.module.parameters()).is_meta

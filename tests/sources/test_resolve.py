@@ -51,7 +51,7 @@ def test_what_a_default_configuration_lacks_is_completed_and_said() -> None:
     assert model.config.prediction_length == 24
     assert "completed with prediction_length=24" in model.info.notes
     own = resolve(
-        "hf-type:time_series_transformer", BuildOptions(arguments={"prediction_length": "7"})
+        "hf-type:time_series_transformer", BuildOptions(arguments={"prediction_length": 7})
     )
     assert own.config.prediction_length == 7
 
@@ -136,12 +136,11 @@ def test_what_is_no_model(spec: Any, why: str, hint: str) -> None:
     assert hint in (caught.value.hint or "")
 
 
-def test_arguments_that_are_values_already(tmp_path: Path) -> None:
+def test_arguments_are_values(tmp_path: Path) -> None:
     code = tmp_path / "wide.py"
     code.write_text("from torch import nn\ndef build(width): return nn.Linear(width, 1)\n")
-    for width in (64, "64"):
-        model = resolve(f"{code}:build", BuildOptions(arguments={"width": width}))
-        assert model.module.in_features == 64
+    model = resolve(f"{code}:build", BuildOptions(arguments={"width": 64}))
+    assert model.module.in_features == 64
 
 
 def test_a_head_is_refused_where_there_are_none() -> None:
@@ -168,3 +167,50 @@ def test_names_of_a_library_that_is_absent_say_so(
     assert "models of ultralytics are known with pip install 'opgraph[yolo]'" in str(
         without.value.hint
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "blocks"),
+    [
+        ("gpt2", {"n_layer": 2}, "h.1"),
+        ("gpt2", {"num_hidden_layers": 2}, "h.1"),
+        ("bert-base-uncased", {"num_hidden_layers": 2}, "encoder.layer.1"),
+    ],
+)
+def test_arguments_change_a_published_configuration(
+    name: str, arguments: dict[str, int], blocks: str
+) -> None:
+    model = resolve(name, BuildOptions(arguments=arguments))
+    paths = {path for path, _ in model.module.named_modules()}
+    assert blocks in paths
+    assert blocks.replace("1", "2") not in paths
+    assert f"with {next(iter(arguments))}=2" in model.info.notes
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("gpt2", "gpt2 takes no n_layers", "n_layer"),
+        ("yolov8n", "yolov8n takes no n_layers", ""),
+        ("resnet18", "unexpected keyword argument 'n_layers'", ""),
+        ("timm:resnet18", "unexpected keyword argument 'n_layers'", ""),
+    ],
+)
+def test_arguments_that_nothing_takes_are_refused(name: str, message: str, hint: str) -> None:
+    with pytest.raises(SourceError, match=message) as raised:
+        resolve(name, BuildOptions(arguments={"n_layers": 2}))
+    assert hint in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (BuildOptions(dtype="bfloat16"), "has the dtype of its own parameters, not bfloat16"),
+        (BuildOptions(arguments={"width": 1}), "takes no arguments, and width was given"),
+    ],
+)
+def test_a_module_that_is_built_takes_no_options_of_building(
+    options: BuildOptions, message: str
+) -> None:
+    with pytest.raises(SourceError, match=message):
+        resolve(torch.nn.Linear(2, 2), options)

@@ -12,9 +12,9 @@ from opgraph.sources import BuildOptions, resolve
 
 SMALL = BuildOptions(
     arguments={
-        "num_hidden_layers": "1", "hidden_size": "32", "num_attention_heads": "2", "head_dim": "16",
-        "num_key_value_heads": "2", "num_experts": "6", "num_experts_per_tok": "2",
-        "moe_intermediate_size": "48", "vocab_size": "64", "decoder_sparse_step": "1",
+        "num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "head_dim": 16,
+        "num_key_value_heads": 2, "num_experts": 6, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 48, "vocab_size": 64, "decoder_sparse_step": 1,
     }
 )  # fmt: skip
 

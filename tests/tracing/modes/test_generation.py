@@ -73,7 +73,7 @@ def test_cache_of_llama_by_the_formula():
         ("hf-type:gpt_oss", {"num_hidden_layers": "4"}, 300,
          {CachePart("window", 2, 8 * 64 * 2 * 4, limit=127), CachePart("growing", 2, 8 * 64 * 2 * 4)}),
         # Selective state spaces: 1536 channels, of a convolution over 4 and of 16 states.
-        ("hf-type:mamba", {"num_hidden_layers": "2"}, 2,
+        ("hf-type:mamba", {"num_hidden_layers": 2}, 2,
          {CachePart("state", 2, fixed=1536 * (4 + 16) * 4)}),
     ],
 )  # fmt: skip
