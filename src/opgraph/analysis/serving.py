@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from opgraph.analysis.batching import at_batch
 from opgraph.analysis.cost.totals import cost_of
 from opgraph.analysis.memory import fit
-from opgraph.analysis.scaling.batching import at_batch
 from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError

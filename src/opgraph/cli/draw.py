@@ -22,7 +22,7 @@ SHOWING = ("start", "end", "around", "context", "module", "depth", "fold", "para
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    from opgraph.views.picture.picture import SUFFIXES
+    from opgraph.views.picture.formats import SUFFIXES
 
     parser.epilog = EXAMPLES
     add_model(parser)
@@ -30,8 +30,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from opgraph.views.picture.formats import SUFFIXES, form_of, written
     from opgraph.views.picture.mermaid import too_large
-    from opgraph.views.picture.picture import SUFFIXES, Options, Picture, form_of
+    from opgraph.views.picture.picture import Options, Picture
 
     if args.output is None:
         raise RenderError("which file?", hint=f"-o FILE: {', '.join(SUFFIXES)}")
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         device(args.hardware)
     costed = costed_from(args)
     picture = Picture(costed, options)
-    content = picture.render(form)
+    content = written(picture, form)
     write_atomically(args.output, content)
     for note in picture.notes:
         say(note)

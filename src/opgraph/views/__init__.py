@@ -61,7 +61,7 @@ _EVERY = ("hardware", "autocast", "count", "partition")
 
 
 def _picture(name: str, *suffixes: str, more: tuple[str, ...] = ()) -> View:
-    target = f"opgraph.views.picture.picture:{name}"
+    target = f"opgraph.views.picture.formats:{name}"
     return View(name, suffixes, target, (*_PICTURE, *more), _EVERY, kind="picture")
 
 

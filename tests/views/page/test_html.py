@@ -41,7 +41,7 @@ def test_the_page_is_written_as_a_page_alone(
     saved: Callable[[str], Profile], tmp_path: Path
 ) -> None:
     saved("resnet18").view(tmp_path / "page.HTML")
-    with pytest.raises(RenderError, match="no page is written to .json"):
+    with pytest.raises(RenderError, match=r"no page is written to \.json"):
         saved("resnet18").view(tmp_path / "page.json")
     assert [path.name for path in tmp_path.iterdir()] == ["page.HTML"]
 

@@ -1,13 +1,10 @@
-"""Pictures of a profile: the views svg, pdf, png, dot and mermaid, which share what is drawn and how."""
+"""What a picture shows and how, the same in every format (see `formats`)."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
@@ -21,10 +18,6 @@ from opgraph.views.picture.model import Drawing
 from opgraph.views.picture.paint import paint
 from opgraph.views.picture.scene import Scene
 
-SUFFIXES = {
-    ".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid",
-    ".mermaid": "mermaid",
-}  # fmt: skip
 THEMES = ("auto", "light", "dark")
 DIRECTIONS = ("down", "right")
 
@@ -126,79 +119,6 @@ class Picture:
         depth = "" if drawing.deepest < 2 else f" at depth {drawing.depth} of {drawing.deepest}"
         return f"{len(drawing.leaves)} boxes and {len(drawing.edges)} edges{depth}"
 
-    def render(self, form: str) -> str | bytes:
-        """The picture in a format: "svg", "pdf", "png", "dot" or "mermaid"."""
-        return FORMS[form](self)
-
-
-def _svg(picture: Picture) -> str:
-    from opgraph.views.picture.svg import to_svg
-
-    return to_svg(picture.scene, picture.options.theme)
-
-
-def _pdf(picture: Picture) -> bytes:
-    from opgraph.views.picture.pdf import to_pdf
-
-    return to_pdf(picture.scene, picture.options.theme, paginate=picture.options.paginate)
-
-
-def _png(picture: Picture) -> bytes:
-    from opgraph.views.picture.svg import to_png
-
-    return to_png(picture.scene, picture.options.theme, picture.options.dpi)
-
-
-def _dot(picture: Picture) -> str:
-    from opgraph.views.picture.dot import to_dot
-
-    return to_dot(picture)
-
-
-def _mermaid(picture: Picture) -> str:
-    from opgraph.views.picture.mermaid import to_mermaid
-
-    return to_mermaid(picture)
-
-
-FORMS: dict[str, Callable[[Picture], str | bytes]] = {
-    "svg": _svg, "pdf": _pdf, "png": _png, "dot": _dot, "mermaid": _mermaid,
-}  # fmt: skip
-
-
-def form_of(path: str | os.PathLike[str]) -> str:
-    """The format that a file's suffix means. Raises `RenderError` when no picture is written so."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise RenderError(f"no picture is written to {suffix or 'files without a suffix'}",
-                          hint=f"one of {', '.join(SUFFIXES)}")  # fmt: skip
-    return SUFFIXES[suffix]
-
-
-def svg(costed: CostedRecord, **options: Any) -> str:
-    """The picture as SVG. The options are those of `Options`."""
-    return str(picture(costed, **options).render("svg"))
-
-
-def pdf(costed: CostedRecord, **options: Any) -> bytes:
-    """The picture as PDF. The options are those of `Options`."""
-    return _bytes(picture(costed, **options).render("pdf"))
-
-
-def png(costed: CostedRecord, **options: Any) -> bytes:
-    """The picture as PNG. The options are those of `Options`."""
-    return _bytes(picture(costed, **options).render("png"))
-
-
-def dot(costed: CostedRecord, **options: Any) -> str:
-    """The picture in Graphviz's language. The options are those of `Options`."""
-    return str(picture(costed, **options).render("dot"))
-
-
-def mermaid(costed: CostedRecord, **options: Any) -> str:
-    """The picture as a Mermaid flowchart. The options are those of `Options`."""
-    return str(picture(costed, **options).render("mermaid"))
-
 
 def picture(costed: CostedRecord, **options: Any) -> Picture:
     """A picture of a profile. Raises `RenderError` for options that do not exist or do not fit."""
@@ -207,10 +127,6 @@ def picture(costed: CostedRecord, **options: Any) -> Picture:
         if name not in known:
             raise RenderError(f"there is no option {name!r}", hint=f"one of {', '.join(known)}")
     return Picture(costed, Options(**options))
-
-
-def _bytes(content: str | bytes) -> bytes:
-    return content if isinstance(content, bytes) else content.encode()
 
 
 def _within(scope: str, module: str) -> bool:

@@ -1,0 +1,76 @@
+"""The formats that a picture is written in: the views svg, pdf, png, dot and mermaid."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from opgraph.analysis.costed import CostedRecord
+from opgraph.record.errors import RenderError
+from opgraph.views.picture.picture import Picture, picture
+
+SUFFIXES = {
+    ".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid",
+    ".mermaid": "mermaid",
+}  # fmt: skip
+
+
+def form_of(path: str | os.PathLike[str]) -> str:
+    """The format that a file's suffix means. Raises `RenderError` when no picture is written so."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise RenderError(f"no picture is written to {suffix or 'files without a suffix'}",
+                          hint=f"one of {', '.join(SUFFIXES)}")  # fmt: skip
+    return SUFFIXES[suffix]
+
+
+def written(drawn: Picture, form: str) -> str | bytes:
+    """The picture in a format: "svg", "pdf", "png", "dot" or "mermaid"."""
+    options = drawn.options
+    match form:
+        case "svg":
+            from opgraph.views.picture.svg import to_svg
+
+            return to_svg(drawn.scene, options.theme)
+        case "png":
+            from opgraph.views.picture.svg import to_png
+
+            return to_png(drawn.scene, options.theme, options.dpi)
+        case "pdf":
+            from opgraph.views.picture.pdf import to_pdf
+
+            return to_pdf(drawn.scene, options.theme, paginate=options.paginate)
+        case "dot":
+            from opgraph.views.picture.dot import to_dot
+
+            return to_dot(drawn)
+        case _:
+            from opgraph.views.picture.mermaid import to_mermaid
+
+            return to_mermaid(drawn)
+
+
+def svg(costed: CostedRecord, **options: Any) -> str | bytes:
+    """The picture as SVG. The options are those of `Options`."""
+    return written(picture(costed, **options), "svg")
+
+
+def pdf(costed: CostedRecord, **options: Any) -> str | bytes:
+    """The picture as PDF. The options are those of `Options`."""
+    return written(picture(costed, **options), "pdf")
+
+
+def png(costed: CostedRecord, **options: Any) -> str | bytes:
+    """The picture as PNG. The options are those of `Options`."""
+    return written(picture(costed, **options), "png")
+
+
+def dot(costed: CostedRecord, **options: Any) -> str | bytes:
+    """The picture in Graphviz's language. The options are those of `Options`."""
+    return written(picture(costed, **options), "dot")
+
+
+def mermaid(costed: CostedRecord, **options: Any) -> str | bytes:
+    """The picture as a Mermaid flowchart. The options are those of `Options`."""
+    return written(picture(costed, **options), "mermaid")
