@@ -127,6 +127,38 @@ def moves(rule: Traffic, names: str) -> None:
         traffic[f"aten.{name}"] = rule
 
 
+def products(category: str, source: str, table: Mapping[str, str]) -> None:
+    """Register operators that are one matrix product: 2 FLOPs for each combination of its sizes.
+
+    The table goes from the sizes of the first arguments by letter ("mk,kn": 2 * m * k * n) to the names of
+    operators. "..." are leading sizes, "-" is a size that does not count and "_" an argument that does not;
+    sizes behind "->" are those of the result. Raises ValueError on duplicates.
+    """
+    for sizes, names in table.items():
+        contraction(category, *names.split())(_combinations(sizes, source))
+
+
+def _combinations(sizes: str, source: str) -> Contraction:
+    given, _, result = sizes.partition("->")
+
+    def count(*args: Any, out_shape: Any, **kwargs: Any) -> int:
+        found: dict[str, int] = {}
+        shapes = [
+            *zip(given.split(","), args, strict=False),
+            *([(result, out_shape)] * bool(result)),
+        ]
+        for letters, shape in shapes:
+            if letters != "_":
+                names = letters.removeprefix("...")
+                inner = len(shape) - len(names)
+                found |= {"...": prod(shape[:inner])} if letters != names else {}
+                found |= zip(names, shape[inner:], strict=True)
+        return 2 * prod(n for name, n in found.items() if name != "-")
+
+    count.__doc__ = f"{sizes}. Source: {source}"
+    return count
+
+
 def source(function: Callable[..., Any]) -> str:
     """What the docstring of a formula says after "Source:"; empty where it does not."""
     return " ".join((function.__doc__ or "").partition("Source:")[2].split())

@@ -1,6 +1,6 @@
 """Contractions that torch's own registry does not know (torch 2.15): grouped products of MoE experts,
 products with vectors, recurrent layers, and quantized products; and those that it gets wrong: the gradient
-of grouped convolutions, and convolutions by the name of a device. Attention is in `attention`."""
+of grouped convolutions, and convolutions by the name of a device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,33 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
-from opgraph.costs.registry import Sizes, contraction
+from opgraph.costs.registry import Sizes, contraction, products
+
+products("matmul", "derived here, a product and a sum for each combination of sizes", {
+    "k,k": "aten.dot aten.vdot",
+    "mk,k": "aten.mv",
+    # A bias is left out, as in torch's addmm.
+    "_,mk,k": "aten.addmv",
+    "_,m,n": "aten.addr",
+})  # fmt: skip
+products("matmul", "torch/utils/flop_counter.py (mm_flop, baddbmm_flop)", {
+    # The sum over the batch is free in the products.
+    "_,bnm,bmp": "aten.addbmm",
+    "mk,kn": "aten._int_mm",
+    "...k,n-": "aten._weight_int8pack_mm aten.mkldnn_linear mkldnn._linear_pointwise",
+    # The weight is packed: its columns are known from the result.
+    "...k->...n": "aten._weight_int4pack_mm aten._weight_int4pack_mm_for_cpu "
+    "quantized.linear quantized.linear_dynamic quantized.linear_relu quantized.linear_relu_dynamic "
+    "quantized.linear_dynamic_fp16 bitsandbytes.int8_scaled_mm bitsandbytes.int8_linear_matmul "
+    "bitsandbytes.gemv_4bit bitsandbytes.gemm_4bit",
+})  # fmt: skip
+# Of four elements of the weight two are kept, [n, k / 2]: two FLOPs for each of them and each row.
+products("matmul", 'Mishra et al., "Accelerating Sparse Deep Neural Networks", 2021, section 3: zeros are '
+         "skipped", {
+    "...-,nk": "aten._sparse_semi_structured_linear",
+    "mk,_,-n": "aten._sparse_semi_structured_mm",
+    "_,mk,_,-n": "aten._sparse_semi_structured_addmm",
+})  # fmt: skip
 
 
 @contraction("matmul", "aten._grouped_mm", "aten._scaled_grouped_mm")
@@ -57,61 +83,19 @@ def convolution_backward(grad: Sizes, x: Sizes, weight: Sizes, *args: Any, **kwa
     "aten.slow_conv_dilated3d", "aten._conv_depthwise2d", "aten.conv_depthwise3d",
     "aten.mkldnn_convolution", "aten.cudnn_convolution", "aten.cudnn_convolution_relu",
     "aten.cudnn_convolution_add_relu", "aten.miopen_convolution", "aten.miopen_depthwise_convolution",
+    "torchvision.deform_conv2d",
 )  # fmt: skip
 def convolution(x: Sizes, weight: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) -> int:
     """Convolutions of one device, [out, in / groups, window]: 2 * results * in / groups * window.
 
     torch's registry has two of them, with a formula for other arguments: it takes `benchmark` for saying
-    that a convolution is transposed.
+    that a convolution is transposed. A deformable one is a convolution over sampled points; the sampling
+    itself, which is no contraction, is left out.
 
-    Source: torch/utils/flop_counter.py (conv_flop_count).
+    Source: torch/utils/flop_counter.py (conv_flop_count); Dai et al., "Deformable Convolutional Networks",
+    2017, section 2.1, equation 2.
     """
     return 2 * prod(out_shape) * prod(weight[1:])
-
-
-@contraction("matmul", "aten.dot", "aten.vdot")
-def dot(a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[k] . [k]: 2 * k.
-
-    Source: derived here, a product and a sum for each element.
-    """
-    return 2 * a[0]
-
-
-@contraction("matmul", "aten.mv")
-def mv(a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[m, k] @ [k]: 2 * m * k.
-
-    Source: derived here, one dot product a row.
-    """
-    return 2 * prod(a)
-
-
-@contraction("matmul", "aten.addmv")
-def addmv(bias: Sizes, a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[m] + [m, k] @ [k]: 2 * m * k.
-
-    Source: derived here, one dot product a row; the bias is left out, as in torch's addmm.
-    """
-    return 2 * prod(a)
-
-
-@contraction("matmul", "aten.addr")
-def addr(bias: Sizes, a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[m, n] + [m] x [n]: 2 * m * n.
-
-    Source: derived here, a product and a sum for each element.
-    """
-    return 2 * a[0] * b[0]
-
-
-@contraction("matmul", "aten.addbmm")
-def addbmm(bias: Sizes, a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[n, p] + sum over the batch of [b, n, m] @ [b, m, p]: 2 * b * n * m * p.
-
-    Source: torch/utils/flop_counter.py (baddbmm_flop), whose sum over the batch is free in the products.
-    """
-    return 2 * prod(a) * b[2]
 
 
 @contraction("matmul", "aten._trilinear")
@@ -127,51 +111,12 @@ def trilinear(
     return 2 * n * o * i * j + 2 * n * o * j
 
 
-@contraction("matmul", "aten._int_mm")
-def int_mm(a: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[m, k] @ [k, n]: 2 * m * k * n.
-
-    Source: torch/utils/flop_counter.py (mm_flop).
-    """
-    return 2 * prod(a) * b[-1]
-
-
-@contraction("matmul", "aten._sparse_semi_structured_linear")
-def semi_structured_linear(a: Sizes, weight: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[..., k] @ [n, k]^T of which two in four elements are kept, [n, k / 2]: two FLOPs for each row and
-    each element that is kept.
-
-    Source: Mishra et al., "Accelerating Sparse Deep Neural Networks", 2021, section 3: zeros are skipped.
-    """
-    return 2 * prod(a[:-1]) * prod(weight)
-
-
-@contraction("matmul", "aten._sparse_semi_structured_mm")
-def semi_structured_mm(weight: Sizes, places: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[m, k] of which [m, k / 2] are kept @ [k, n]: two FLOPs for each element kept and column.
-
-    Source: as `semi_structured_linear`.
-    """
-    return 2 * prod(weight) * b[1]
-
-
-@contraction("matmul", "aten._sparse_semi_structured_addmm")
-def semi_structured_addmm(
-    bias: Sizes, weight: Sizes, places: Sizes, b: Sizes, *args: Any, **kwargs: Any
-) -> int:
-    """The same with a bias, which is left out, as in torch's addmm.
-
-    Source: as `semi_structured_linear`.
-    """
-    return 2 * prod(weight) * b[1]
-
-
 @contraction("matmul", "aten._cslt_sparse_mm")
 def semi_structured_cslt(weight: Sizes, b: Sizes, *args: Any, **kwargs: Any) -> int:
-    """The same by cuSPARSELt, whose packed weight [m, …] holds the places of what is kept, too: half of
-    the k products of each of the m * n results.
+    """2:4 sparsity by cuSPARSELt, whose packed weight [m, …] holds the positions of what is kept, too:
+    half of the k products of each of the m * n results.
 
-    Source: as `semi_structured_linear`.
+    Source: as `_sparse_semi_structured_linear`.
     """
     return weight[0] * prod(b)
 
@@ -181,28 +126,10 @@ def semi_structured_layer(dense: Sizes, *args: Any, **kwargs: Any) -> int:
     """The same as torch.sparse's layers call it: rows [rows, k], or transposed, and after the tensors the
     number of features that come out: half of the 2 * rows * k * features.
 
-    Source: as `semi_structured_linear`; torch/sparse/semi_structured.py.
+    Source: as `_sparse_semi_structured_linear`; torch/sparse/semi_structured.py.
     """
     features: int = next(a for a in args if isinstance(a, int))
     return prod(dense) * features
-
-
-@contraction("matmul", "aten._weight_int8pack_mm", "aten.mkldnn_linear", "mkldnn._linear_pointwise")
-def packed_linear(a: Sizes, weight: Sizes, *args: Any, **kwargs: Any) -> int:
-    """[..., k] @ [n, k]^T: 2 * rows * k * n.
-
-    Source: torch/utils/flop_counter.py (mm_flop).
-    """
-    return 2 * prod(a) * weight[0]
-
-
-@contraction("matmul", "aten._weight_int4pack_mm", "aten._weight_int4pack_mm_for_cpu")
-def int4_linear(a: Sizes, weight: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) -> int:
-    """[m, k] @ packed int4: 2 * m * k * n, with n from the result, since the weight is packed.
-
-    Source: torch/utils/flop_counter.py (mm_flop).
-    """
-    return 2 * prod(a) * out_shape[-1]
 
 
 def _gates(weight: Sizes) -> int:
@@ -231,26 +158,6 @@ def cudnn_rnn(x: Sizes, weights: list[Sizes], *args: Any, **kwargs: Any) -> int:
     rows.
     """
     return x[0] * x[1] * sum(_gates(w) for w in weights if len(w) == 2)
-
-
-@contraction(
-    "matmul",
-    "quantized.linear",
-    "quantized.linear_dynamic",
-    "quantized.linear_relu",
-    "quantized.linear_relu_dynamic",
-    "quantized.linear_dynamic_fp16",
-    "bitsandbytes.int8_scaled_mm",
-    "bitsandbytes.int8_linear_matmul",
-    "bitsandbytes.gemv_4bit",
-    "bitsandbytes.gemm_4bit",
-)
-def quantized_linear(a: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) -> int:
-    """[..., k] @ [k, n] with a packed weight: 2 * rows * k * n, with n from the result.
-
-    Source: torch/utils/flop_counter.py (mm_flop).
-    """
-    return 2 * prod(a) * out_shape[-1]
 
 
 @contraction(

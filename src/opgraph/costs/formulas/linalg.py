@@ -7,9 +7,10 @@ Computations", 4th ed., 2013.
 
 from __future__ import annotations
 
+from functools import partial
 from math import log2, prod
 
-from opgraph.costs.registry import Call, Sizes, formula
+from opgraph.costs.registry import Call, Formula, Sizes, formula, formulas
 
 
 def _matrix(call: Call) -> tuple[int, int, int]:
@@ -24,6 +25,11 @@ def _cubes(call: Call, factor: float) -> int:
     return round(batch * factor * n**3)
 
 
+def _solved(call: Call, triangles: int, position: int) -> int:
+    """Triangles of n rows solved for each element of the right-hand sides."""
+    return triangles * call.inputs[position][-1] * call.output_elements
+
+
 def _factor(m: int, n: int) -> float:
     """Householder's factorization of m x n, m >= n."""
     return 2 * m * n**2 - 2 * n**3 / 3
@@ -34,22 +40,31 @@ def _orthogonal(m: int, n: int, k: int) -> float:
     return 4 * m * n * k - 2 * (m + n) * k**2 + 4 * k**3 / 3
 
 
-@formula("linear_algebra", "aten.linalg_cholesky_ex", "aten.linalg_ldl_factor_ex")
-def cholesky(call: Call) -> int:
-    """n^3 / 3, also where the matrix is symmetric and not definite.
+for _names, _times, _source in (
+    # Also where the matrix is symmetric and not definite.
+    ("linalg_cholesky_ex linalg_ldl_factor_ex", 1 / 3, "[LAPACK] POTRF, SYTRF"),
+    # The inverse from the factor.
+    ("cholesky_inverse", 2 / 3, "[LAPACK] POTRI"),
+    # The LU factorization (2/3) and the inverse from it (4/3).
+    ("linalg_inv_ex", 2, "[LAPACK] GETRF and GETRI"),
+    # The real Schur form with its vectors, and alone.
+    ("linalg_eig", 25, "[Golub] section 7.5"),
+    ("_linalg_eigvals", 10, "[Golub] section 7.5"),
+):
+    for _name in _names.split():
+        _work = partial(_cubes, factor=_times)
+        formulas[f"aten.{_name}"] = Formula("linear_algebra", _work, f"{_source}: {_times:.3g} n^3")
 
-    Source: [LAPACK] POTRF, SYTRF.
-    """
-    return _cubes(call, 1 / 3)
-
-
-@formula("linear_algebra", "aten.cholesky_inverse")
-def cholesky_inverse(call: Call) -> int:
-    """2/3 n^3 for the inverse from the factor.
-
-    Source: [LAPACK] POTRI.
-    """
-    return _cubes(call, 2 / 3)
+for _names, _triangles, _position, _source in (
+    # n^2 for each right-hand side and triangle; which tensor holds the n rows.
+    ("linalg_solve_triangular", 1, 0, "[LAPACK] TRTRS"),
+    ("triangular_solve", 1, 1, "[LAPACK] TRTRS"),
+    ("linalg_lu_solve linalg_ldl_solve", 2, 0, "[LAPACK] GETRS, SYTRS"),
+    ("cholesky_solve _cholesky_solve_helper", 2, 1, "[LAPACK] POTRS"),
+):
+    for _name in _names.split():
+        _work = partial(_solved, triangles=_triangles, position=_position)
+        formulas[f"aten.{_name}"] = Formula("linear_algebra", _work, f"{_source}: {_triangles} n^2")
 
 
 @formula(
@@ -63,15 +78,6 @@ def lu(call: Call) -> int:
     """
     batch, m, n = _matrix(call)
     return round(batch * (m * n**2 - n**3 / 3))
-
-
-@formula("linear_algebra", "aten.linalg_inv_ex")
-def inverse(call: Call) -> int:
-    """2 n^3: the LU factorization (2/3) and the inverse from it (4/3).
-
-    Source: [LAPACK] GETRF and GETRI.
-    """
-    return _cubes(call, 2)
 
 
 @formula("linear_algebra", "aten.geqrf")
@@ -142,24 +148,6 @@ def symmetric_eigenvalues(call: Call) -> int:
     return _cubes(call, 9 if call.args[2] else 4 / 3)
 
 
-@formula("linear_algebra", "aten.linalg_eig")
-def eigenvectors(call: Call) -> int:
-    """25 n^3: the real Schur form with its vectors.
-
-    Source: [Golub] section 7.5.
-    """
-    return _cubes(call, 25)
-
-
-@formula("linear_algebra", "aten._linalg_eigvals")
-def eigenvalues(call: Call) -> int:
-    """10 n^3: the real Schur form alone.
-
-    Source: [Golub] section 7.5.
-    """
-    return _cubes(call, 10)
-
-
 @formula("linear_algebra", "aten._linalg_svd")
 def svd(call: Call) -> int:
     """For m >= n: 4 m n^2 - 4/3 n^3 or 2 m n^2 + 2 n^3 for the values, 14 m n^2 + 8 n^3 or 6 m n^2 + 20 n^3
@@ -179,49 +167,13 @@ def svd(call: Call) -> int:
     return round(batch * min(counts))
 
 
-@formula("linear_algebra", "aten.linalg_solve_triangular")
-def solve_triangular(call: Call) -> int:
-    """n^2 for each right-hand side; the triangle of n rows is the first tensor.
-
-    Source: [LAPACK] TRTRS.
-    """
-    return call.inputs[0][-1] * call.output_elements
-
-
-@formula("linear_algebra", "aten.triangular_solve")
-def solve_triangular_second(call: Call) -> int:
-    """n^2 for each right-hand side; the triangle of n rows is the second tensor.
-
-    Source: [LAPACK] TRTRS.
-    """
-    return call.inputs[1][-1] * call.output_elements
-
-
-@formula("linear_algebra", "aten.linalg_lu_solve", "aten.linalg_ldl_solve")
-def solve_factored(call: Call) -> int:
-    """2 n^2 for each right-hand side, as there are two triangles; the factors are the first tensor.
-
-    Source: [LAPACK] GETRS, SYTRS.
-    """
-    return 2 * call.inputs[0][-1] * call.output_elements
-
-
-@formula("linear_algebra", "aten.cholesky_solve", "aten._cholesky_solve_helper")
-def cholesky_solve(call: Call) -> int:
-    """2 n^2 for each right-hand side, as there are two triangles; the factor is the second tensor.
-
-    Source: [LAPACK] POTRS.
-    """
-    return 2 * call.inputs[1][-1] * call.output_elements
-
-
 @formula("linear_algebra", "aten._linalg_solve_ex")
 def solve(call: Call) -> int:
     """2/3 n^3 for the LU factorization and 2 n^2 for each right-hand side.
 
     Source: [LAPACK] GETRF, GETRS.
     """
-    return _cubes(call, 2 / 3) + 2 * call.inputs[0][-1] * call.output_elements
+    return _cubes(call, 2 / 3) + _solved(call, 2, 0)
 
 
 # Fast Fourier transforms.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from math import ceil, prod
-from typing import Any
 
-from opgraph.costs.registry import Call, Formula, Sizes, contraction, formula, formulas
+from opgraph.costs.registry import Call, Formula, Sizes, formula, formulas
 
 
 @formula(
@@ -177,41 +176,20 @@ def grid_sampler_backward(call: Call) -> int:
     return call.input_elements * taps * (2 * of_input + 3 * grid[-1] * of_grid) + _places(grid)
 
 
-# torchvision's own operators: boxes, regions of interest, deformable convolution.
+# torchvision's own operators: boxes and regions of interest.
 
 
-@contraction("convolution", "torchvision.deform_conv2d")
-def deform_conv2d(x: Sizes, weight: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) -> int:
-    """A convolution over sampled points: 2 * results * (channels of a group) * (kernel area), with the
-    weight [out, in / groups, kh, kw]. The sampling itself, which is no contraction, is left out.
-
-    Source: Dai et al., "Deformable Convolutional Networks", 2017, section 2.1, equation 2.
-    """
-    return 2 * prod(out_shape) * prod(weight[1:])
-
-
-@formula("pooling", "torchvision.roi_align")
+@formula("pooling", "torchvision.roi_align", "torchvision.ps_roi_align")
 def roi_align(call: Call) -> int:
     """Bilinear samples (4 products and 3 sums each) and their mean, for each cell of each region;
-    `sampling_ratio` points a side, or 2 where it adapts to the size of the region.
+    `sampling_ratio` points a side, or 2 where it adapts to the size of the region. Position-sensitive
+    regions differ in which channels they read.
 
-    Source: He et al., "Mask R-CNN", 2017, section 3 (RoIAlign), counted here.
+    Source: He et al., "Mask R-CNN", 2017, section 3 (RoIAlign), and
+    torchvision/csrc/ops/cpu/ps_roi_align_kernel.cpp, counted here.
     """
-    return _samples(call, call.args[5])
-
-
-@formula("pooling", "torchvision.ps_roi_align")
-def ps_roi_align(call: Call) -> int:
-    """As `roi_align`: position-sensitive regions differ in which channels they read.
-
-    Source: torchvision/csrc/ops/cpu/ps_roi_align_kernel.cpp, counted here.
-    """
-    return _samples(call, call.args[5])
-
-
-def _samples(call: Call, ratio: int) -> int:
-    side = ratio if ratio > 0 else 2
-    return call.output_elements * 8 * side**2
+    ratio: int = call.args[5]
+    return call.output_elements * 8 * (ratio if ratio > 0 else 2) ** 2
 
 
 @formula("pooling", "torchvision.roi_pool", "torchvision.ps_roi_pool")
