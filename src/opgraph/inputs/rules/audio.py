@@ -108,7 +108,5 @@ def sample_mask(c: Context) -> Tensor | None:
     )
 
 
-@rule("audio_mel_mask")
-def silence_mask(c: Context) -> Tensor:
-    """No frame is padding."""
-    return torch.zeros(c.value("audio_mel").shape[:2], dtype=torch.bool)
+# No frame is padding.
+rule("audio_mel_mask")(lambda c: torch.zeros(c.value("audio_mel").shape[:2], dtype=torch.bool))

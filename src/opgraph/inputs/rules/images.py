@@ -163,10 +163,8 @@ def tiles(c: Context) -> int:
     return 1 + int((best[0] // side) * (best[1] // side))
 
 
-@rule("aspect_ratio_ids")
-def aspect_ratios(c: Context) -> Tensor:
-    """Which of the known arrangements of tiles each image has: the first."""
-    return torch.ones(c.batch, 1, dtype=torch.int64)
+# Which of the known arrangements of tiles each image has: the first.
+rule("aspect_ratio_ids")(lambda c: torch.ones(c.batch, 1, dtype=torch.int64))
 
 
 @rule("aspect_ratio_mask")
@@ -181,14 +179,8 @@ def masked_patches(c: Context) -> Tensor:
     return torch.zeros(c.batch, math.prod(dims.patches(c)), dtype=torch.bool)
 
 
-@rule("prompt_pixel_values", needed=True)
-def prompt_image(c: Context) -> Tensor:
-    return c.floats(c.batch, *_half(c))
-
-
-@rule("prompt_masks", needed=True)
-def prompt_mask(c: Context) -> Tensor:
-    return c.floats(c.batch, *_half(c))
+rule("prompt_pixel_values", needed=True)(lambda c: c.floats(c.batch, *_half(c)))
+rule("prompt_masks", needed=True)(lambda c: c.floats(c.batch, *_half(c)))
 
 
 def _half(c: Context) -> tuple[int, int, int]:

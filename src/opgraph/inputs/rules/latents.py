@@ -75,24 +75,10 @@ def places(c: Context) -> Tensor:
     return grid.to(c.dtype)
 
 
-@rule("txt_ids")
-def text_places(c: Context) -> Tensor:
-    return torch.zeros(_text(c), 3, dtype=c.dtype)
-
-
-@rule("num_frames")
-def clip_frames(c: Context) -> int | None:
-    return PACKED_CLIP[0] if denoises(c) and _in_tokens(c) else None
-
-
-@rule("height")
-def clip_height(c: Context) -> int | None:
-    return PACKED_CLIP[1] if denoises(c) and _in_tokens(c) else None
-
-
-@rule("width")
-def clip_width(c: Context) -> int | None:
-    return PACKED_CLIP[2] if denoises(c) and _in_tokens(c) else None
+rule("txt_ids")(lambda c: torch.zeros(_text(c), 3, dtype=c.dtype))
+rule("num_frames")(lambda c: PACKED_CLIP[0] if denoises(c) and _in_tokens(c) else None)
+rule("height")(lambda c: PACKED_CLIP[1] if denoises(c) and _in_tokens(c) else None)
+rule("width")(lambda c: PACKED_CLIP[2] if denoises(c) and _in_tokens(c) else None)
 
 
 @rule("controlnet_cond", needed=True)
@@ -120,9 +106,7 @@ def _given(c: Context, name: str) -> bool:
     return c.required(name) or denoises(c)
 
 
-@rule("timestep")
-def noise_level(c: Context) -> Tensor | None:
-    return torch.full((c.batch,), 500) if _given(c, "timestep") else None
+rule("timestep")(lambda c: torch.full((c.batch,), 500) if _given(c, "timestep") else None)
 
 
 @rule("class_labels")

@@ -63,9 +63,7 @@ def series_padding(c: Context) -> Tensor:
     return torch.zeros(c.batch, _series(c)[0], dtype=torch.int64)
 
 
-@rule("freq", needed=True)
-def frequency(c: Context) -> Tensor:
-    return torch.zeros(c.batch, 1, dtype=torch.int64)
+rule("freq", needed=True)(lambda c: torch.zeros(c.batch, 1, dtype=torch.int64))
 
 
 @rule("past_time_features")
@@ -74,9 +72,7 @@ def past_time_features(c: Context) -> Tensor:
     return c.floats(c.batch, c.value("past_values").shape[1], features)
 
 
-@rule("past_observed_mask", needed=True)
-def observed(c: Context) -> Tensor:
-    return torch.ones_like(c.value("past_values"))
+rule("past_observed_mask", needed=True)(lambda c: torch.ones_like(c.value("past_values")))
 
 
 @rule("future_time_features")
