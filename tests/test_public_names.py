@@ -19,7 +19,7 @@ PUBLIC = {
     "opgraph.checking": "ALL check",
     "opgraph.exporting": "EXPORTERS Exported Exporter exporter_for",
     "opgraph.hardware": "Device Figure UnknownDevice device devices",
-    "opgraph.inputs": "Example InputRequest TensorSpec make_inputs",
+    "opgraph.inputs": ("Example InputRequest OpenSize TensorSpec inputs_at make_inputs open_sizes"),
     "opgraph.inputs.rules": "RULES Rule audio images latents rule structured text",
     "opgraph.options": (
         "AXES CONVENTIONS Commanding Costing GENERATING MODES NAMES OPTIONS Option Options "

@@ -238,7 +238,7 @@ def _example(
     model: Model, inputs: Any, kwargs: Mapping[str, Any] | None, request: InputRequest
 ) -> Example:
     if inputs is None and kwargs is None:
-        from opgraph.inputs.sizes import inputs_at
+        from opgraph.inputs import inputs_at
 
         return inputs_at(model, request)
     if any(

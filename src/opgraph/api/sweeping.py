@@ -125,8 +125,8 @@ def with_formulas(
 
     Raises `InputError` when its inputs follow no size that is left open.
     """
+    from opgraph.inputs import open_sizes
     from opgraph.inputs.base import InputRequest
-    from opgraph.inputs.sizes import open_sizes
 
     base = Profile.of(profiled(model, options=Options(**pinned, **options)))
     sizes = [s for s in open_sizes(model, InputRequest()) if s.option not in pinned]

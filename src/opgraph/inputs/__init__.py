@@ -1,20 +1,28 @@
-"""From a model to example inputs, by its signature and configuration."""
+"""From a model to example inputs, by its signature and configuration.
+
+`make_inputs` makes the arguments of one call, `inputs_at` the same at sizes that a person asked for, and
+`open_sizes` says which sizes can be asked for. How an argument is made is a rule (see
+`opgraph.inputs.rules`).
+"""
 
 from __future__ import annotations
 
-from opgraph.inputs.base import Example, InputRequest
+from typing import TYPE_CHECKING, Any
+
+from opgraph.inputs.base import Example, InputRequest, OpenSize
 from opgraph.options import TensorSpec
-from opgraph.sources.base import Model
 
-__all__ = ["Example", "InputRequest", "TensorSpec", "make_inputs"]
+if TYPE_CHECKING:
+    from opgraph.inputs.making import inputs_at, make_inputs, open_sizes
+
+__all__ = [
+    "Example", "InputRequest", "OpenSize", "TensorSpec", "inputs_at", "make_inputs", "open_sizes",
+]  # fmt: skip
 
 
-def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
-    """Arguments for one call of the model.
+def __getattr__(name: str) -> Any:
+    if name not in ("inputs_at", "make_inputs", "open_sizes"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from opgraph.inputs import making
 
-    Required parameters come as positional arguments, the others by name. Raises `InputError` naming
-    the arguments that no rule makes.
-    """
-    from opgraph.inputs.making import make_inputs as make
-
-    return make(model, request)
+    return getattr(making, name)

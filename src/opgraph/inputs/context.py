@@ -1,10 +1,11 @@
-"""What an input rule can read: the model, its configuration, the sizes asked for, and the arguments
-that other rules have made. Rules never see the model's name."""
+"""The table of input rules, and what a rule can read: the model, its configuration, the sizes asked for,
+the numbers behind the names of sizes in its code, and the arguments that other rules have made."""
 
 from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,6 +54,8 @@ def rule(*names: str, needed: bool = False) -> Callable[[Make], Make]:
 
 SEQUENCE = 128
 IMAGE = 224
+FRAMES = 8
+"""Frames of a clip where the configuration does not say."""
 _BIG = 256 * 2**20
 _PLENTY = 4000
 """More than any image has pixels a side: sizes above it are counts of pixels."""
@@ -127,14 +130,18 @@ class Context:
     # Sizes
 
     @cached_property
-    def sequence(self) -> int:
-        """Text tokens: as asked, else 128 or as many as the model has positions for."""
-        most = self.settings.number(
+    def positions(self) -> int:
+        """The most text tokens that the configuration has positions for; 0 where it does not say."""
+        return self.settings.number(
             "max_position_embeddings", "n_positions", "max_sequence_length", part="text"
         )
+
+    @cached_property
+    def sequence(self) -> int:
+        """Text tokens: as asked, else 128 or as many as the model has positions for."""
         read = bool(self.settings.own("is_encoder_decoder"))  # and not gone on with
         new = 0 if read else self.request.new_tokens
-        return self._within("seq_len", self.request.seq_len, most, SEQUENCE, new)
+        return self._within("seq_len", self.request.seq_len, self.positions, SEQUENCE, new)
 
     @cached_property
     def decoder_sequence(self) -> int:
@@ -224,6 +231,67 @@ class Context:
         """Channels, height, width."""
         return (self.channels, *self.image_size)
 
+    # Images as rows of patches: how many there are, and of what size.
+
+    @property
+    def frames(self) -> int:
+        """Frames of a clip."""
+        return self.settings.number("num_frames", "frames_per_clip", part="vision", default=FRAMES)
+
+    @property
+    def patch(self) -> tuple[int, int]:
+        """Height and width of a patch."""
+        return pair(
+            self.settings.get("patch_size", "spatial_patch_size", part="vision", default=16)
+        )
+
+    @property
+    def temporal_patch(self) -> int:
+        """Frames in a patch."""
+        return self.settings.number("temporal_patch_size", part="vision", default=1)
+
+    @property
+    def merge(self) -> int:
+        """Patches that are merged to one, along each side."""
+        names = ("spatial_merge_size", "merge_size", "downsample_factor", "pooling_kernel_size")
+        return self.settings.number(*names, part="vision", default=1)
+
+    @property
+    def patches(self) -> tuple[int, int]:
+        """Rows and columns of patches in an image, in whole groups of those that are merged."""
+        (high, wide), (down, right), merged = self.image_size, self.patch, self.merge
+        return max(1, high // (down * merged)) * merged, max(1, wide // (right * merged)) * merged
+
+    @property
+    def takes_grid(self) -> bool:
+        """Whether images come as one row of patches with a grid that says how they lie."""
+        return self.has("image_grid_thw") or self.has("grid_thw")
+
+    # From the names that the model's code gives to sizes to numbers.
+
+    def named_size(self, name: str) -> int | None:
+        """The number that a name of a size stands for: a number, a known name, a setting of that name, or
+        a product of such; None where the model does not say."""
+        factors = [self._factor(part.strip()) for part in re.split(r"(?<!\*)\*(?!\*)", name)]
+        numbers = [f for f in factors if f]
+        return math.prod(numbers) if len(numbers) == len(factors) else None
+
+    def _factor(self, name: str) -> int | None:
+        base, _, power = (part.strip() for part in name.partition("**"))
+        base = base.removeprefix("config.").removeprefix("self.config.")
+        found = int(base) if base.isdigit() else self._known(base)
+        return math.prod([self.settings.number(base) if found is None else found] * int(power or 1))
+
+    def _known(self, name: str) -> int | None:
+        made = next((make for names, make in _SIZES.items() if name in names.split()), None)
+        return None if made is None else made(self)
+
+    def shape(self, argument: str) -> tuple[int, ...] | None:
+        """The shape of an argument from the names of its sizes, where all of them are known."""
+        found = [self.named_size(name) for name in self.dims(argument)]
+        known = [n for n in found if n is not None]
+        return tuple(known) if found and len(known) == len(found) else None
+
     # Tensors
 
     def floats(self, *shape: int) -> Tensor:
@@ -247,6 +315,27 @@ class Context:
             values = value if isinstance(value, list) else [value]
             found.update(v for v in values if isinstance(v, int))
         return found
+
+
+_SIZES: dict[str, Callable[[Context], int]] = {
+    "batch_size bsz": lambda c: c.batch,
+    "sequence_length seq_len seq_length": lambda c: c.sequence,
+    "target_sequence_length": lambda c: c.decoder_sequence,
+    "num_channels channels": lambda c: c.channels,
+    "height image_size": lambda c: c.image_size[0],
+    "width": lambda c: c.image_size[1],
+    "num_frames frames temporal sequence_len": lambda c: c.frames,
+    "num_images num_concurrent_media num_videos": lambda _: 1,
+    "num_tiles": lambda c: c.settings.number("max_num_tiles", part="vision", default=1),
+    "num_patches total_patches": lambda c: math.prod(c.patches) * c.batch,
+    "num_image_tokens": lambda c: math.prod(c.patches) // c.merge**2 * c.batch,
+    "patch_size": lambda c: c.patch[0],
+    "temporal_patch_size": lambda c: c.temporal_patch,
+    "spatial_merge_size": lambda c: c.merge,
+    "num_codebooks": lambda c: c.settings.number("num_codebooks", "num_channels", part="decoder"),
+    "embed_dim hidden_size": lambda c: c.hidden,
+}
+"""What the names of sizes in models' code stand for."""
 
 
 def _size_of(module: nn.Module) -> Any:

@@ -17,13 +17,14 @@ Dims = tuple[str, ...]
 def sizes(module: nn.Module, name: str) -> Dims | None:
     """The names of the sizes of an argument: as code takes them apart (`batch, channels, height, width =
     pixel_values.shape`), else as a docstring gives them; outer modules come first."""
-    classes: list[Any] = list(dict.fromkeys(type(m) for m in module.modules()))
-    for cls in classes:
-        if not cls.__module__.startswith("torch."):
-            found = _unpacked(cls, name) or _documented(cls, name)
-            if found is not None:
-                return found
-    return None
+    found = (_unpacked(cls, name) or _documented(cls, name) for cls in _classes(module))
+    return next((names for names in found if names is not None), None)
+
+
+def _classes(module: nn.Module) -> list[Any]:
+    """The classes of a model's modules whose code is not torch's own, outer ones first."""
+    found = dict.fromkeys(type(m) for m in module.modules())
+    return [cls for cls in found if not cls.__module__.startswith("torch.")]
 
 
 @cache
@@ -59,12 +60,7 @@ def _split(names: str) -> Dims:
 def swaps(module: nn.Module, name: str) -> bool:
     """Whether the model's code swaps the last two axes of an argument before anything else."""
     pattern = rf"= {re.escape(name)}\.(transpose\((1, 2|2, 1)\)|permute\(0, 2, 1\))"
-    classes: list[Any] = list(dict.fromkeys(type(m) for m in module.modules()))
-    return any(
-        re.search(pattern, _source(cls))
-        for cls in classes
-        if not cls.__module__.startswith("torch.")
-    )
+    return any(re.search(pattern, _source(cls)) for cls in _classes(module))
 
 
 def first_layer(module: nn.Module) -> nn.Module | None:
@@ -80,35 +76,31 @@ def _has_weights(layer: nn.Module) -> bool:
     )
 
 
+_MATRICES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
 def applied_to(module: nn.Module, name: str) -> nn.Module | None:
     """The linear layer or convolution that the model's code calls on an argument as it comes
     (`self.projection(pixel_values)`)."""
-    for inner in module.modules():
-        cls: Any = type(inner)
-        if cls.__module__.startswith("torch."):
-            continue
-        for found in re.finditer(rf"self\.(\w+)\(\s*{re.escape(name)}\b", _source(cls)):
-            layer = getattr(inner, found.group(1), None)
-            if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
-                return layer
-    return None
+    return next((m for m in _called_on(module, name) if isinstance(m, _MATRICES)), None)
 
 
 def reached_by(module: nn.Module, name: str) -> nn.Module | None:
     """The convolution or linear layer that an argument comes to as it is, also through a module which
     begins with that (`self.encoder(input_values)`, and there `x = self.conv(x)`)."""
-    layer = applied_to(module, name)
-    inners = () if layer is not None else module.modules()
-    for inner in inners:
+    inside = (_beginning(m) for m in _called_on(module, name))
+    return applied_to(module, name) or next((m for m in inside if isinstance(m, _MATRICES)), None)
+
+
+def _called_on(module: nn.Module, name: str) -> Iterator[nn.Module]:
+    """The modules that the model's code calls on an argument as it comes."""
+    for inner in module.modules():
         cls: Any = type(inner)
-        if cls.__module__.startswith("torch."):
-            continue
-        for found in re.finditer(rf"self\.(\w+)\(\s*{re.escape(name)}\b", _source(cls)):
-            called = getattr(inner, found.group(1), None)
-            first = _beginning(called) if isinstance(called, nn.Module) else None
-            if isinstance(first, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
-                return first
-    return layer
+        if not cls.__module__.startswith("torch."):
+            for found in re.finditer(rf"self\.(\w+)\(\s*{re.escape(name)}\b", _source(cls)):
+                called = getattr(inner, found.group(1), None)
+                if isinstance(called, nn.Module):
+                    yield called
 
 
 def _beginning(module: nn.Module) -> nn.Module | None:

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from opgraph.inputs import dims
 from opgraph.inputs.context import Context, pair, rule
 from opgraph.inputs.model_reading import applied_to
 from opgraph.inputs.rules.latents import denoises, latents
@@ -22,25 +21,25 @@ def pixel_values(c: Context) -> Tensor:
     """A batch of images; patches in a row where the model takes a grid of them or its first layer is
     linear; tiles, frames or several images to a sample where the model's code takes them apart."""
     names = c.dims("pixel_values")
-    width = c.channels * math.prod(dims.patch(c))
+    width = c.channels * math.prod(c.patch)
     layer = applied_to(c.module, "pixel_values")
     if c.has("target_sizes"):
-        high, wide = dims.patch(c)
-        return c.floats(1, c.channels, high, wide * c.batch * math.prod(dims.patches(c)))
-    if dims.takes_grid(c):
-        known = dims.shape(c, "pixel_values")
+        high, wide = c.patch
+        return c.floats(1, c.channels, high, wide * c.batch * math.prod(c.patches))
+    if c.takes_grid:
+        known = c.shape("pixel_values")
         if known is not None and (len(known) == 2 or names[0] == "num_image_tokens"):
             return c.floats(*known)
-        count = math.prod(dims.patches(c))
+        count = math.prod(c.patches)
         if isinstance(layer, nn.Linear):
             return c.floats(c.batch * count, layer.in_features)
         if isinstance(layer, nn.Conv2d):
-            return c.floats(c.batch * count, c.channels, *dims.patch(c))
+            return c.floats(c.batch * count, c.channels, *c.patch)
         if len(names) == 5:
-            return c.floats(c.batch, count, c.channels, *dims.patch(c))
-        return c.floats(c.batch * count, width * dims.temporal_patch(c))
+            return c.floats(c.batch, count, c.channels, *c.patch)
+        return c.floats(c.batch * count, width * c.temporal_patch)
     if c.has("spatial_shapes") or (isinstance(layer, nn.Linear) and not c.has("image_grid_hw")):
-        count = math.prod(dims.patches(c))
+        count = math.prod(c.patches)
         return c.floats(c.batch, count, getattr(layer, "in_features", width))
     if c.settings.get("image_grid_pinpoints") is not None:
         return c.floats(c.batch, tiles(c), *c.image)
@@ -48,7 +47,7 @@ def pixel_values(c: Context) -> Tensor:
         return c.floats(c.batch, *_half(c))
     leading = names[1:] if len(names) == 2 else names[1:-3]
     return c.floats(
-        c.batch, *(_PAIR if n == "_" else dims.size(c, n) or 1 for n in leading), *c.image
+        c.batch, *(_PAIR if n == "_" else c.named_size(n) or 1 for n in leading), *c.image
     )
 
 
@@ -66,7 +65,7 @@ def video(c: Context) -> Tensor | None:
     """Frames over time, for models that take nothing else to look at."""
     if c.has("pixel_values") and not c.required("pixel_values_videos"):
         return None
-    return c.floats(c.batch, dims.frames(c), *c.image)
+    return c.floats(c.batch, c.frames, *c.image)
 
 
 @rule("images")
@@ -94,14 +93,14 @@ def image(c: Context) -> Tensor:
 @rule("image_grid_thw", "grid_thw")
 def grid(c: Context) -> Tensor:
     """Frames, rows and columns of patches of each image."""
-    return torch.tensor([[1, *dims.patches(c)]]).expand(c.batch, -1).clone()
+    return torch.tensor([[1, *c.patches]]).expand(c.batch, -1).clone()
 
 
 @rule("hidden_states", needed=True)
 def patch_rows(c: Context) -> Tensor | None:
     """Patches in a row for a vision encoder that takes them so, latents for a diffusion transformer; no
     rule for other hidden states."""
-    if dims.takes_grid(c):
+    if c.takes_grid:
         return pixel_values(c)
     return latents(c) if denoises(c) else None
 
@@ -109,13 +108,13 @@ def patch_rows(c: Context) -> Tensor | None:
 @rule("spatial_shapes", "target_sizes")
 def grid_sizes(c: Context) -> Tensor:
     """Rows and columns of patches of each image."""
-    return torch.tensor([dims.patches(c)]).expand(c.batch, -1).clone()
+    return torch.tensor([c.patches]).expand(c.batch, -1).clone()
 
 
 @rule("merge_sizes", "image_merge_sizes")
 def merge_sizes(c: Context) -> Tensor:
     """Patches that are merged to one, along each side, for each image."""
-    return torch.full((c.batch,), dims.merge(c))
+    return torch.full((c.batch,), c.merge)
 
 
 @rule("pixel_attention_mask")
@@ -132,7 +131,7 @@ def patch_places(c: Context) -> Tensor | None:
     """Column and row of each patch."""
     if c.beside("pixel_values") is None:
         return None
-    rows, columns = dims.patches(c)
+    rows, columns = c.patches
     places = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).flip(-1)
     return places.expand(c.batch, -1, -1).clone()
 
@@ -170,13 +169,13 @@ rule("aspect_ratio_ids")(lambda c: torch.ones(c.batch, 1, dtype=torch.int64))
 @rule("aspect_ratio_mask")
 def tile_mask(c: Context) -> Tensor:
     """Which tiles are there: all."""
-    tiles_there = dims.size(c, "num_tiles") or 1
+    tiles_there = c.named_size("num_tiles") or 1
     return torch.ones(c.batch, 1, tiles_there, dtype=torch.int64)
 
 
 @rule("bool_masked_pos", needed=True)
 def masked_patches(c: Context) -> Tensor:
-    return torch.zeros(c.batch, math.prod(dims.patches(c)), dtype=torch.bool)
+    return torch.zeros(c.batch, math.prod(c.patches), dtype=torch.bool)
 
 
 rule("prompt_pixel_values", needed=True)(lambda c: c.floats(c.batch, *_half(c)))
