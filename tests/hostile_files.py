@@ -22,7 +22,7 @@ from typing import Any
 import opgraph
 from opgraph.hardware import device
 from opgraph.hardware.devices import FOLDER
-from opgraph.views import render, views
+from opgraph.views import render, views_of
 
 DATA = Path(__file__).parent / "data"
 MARK = "OPGRAPH_HOSTILE_MARK"
@@ -461,8 +461,8 @@ def configuration(rng: random.Random, folder: Path) -> Path:
 def _show(path: Path, rng: random.Random) -> None:
     loaded = opgraph.load(path)
     str(loaded)
-    name = rng.choice(sorted(views()))
-    render(name, loaded.on(), **({"hardware": "h100"} if "hardware" in views()[name].needs else {}))
+    view = rng.choice(views_of("costed"))
+    render(view.name, loaded.on("h100" if view.needs else None))
 
 
 def _trace(path: Path, rng: random.Random) -> None:

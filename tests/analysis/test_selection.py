@@ -86,19 +86,19 @@ def test_filters_combine(saved: Saved, which: Filter, count: int) -> None:
 
 
 def test_a_filter_within_a_range_and_cut_short(saved: Saved) -> None:
-    graph = saved("bert-base-uncased").graph
-    both = select(graph, Range(start=15, end=39), Filter(op="linear"))
+    costed = saved("bert-base-uncased").on()
+    both = select(costed, Range(start=15, end=39), Filter(op="linear"))
     assert [n.id for n in both.nodes] == [15, 18, 21, 30, 34, 36]
-    first = select(graph, Range(count=2), Filter(op="linear"))
+    first = select(costed, Range(count=2), Filter(op="linear"))
     assert [n.id for n in first.nodes] == [15, 18]
     assert first.omitted == 71
-    assert select(graph, which=Filter(op="linear"), limit=10).omitted == 63
+    assert select(costed, which=Filter(op="linear"), limit=10).omitted == 63
 
 
 def test_a_filter_that_nothing_passes_says_what_there_is(saved: Saved) -> None:
-    graph = saved("bert-base-uncased").graph
-    assert "linear × 73" in select(graph, which=Filter(op="conv2d")).notes[0]
-    assert "encoder" in select(graph, which=Filter(module="decoder")).notes[0]
+    costed = saved("bert-base-uncased").on()
+    assert "linear × 73" in select(costed, which=Filter(op="conv2d")).notes[0]
+    assert "encoder" in select(costed, which=Filter(module="decoder")).notes[0]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_real_models_are_folded(saved: Saved, name: str, expected: dict[str, int
 def test_every_item_is_an_interval_and_figures_add_up(saved: Saved, name: str, fold: bool) -> None:
     profile = saved(name)
     tree = build_tree(profile.graph, fold=fold)
-    assert [leaf.node for leaf in tree.leaves] == [n.id for n in profile.nodes]
+    assert [leaf.node for leaf in tree.leaves] == [n.id for n in profile.graph.nodes]
     for number, item in enumerate(tree.items):
         assert item.id == number
         if item.children:

@@ -150,7 +150,9 @@ def reading(value: int, unit: str = "FLOPs", parameters: int | None = None) -> R
 
 def test_a_figure_is_explained_where_the_amounts_fit(bert: opgraph.Profile) -> None:
     flops = bert.totals.flops
-    attention = sum(k.flops for n in bert.nodes for k in n.kernels if k.category == "attention")
+    attention = sum(
+        k.flops for n in bert.graph.nodes for k in n.kernels if k.category == "attention"
+    )
     assert reasons(reading(flops), bert.graph) == ()
     assert reasons(reading(flops // 2, "MACs"), bert.graph) == ("counts a MAC as one",)
     assert reasons(reading(flops - attention), bert.graph) == ("skips attention (2.7 %)",)

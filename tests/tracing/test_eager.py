@@ -107,11 +107,11 @@ def test_fused_recurrent_layers():
 
 
 def test_resnet18_has_71_nodes(resnet18):
-    assert len(resnet18.nodes) == 71
-    assert [n.name for n in resnet18.nodes[:6]] == [
+    assert len(resnet18.graph.nodes) == 71
+    assert [n.name for n in resnet18.graph.nodes[:6]] == [
         "x", "conv1", "bn1", "relu", "maxpool", "layer1.0.conv1",
     ]  # fmt: skip
-    conv = resnet18.nodes[1]
+    conv = resnet18.graph.nodes[1]
     assert (conv.op, conv.scope, conv.parameters) == ("conv2d", "conv1", ("conv1.weight",))
     assert conv.file == "torchvision/models/resnet.py"
 
@@ -124,7 +124,7 @@ def test_residual_edges_are_there(resnet18):
 
 
 def test_names_are_module_paths(bert):
-    names = {n.name for n in bert.nodes}
+    names = {n.name for n in bert.graph.nodes}
     assert "encoder.layer.0.attention.self.query" in names
     assert not any("l_self" in n or "modules" in n for n in names)
 
@@ -206,7 +206,7 @@ def test_tied_weights_are_one_parameter_with_two_names():
     profile = opgraph.profile(Tied(), inputs=torch.tensor([[1, 2]]))
     assert profile.totals.parameters == 40
     assert profile.graph.parameters[0].tied == ("head.weight",)
-    assert [n.parameters for n in profile.nodes if n.parameters] == [("embed.weight",)] * 2
+    assert [n.parameters for n in profile.graph.nodes if n.parameters] == [("embed.weight",)] * 2
 
 
 def test_writes_in_place_are_followed():

@@ -98,7 +98,7 @@ def test_an_error_that_the_model_catches_is_not_a_failure():
 
     profile = opgraph.profile(Careful(), inputs=torch.randn(3))
     assert profile.graph.failed is None
-    assert [n.op for n in profile.nodes] == ["input", "ones", "sum", "output"]
+    assert [n.op for n in profile.graph.nodes] == ["input", "ones", "sum", "output"]
 
 
 class Branch(nn.Module):
@@ -121,4 +121,4 @@ class Branch(nn.Module):
 def test_a_path_that_the_data_decides_is_traced_on_real_tensors(weighted, attempts):
     profile = opgraph.profile(Branch(weighted=weighted), inputs=torch.ones(2, 3))
     assert [a.tensors for a in profile.tracing.attempts] == attempts
-    assert [n.op for n in profile.nodes][-5:] == ["sum", "gt", "item", "relu", "output"]
+    assert [n.op for n in profile.graph.nodes][-5:] == ["sum", "gt", "item", "relu", "output"]

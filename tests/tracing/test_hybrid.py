@@ -59,7 +59,7 @@ def test_a_warm_up_that_fails_leaves_nothing_to_the_attempt() -> None:
     found = opgraph.profile(HalfMade(), torch.ones(4), warm_up=True)
     assert found.tracing.attempts[0].error is not None
     assert found.tracing.attempts[-1].tensors != "fake"
-    assert [n.op for n in found.nodes if n.kind == "call"] == ["exp"]
+    assert [n.op for n in found.graph.nodes if n.kind == "call"] == ["exp"]
 
 
 class Data(nn.Module):
@@ -84,5 +84,5 @@ class Unfollowable(nn.Module):
 
 def test_a_model_that_dynamo_does_not_enter_is_still_recorded() -> None:
     found = opgraph.profile(Unfollowable(), torch.ones(4), tracer="hybrid")
-    assert [n.op for n in found.nodes if n.kind == "call"] == ["relu"]
+    assert [n.op for n in found.graph.nodes if n.kind == "call"] == ["relu"]
     assert found.tracing.attempts[0].error is not None

@@ -15,7 +15,6 @@ from textual.pilot import Pilot
 from textual.widgets import Static, Tree
 
 from opgraph import Profile
-from opgraph.hardware import device
 from opgraph.tui.app import Explorer
 
 Saved = Callable[[str], Profile]
@@ -34,7 +33,7 @@ def drive(
     """Run the explorer without a terminal, and a script against it."""
 
     async def run() -> None:
-        app = Explorer(profile.on(), None if hardware is None else device(hardware))
+        app = Explorer(profile.on(hardware))
         async with app.run_test(size=size) as pilot:
             for _ in range(100):  # until all is drawn, also on a machine that is busy
                 await pilot.pause(0.1)
@@ -178,7 +177,7 @@ def test_what_a_model_calls_itself_is_only_text(saved: Saved) -> None:
     from dataclasses import replace
 
     profile = saved("resnet18")
-    nodes = tuple(replace(n, name=f"[bold]{n.name}\x1b[31m") for n in profile.nodes)
+    nodes = tuple(replace(n, name=f"[bold]{n.name}\x1b[31m") for n in profile.graph.nodes)
     hostile = replace(profile, graph=replace(profile.graph, nodes=nodes))
 
     async def script(app: Explorer, pilot: Pilot[None]) -> None:

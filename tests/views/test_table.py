@@ -24,7 +24,7 @@ def test_the_table_looks_like_its_golden(
 def test_the_rows_below_a_module_add_up_to_it(
     saved: Callable[[str], Profile], depth: int, fold: bool
 ) -> None:
-    listed = rows(saved("bert-base-uncased").graph, depth, fold=fold, ridge=10.0)
+    listed = rows(saved("bert-base-uncased").on(), depth, fold=fold)
     for position, row in enumerate(listed):
         below = []
         for other in listed[position + 1 :]:

@@ -26,7 +26,7 @@ def differing(change: Change) -> list[tuple[str, str | None, str | None]]:
 
 
 def test_a_changed_layer_is_the_only_difference(saved: Saved) -> None:
-    (change,) = compared([saved("resnet18"), saved("resnet18-changed")]).changes
+    (change,) = compared([saved("resnet18").on(), saved("resnet18-changed").on()]).changes
     assert differing(change) == [
         ("changed", "layer2.0.conv2", "layer2.0.conv2"),
         ("changed", "layer3.1.relu", "layer3.1.relu"),
@@ -37,7 +37,7 @@ def test_a_changed_layer_is_the_only_difference(saved: Saved) -> None:
 
 
 def test_a_profile_differs_in_nothing_from_itself(saved: Saved) -> None:
-    comparison = compared([saved("gpt2"), saved("gpt2")])
+    comparison = compared([saved("gpt2").on(), saved("gpt2").on()])
     assert comparison.changes[0].status == "same"
     assert comparison.nodes() == ()
     assert all(c.same for c in comparison.operators())
@@ -45,7 +45,9 @@ def test_a_profile_differs_in_nothing_from_itself(saved: Saved) -> None:
 
 
 def test_half_of_berts_layers_are_gone_in_distilbert(saved: Saved) -> None:
-    (change,) = compared([saved("bert-base-uncased"), saved("distilbert-base-uncased")]).changes
+    (change,) = compared(
+        [saved("bert-base-uncased").on(), saved("distilbert-base-uncased").on()]
+    ).changes
     found = {(status, before): after for status, before, after in differing(change)}
     assert found["removed", "encoder.layer.[6-11]"] is None
     assert found["removed", "pooler"] is None
@@ -57,7 +59,9 @@ def test_half_of_berts_layers_are_gone_in_distilbert(saved: Saved) -> None:
 
 
 def test_at_another_length_every_costly_module_changes_and_none_is_lost(saved: Saved) -> None:
-    (change,) = compared([saved("bert-base-uncased"), saved("bert-base-uncased-512")]).changes
+    (change,) = compared(
+        [saved("bert-base-uncased").on(), saved("bert-base-uncased-512").on()]
+    ).changes
     assert {c.status for c in change.walk()} == {"same", "changed"}
     layers = next(c for c in change.walk() if c.count == 12)
     assert (layers.before and layers.before.path) == "encoder.layer.[0-11]"
@@ -86,7 +90,7 @@ def test_folded_neighbours_keep_their_costs() -> None:
 
 
 def test_nodes_are_aligned_within_their_modules(saved: Saved) -> None:
-    comparison = compared([saved("resnet18"), saved("resnet18-changed")])
+    comparison = compared([saved("resnet18").on(), saved("resnet18-changed").on()])
     assert [
         (n.module, n.before and n.before.id, n.after and n.after.id) for n in comparison.nodes()
     ] == [
@@ -100,7 +104,7 @@ def test_nodes_are_aligned_within_their_modules(saved: Saved) -> None:
 
 def test_labels_tell_profiles_of_one_name_apart(saved: Saved) -> None:
     comparison = compared(
-        [saved("bert-base-uncased"), saved("bert-base-uncased-512"), saved("gpt2")]
+        [saved("bert-base-uncased").on(), saved("bert-base-uncased-512").on(), saved("gpt2").on()]
     )
     assert comparison.labels[0].startswith("bert-base-uncased  input_ids 1x128 int64")
     assert comparison.labels[1].startswith("bert-base-uncased  input_ids 1x512 int64")
@@ -109,4 +113,4 @@ def test_labels_tell_profiles_of_one_name_apart(saved: Saved) -> None:
 
 def test_one_profile_is_no_comparison(saved: Saved) -> None:
     with pytest.raises(RenderError, match="nothing to compare with"):
-        compared([saved("gpt2")])
+        compared([saved("gpt2").on()])

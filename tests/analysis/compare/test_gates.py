@@ -44,7 +44,7 @@ Saved = Callable[[str], Profile]
     ],
 )
 def test_verdicts(saved: Saved, gate: str, broken: bool) -> None:
-    (verdict,) = judge([parse_gate(gate)], [saved("resnet18"), saved("resnet50")])
+    (verdict,) = judge([parse_gate(gate)], [saved("resnet18").on(), saved("resnet50").on()])
     assert verdict.broken is broken
 
 
@@ -75,6 +75,7 @@ def test_a_time_is_in_its_unit() -> None:
 
 
 def test_every_profile_is_judged_against_the_first(saved: Saved) -> None:
-    profiles = [saved("resnet18"), saved("resnet18-changed"), saved("resnet50")]
+    names = ("resnet18", "resnet18-changed", "resnet50")
+    profiles = [saved(name).on() for name in names]
     verdicts = judge([parse_gate("flops > +20%")], profiles)
     assert [(v.position, v.broken) for v in verdicts] == [(1, False), (2, True)]

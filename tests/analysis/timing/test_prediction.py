@@ -13,11 +13,12 @@ from opgraph.analysis.cost.precision import autocast
 from opgraph.analysis.fusion.partition import fused_subgraphs
 from opgraph.analysis.memory import fit
 from opgraph.analysis.timing.prediction import FITTED, Efficiencies, predict
-from opgraph.analysis.timing.roofline import roofline, shares
+from opgraph.analysis.timing.roofline import roofline
 from opgraph.analysis.timing.workload import Contraction, contraction_of, workload
 from opgraph.hardware import device
 from opgraph.hardware.devices import Device, Figure
 from opgraph.record.graph import Graph, Kernel, Node, Parameter, Scope, Storage, Value
+from opgraph.record.kinds import Bound
 
 IDEAL = Efficiencies(
     compute=dict.fromkeys(FITTED.compute, 1.0),
@@ -153,11 +154,11 @@ def test_the_roofline_of_a_product():
     graph = product(1024, 1024, 1024)
     (point,) = roofline(graph, fused_subgraphs(graph), toy())
     assert point.intensity == pytest.approx(2**31 / (12 * 2**20))
-    assert (point.attainable, point.bound, point.bottleneck) == (1e12, "compute", "compute-bound")
+    assert (point.attainable, point.bound) == (1e12, Bound.COMPUTE)
     graph = product(1, 1024, 1024)
     (point,) = roofline(graph, fused_subgraphs(graph), toy())
     assert point.attainable == pytest.approx(point.intensity * 1e11)
-    assert point.bottleneck == "memory-bound"
+    assert point.intensity < 10
 
 
 def test_what_fits():
@@ -180,7 +181,7 @@ def test_whole_models(saved, name):
     assert sum(fast.by_node.values()) == pytest.approx(fast.seconds)
     points = roofline(graph, fused_subgraphs(graph), device("t4"))
     assert all(p.attainable <= device("t4").matrix_peak(p.dtype) for p in points)
-    assert sum(s.share for s in shares(points)) == pytest.approx(1)
+    assert all(p.predicted > 0 for p in points)
     assert sum(p.seconds for p in points) < slow.seconds
 
 

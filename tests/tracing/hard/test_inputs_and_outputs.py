@@ -65,4 +65,4 @@ def test_nested_inputs():
         return self.linear(items["a"]) + items["b"][0]
 
     profile = profiled(Function(run), {"a": X, "b": [X]})
-    assert len([n for n in profile.nodes if n.kind == "input"]) in (1, 2)
+    assert len([n for n in profile.graph.nodes if n.kind == "input"]) in (1, 2)

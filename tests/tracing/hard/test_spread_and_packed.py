@@ -60,7 +60,7 @@ def test_fully_sharded_data_parallel() -> None:
     before = model(X)
     profile = profiled(model)
     # Its weights are parts of one flat parameter, which are cut out of it anew at every call.
-    assert [n.op for n in profile.nodes if n.kernels and n.op != "split"][-3:] == [
+    assert [n.op for n in profile.graph.nodes if n.kernels and n.op != "split"][-3:] == [
         "linear",
         "relu",
         "linear",
@@ -95,7 +95,7 @@ def test_a_model_that_is_spread_runs_as_on_one_device(spread: Any, mesh: Any) ->
     model = spread(mesh)
     before = model(X)
     profile = profiled(model)
-    assert [n.op for n in profile.nodes] == ["input", "linear", "relu", "linear", "output"]
+    assert [n.op for n in profile.graph.nodes] == ["input", "linear", "relu", "linear", "output"]
     assert profile.totals.flops == 2 * FLOPS
     assert profile.totals.parameters == 2 * (64 * 64 + 64)
     # Its weights are still spread, and it still runs.
@@ -143,7 +143,7 @@ def test_two_to_four_sparsity(library: str) -> None:
     model = nn.Linear(128, 128).half()
     model.weight = nn.Parameter(weight, requires_grad=False)
     profile = profiled(model, torch.randn(64, 128).half())
-    assert [n.op for n in profile.nodes] == ["input", "linear", "output"]
+    assert [n.op for n in profile.graph.nodes] == ["input", "linear", "output"]
     # Half of the products: the others are with zeros, and are skipped.
     assert profile.totals.flops == 2 * 64 * 128 * 128 // 2
     assert profile.totals.coverage == 1

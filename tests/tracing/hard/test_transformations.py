@@ -51,7 +51,7 @@ def test_autocast():
             return self.linear(x)
 
     profile = agrees(Function(run), X)
-    linear = next(n for n in profile.nodes if n.op == "linear")
+    linear = next(n for n in profile.graph.nodes if n.op == "linear")
     assert any(k.dtype == "bfloat16" and k.flops for k in linear.kernels)
 
 

@@ -120,4 +120,4 @@ def test_the_second_profile_is_the_first_again(cls):
     model, x = cls(8, 4), torch.randn(3, 8) if "Cell" in cls.__name__ else torch.randn(5, 3, 8)
     first, second, third = (opgraph.profile(model, x, mode="train").graph for _ in range(3))
     assert first == second == third
-    assert not any(n.op == "copy" and n.phase == "backward" for n in first.nodes)
+    assert not any(n.op == "copy" and n.phase == "backward" for n in first.graph.nodes)

@@ -34,14 +34,15 @@ def example(name: str) -> Any:
 def nodes(profile: Profile) -> Counter[tuple[object, ...]]:
     """What must not depend on the tracer."""
     return Counter(
-        (n.name, n.op, n.scope, n.parameters, n.kernels, n.file, n.line) for n in profile.nodes
+        (n.name, n.op, n.scope, n.parameters, n.kernels, n.file, n.line)
+        for n in profile.graph.nodes
     )
 
 
 def test_resnet18_is_one_fragment_and_the_same_node_by_node(resnet18: Profile) -> None:
     traced = opgraph.profile("resnet18", tracer="dynamo")
     assert nodes(traced) == nodes(resnet18)
-    assert {n.fragment for n in traced.nodes if n.kind == "call"} == {1}
+    assert {n.fragment for n in traced.graph.nodes if n.kind == "call"} == {1}
     assert traced.graph.breaks == ()
 
 
@@ -50,8 +51,8 @@ def test_three_breaks_make_four_fragments() -> None:
     x = torch.randn(8, 16)
     traced = opgraph.profile(model, x, tracer="dynamo")
     assert nodes(traced) == nodes(opgraph.profile(model, x))
-    assert sorted({n.fragment for n in traced.nodes}) == [0, 1, 2, 3, 4]
-    assert [n.op for n in traced.nodes if n.kind == "call" and not n.fragment] == ["item"]
+    assert sorted({n.fragment for n in traced.graph.nodes}) == [0, 1, 2, 3, 4]
+    assert [n.op for n in traced.graph.nodes if n.kind == "call" and not n.fragment] == ["item"]
     text = (EXAMPLES / "graph_breaks.py").read_text(encoding="utf-8").splitlines()
     lines = [text[b.line - 1].strip() for b in traced.graph.breaks if b.line is not None]
     assert lines == [
@@ -86,8 +87,10 @@ def test_each_run_of_a_broken_layer_is_a_pair_of_fragments() -> None:
     )  # more than Dynamo's limit of recompilations
     traced = opgraph.profile(model, torch.zeros(2, 4), tracer="dynamo")
     assert nodes(traced) == nodes(opgraph.profile(model, torch.zeros(2, 4)))
-    assert [n.scope for n in traced.nodes if n.op == "linear"] == [f"{i}.inner" for i in range(10)]
-    assert max(n.fragment for n in traced.nodes) == 20
+    assert [n.scope for n in traced.graph.nodes if n.op == "linear"] == [
+        f"{i}.inner" for i in range(10)
+    ]
+    assert max(n.fragment for n in traced.graph.nodes) == 20
     assert {b.line for b in traced.graph.breaks} >= {Layer.forward.__code__.co_firstlineno + 2}
 
 
@@ -102,7 +105,7 @@ class Steered(nn.Module):
 def test_what_steers_and_what_comes_from_nowhere_is_told_apart() -> None:
     traced = opgraph.profile(Steered(), torch.zeros(4, 4), tracer="dynamo")
     plain = opgraph.profile(Steered(), torch.zeros(4, 4))
-    kinds = Counter((n.kind, n.op) for n in traced.nodes)
+    kinds = Counter((n.kind, n.op) for n in traced.graph.nodes)
     assert kinds["control", "set_grad_enabled"] == 2
     assert kinds["control", "enter_autocast"] == kinds["control", "exit_autocast"] == 1
     assert kinds["constant", "arange"] == 1
@@ -125,7 +128,7 @@ def test_a_yolo_object_with_all_its_fragments() -> None:
     assert all(b.file and b.line for b in found.graph.breaks)
     assert f"the largest is number {largest.number}" in render("table", found.on())
     again = select_fragment(found.graph, "largest")
-    assert sum(n.flops for n in again.nodes) == found.totals.flops
+    assert sum(n.flops for n in again.graph.nodes) == found.totals.flops
 
 
 def test_what_only_steers_is_in_the_json_and_in_no_table_or_picture() -> None:

@@ -16,15 +16,17 @@ from opgraph import Profile
 def facts(profile: Profile) -> Iterator[tuple[object, ...]]:
     """What must not depend on the tracer. (`x += y` is `x + y` to symbolic tracing: the kernels differ by
     name, and not in cost.)"""
-    for n in profile.nodes:
+    for n in profile.graph.nodes:
         yield n.name, n.op, n.scope, n.parameters, n.flops, n.other_flops, n.bytes, n.file, n.line
 
 
 def test_resnet18_is_the_same_node_by_node(resnet18: Profile) -> None:
     traced = opgraph.profile("resnet18", tracer="fx")
-    assert len(traced.nodes) == len(resnet18.nodes) == 71
+    assert len(traced.graph.nodes) == len(resnet18.graph.nodes) == 71
     assert list(facts(traced)) == list(facts(resnet18))
-    for found, expected in zip(traced.by_module(), resnet18.by_module(), strict=True):
+    for found, expected in zip(
+        traced.by_module().values(), resnet18.by_module().values(), strict=True
+    ):
         assert (found.path, found.cls, found.calls) == (expected.path, expected.cls, expected.calls)
         assert (found.cost, found.output) == (expected.cost, expected.output)
 
@@ -35,8 +37,8 @@ def test_a_leaf_module_is_one_node() -> None:
     plain = opgraph.profile(nn.Sequential(layer), torch.zeros(1, 4, 16)).graph
     (node,) = (n for n in graph.nodes if n.kind == "call")
     assert (node.op, node.scope, node.name) == ("transformer_encoder_layer", "0", "0")
-    assert node.flops == sum(n.flops for n in plain.nodes) > 0
-    assert len(node.kernels) == sum(len(n.kernels) for n in plain.nodes)
+    assert node.flops == sum(n.flops for n in plain.graph.nodes) > 0
+    assert len(node.kernels) == sum(len(n.kernels) for n in plain.graph.nodes)
     assert node.inputs[0] == graph.inputs[0]
     assert node.outputs == graph.outputs
 
@@ -59,7 +61,7 @@ def test_what_holds_no_tensor_is_taken_as_it_is(
     args: tuple[object, ...], concrete: dict[str, object], op: str
 ) -> None:
     found = opgraph.profile(Switch(), args, tracer="fx", concrete_args=concrete)
-    assert [n.op for n in found.nodes] == ["input", op, "output"]
+    assert [n.op for n in found.graph.nodes] == ["input", op, "output"]
 
 
 def test_a_concrete_argument_must_be_one_of_forward() -> None:
@@ -80,7 +82,7 @@ def test_a_decorated_forward_of_any_number_of_arguments_is_followed() -> None:
     assert list(facts(found)) == list(
         facts(opgraph.profile(Decorated(), (x, x + 1, x + 2), {"scale": 3.0}))
     )
-    assert [n.op for n in found.nodes if n.kind == "call"] == ["cat", "mul"]
+    assert [n.op for n in found.graph.nodes if n.kind == "call"] == ["cat", "mul"]
 
 
 def branches(x: torch.Tensor) -> torch.Tensor:
@@ -153,8 +155,8 @@ class Counting(nn.Module):
 def test_what_is_written_into_buffers_is_seen_and_taken_back() -> None:
     model, x = Counting(), torch.randn(2, 3)
     plain, traced = (opgraph.profile(model, x, tracer=t) for t in ("eager", "fx"))
-    assert [n.op for n in traced.nodes] == [n.op for n in plain.nodes]
-    assert [n.kind for n in traced.nodes] == [n.kind for n in plain.nodes]
+    assert [n.op for n in traced.graph.nodes] == [n.op for n in plain.graph.nodes]
+    assert [n.kind for n in traced.graph.nodes] == [n.kind for n in plain.graph.nodes]
     assert traced.totals.other_flops == plain.totals.other_flops
     assert model.seen.item() == 0
     assert type(model.mean) is torch.Tensor

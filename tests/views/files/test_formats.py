@@ -25,13 +25,15 @@ from opgraph.views.picture.picture import picture
 def links(profile: Profile) -> list[tuple[int, int]]:
     """One link for each tensor that a node reads from another."""
     producer = profile.graph.producer
-    return sorted((producer[v].id, n.id) for n in profile.nodes for v in n.inputs if v in producer)
+    return sorted(
+        (producer[v].id, n.id) for n in profile.graph.nodes for v in n.inputs if v in producer
+    )
 
 
 def test_csv_has_a_row_for_each_node(saved: Callable[[str], Profile]) -> None:
     profile = saved("resnet18")
     rows = list(csv.DictReader(io.StringIO(str(render("csv", profile.on())))))
-    assert [int(r["id"]) for r in rows] == [n.id for n in profile.nodes]
+    assert [int(r["id"]) for r in rows] == [n.id for n in profile.graph.nodes]
     assert sum(int(r["flops"]) for r in rows) == profile.totals.flops
 
 
@@ -39,7 +41,7 @@ def test_parquet_is_read_by_pyarrow(saved: Callable[[str], Profile], tmp_path: P
     parquet = pytest.importorskip("pyarrow.parquet")
     profile = saved("resnet18")
     table = parquet.read_table(io.BytesIO(bytes(render("parquet", profile.on()))))  # type: ignore[arg-type]
-    assert table.num_rows == len(profile.nodes)
+    assert table.num_rows == len(profile.graph.nodes)
     assert sum(table["flops"].to_pylist()) == profile.totals.flops
     assert str(table.schema.field("arithmetic_intensity").type) == "double"
 
@@ -87,7 +89,9 @@ def test_model_explorer_takes_the_graph_and_the_overlay(
     (graph,) = collection.graphs
     found = [(int(e.sourceNodeId), int(n.id)) for n in graph.nodes for e in n.incomingEdges]
     assert sorted(found) == links(profile)
-    assert {n.namespace for n in graph.nodes} == {n.scope.replace(".", "/") for n in profile.nodes}
+    assert {n.namespace for n in graph.nodes} == {
+        n.scope.replace(".", "/") for n in profile.graph.nodes
+    }
     overlays = pytest.importorskip("model_explorer.node_data_builder")
     overlay = json.loads(str(render("model-explorer-overlay", profile.on())))[graph.id]
     made = dacite.from_dict(overlays.GraphNodeData, overlay, dacite.Config(strict=True))

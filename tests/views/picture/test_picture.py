@@ -37,20 +37,20 @@ def test_svg_has_the_boxes_and_edges_of_the_graph(
     svg = render("svg", profile.on(), **WHOLE)
     boxes = groups(svg, "box")
     inside = [int(n) for g in boxes for n in (g.get("data-nodes") or "").split()]
-    assert sorted(inside) == [n.id for n in profile.nodes]
+    assert sorted(inside) == [n.id for n in profile.graph.nodes]
     producer = profile.graph.producer
-    pairs = {(producer[v].id, n.id) for n in profile.nodes for v in n.inputs if v in producer}
+    pairs = {(producer[v].id, n.id) for n in profile.graph.nodes for v in n.inputs if v in producer}
     drawn = [(g.get("data-source"), g.get("data-target")) for g in groups(svg, "edge")]
     assert sorted(drawn) == sorted((f"n{a}", f"n{b}") for a, b in pairs)
     texts = {t.text for t in ET.fromstring(svg).iter(f"{SVG}text")}
-    assert {n.op for n in profile.nodes if n.scope == ""} <= texts | {"input"}
+    assert {n.op for n in profile.graph.nodes if n.scope == ""} <= texts | {"input"}
     assert all(g.find(f"{SVG}title") is not None for g in (*boxes, *groups(svg, "edge")))
 
 
 def test_what_stands_for_repetitions_says_what_each_has_and_what_all_have(
     saved: Callable[[str], Profile],
 ) -> None:
-    svg = render("svg", saved("bert-base-uncased"))
+    svg = render("svg", saved("bert-base-uncased").on())
     shares: dict[str, float] = {}
     for group in groups(svg, "box"):
         words = [t.text or "" for t in group.iter(f"{SVG}text")]
@@ -74,8 +74,8 @@ def test_graphviz_reads_the_same_counts_from_dot(
     profile = saved(name)
     graph = pygraphviz.AGraph(string=str(render("dot", profile.on(), **WHOLE)))
     producer = profile.graph.producer
-    pairs = {(producer[v].id, n.id) for n in profile.nodes for v in n.inputs if v in producer}
-    assert {str(n) for n in graph.nodes()} == {f"n{n.id}" for n in profile.nodes}
+    pairs = {(producer[v].id, n.id) for n in profile.graph.nodes for v in n.inputs if v in producer}
+    assert {str(n) for n in graph.nodes()} == {f"n{n.id}" for n in profile.graph.nodes}
     assert {(str(a), str(b)) for a, b in graph.edges()} == {(f"n{a}", f"n{b}") for a, b in pairs}
     folded = pygraphviz.AGraph(string=str(render("dot", profile.on())))
     assert folded.draw(format="svg", prog="dot").count(b'class="cluster"') > 3
@@ -128,7 +128,7 @@ def test_the_same_profile_gives_the_same_bytes(form: str) -> None:
     """In other processes, with other hash seeds, too."""
     script = (
         "import sys, hashlib, opgraph; from opgraph.views import render; "
-        f"c = render({form!r}, opgraph.load(sys.argv[1])); "
+        f"c = render({form!r}, opgraph.load(sys.argv[1]).on()); "
         "print(hashlib.sha256(c if isinstance(c, bytes) else c.encode()).hexdigest()); "
         "assert 'torch' not in sys.modules"
     )
@@ -144,12 +144,12 @@ def test_the_same_profile_gives_the_same_bytes(form: str) -> None:
 
 @pytest.mark.parametrize("by", COLORINGS)
 def test_each_colour_has_a_sign_and_a_meaning(saved: Callable[[str], Profile], by: str) -> None:
-    options = {"color_by": by, "hardware": "h100-sxm" if by == "time" else None}
-    svg = ET.fromstring(render("svg", saved("bert-base-uncased").on(), **options))
+    costed = saved("bert-base-uncased").on("h100-sxm" if by == "time" else None)
+    svg = ET.fromstring(render("svg", costed.on(), color_by=by))
     texts = [t.text for t in svg.iter(f"{SVG}text")]
     from opgraph.views.picture.picture import picture
 
-    coloring = picture(saved("bert-base-uncased").on(), **options).coloring
+    coloring = picture(costed.on(), color_by=by).coloring
     assert coloring.legend
     for mark in coloring.legend:
         assert mark.meaning in texts
@@ -168,7 +168,11 @@ def test_links_go_to_source_lines(saved: Callable[[str], Profile]) -> None:
     ("arguments", "message", "hint"),
     [
         (["-o", "x.bmp"], "no picture is written to .bmp", ".svg"),
-        (["-o", "x.svg", "--color-by", "smell"], "--color-by cannot be 'smell'", "bottleneck"),
+        (
+            ["-o", "x.svg", "--color-by", "smell"],
+            "--color-by: 'smell' is not a choice",
+            "bottleneck",
+        ),
         (
             ["-o", "x.svg", "--module", "layer9"],
             "there is no module 'layer9'",
@@ -204,5 +208,5 @@ def test_a_profile_draws_itself(saved: Callable[[str], Profile], tmp_path: Path)
     saved("resnet18").draw(tmp_path / "a.svg", module="layer1.0", parameters=True)
     svg = (tmp_path / "a.svg").read_text("utf-8")
     assert {g.get("data-kind") for g in groups(svg, "box")} == {"operator", "parameters", "stub"}
-    with pytest.raises(RenderError, match="there is no option 'colour'"):
+    with pytest.raises(RenderError, match="svg heeds no option 'colour'"):
         saved("resnet18").draw(tmp_path / "b.svg", colour="op")

@@ -7,10 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.conftest import DATA
 
-from opgraph.analysis.fusion.partition import fused_subgraphs
-from opgraph.analysis.timing.roofline import roofline
 from opgraph.cli import main
-from opgraph.hardware import device
 from opgraph.record.errors import RenderError
 from opgraph.views.picture.roofline import marks, svg
 
@@ -19,8 +16,7 @@ NAMES = ("resnet18", "bert-base-uncased", "gpt2", "yolov8n")
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_subgraph_that_computes_is_a_mark(saved, name):
-    graph = saved(name).graph
-    points = [p for p in roofline(graph, fused_subgraphs(graph), device("h100-sxm")) if p.flops]
+    points = [p for p in saved(name).on("h100-sxm").roofline if p.flops]
     total = sum(p.predicted for p in points)
     found = marks(points, total)
     assert sum(m.count for m in found) == len(points)
@@ -29,8 +25,7 @@ def test_every_subgraph_that_computes_is_a_mark(saved, name):
 
 
 def test_equal_layers_are_one_mark(saved):
-    graph = saved("gpt2").graph
-    found = marks(roofline(graph, fused_subgraphs(graph), device("h100-sxm")), 1.0)
+    found = marks(saved("gpt2").on("h100-sxm").roofline, 1.0)
     assert {"h.*.mlp.c_fc.addmm": 12, "h.*.mlp.c_proj.addmm": 12}.items() <= {
         m.name: m.count for m in found
     }.items()
@@ -38,14 +33,14 @@ def test_equal_layers_are_one_mark(saved):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_picture(saved, name):
-    text = svg(saved(name), hardware="t4")
+    text = svg(saved(name).on("t4"))
     root = ET.fromstring(text)
     words = [t.text or "" for t in root.iter("{http://www.w3.org/2000/svg}text")]
     assert words[0] == f"Roofline of {saved(name).model.name} on NVIDIA T4"
     assert any(w.startswith("ridge ") for w in words)
     assert "memory, 320 GB/s" in words
     assert "prefers-color-scheme" in text
-    assert text == svg(saved(name), hardware="t4")
+    assert text == svg(saved(name).on("t4"))
 
 
 def test_it_is_written_by_its_name(tmp_path, capsys):
@@ -60,4 +55,4 @@ def test_it_is_written_by_its_name(tmp_path, capsys):
 
 def test_without_a_device_there_is_none(saved):
     with pytest.raises(RenderError, match="needs a device"):
-        svg(saved("resnet18"))
+        svg(saved("resnet18").on())

@@ -69,6 +69,6 @@ def test_one_gate_is_a_text(saved: Saved) -> None:
 
 @pytest.mark.parametrize("options", [{"by": "colour"}, {"depth": -1}])
 def test_what_cannot_be_shown_is_refused(saved: Saved, options: dict[str, object]) -> None:
-    comparison = compared([saved("resnet18"), saved("resnet50")])
+    comparison = compared([saved("resnet18").on(), saved("resnet50").on()])
     with pytest.raises(RenderError):
         comparison_text(comparison, **options)  # type: ignore[arg-type]

@@ -8,10 +8,8 @@ from itertools import pairwise
 import pytest
 
 from opgraph import Profile
-from opgraph.analysis.fusion.partition import fused_subgraphs
 from opgraph.analysis.selection import Filter, Range, edges, select
 from opgraph.cli.welcome import offers, welcome
-from opgraph.hardware import device
 from opgraph.views.text.explore import node_list
 from opgraph.views.text.gutter import gutter
 from opgraph.views.text.overview import overview
@@ -63,8 +61,8 @@ def test_the_list_of_nodes_looks_like_its_golden(
     saved: Saved, golden: Golden, label: str, name: str, where: Range, which: Filter, width: int
 ) -> None:
     profile = saved(name)
-    parts = fused_subgraphs(profile.graph)
-    text = node_list(profile.on(), select(profile.on(), where, which), width=width, parts=parts)
+    costed = profile.on()
+    text = node_list(costed.on(), select(costed, where, which), width=width)
     assert max(map(len, text.splitlines())) <= width
     golden(text, f"nodes-{label}-{width}.txt")
 
@@ -72,8 +70,9 @@ def test_the_list_of_nodes_looks_like_its_golden(
 @pytest.mark.parametrize("width", WIDTHS)
 def test_predicted_times_on_a_device(saved: Saved, golden: Golden, width: int) -> None:
     profile = saved("resnet18")
-    chosen = select(profile.on(), Range(start=1, end=12))
-    text = node_list(profile.on(), chosen, width=width, device=device("rtx-4090"))
+    costed = profile.on("rtx-4090")
+    chosen = select(costed, Range(start=1, end=12))
+    text = node_list(costed.on(), chosen, width=width, subgraphs=False)
     golden(text, f"nodes-timed-{width}.txt")
 
 
@@ -97,7 +96,7 @@ def test_a_block_of_bert_in_the_gutter(saved: Saved) -> None:
 def test_lanes_never_run_into_each_other(saved: Saved, name: str, lanes: int) -> None:
     """A lane that is open below a node is open above the next: no line begins or ends in the air."""
     profile = saved(name)
-    ids = [n.id for n in profile.nodes]
+    ids = [n.id for n in profile.graph.nodes]
     rows = gutter(ids, edges(profile.graph, ids), lanes=lanes)
     widths = {len(r.line) for r in rows.values()} | {len(r.below) for r in rows.values()}
     assert len(widths) == 1
@@ -114,7 +113,7 @@ def test_what_a_model_calls_itself_cannot_write_to_the_terminal(saved: Saved) ->
     from dataclasses import replace
 
     profile = saved("resnet18")
-    nodes = tuple(replace(n, name=f"\x1b[31m{n.name}\n") for n in profile.nodes)
+    nodes = tuple(replace(n, name=f"\x1b[31m{n.name}\n") for n in profile.graph.nodes)
     hostile = replace(profile, graph=replace(profile.graph, nodes=nodes))
     text = node_list(hostile.on(), select(hostile.on(), Range(start=1, end=5)))
     assert "\x1b" not in text

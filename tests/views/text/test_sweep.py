@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from opgraph import Profile
-from opgraph.analysis.scaling.sweep import Sweep, SweepPoint, point_of
-from opgraph.views.files.records import csv_text
-from opgraph.views.picture.sweep import sweep_html, sweep_image, sweep_parquet
+from opgraph.analysis.scaling.sweep import SweepPoint, point_of
+from opgraph.results import Sweep
+from opgraph.views.files.records import csv_text, points_parquet
+from opgraph.views.picture.sweep import html, png, svg
 from opgraph.views.text.sweep import sweep_text
 
 Saved = Callable[[str], Profile]
@@ -46,14 +47,14 @@ def test_files_hold_every_point(lengths: Sweep) -> None:
     assert [r["seq_len"] for r in rows] == ["128", "512", "600"]
     assert rows[0]["flops"] == "22348431360"
     assert rows[2]["flops"] == ""
-    table = pytest.importorskip("pyarrow.parquet").read_table(io.BytesIO(sweep_parquet(lengths)))
+    table = pytest.importorskip("pyarrow.parquet").read_table(io.BytesIO(points_parquet(lengths)))
     assert table.column("flops").to_pylist()[0] == 22348431360
 
 
 def test_pictures_and_pages(lengths: Sweep) -> None:
     pytest.importorskip("matplotlib")
-    assert sweep_image(lengths, "png").startswith(b"\x89PNG")
-    assert b"<svg" in sweep_image(lengths, "svg")
-    page = sweep_html(replace(lengths, model="<script>alert(1)</script>"))
+    assert png(lengths).startswith(b"\x89PNG")
+    assert b"<svg" in svg(lengths)
+    page = html(replace(lengths, model="<script>alert(1)</script>"))
     assert "<script" not in page
     assert "<svg" in page

@@ -158,7 +158,7 @@ class Prediction:
     def share(self, bound: Bound) -> float:
         """The share of the time that goes to nodes that are bound so."""
         total = self.seconds
-        spent = sum(s for node, s in self.by_node.items() if self.bounds[node] is bound)
+        spent = sum(s for node, s in self.by_node.items() if self.bounds[node] == bound)
         return spent / total if total else 0.0
 
     def to_dict(self) -> dict[str, Any]:
