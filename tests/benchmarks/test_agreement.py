@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from benchmarks.agreement import adjusted_rand, partition_agreement
 
-from opgraph.analysis.fusion.partition import partition, singletons
+from opgraph.analysis.fusion.partition import fused_subgraphs, singletons
 
 
 def test_a_partition_agrees_with_itself(saved):
     graph = saved("gpt2").graph
-    parts = partition(graph)
+    parts = fused_subgraphs(graph)
     found = partition_agreement(graph, parts, parts)
     assert (found.rand, found.agreeing) == (1.0, 1.0)
     apart = partition_agreement(graph, parts, singletons(graph))
