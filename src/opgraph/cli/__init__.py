@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: str, hint: str | None, status: int = 2) -> int:
-    from opgraph.views.text.terminal import safe
+    from opgraph.views.terminal import safe
 
     output.insist(f"error: {safe(' '.join(message.split()), 500)}")
     if hint:

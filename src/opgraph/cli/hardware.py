@@ -56,7 +56,7 @@ def _calibrate(output: str | None) -> int:
 
 
 def _list(known: tuple[Device, ...]) -> str:
-    from opgraph.views.text.terminal import draw, fitting
+    from opgraph.views.terminal import draw, fitting
 
     note = "FLOP/s are dense peaks of contractions; ridge: FLOPs/byte at float16."
     table = fitting([_table(known, without) for without in _LESS], width())
@@ -103,7 +103,7 @@ def _table(known: tuple[Device, ...], without: frozenset[str]) -> Table:
 def _one(device: Device) -> str:
     from rich.table import Table
 
-    from opgraph.views.text.terminal import draw, safe
+    from opgraph.views.terminal import draw, safe
 
     sources = list(dict.fromkeys(figure.source for figure in device.figures.values()))
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))

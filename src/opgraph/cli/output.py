@@ -14,7 +14,7 @@ from pathlib import Path
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.profile import ProfileRecord
-from opgraph.views.text.terminal import readable_lines, safe
+from opgraph.views.terminal import readable_lines, safe
 
 _quiet = False
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from opgraph.sources.registry import sources
-from opgraph.views.text.terminal import draw, safe
+from opgraph.views.terminal import draw, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

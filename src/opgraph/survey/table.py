@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from opgraph.record import units
 from opgraph.survey.trial import COLUMNS, Trial
-from opgraph.views.text.terminal import draw, safe
+from opgraph.views.terminal import draw, safe
 
 
 def line(trial: Trial, number: int, of: int) -> str:

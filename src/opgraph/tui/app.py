@@ -17,8 +17,8 @@ from opgraph.analysis.cost.modules import ModuleCost, fold
 from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.tui.rows import COLOURS, SORTS, Membership, details, listed, neighbour, style_of
+from opgraph.views.terminal import bar, safe
 from opgraph.views.text.nodes import NodeRow, node_rows
-from opgraph.views.text.terminal import bar, safe
 
 MOST_ROWS = 2000
 """Nodes listed at once; a module or a text narrows the list."""

@@ -12,8 +12,8 @@ from opgraph.analysis.selection import matches, sources
 from opgraph.record import units
 from opgraph.record.graph import Graph, Kernel, Node
 from opgraph.record.profile import ProfileRecord
+from opgraph.views.terminal import BOUND_STYLES, bound, safe
 from opgraph.views.text.nodes import NodeRow
-from opgraph.views.text.terminal import BOUND_STYLES, bound, safe
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.views.files.records import records
-from opgraph.views.text.terminal import readable
+from opgraph.views.terminal import readable
 
 Values = dict[str, str | int | float | None]
 _EDGE_KEYS = {"value": "long", "shape": "string", "dtype": "string", "bytes": "long"}

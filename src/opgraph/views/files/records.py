@@ -12,7 +12,7 @@ from opgraph.analysis.scaling.sweep import SweepRecord
 from opgraph.record import units
 from opgraph.record.errors import MissingDependency
 from opgraph.record.graph import Node
-from opgraph.views.text.terminal import readable
+from opgraph.views.terminal import readable
 
 Record = dict[str, str | int | float | None]
 

@@ -10,7 +10,7 @@ from opgraph.record.errors import RenderError
 from opgraph.record.graph import Shape
 from opgraph.views.picture.coloring import Coloring
 from opgraph.views.picture.model import Box, Drawing, Edge
-from opgraph.views.text.terminal import safe
+from opgraph.views.terminal import safe
 
 SMALLEST = 0.0005
 """Shares below this are not said."""

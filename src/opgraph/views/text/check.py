@@ -10,7 +10,7 @@ from opgraph.analysis.check.differences import Reading
 from opgraph.analysis.cost.fragments import fragments, outside
 from opgraph.analysis.cost.totals import totals
 from opgraph.record import units
-from opgraph.views.text.terminal import draw, safe
+from opgraph.views.terminal import draw, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

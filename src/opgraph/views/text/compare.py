@@ -11,8 +11,8 @@ from opgraph.analysis.compare.gates import Verdict
 from opgraph.analysis.quantities import Quantity
 from opgraph.record import units
 from opgraph.record.errors import RenderError
+from opgraph.views.terminal import draw, fit, fit_tail, fitting, safe
 from opgraph.views.text.markdown import markdown_cell
-from opgraph.views.text.terminal import draw, fit, fit_tail, fitting, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -12,9 +12,9 @@ from opgraph.analysis.fusion.partition import Subgraph, savings
 from opgraph.analysis.timing.prediction import Prediction
 from opgraph.record import units
 from opgraph.record.graph import Graph
+from opgraph.views.terminal import bar, columns, safe
 from opgraph.views.text.parallel import held_by, over_devices
 from opgraph.views.text.summary import serving
-from opgraph.views.text.terminal import bar, columns, safe
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType

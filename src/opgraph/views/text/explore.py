@@ -12,9 +12,9 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.selection import Selection, edges, sources
 from opgraph.record import units
 from opgraph.record.graph import Graph, Node, Shape
+from opgraph.views.terminal import BOUND_STYLES, bar, bound, draw, fit, fit_tail, safe
 from opgraph.views.text.gutter import DOT, WIDTH, Beside, GutterRow, beside, gutter
 from opgraph.views.text.nodes import NodeRow, node_rows
-from opgraph.views.text.terminal import BOUND_STYLES, bar, bound, draw, fit, fit_tail, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.selection import Edge
 from opgraph.record import units
-from opgraph.views.text.terminal import safe
+from opgraph.views.terminal import safe
 
 if TYPE_CHECKING:
     from rich.text import Text

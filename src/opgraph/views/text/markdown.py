@@ -14,10 +14,10 @@ from opgraph.record.graph import Node, Shape
 from opgraph.views.files.records import Record
 from opgraph.views.picture.mermaid import to_mermaid
 from opgraph.views.picture.picture import Options, Picture
+from opgraph.views.terminal import safe
 from opgraph.views.text.nodes import NodeRow, node_rows
 from opgraph.views.text.summary import bottleneck_title, facts
 from opgraph.views.text.table import Row, rows
-from opgraph.views.text.terminal import safe
 
 # Lists of nodes for files and scripts: Markdown and JSON (CSV is a view of its own).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from opgraph.views.text.terminal import draw, safe
+from opgraph.views.terminal import draw, safe
 
 if TYPE_CHECKING:
     from opgraph.sources.registry import Listing

@@ -16,7 +16,7 @@ from opgraph.record import units
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Bound
 from opgraph.views.files.records import csv_text
-from opgraph.views.text.terminal import BOUND_STYLES, bar, draw, fit_tail, safe
+from opgraph.views.terminal import BOUND_STYLES, bar, draw, fit_tail, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

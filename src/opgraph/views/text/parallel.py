@@ -10,7 +10,7 @@ from opgraph.analysis.parallel.plan import Plan, Share, smallest
 from opgraph.hardware import Device
 from opgraph.record import units
 from opgraph.record.graph import Graph
-from opgraph.views.text.terminal import columns, safe
+from opgraph.views.terminal import columns, safe
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType

@@ -14,7 +14,7 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.record.graph import Graph, GraphBreak, Value
 from opgraph.record.profile import CachePart, KVCache, ProfileRecord
-from opgraph.views.text.terminal import bar, bound, safe
+from opgraph.views.terminal import bar, bound, safe
 
 if TYPE_CHECKING:
     from rich.console import Group

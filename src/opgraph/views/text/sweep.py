@@ -12,7 +12,7 @@ from opgraph.record import units
 from opgraph.record.formulas import Formula, Formulas
 from opgraph.record.kinds import Bound
 from opgraph.record.profile import ProfileRecord
-from opgraph.views.text.terminal import bound, draw, fit, safe
+from opgraph.views.terminal import bound, draw, fit, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,8 +14,8 @@ from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node, Shape
 from opgraph.record.kinds import Bound
+from opgraph.views.terminal import bar, bound, draw, safe
 from opgraph.views.text.summary import bottleneck_analysis, summary
-from opgraph.views.text.terminal import bar, bound, draw, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
