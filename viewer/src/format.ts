@@ -1,4 +1,4 @@
-// Every number that a person reads is formatted here, in the words of `opgraph.units`.
+// Every number that a person reads is formatted here, in the words of `opgraph.record.units`.
 
 import type { Dim } from "./data/document";
 
@@ -39,15 +39,14 @@ export function size(value: number): string {
 }
 
 export function percent(share: number): string {
-  if (share > 0 && share < 0.0005) return "<0.1 %";
   return share < 0.9995 || share > 1.0005 ? `${(share * 100).toFixed(1)} %` : "100 %";
 }
 
 export function seconds(value: number): string {
   if (value >= 0.9995) return `${value.toFixed(2)} s`;
   if (value >= 0.0009995) return `${(value * 1e3).toFixed(1)} ms`;
-  if (value >= 9.95e-6 || value === 0) return `${(value * 1e6).toFixed(0)} µs`;
-  return value >= 0.95e-7 ? `${(value * 1e6).toFixed(1)} µs` : `${(value * 1e9).toFixed(0)} ns`;
+  // What would be nothing in microseconds is told in nanoseconds.
+  return value >= 0.5e-6 || value === 0 ? `${(value * 1e6).toFixed(0)} µs` : `${(value * 1e9).toFixed(0)} ns`;
 }
 
 export function intensity(value: number | null): string {

@@ -313,7 +313,8 @@ class Tree:
                     sum(self.share(metric, leaf).share for leaf in leaves),
                 )
             )  # fmt: skip
-        found.sort(key=lambda h: (-h.share, -h.cost.flops, -h.cost.bytes, h.path))
+        # Shares are differences of running sums: what is equal differs in its last digits.
+        found.sort(key=lambda h: (-round(h.share, 9), -h.cost.flops, -h.cost.bytes, h.path))
         return tuple(found[:most])
 
     # Running sums; places of equal items.

@@ -28,7 +28,9 @@ export function hotSpots(json: PageJson["spots"], tree: Tree, costs: Costs, coun
     const share = own.reduce((sum, leaf) => sum + costs.share(measure, leaf).share, 0);
     return { path: clean(path, 2000), item: tree.items[item], leaves: own, share };
   });
-  return all.sort((a, b) => b.share - a.share).slice(0, count);
+  // Shares are differences of running sums: what is equal differs in its last digits, and stays in order.
+  const order = ({ share }: HotSpot): number => Math.round(share * 1e9);
+  return all.sort((a, b) => order(b) - order(a)).slice(0, count);
 }
 
 /** The nodes of a hot spot, in all repetitions. */

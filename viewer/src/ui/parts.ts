@@ -11,18 +11,25 @@ export type Row = [string, string | Node | null];
 
 const WRITE: Partial<Record<Measure, (value: number) => string>> = { bytes: format.size, memory: format.size, time: format.seconds };
 
-/** A measure of an item as "each, × n = total, share"; what stands once has no repetitions. */
+/** A measure of an item as "each … × n = total · share"; what stands once has no repetitions. */
 export function shareText(measure: Measure, share: Share): string {
   const write = WRITE[measure] ?? format.flops;
   const { each, times, total } = share;
-  const all = times > 1 ? `${write(each)} each · × ${format.integer(times)} = ${write(total)}` : write(total);
-  return share.share > 0 ? `${all} · ${format.percent(share.share)}` : all;
+  const all = times > 1 ? `each ${write(each)} × ${format.integer(times)} = ${write(total)}` : write(total);
+  // Where a line ends, the percentage stays whole.
+  return share.share > 0 ? `${all} ·\u00a0${format.percent(share.share).replace(" ", "\u00a0")}` : all;
 }
 
 /** What an item costs, in the measure that counts: time where it is predicted. */
 export function figure({ costs }: App, item: Item): string {
   const measure = weighedBy(costs);
   return shareText(measure, costs.share(measure, item));
+}
+
+/** What is said of an item where the pointer rests on it. */
+export function hint(app: App, item: Item): string {
+  const name = item.path || app.model.graph.nodes[item.node]?.name || item.label;
+  return app.costs.total("bytes") ? `${name}: ${figure(app, item)}` : name;
 }
 
 export function link(app: App, item: Item, name: string, note: string): HTMLElement {

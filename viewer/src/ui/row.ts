@@ -5,6 +5,7 @@ import type { Item } from "../data/tree";
 import type { Box } from "../layout/scene";
 import { columnsOf } from "./columns";
 import { h } from "./dom";
+import { hint } from "./parts";
 
 export const ROW = 26;
 
@@ -32,7 +33,7 @@ export function rowElement(app: App, { item, box, depth }: Row, at: number): HTM
     "div",
     {
       class: classes, role: "row", "aria-level": String(depth + 1), "aria-selected": String(chosen),
-      style: { top: `${at * ROW}px` }, data: { item: String(item.id) },
+      title: hint(app, item), style: { top: `${at * ROW}px` }, data: { item: String(item.id) },
       onclick: () => void app.select(item, true),
       ondblclick: () => box && void app.toggle(box),
       onmouseenter: () => {

@@ -9,6 +9,7 @@ import { CanvasPen } from "../draw/pen";
 import { HEADER } from "../layout/spec";
 import type { Box } from "../layout/scene";
 import { h, onFrame } from "./dom";
+import { hint } from "./parts";
 
 const DOUBLE_CLICK = 350;
 
@@ -181,6 +182,7 @@ export class Stage {
     if (!before) {
       const box = this.boxAt(now.x, now.y);
       this.canvas.style.cursor = box ? "pointer" : "";
+      this.canvas.title = box ? hint(app, box.item) : "";
       if (box !== app.hovered) {
         app.hovered = box;
         app.emit("hover");

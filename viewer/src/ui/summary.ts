@@ -1,8 +1,10 @@
 // The panel when nothing is chosen: the model, its totals, how it was traced, and what is not known.
 
 import type { App } from "../app";
+import type { Bound } from "../data/costs";
 import { nodesOf, weighedBy } from "../data/costliest";
 import type { Difference } from "../data/difference";
+import { BOUND } from "../draw/categories";
 import * as format from "../format";
 import { h } from "./dom";
 import { link, list, rows, section, shareText } from "./parts";
@@ -17,7 +19,6 @@ export function summary(app: App): HTMLElement[] {
   const bytes = own.reduce((sum, p) => sum + p.bytes, 0);
   const work = costs.total("flops") + costs.total("otherFlops");
   const failed = graph.nodes.filter((n) => n.error);
-  const time = costs.total("time");
   const parts: (HTMLElement | null)[] = [
     h("header", { class: "panel-head" }, h("div", { class: "panel-kind" }, "model"), h("h2", null, model.name), h("div", { class: "panel-class" }, model.cls)),
     ...failed.map((n) => h("button", { type: "button", class: "alert", onclick: () => void app.select(app.tree.leaf[n.index], true) }, `The forward stopped at node ${n.id}, ${n.name}: ${n.error}`)),
@@ -29,12 +30,13 @@ export function summary(app: App): HTMLElement[] {
       ["other FLOPs", format.flops(costs.total("otherFlops"))],
       ["bytes moved", format.size(costs.total("bytes"))],
       ["intensity", `${format.intensity(costs.total("bytes") ? work / costs.total("bytes") : null)} FLOPs/byte`],
-      ["predicted time", time && app.device ? `${format.seconds(time)} on ${app.device.name}` : null],
+      ["peak of live memory", format.size(app.memory.peak)],
       ["nodes", format.integer(graph.own)],
       ["kernels", format.integer(kernels)],
       ["cost coverage", unknown ? h("span", { class: "warn" }, `${format.percent(1 - unknown / kernels)}: ${format.plural(unknown, "kernel")} unknown`) : "100 %"],
       ["mode", model.mode],
     ]),
+    bounds(app),
     app.difference ? differences(app, app.difference) : null,
     unknown ? unknowns(app) : null,
     graph.breaks.length ? breaks(app) : null,
@@ -47,6 +49,26 @@ export function summary(app: App): HTMLElement[] {
     model.notes.length ? section("Notes", ...model.notes.map((n) => h("p", { class: "text" }, n))) : null,
   ];
   return parts.filter((p) => p !== null);
+}
+
+/** What the model waits for: on a device by predicted time, without one by bytes moved. */
+function bounds({ costs, device, model, ridgeText }: App): HTMLElement {
+  const timed = costs.total("time") > 0;
+  const measure = timed ? "time" : "bytes";
+  const amounts = new Map<Bound, number>();
+  for (const { index } of model.graph.nodes) {
+    const bound = costs.bound({ first: index, last: index });
+    if (bound) amounts.set(bound, (amounts.get(bound) ?? 0) + costs.node(measure, index));
+  }
+  const kinds: Bound[] = ["compute", timed ? "launch" : "balanced", "memory"];
+  const whole = costs.total(measure) || 1;
+  return rows(device ? `On ${device.name}` : "Bottlenecks", [
+    ["predicted time", timed ? format.seconds(costs.total("time")) : null],
+    ["ridge point", device ? `${ridgeText} at ${device.dtype}` : ridgeText],
+    ...kinds.map((bound): [string, string] => [
+      BOUND[bound].name, `${format.percent((amounts.get(bound) ?? 0) / whole)} of ${timed ? "time" : "bytes"}`,
+    ]),
+  ]);
 }
 
 /** What differs from the other profile, in figures, and what is gone. */
