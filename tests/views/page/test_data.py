@@ -17,7 +17,7 @@ Saved = Callable[[str], Profile]
 
 
 def data_of(profile: Profile, hardware: str | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(page_data(costed(profile, hardware).on())))
+    found: dict[str, Any] = json.loads(json.dumps(page_data(profile.on(hardware))))
     return found
 
 
