@@ -188,7 +188,7 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
     Raises nothing: where a formula does not fit the call, the kernel's cost is "unknown".
     """
     inputs = tensors_of((*args, *kwargs.values()))
-    results = tensors_of(out if isinstance(out, (list, tuple)) else (out,))
+    results = tensors_of((out,))
     dtype = next(
         (t.dtype for t in (*inputs, *results) if t.dtype.is_floating_point or t.dtype.is_complex),
         next((t.dtype for t in (*inputs, *results)), None),

@@ -58,14 +58,10 @@ def encoded(tensor: Tensor) -> str:
         )
     plain = tensor.detach().contiguous()
     if plain.numel() <= 8 and plain.dtype is not torch.bfloat16:
-        return f"torch.tensor({_values(plain.tolist())}, dtype={plain.dtype})"
+        return f"torch.tensor({plain.tolist()!r}, dtype={plain.dtype})"
     raw = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
     data = base64.b64encode(zlib.compress(raw, 9)).decode()
     return f"tensor({plain.dtype}, {tuple(plain.shape)!r}, {data!r})"
-
-
-def _values(values: Any) -> str:
-    return repr(values)
 
 
 class Speller:
@@ -269,8 +265,7 @@ class _Body:
             if node.op == "output":
                 yield f"return {self._speller.spell(self._captured.result(node.args[0]))}"
                 return
-            else:
-                line = self._call(node)
+            line = self._call(node)
             if line is not None:
                 yield line + _remark(node, self._captured.path)
             gone = [self._speller.name(n) for n in last.get(node, ()) if n.op != "placeholder"]

@@ -145,20 +145,13 @@ def _register_moved(self: nn.Module, name: str, param: Any) -> None:
 @contextmanager
 def pretended(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
     """Within, what a module has on the meta device is fake on the CPU, so that parts of it can be run."""
-    saved: list[tuple[dict[str, Any], str, Tensor]] = []
-    memo: dict[int, FakeTensor] = {}
-    for inner in module.modules():
-        for table in (inner._parameters, inner._buffers, inner.__dict__):
-            for name, tensor in list(table.items()):
-                if (
-                    isinstance(tensor, Tensor)
-                    and tensor.is_meta
-                    and not isinstance(tensor, FakeTensor)
-                ):
-                    if id(tensor) not in memo:
-                        memo[id(tensor)] = FakeTensor(mode, tensor.detach(), torch.device("cpu"))
-                    saved.append((table, name, tensor))
-                    table[name] = memo[id(tensor)]
+
+    def pretend(tensor: Tensor) -> Tensor | None:
+        if isinstance(tensor, FakeTensor) or not tensor.is_meta:
+            return None
+        return FakeTensor(mode, tensor.detach(), torch.device("cpu"))
+
+    saved = _exchange(module, pretend)
     try:
         yield
     finally:
@@ -168,14 +161,27 @@ def pretended(module: nn.Module, mode: FakeTensorMode) -> Iterator[None]:
 
 def settle(module: nn.Module) -> None:
     """Put all that is fake in a module (parameters, and what was computed from them) on meta."""
-    memo: dict[int, tuple[Tensor, Tensor]] = {}
+    _exchange(module, lambda tensor: _on_meta(tensor) if isinstance(tensor, FakeTensor) else None)
+
+
+def _exchange(
+    module: nn.Module, make: Callable[[Tensor], Tensor | None]
+) -> list[tuple[dict[str, Any], str, Tensor]]:
+    """Put what `make` gives for a tensor, if anything, wherever a module has that tensor. Gives what was
+    there, by table and name."""
+    memo: dict[int, tuple[Tensor, Tensor | None]] = {}
+    before: list[tuple[dict[str, Any], str, Tensor]] = []
     for inner in module.modules():
         for table in (inner._parameters, inner._buffers, inner.__dict__):
-            for name, tensor in table.items():
-                if isinstance(tensor, FakeTensor):
+            for name, tensor in list(table.items()):
+                if isinstance(tensor, Tensor):
                     if id(tensor) not in memo:
-                        memo[id(tensor)] = (tensor, _on_meta(tensor))
-                    table[name] = memo[id(tensor)][1]
+                        memo[id(tensor)] = (tensor, make(tensor))
+                    made = memo[id(tensor)][1]
+                    if made is not None:
+                        before.append((table, name, tensor))
+                        table[name] = made
+    return before
 
 
 def _on_meta(tensor: FakeTensor) -> Tensor:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
+from opgraph.record.errors import first_line
 from opgraph.survey.trial import Trial
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def _stages(trial: Trial, options: Options) -> Trial:
     except Exception as error:  # noqa: BLE001 - whatever goes wrong is the outcome
         if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
             return replace(trial, stage="process", reason=OUT_OF_MEMORY)
-        return replace(trial, reason=_reason(error))
+        return replace(trial, reason=first_line(error))
     found = totals(profile.graph)
     failed = profile.graph.failed
     parted = sorted(i for part in fused_subgraphs(profile.graph) for i in part.nodes)
@@ -85,12 +86,6 @@ def _stages(trial: Trial, options: Options) -> Trial:
             f"{a.tracer} on {a.tensors} tensors: {a.error}" for a in profile.tracing.attempts[:-1]
         ),
     )
-
-
-def _reason(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    text = lines[0] if lines else type(error).__name__
-    return " ".join(text.split())[:300]
 
 
 def silence() -> None:

@@ -39,13 +39,13 @@ class MemoryLog:
 
     def ignore(self, tensor: Tensor) -> None:
         """The storage of a weight: it is not an activation."""
-        key = _storage_key(tensor)
+        key = storage_key(tensor)
         if key is not None:
             self._weights.add(key)
 
     def find(self, tensor: Tensor) -> int | None:
         """The index of the storage of a tensor that is known."""
-        key = _storage_key(tensor)
+        key = storage_key(tensor)
         return None if key is None else self._index.get(key)
 
     def see(self, tensor: Tensor, born: int) -> int | None:
@@ -83,7 +83,8 @@ class MemoryLog:
         return tuple(map(Storage, self.bytes, born, died, self.owner))
 
 
-def _storage_key(tensor: Tensor) -> int | None:
+def storage_key(tensor: Tensor) -> int | None:
+    """What the storage of a tensor is known by; None where it has none."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):
@@ -243,7 +244,7 @@ class KernelCapture(TorchDispatchMode):
                     out = func(*_all_fake(args, mode), **kwargs)
             except Exception:  # noqa: BLE001  (sizes that depend on data: they are only known for real)
                 return func(*args, **kwargs)
-            if any(t.numel() * t.element_size() > REAL_LIMIT for t in tensors_of(_listed(out))):
+            if any(t.numel() * t.element_size() > REAL_LIMIT for t in tensors_of((out,))):
                 return out
             if key is not None:
                 small.add(key)
@@ -284,7 +285,7 @@ class KernelCapture(TorchDispatchMode):
             if type(out) is FakeTensor or isinstance(out, Tensor):
                 self.memory.see(out, born)
             elif out is not None:
-                for tensor in tensors_of(_listed(out)):
+                for tensor in tensors_of((out,)):
                     self.memory.see(tensor, born)
             if operator.mutated:
                 named = zip(operator.func._schema.arguments, args, strict=False)
@@ -309,10 +310,6 @@ def _forgetful(mode: FakeTensorMode) -> Iterator[None]:
 def _is_wrapper(cls: type) -> bool:
     """Whether tensors of a class are made of other tensors (nested, quantized, distributed ones)."""
     return hasattr(cls, "__tensor_flatten__") and not issubclass(cls, FakeTensor)
-
-
-def _listed(out: Any) -> Any:
-    return out if isinstance(out, (list, tuple)) else (out,)
 
 
 def _apart(results: tuple[Any, ...], mode: FakeTensorMode) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from opgraph.costs.count import dtype_name, sizes_of
 from opgraph.record.graph import NodeKind, Value, ValueKind
-from opgraph.tracing.capture.kernels import KernelCapture
+from opgraph.tracing.capture.kernels import KernelCapture, storage_key
 from opgraph.tracing.capture.locations import Location
 from opgraph.tracing.capture.scopes import Call
 from opgraph.tracing.fake.weights import Weights
@@ -150,7 +150,7 @@ class ValueTable:
             name = self.values[v].name
             if name is not None and self.values[v].kind in ("parameter", "buffer"):
                 weight = self._weights.tensor(name)
-                if weight is not None and _same_storage(weight, tensor):
+                if weight is not None and storage_key(weight) == storage_key(tensor) is not None:
                     return v
         return None
 
@@ -211,10 +211,3 @@ def _strides(tensor: Tensor) -> tuple[int, ...] | None:
         return None if tensor.is_contiguous() else tuple(map(int, tensor.stride()))
     except (RuntimeError, TypeError, NotImplementedError):
         return None
-
-
-def _same_storage(a: Tensor, b: Tensor) -> bool:
-    try:
-        return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
-        return False
