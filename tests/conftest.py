@@ -5,8 +5,8 @@ checked on `saved` profiles, so that a golden changes when a view changes, and n
 numbers and shortcuts of the next release of a library. `pytest --update-goldens` rewrites the goldens;
 `opgraph profile resnet18 -o tests/data/resnet18.json` rewrites a saved profile.
 
-Two markers: `slow` takes half a second of processor time or more (`pytest -m "not slow"` is the fast
-suite), `live` traces a model. What is right of the graph and not live runs without torch
+Two markers: `slow` takes half a second of processor time or more, or a browser (`pytest -m "not slow"`
+is the fast suite), `live` traces a model. What is right of the graph and not live runs without torch
 (`pytest -p tests.no_torch`, tests/test_without_torch.py).
 """
 
@@ -39,6 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and not LIVE.isdisjoint(item.fixturenames):
             item.add_marker("live")
+        if isinstance(item, pytest.Function) and "chromium" in item.fixturenames:
+            item.add_marker("slow")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -21,6 +21,7 @@ def test_every_example_is_tested() -> None:
     assert sorted(p.stem for p in EXAMPLES.glob("*.py")) == sorted(SHOWN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHOWN)
 def test_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")

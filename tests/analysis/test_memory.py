@@ -97,6 +97,7 @@ MODELS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_peak_is_that_of_a_real_run(name):
     model = resolve(name)
@@ -110,6 +111,7 @@ def test_the_peak_is_that_of_a_real_run(name):
     assert predicted == pytest.approx(real.peak, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["convnext_tiny", "distilbert-base-uncased"])
 def test_the_peak_is_that_of_the_allocator(name):
     """The allocator's own events. (Convolutions take scratch memory of their own on some machines,

@@ -34,6 +34,7 @@ def agree(formulas: Formulas, traced: Profile, **sizes: int) -> None:
         assert module.path not in peaks or own["peak_memory"](point) == peaks[module.path]
 
 
+@pytest.mark.slow
 def test_bert_base_is_what_the_books_say() -> None:
     formulas = opgraph.sweep("bert-base-uncased", symbolic=True).formulas
     assert formulas is not None
@@ -52,6 +53,7 @@ def t5() -> nn.Module:
         return transformers.T5ForConditionalGeneration(transformers.T5Config(num_layers=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "kept", "unused"),
     [
@@ -86,6 +88,7 @@ class Looked(nn.Module):
         return x * 2 if x.shape[0] > 1 else x.relu() * 2
 
 
+@pytest.mark.slow
 def test_formulas_give_what_was_traced_where_they_were_checked() -> None:
     model = Looked()
     formulas = opgraph.sweep(model, symbolic=True).formulas
@@ -99,6 +102,7 @@ def test_formulas_give_what_was_traced_where_they_were_checked() -> None:
         assert said["bytes"] in (traced.bytes, None)
 
 
+@pytest.mark.slow
 def test_formulas_travel_with_the_profile() -> None:
     profile = opgraph.sweep("resnet18", symbolic=True, image_size=64).profile
     assert profile is not None

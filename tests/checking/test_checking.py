@@ -37,6 +37,7 @@ def choosy() -> Agreement:
     return check(Choosy(), torch.ones(2, 8), peers=False)
 
 
+@pytest.mark.slow
 def test_what_really_differs_is_named(choosy: Agreement) -> None:
     assert [t.tracer for t in choosy.trials] == ["eager", "fx", "dynamo", "export"]
     assert choosy.agree
@@ -87,6 +88,7 @@ def test_a_plain_run_raises_no_flags_and_leaves_none_behind() -> None:
     assert heard == [(False, False), (True, False), (True, True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "config", "inputs"),
     [
@@ -119,6 +121,7 @@ def test_tracers_agree_to_the_digit_on_the_same_program(
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_graph_agrees_with_itself(bert: opgraph.Profile) -> None:
     assert disagreements(bert.graph, bert.graph) == ()
 
@@ -195,6 +198,7 @@ def sharing() -> nn.Module:
     return nn.Sequential(*pairs, nn.Sequential(nn.Sequential(Layer(one))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "x", "reason"),
     [
@@ -232,6 +236,7 @@ def test_a_count_of_parameters_is_explained() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_command_shows_all_tracers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "resnet18", "--no-counters", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -241,6 +246,7 @@ def test_the_command_shows_all_tracers(capsys: pytest.CaptureFixture[str]) -> No
     assert all(t["disagreements"] == [] for t in found["tracers"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["fvcore", "torchinfo", "ptflops", "thop", "calflops"])
 def test_other_counters_leave_the_model_alone(tool: str) -> None:
     pytest.importorskip(tool)

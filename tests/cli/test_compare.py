@@ -33,6 +33,7 @@ def test_a_broken_gate_is_status_one_and_named(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.live
 def test_a_model_can_have_options_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert (

@@ -53,6 +53,7 @@ def test_the_list_of_devices_prints_its_golden(
     golden(hardware._list(few), f"hardware-{width}.txt")
 
 
+@pytest.mark.slow
 @pytest.mark.live
 @pytest.mark.parametrize("width", [80, 140])
 def test_generation_prints_its_golden(

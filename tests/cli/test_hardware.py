@@ -39,6 +39,7 @@ def test_an_unknown_device(capsys):
     assert main(["profile", RESNET, "--hardware", "h1000"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.live
 def test_calibration_writes_a_device_file(tmp_path, capsys):
     path = tmp_path / "this.toml"

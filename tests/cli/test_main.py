@@ -22,6 +22,7 @@ def opgraph(*args: str, **options):
     return run([sys.executable, "-m", "opgraph", *args], **options)
 
 
+@pytest.mark.slow
 def test_profile_prints_the_three_sections():
     done = opgraph("profile", "resnet18", "--depth", "1")
     assert done.returncode == 0
@@ -41,6 +42,7 @@ def test_a_saved_profile_opens_without_torch(tmp_path, resnet18):
     assert "3.63 GFLOPs" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     ["opgraph", "opgraph.record.graph", "opgraph.analysis", "opgraph.views", "opgraph.cli",
@@ -63,6 +65,7 @@ def test_help_does_not_import_torch(args):
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "message", "hint"),
     [
@@ -135,6 +138,7 @@ class Broken(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_forward_that_fails_is_status_1(tmp_path):
     (tmp_path / "broken.py").write_text(BROKEN)
     asked = ("profile", "broken.py:Broken", "--input-shape", "2x4", "-o", "x.json")
@@ -157,6 +161,7 @@ def test_a_missing_package_names_the_extra():
     assert "pip install 'opgraph[torchvision]'" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_nothing_half_written(tmp_path):
     child = subprocess.Popen(
         [sys.executable, "-m", "opgraph", "profile", "Llama-3.1-405B", "-o", "x.json"],
@@ -170,11 +175,13 @@ def test_an_interrupt_leaves_nothing_half_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_no_colour_in_a_pipe_nor_with_no_color():
     done = opgraph("profile", "resnet18", "--depth", "0", env={**os.environ, "NO_COLOR": "1"})
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error():
     command = f"{sys.executable} -m opgraph profile resnet18 | head -n 1"
     done = run(["bash", "-c", command])

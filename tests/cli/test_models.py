@@ -33,6 +33,7 @@ def test_a_pattern_chooses_names():
     assert [f["name"] for f in found] == ["resnet101", "resnet152", "resnet18"]
 
 
+@pytest.mark.slow
 def test_trying_gives_a_row_for_each_and_says_why_not(tmp_path):
     rows = tmp_path / "rows.jsonl"
     done = opgraph("models", "--try", "alexnet", "resnet81", "--json", "--resume", str(rows))

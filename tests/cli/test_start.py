@@ -22,6 +22,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 def test_no_torch_is_imported(arguments: list[str]) -> None:
     code = (
@@ -36,6 +37,7 @@ def test_no_torch_is_imported(arguments: list[str]) -> None:
     assert done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.live
 def test_the_largest_model_is_explored_sooner_than_torch_is_imported(tmp_path: Path) -> None:
     file = tmp_path / "llama.json"

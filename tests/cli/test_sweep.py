@@ -11,6 +11,7 @@ import opgraph
 from opgraph.cli import main
 
 
+@pytest.mark.slow
 @pytest.mark.live
 def test_points_and_formulas_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "resnet18.json"
@@ -25,6 +26,7 @@ def test_points_and_formulas_as_json(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert formulas.at(B=4)["flops"] == data["points"][1]["flops"]
 
 
+@pytest.mark.slow
 @pytest.mark.live
 def test_a_failing_point_is_status_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "bert-base-uncased", "--seq-len", "16,600"]) == 1

@@ -45,6 +45,7 @@ def run_elsewhere(folder: Path) -> list[Tensor]:
     return list(torch.load(folder / "result.pt"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "tracer"),
     [
@@ -93,6 +94,7 @@ def test_a_broken_graph_is_not_written() -> None:
         to_python(resolve(Broken()), Example((torch.ones(1, 4),)), "dynamo")
 
 
+@pytest.mark.slow
 def test_a_program_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "model.pt2"
     assert main(["export", "resnet18", "-o", str(path)]) == 0
@@ -100,6 +102,7 @@ def test_a_program_comes_back(tmp_path: Path) -> None:
     assert (found.totals.flops, found.totals.parameters) == (3628146688, 11689512)
 
 
+@pytest.mark.slow
 def test_onnx_is_checked_and_run(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")

@@ -25,6 +25,7 @@ def shapes(spec: str, request: InputRequest | None = None, **options: Any) -> di
     return {k: tuple(v.shape) for k, v in values.items() if isinstance(v, torch.Tensor)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
@@ -53,6 +54,7 @@ def test_token_types_only_where_the_model_tells_them_apart() -> None:
     assert "token_type_ids" not in shapes("gpt2")
 
 
+@pytest.mark.slow
 def test_images_have_their_places_in_the_text() -> None:
     model = resolve("llava-hf/llava-1.5-7b-hf")
     example = make_inputs(model, InputRequest(seq_len=16))
@@ -61,6 +63,7 @@ def test_images_have_their_places_in_the_text() -> None:
     assert ids.shape == (1, 16 + 576)
 
 
+@pytest.mark.slow
 def test_patches_in_a_row_come_with_their_grid() -> None:
     found = shapes("Qwen/Qwen2-VL-2B-Instruct", InputRequest(image_size=(224, 448), seq_len=8))
     assert found["pixel_values"] == (16 * 32, 3 * 2 * 14 * 14)

@@ -6,12 +6,13 @@ import json
 import os
 from functools import cache
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import DATA
 
 import opgraph
-from opgraph.record.profile import Profile
+from opgraph import Profile
 from opgraph.record.verify import verify
 
 CASES = int(os.environ.get("OPGRAPH_EXAMPLES", "300"))
@@ -63,6 +64,7 @@ def damaged(draw) -> Damaged:
         return result
 
 
+@pytest.mark.slow
 @settings(max_examples=CASES, deadline=None)
 @given(damaged())
 def test_damaged_data(case):
@@ -74,6 +76,7 @@ def test_damaged_data(case):
     str(profile)
 
 
+@pytest.mark.slow
 @settings(max_examples=CASES, deadline=None)
 @given(st.integers(0, 10**6), st.binary(min_size=0, max_size=4), st.booleans())
 def test_damaged_bytes(tmp_path_factory, position, insert, cut):

@@ -10,6 +10,7 @@ import opgraph
 from opgraph.record.verify import verify
 
 
+@pytest.mark.slow
 @pytest.mark.live
 @pytest.mark.parametrize("name", ["resnet18", "bert", "gpt2", "yolov8n"])
 def test_json_round_trips_byte_for_byte(name, request, tmp_path):

@@ -15,6 +15,7 @@ PREFIX = {"transformers": "hf", "diffusers": "diffusers"}
 ENTRIES = catalogue.entries().values()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_an_entry_builds_the_published_model(entry: Entry) -> None:
     module = resolve(f"{PREFIX[entry.library]}:{entry.name}").module

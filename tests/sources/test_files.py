@@ -47,6 +47,7 @@ def test_a_whole_module_is_taken(tmp_path: Path) -> None:
     assert model.info.source == "file"
 
 
+@pytest.mark.slow
 def test_an_ultralytics_checkpoint_is_taken_at_its_own_size(tmp_path: Path) -> None:
     from ultralytics.nn.tasks import DetectionModel
 

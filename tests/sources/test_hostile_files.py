@@ -31,6 +31,7 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "ran"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sample_of_the_fuzzed(kind: str, tmp_path: Path, mark: Path) -> None:
@@ -101,6 +102,7 @@ def test_sizes_that_take_for_ever(tmp_path: Path) -> None:
         opgraph.profile(str(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "sound"), [(".pt", sound_checkpoint), (".pt2", sound_program)])
 def test_archives_that_unpack_to_far_more(
     suffix: str, sound: Callable[[], bytes], tmp_path: Path

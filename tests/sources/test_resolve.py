@@ -16,6 +16,7 @@ from opgraph.record.errors import SourceError, UnknownModel
 from opgraph.sources import BuildOptions, resolve
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "source", "parameters"),
     [
@@ -34,6 +35,7 @@ def test_a_name_gives_the_published_model(spec: str, source: str, parameters: in
     assert make_inputs(model)
 
 
+@pytest.mark.slow
 def test_the_callers_random_state_is_left_alone() -> None:
     before = torch.get_rng_state()
     resolve("yolov8n")
@@ -56,6 +58,7 @@ def test_what_a_default_configuration_lacks_is_completed_and_said() -> None:
     assert own.config.prediction_length == 7
 
 
+@pytest.mark.slow
 def test_a_model_without_a_forward_says_so() -> None:
     with pytest.raises(SourceError, match="BarkModel has no forward"):
         resolve("hf-type:bark")

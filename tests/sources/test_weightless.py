@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+import pytest
 import torch
 from torch import nn
 
@@ -54,6 +55,7 @@ def test_other_threads_and_the_time_after_are_not_touched() -> None:
     assert not any(p.is_meta for module in made for p in module.parameters())
 
 
+@pytest.mark.slow
 def test_what_a_loss_needs_is_not_imported_to_build_a_model():
     script = """
 import sys

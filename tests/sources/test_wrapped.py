@@ -79,6 +79,7 @@ def test_packed_weights_of_torchs_own_quantization_are_counted(rows: torch.Tenso
     assert profile.totals.coverage == 1
 
 
+@pytest.mark.slow
 def test_a_quantized_convolution_runs_on_real_tensors() -> None:
     profile = opgraph.profile("quantized_shufflenet_v2_x0_5", model_args={"quantize": True})
     plain = opgraph.profile("quantized_shufflenet_v2_x0_5")

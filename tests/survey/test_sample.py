@@ -15,6 +15,7 @@ from opgraph.survey import Limits, Trial, load_trials, run, save_trial
 SAMPLE = (DATA / "sample.txt").read_text(encoding="utf-8").split()
 
 
+@pytest.mark.slow
 def test_the_sample_is_traced() -> None:
     limits = Limits(jobs=2, timeout=200, memory=8 * 2**30)
     trials = list(run(SAMPLE, limits, sources=frozenset(sources())))

@@ -50,6 +50,7 @@ def words(app: Explorer, name: str) -> str:
     return str(app.query_one(name, Static).render())
 
 
+@pytest.mark.slow
 def test_moving_shows_the_node_at_the_right(saved: Saved) -> None:
     async def script(app: Explorer, pilot: Pilot[None]) -> None:
         assert "1  input" in words(app, "#details")
@@ -64,6 +65,7 @@ def test_moving_shows_the_node_at_the_right(saved: Saved) -> None:
     drive(saved("bert-base-uncased"), script)
 
 
+@pytest.mark.slow
 def test_search_narrows_and_escape_shows_everything(saved: Saved) -> None:
     async def script(app: Explorer, pilot: Pilot[None]) -> None:
         await pilot.press("slash", *"gelu", "enter")
@@ -77,6 +79,7 @@ def test_search_narrows_and_escape_shows_everything(saved: Saved) -> None:
     drive(saved("bert-base-uncased"), script)
 
 
+@pytest.mark.slow
 def test_sorting_by_any_cost(saved: Saved) -> None:
     async def script(app: Explorer, pilot: Pilot[None]) -> None:
         keys: list[tuple[str, Callable[[int], float]]] = [
@@ -95,6 +98,7 @@ def test_sorting_by_any_cost(saved: Saved) -> None:
     drive(saved("resnet18"), script)
 
 
+@pytest.mark.slow
 def test_jumping_along_edges_and_back(saved: Saved) -> None:
     async def script(app: Explorer, pilot: Pilot[None]) -> None:
         await pilot.press(*["down"] * 17)
@@ -107,6 +111,7 @@ def test_jumping_along_edges_and_back(saved: Saved) -> None:
     drive(saved("resnet18"), script)
 
 
+@pytest.mark.slow
 def test_a_jump_out_of_the_list_widens_it(saved: Saved) -> None:
     async def script(app: Explorer, pilot: Pilot[None]) -> None:
         await pilot.press("slash", *"scaled", "enter")
@@ -118,6 +123,7 @@ def test_a_jump_out_of_the_list_widens_it(saved: Saved) -> None:
     drive(saved("bert-base-uncased"), script)
 
 
+@pytest.mark.slow
 def test_a_module_of_the_tree_narrows_the_list(saved: Saved) -> None:
     async def script(app: Explorer, pilot: Pilot[None]) -> None:
         tree = app.query_one("#modules", Tree)
@@ -154,6 +160,7 @@ def test_folding_lists_repeated_blocks_once_or_one_by_one(saved: Saved) -> None:
     drive(saved("bert-base-uncased"), script)
 
 
+@pytest.mark.slow
 def test_colours_are_switched_and_named(saved: Saved) -> None:
     async def script(app: Explorer, pilot: Pilot[None]) -> None:
         for name in ("operator", "fusion", "bottleneck"):
@@ -163,6 +170,7 @@ def test_colours_are_switched_and_named(saved: Saved) -> None:
     drive(saved("resnet18"), script)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 def test_it_fits_any_terminal_and_shows_its_keys(saved: Saved, size: tuple[int, int]) -> None:
     async def script(app: Explorer, pilot: Pilot[None]) -> None:
@@ -173,6 +181,7 @@ def test_it_fits_any_terminal_and_shows_its_keys(saved: Saved, size: tuple[int, 
     drive(saved("resnet18"), script, size)
 
 
+@pytest.mark.slow
 def test_what_a_model_calls_itself_is_only_text(saved: Saved) -> None:
     from dataclasses import replace
 
@@ -188,6 +197,7 @@ def test_what_a_model_calls_itself_is_only_text(saved: Saved) -> None:
     drive(hostile, script)
 
 
+@pytest.mark.slow
 def test_on_a_device_there_are_times_to_sort_by(saved: Saved) -> None:
     async def script(app: Explorer, pilot: Pilot[None]) -> None:
         await pilot.press(*["s"] * 5)
@@ -218,6 +228,7 @@ def _line(pieces: list[tuple[float, str]]) -> str:
     return line.rstrip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])
 @pytest.mark.parametrize("model", ["resnet18", "bert-base-uncased"])
 def test_the_screen_looks_like_its_golden(

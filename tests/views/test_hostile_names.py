@@ -107,6 +107,7 @@ COMMANDS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nothing_reaches_a_terminal_but_text(
     command: str, file: Path, capsys: pytest.CaptureFixture[str]
@@ -160,6 +161,7 @@ def test_a_parser_of_html_finds_one_page(hostile: Profile) -> None:
     assert not unreadable(body.replace("\t", ""))
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_only_text(hostile: Profile) -> None:
     html5lib = pytest.importorskip("html5lib")
     shown: Any = hostile._repr_mimebundle_()
@@ -189,6 +191,7 @@ def test_xml_is_well_formed_and_says_it(hostile: Profile) -> None:
     assert graph.number_of_nodes() == len(hostile.graph.nodes)
 
 
+@pytest.mark.slow
 def test_graphviz_reads_the_boxes(hostile: Profile) -> None:
     pygraphviz = pytest.importorskip("pygraphviz")
     graph = pygraphviz.AGraph(string=str(render("dot", hostile.on())))
@@ -197,6 +200,7 @@ def test_graphviz_reads_the_boxes(hostile: Profile) -> None:
     assert any("<script>" in (e.text or "") for e in svg.iter())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["model-explorer", "model-explorer-overlay", "trace", "json"])
 def test_json_of_others_carries_it(hostile: Profile, form: str) -> None:
     text = str(render(form, hostile.on("h100" if form == "trace" else None)))

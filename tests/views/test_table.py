@@ -11,6 +11,7 @@ from opgraph.views import render
 from opgraph.views.text.table import rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 140])
 @pytest.mark.parametrize("name", ["resnet18", "bert-base-uncased"])
 def test_the_table_looks_like_its_golden(

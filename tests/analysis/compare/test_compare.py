@@ -72,6 +72,7 @@ def mlp(*widths: int) -> nn.Module:
     return nn.Sequential(*layers)
 
 
+@pytest.mark.slow
 def test_a_layer_put_in_between_is_one_addition_and_the_rest_is_renamed() -> None:
     comparison = opgraph.compare(mlp(8, 16, 32, 64), mlp(8, 16, 16, 32, 64))
     assert differing(comparison.changes[0]) == [

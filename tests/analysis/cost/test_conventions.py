@@ -15,6 +15,7 @@ PRODUCTS = 12 * 2 * (2 * 128 * 128 * 768)
 """12 layers of GPT-2, two products of attention over 128 x 128 pairs of 768 channels."""
 
 
+@pytest.mark.slow
 def test_causal_attention(gpt2):
     """Of 128 x 128 pairs a causal mask leaves 128 x 129 / 2."""
     found = counted(gpt2, {"attention": "causal"})
@@ -24,6 +25,7 @@ def test_causal_attention(gpt2):
     assert "all pairs of attention" in str(gpt2)
 
 
+@pytest.mark.slow
 def test_attention_that_is_not_causal_stays(bert):
     found = counted(bert, {"attention": "causal"})
     assert found.totals.flops == bert.totals.flops
@@ -43,6 +45,7 @@ class ByPosition(nn.Module):
         return functional.scaled_dot_product_attention(x, x, x, is_causal=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracer", ["eager", "fx", "dynamo", "export"])
 @pytest.mark.parametrize("by_position", [True, False])
 def test_however_attention_is_told_that_it_is_causal(by_position, tracer):

@@ -19,6 +19,7 @@ SMALL = BuildOptions(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "total", "active", "without_tables", "blocks", "matrix"),
     [
@@ -44,6 +45,7 @@ def test_published_parameters(name, total, active, without_tables, blocks, matri
     assert "active_parameters" in found.to_dict()["totals"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["grouped_mm", "batched_mm", "eager"])
 def test_however_the_experts_run(how):
     model = resolve("hf-type:qwen3_moe", SMALL)
@@ -113,6 +115,7 @@ def test_scores_of_groups_are_not_the_choice():
     assert found.totals.active_parameters == 16 * 32 + 8 * 16 * 24
 
 
+@pytest.mark.slow
 def test_models_without_experts_have_none(resnet18, bert, gpt2, yolov8n):
     for found in (resnet18, bert, gpt2, yolov8n):
         assert mixtures(found.graph) == ()

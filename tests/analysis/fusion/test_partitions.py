@@ -21,6 +21,7 @@ def resnet() -> Profile:
     return opgraph.profile("resnet18", inductor=True)
 
 
+@pytest.mark.slow
 def test_torchinductor_takes_normalization_addition_and_activation_together(resnet):
     """Convolutions are calls of a library on the CPU: 20 of them, and the linear layer. Between them, one
     kernel each for normalization and what follows (a downsampling's two normalizations are one)."""

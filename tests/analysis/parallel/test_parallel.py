@@ -146,6 +146,7 @@ def test_a_pipeline_takes_its_slowest_stage_for_each_slot(saved):
     assert plan.throughput == pytest.approx(8 / plan.seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.live
 def test_training_sends_what_narayanan_et_al_say():
     """8 b s h (t - 1) / t elements a layer for tensor parallelism, forward and backward together, and
@@ -170,6 +171,7 @@ def trained(request) -> Profile:
     return opgraph.profile("distilgpt2", mode="train", **options)
 
 
+@pytest.mark.slow
 @pytest.mark.live
 def test_a_plan_for_one_device_is_the_step_that_was_traced(trained):
     """It computes and takes what all phases do, and needs no less than the peak of any."""

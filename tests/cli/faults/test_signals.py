@@ -67,6 +67,7 @@ def ended(child: subprocess.Popen[str], how: Signals) -> None:
     wait_for(lambda: not in_group(child.pid), 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [SIGINT, SIGKILL])
 def test_while_a_model_is_traced(how: Signals, folder: Path) -> None:
     asked = ("draw", "models.py:Slow", "--input", "x=2x2", "-o", "out.svg")
@@ -76,6 +77,7 @@ def test_while_a_model_is_traced(how: Signals, folder: Path) -> None:
     ended(child, how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [SIGINT, SIGKILL])
 @pytest.mark.parametrize(
     ("module", "function"),
@@ -89,6 +91,7 @@ def test_while_it_is_drawn_or_written(
     ended(launch(folder, sys.executable, "-c", code, "draw", GPT2, "-o", "out.svg"), how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [SIGINT, SIGKILL])
 def test_while_models_are_tried(how: Signals, folder: Path) -> None:
     asked = ("models", "--try", "--input", "x=2x2", "--resume", "done.jsonl", "--json")

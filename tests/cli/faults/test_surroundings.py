@@ -23,6 +23,7 @@ def test_a_stdout_that_takes_nothing(redirection: str, message: str) -> None:
     assert message in complaint(done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("encoding", "micro"), [("ascii", " ?s "), ("cp1252", " µs "), ("utf-8", " µs ")]
 )
@@ -36,6 +37,7 @@ def test_a_stdout_of_fewer_characters(encoding: str, micro: str) -> None:
     assert micro in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redirection", ["2>&-", ">&- 2>&-", ">&- 2>/dev/full"])
 def test_files_are_written_without_a_place_for_remarks(redirection: str, tmp_path: Path) -> None:
     path = tmp_path / "out.svg"
@@ -45,6 +47,7 @@ def test_files_are_written_without_a_place_for_remarks(redirection: str, tmp_pat
     assert path.read_text().startswith("<svg")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["profile {} --json", "explore {} --start 1 --end 500"])
 def test_a_reader_that_has_read_enough(command: str) -> None:
     script = f"{' '.join(OPGRAPH)} {command.format(GPT2)} | head -n 1; exit ${{PIPESTATUS[0]}}"
@@ -52,6 +55,7 @@ def test_a_reader_that_has_read_enough(command: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     ["profile GPT2 --hardware h100", "explore GPT2", "draw GPT2 -o OUT.svg", "view GPT2 -o OUT.html",
@@ -75,6 +79,7 @@ def test_no_home_at_all(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["yolov8n.pt", "distilgpt2"])
 def test_a_home_that_cannot_be_written(model: str, tmp_path: Path) -> None:
     done = opgraph(

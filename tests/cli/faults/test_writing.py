@@ -26,6 +26,7 @@ WRITING = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "suffix"), WRITING)
 def test_a_full_disk_leaves_what_was_there(command: str, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"out.{suffix}"
@@ -38,6 +39,7 @@ def test_a_full_disk_leaves_what_was_there(command: str, suffix: str, tmp_path: 
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_trials_that_were_done(tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text("import torch\nclass Same(torch.nn.Identity): ...\n")
     path = tmp_path / "done.jsonl"
@@ -115,6 +117,7 @@ def whole(path: Path) -> None:
     assert len(set(content)) == 1
 
 
+@pytest.mark.slow
 def test_a_file_is_whole_whenever_its_writers_are_killed(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     for turn in range(6):

@@ -31,6 +31,7 @@ class Rolling(nn.Module):
         return memory.to(torch.float64).to(torch.float32).reshape(2, 64)[:, ::2].contiguous()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["infer", "train"])
 @pytest.mark.parametrize(
     ("model", "options"),

@@ -30,6 +30,7 @@ def test_transformer_encoder_with_a_mask():
     assert profiled(model, x, src_key_padding_mask=mask).totals.flops == 2 * layer_flops
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracer", ["fx", "dynamo", "export"])
 def test_a_layer_is_the_same_to_all_tracers(tracer):
     """Torch has one kernel for a whole layer, which only a compiler would get to see."""

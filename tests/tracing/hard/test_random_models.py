@@ -9,6 +9,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import HealthCheck, given, note, seed, settings
 from tests.random_models import SEED, RandomModel, models
@@ -16,8 +17,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
+from opgraph import Profile
 from opgraph.checking import check
-from opgraph.record.profile import Profile
 from opgraph.record.verify import verify
 from opgraph.views import render, views_of
 
@@ -43,6 +44,7 @@ def told(model: Any, kwargs: dict[str, Any]) -> None:
     note(f"{model.steps} {model.data} -> {model.output}, train={model.training}, {sorted(kwargs)}")
 
 
+@pytest.mark.slow
 @tried(EXAMPLES)
 @given(models())
 def test_any_model(example):
@@ -68,6 +70,7 @@ def test_any_model(example):
     assert loaded.to_json() == text
 
 
+@pytest.mark.slow
 @tried(COSTLY)
 @given(models())
 def test_outputs_are_the_same_after_it(example):
@@ -82,6 +85,7 @@ def test_outputs_are_the_same_after_it(example):
     torch.testing.assert_close(found, untouched, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.slow
 @tried(COSTLY)
 @given(models())
 def test_tracers_agree(example):
@@ -98,6 +102,7 @@ def test_tracers_agree(example):
     assert same(state(model), before)
 
 
+@pytest.mark.slow
 @tried(COSTLY)
 @given(models())
 def test_every_view_shows_it_the_same_each_time(example):

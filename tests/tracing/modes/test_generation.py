@@ -35,6 +35,7 @@ def real_steps(name: str, tokens: int) -> tuple[int, int, int]:
     return first.get_total_flops(), second.get_total_flops(), held
 
 
+@pytest.mark.slow
 def test_flops_and_cache_are_those_of_a_real_run():
     name = "HuggingFaceTB/SmolLM2-135M"
     prefill = opgraph.profile(name, mode="prefill", context_len=24)
@@ -44,6 +45,7 @@ def test_flops_and_cache_are_those_of_a_real_run():
     assert prefill.totals.coverage == decode.totals.coverage == 1.0
 
 
+@pytest.mark.slow
 def test_cache_of_llama_by_the_formula():
     """2 x layers x heads of keys and values x their width x 2 bytes of bfloat16."""
     decode = opgraph.profile("meta-llama/Llama-3.1-8B", mode="decode", context_len=4096)
@@ -60,6 +62,7 @@ def test_cache_of_llama_by_the_formula():
     assert on[1].cache == 2 * decode.cache.bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changes", "tokens", "parts"),
     [
@@ -96,6 +99,7 @@ def test_a_prefill_into_states_counts_its_tokens():
     assert first.tokens_per_second == pytest.approx(2 * 4 / first.seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["HuggingFaceTB/SmolLM2-135M", "t5-small"])
 def test_another_batch_on_paper_is_that_of_a_trace(name):
     one, four = (
@@ -118,6 +122,7 @@ def test_models_that_do_not_generate_say_so(name, mode):
     assert "gpt2" in error.value.hint
 
 
+@pytest.mark.slow
 def test_caches_are_never_guessed(resnet18, bert, yolov8n, gpt2):
     """GPT-2 returns a cache object in a plain forward; the others return none."""
     assert [p.cache for p in (resnet18, bert, yolov8n)] == [None] * 3
@@ -133,6 +138,7 @@ def test_lengths_that_contradict():
         opgraph.profile("gpt2", mode="dream")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "most"), [("gpt2", 1024), ("facebook/opt-125m", 2048), ("openai/whisper-tiny", 448)]
 )
@@ -145,6 +151,7 @@ def test_the_next_token_has_a_learned_position_too(name, most):
     assert error.value.hint == f"at most {most - 1:,}"
 
 
+@pytest.mark.slow
 def test_a_sweep_over_contexts():
     found = opgraph.sweep("HuggingFaceTB/SmolLM2-135M", mode="decode", context_len=[64, 128])
     few, many = (p.values["flops"] for p in found.points)

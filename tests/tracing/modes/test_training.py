@@ -32,6 +32,7 @@ def real_flops(name: str, request: InputRequest) -> int:
     return counter.get_total_flops()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "image", "tokens"),
     [

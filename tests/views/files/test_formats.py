@@ -37,6 +37,7 @@ def test_csv_has_a_row_for_each_node(saved: Callable[[str], Profile]) -> None:
     assert sum(int(r["flops"]) for r in rows) == profile.totals.flops
 
 
+@pytest.mark.slow
 def test_parquet_is_read_by_pyarrow(saved: Callable[[str], Profile], tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     profile = saved("resnet18")
@@ -75,6 +76,7 @@ def test_graphml_is_read_by_networkx(saved: Callable[[str], Profile]) -> None:
     assert graph.nodes[2]["arithmetic_intensity"] == pytest.approx(61.289902)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "gpt2"])
 def test_model_explorer_takes_the_graph_and_the_overlay(
     saved: Callable[[str], Profile], name: str
@@ -98,6 +100,7 @@ def test_model_explorer_takes_the_graph_and_the_overlay(
     assert sum(r.value for r in made.results.values()) == profile.totals.flops
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MERMAID.exists(), reason="npm ci in tests/foreign brings Mermaid")
 @pytest.mark.parametrize("name", ["resnet18", "bert-base-uncased", "yolov8n"])
 def test_mermaid_draws_the_flowchart(
@@ -166,6 +169,7 @@ def test_a_suffix_means_a_format(path: str, view: str) -> None:
     assert view_for(path).name == view
 
 
+@pytest.mark.slow
 def test_the_command_writes_each_format(tmp_path: Path) -> None:
     for view in views().values():
         path = tmp_path / f"resnet18{view.suffixes[0]}"
@@ -174,6 +178,7 @@ def test_the_command_writes_each_format(tmp_path: Path) -> None:
         assert path.stat().st_size > 500
 
 
+@pytest.mark.slow
 def test_text_goes_to_stdout_and_bytes_do_not(capsys: pytest.CaptureFixture[str]) -> None:
     model = str(DATA / "resnet18.json")
     assert main(["export", model, "--format", "mermaid"]) == 0

@@ -68,6 +68,7 @@ def cells(*sources: str) -> dict[str, Any]:
     return {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
 
 
+@pytest.mark.slow
 def test_a_notebook_executes_to_less_than_a_megabyte(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -141,6 +142,7 @@ def port() -> int:
         return int(free.getsockname()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("application", JUPYTER)
 def test_a_click_in_jupyter_is_seen_in_python(
     application: str, environment: dict[str, str], port: int, chromium: Any, tmp_path: Path
@@ -187,6 +189,7 @@ def test_a_click_in_jupyter_is_seen_in_python(
         page.close()
 
 
+@pytest.mark.slow
 def test_a_click_in_marimo_is_seen_in_python(
     environment: dict[str, str], port: int, chromium: Any, tmp_path: Path
 ) -> None:

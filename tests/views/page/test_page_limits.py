@@ -76,6 +76,7 @@ def test_a_broken_file_still_opens(
     page.settle()
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_nodes_do_not_hang_it(
     saved: Saved, browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

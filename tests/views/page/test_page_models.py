@@ -31,6 +31,7 @@ STATE = """return [app.selected?.id, app.colours.mode, app.device.id, app.query,
 app.camera, [...app.view.open].sort(), app.scene.boxes.length]"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_walk_through_the_page(
     shown: Callable[[str], Profile], browse: Browse, tmp_path: Path, name: str

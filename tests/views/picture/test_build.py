@@ -138,6 +138,7 @@ def test_residual_connections_around_sequences_are_drawn(
     assert all(b.looped for b in folded)
 
 
+@pytest.mark.slow
 def test_a_module_that_is_called_again_is_another_box_and_edges_never_turn_back() -> None:
     profile = opgraph.profile(Loop(), torch.zeros(2, 8))
     drawing = draw(profile.graph, depth=1, fold=False)
@@ -177,6 +178,7 @@ class Tied(nn.Module):
         return self.last(self.third(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracer", ["eager", "dynamo"])
 def test_a_parameter_used_in_several_places_is_one_box_above_the_first(tracer: str) -> None:
     graph = opgraph.profile(Tied(), torch.zeros(2, 8), tracer=tracer).graph
@@ -232,6 +234,7 @@ def test_graph_breaks_are_seams_between_what_is_before_and_behind() -> None:
     assert order.index(f"n{last}") < order.index(seams[0].id) < order.index(f"n{last + 1}")
 
 
+@pytest.mark.slow
 def test_a_failed_node_says_why() -> None:
     class Bad(nn.Module):
         def __init__(self) -> None:

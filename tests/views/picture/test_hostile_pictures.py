@@ -59,6 +59,7 @@ def test_svg_is_only_shapes_and_text(hostile: Profile) -> None:
         assert max(map(len, shown)) < 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["svg", "html-of-svg"])
 def test_nothing_runs_in_a_browser(
     hostile: Profile, chromium: Any, tmp_path: Path, form: str
@@ -108,6 +109,7 @@ def test_mermaid_draws_it(hostile: Profile, chromium: Any) -> None:
     page.close()
 
 
+@pytest.mark.slow
 def test_pdf_and_png_show_it(hostile: Profile) -> None:
     pdfium = pytest.importorskip("pypdfium2")
     text = pdfium.PdfDocument(render("pdf", hostile.on()))[0].get_textpage().get_text_range()
@@ -128,6 +130,7 @@ def test_markdown_stays_text(hostile: Profile) -> None:
     assert not [line for line in tables if "](" in line.replace("\\]", "").replace("\\(", "")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["graphml", "model-explorer", "parquet"])
 def test_other_formats_carry_it(hostile: Profile, form: str) -> None:
     content = render(form, hostile.on())

@@ -81,6 +81,7 @@ def test_graphviz_reads_the_same_counts_from_dot(
     assert folded.draw(format="svg", prog="dot").count(b'class="cluster"') > 3
 
 
+@pytest.mark.slow
 def test_graphviz_lays_a_large_graph_out_in_seconds(
     saved: Callable[[str], Profile], tmp_path: Path
 ) -> None:
@@ -107,6 +108,7 @@ def test_pdf_shows_and_finds_text(saved: Callable[[str], Profile]) -> None:
     assert {page.get_size() for page in pages} == {(595, 842)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_png_has_the_size_that_was_asked_for(saved: Callable[[str], Profile], theme: str) -> None:
     pytest.importorskip("resvg_py")
@@ -123,6 +125,7 @@ def test_png_has_the_size_that_was_asked_for(saved: Callable[[str], Profile], th
     assert shown.convert("RGB").getpixel((3, 3)) == paper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["svg", "pdf", "png", "dot", "mermaid"])
 def test_the_same_profile_gives_the_same_bytes(form: str) -> None:
     """In other processes, with other hash seeds, too."""
@@ -142,6 +145,7 @@ def test_the_same_profile_gives_the_same_bytes(form: str) -> None:
     assert len(found) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", COLORINGS)
 def test_each_colour_has_a_sign_and_a_meaning(saved: Callable[[str], Profile], by: str) -> None:
     costed = saved("bert-base-uncased").on("h100-sxm" if by == "time" else None)

@@ -51,6 +51,7 @@ def test_files_hold_every_point(lengths: Sweep) -> None:
     assert table.column("flops").to_pylist()[0] == 22348431360
 
 
+@pytest.mark.slow
 def test_pictures_and_pages(lengths: Sweep) -> None:
     pytest.importorskip("matplotlib")
     assert png(lengths).startswith(b"\x89PNG")

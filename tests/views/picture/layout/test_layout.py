@@ -62,6 +62,7 @@ def touches(point: tuple[float, float], rect: Rect) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["down", "right"])
 @pytest.mark.parametrize(
     "options", [{}, {"depth": 99, "fold": False}, {"depth": 99, "parameters": True}]
@@ -100,6 +101,7 @@ def graphs(draw: st.DrawFn) -> tuple[Box, tuple[Edge, ...]]:
     return Box("root", "module", "root", children=tuple(row)), edges
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(graphs(), st.booleans(), st.sampled_from([120.0, 600.0, 1500.0]))
 def test_any_graph(graph: tuple[Box, tuple[Edge, ...]], across: bool, longest: float) -> None:
