@@ -12,12 +12,31 @@ import { readTree, type Tree } from "./data/tree";
 import { COLOUR_MODES, type ColourMode } from "./draw/categories";
 import { Colours } from "./draw/colours";
 import { DARK, LIGHT, type Theme } from "./draw/theme";
-import { Events } from "./events";
 
 export type AppEvent = "scene" | "select" | "look" | "lit" | "camera" | "hover" | "search" | "dock";
 export type ThemeChoice = "auto" | "light" | "dark";
 
 const QUANTITIES = ["flops", "otherFlops", "bytes"] as const;
+
+/** Who listens to what: the parts of the page know the app and its events, and not one another. */
+class Events<Name extends string> {
+  private listeners = new Map<Name, Set<() => void>>();
+
+  on(event: Name, run: () => void): void {
+    const known = this.listeners.get(event) ?? new Set();
+    known.add(run);
+    this.listeners.set(event, known);
+  }
+
+  emit(...events: Name[]): void {
+    for (const event of events) this.listeners.get(event)?.forEach((run) => run());
+  }
+
+  /** Nobody listens any more. */
+  silence(): void {
+    this.listeners.clear();
+  }
+}
 
 export class Figures extends Events<AppEvent> {
   readonly model: Model;

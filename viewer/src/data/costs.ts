@@ -5,7 +5,9 @@ import type { DeviceJson } from "./document";
 import type { Graph, Parameter } from "./graph";
 import { type Interval, type Item, repetitions } from "./tree";
 
-export type Measure = "flops" | "otherFlops" | "bytes" | "memory" | "time" | "unknown" | "kernels";
+/** Costs, and what must not be overlooked: nodes at which the model failed, seams between fragments, removed nodes. */
+export type Measure =
+  | "flops" | "otherFlops" | "bytes" | "memory" | "time" | "unknown" | "kernels" | "errors" | "breaks" | "removed";
 
 /** What work waits for: on a device compute, memory or launches; without one its intensity says. */
 export type Bound = "compute" | "balanced" | "memory" | "launch";
@@ -47,6 +49,9 @@ export class Costs {
       kernels: total(() => 1),
       memory: running(nodes.length, (i) => made[i]),
       time: new Float64Array(nodes.length + 1),
+      errors: running(nodes.length, (i) => Number(nodes[i].error !== "")),
+      breaks: running(nodes.length, (i) => Number(i > 0 && nodes[i].fragment !== nodes[i - 1].fragment)),
+      removed: running(nodes.length, (i) => Number(nodes[i].removed)),
     };
   }
 

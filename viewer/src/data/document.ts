@@ -12,8 +12,6 @@ export interface KernelJson {
   read?: number;
   written?: number;
   cost?: "formula" | "zero" | "unknown";
-  shapes?: Dim[][];
-  out_shapes?: Dim[][];
 }
 
 export interface ValueJson {
@@ -23,8 +21,6 @@ export interface ValueJson {
   bytes: number;
   kind?: string;
   name?: string | null;
-  alias_of?: number | null;
-  storage?: number | null;
 }
 
 export interface NodeJson {
@@ -49,8 +45,6 @@ export interface NodeJson {
 export interface ScopeJson {
   path: string;
   cls: string;
-  calls?: number;
-  doc?: string;
 }
 
 export interface ParameterJson {
@@ -61,7 +55,6 @@ export interface ParameterJson {
   bytes: number;
   scope: string;
   kind?: string;
-  trainable?: boolean;
   tied?: string[];
 }
 

@@ -10,7 +10,6 @@ export interface Value {
   bytes: number;
   kind: string;
   name: string;
-  storage: number;
   /** The node that makes it, or -1. */
   producer: number;
   users: number[];
@@ -49,15 +48,6 @@ export interface Kernel {
   read: number;
   written: number;
   cost: "formula" | "zero" | "unknown";
-  shapes: Dim[][];
-  outShapes: Dim[][];
-}
-
-export interface Scope {
-  path: string;
-  cls: string;
-  calls: number;
-  doc: string;
 }
 
 export interface Parameter {
@@ -88,7 +78,8 @@ export class Graph {
   nodes: Node[] = [];
   values: Value[] = [];
   kernels: Kernel[] = [];
-  scopes = new Map<string, Scope>();
+  /** The classes of modules, by path. */
+  classes = new Map<string, string>();
   parameters: Parameter[] = [];
   parameter = new Map<string, Parameter>();
   storages: Storage[] = [];
@@ -106,11 +97,7 @@ export class Graph {
 
   constructor(json: GraphJson, against?: AgainstJson) {
     this.kernels = list(json.kernels).map(readKernel);
-    for (const s of list(json.scopes)) {
-      const path = clean(s.path, 2000);
-      this.scopes.set(path, { path, cls: clean(s.cls), calls: number(s.calls), doc: clean(s.doc, 2000) });
-    }
-    if (!this.scopes.has("")) this.scopes.set("", { path: "", cls: "", calls: 1, doc: "" });
+    for (const s of list(json.scopes)) this.classes.set(clean(s.path, 2000), clean(s.cls));
     this.parameters = list(json.parameters).map(readParameter);
     for (const p of this.parameters) for (const name of [p.name, ...p.tied]) this.parameter.set(name, p);
     const place = new Map<number, number>();
@@ -123,7 +110,6 @@ export class Graph {
         bytes: number(v.bytes),
         kind: v.kind ?? "activation",
         name: clean(v.name),
-        storage: v.storage ?? -1,
         producer: -1,
         users: [],
       });
@@ -230,8 +216,6 @@ function readKernel(k: KernelJson): Kernel {
     read: number(k.read),
     written: number(k.written),
     cost: k.cost ?? "formula",
-    shapes: list(k.shapes),
-    outShapes: list(k.out_shapes),
   };
 }
 

@@ -6,7 +6,6 @@ import { Graph, list, number } from "./graph";
 
 export interface Model {
   name: string;
-  source: string;
   cls: string;
   notes: string[];
   mode: string;
@@ -20,7 +19,6 @@ export interface Model {
 export function readModel(json: ProfileJson, against?: AgainstJson): Model {
   return {
     name: clean(json.model?.name ?? "model"),
-    source: clean(json.model?.source),
     cls: clean(json.model?.cls),
     notes: list(json.model?.notes).map((n) => clean(n, 1000)),
     mode: clean(json.mode ?? "infer"),

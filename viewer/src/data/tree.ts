@@ -71,7 +71,7 @@ export function readTree(given: TreeJson, graph: Graph): Tree {
     const kind = KINDS[json.kinds[id]];
     const first = leaf.length;
     const path = graph.nodes[first]?.scope.slice(0, json.paths[id]) ?? "";
-    const cls = texts[classes.get(id) ?? -1] ?? (path && graph.scopes.get(path)?.cls) ?? "";
+    const cls = texts[classes.get(id) ?? -1] ?? (path && graph.classes.get(path)) ?? "";
     const item: Item = {
       id, kind, parent, children: [], first, last: first, cls, path, call: calls.get(id) ?? 0,
       label: texts[json.labels[id]] ?? graph.nodes[first]?.name ?? "",

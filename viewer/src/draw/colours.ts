@@ -2,7 +2,6 @@
 // written on it. A colour never stands alone: the figure or the mark beside it says the same.
 
 import type { Costs, Measure } from "../data/costs";
-import { Flags } from "../data/flags";
 import type { Fusion } from "../data/fusion";
 import type { Difference } from "../data/difference";
 import type { Graph } from "../data/graph";
@@ -30,7 +29,6 @@ export class Colours {
   /** What differs from another profile, if there is one. */
   difference: Difference | null = null;
   fusion: Fusion | null = null;
-  readonly flags: Flags;
   private categories = new Map<string, Category>();
   private most = new Map<Measure, number>();
   private bars = new Map<number, Part[]>();
@@ -41,9 +39,7 @@ export class Colours {
     readonly costs: Costs,
     public mode: ColourMode,
     public theme: Theme,
-  ) {
-    this.flags = new Flags(graph, costs);
-  }
+  ) {}
 
   /** Forget what depends on the mode, the device or the theme. */
   forget(): void {
@@ -207,4 +203,59 @@ export function show(measure: Measure, value: number): string {
   if (measure === "bytes" || measure === "memory") return format.size(value);
   if (measure === "flops" || measure === "otherFlops") return format.flops(value);
   return format.integer(value);
+}
+
+// The legend: every category that the graph has, with its nodes.
+
+export interface LegendEntry {
+  name: string;
+  colour: string;
+  mark: string;
+  /** How many nodes, and their share of the whole. */
+  note: string;
+  nodes: number[];
+}
+
+export function legendEntries(colours: Colours): LegendEntry[] {
+  return colours.mode === "fusion" ? rules(colours) : categories(colours);
+}
+
+function categories(colours: Colours): LegendEntry[] {
+  const { costs, theme } = colours;
+  const found = new Map<string, { kind: Category; nodes: number[]; time: number }>();
+  colours.graph.nodes.forEach((node, i) => {
+    if (node.kind === "input" || node.kind === "output") return;
+    const kind = colours.nodeKind(i);
+    const entry = found.get(kind.name) ?? { kind, nodes: [], time: 0 };
+    entry.nodes.push(i);
+    entry.time += costs.node("time", i);
+    found.set(kind.name, entry);
+  });
+  const whole = costs.total("time") || 1;
+  const order = (e: { kind: Category; time: number }): number => (e.kind === NOTHING || e.kind === CHANGES.same ? -1 : e.time);
+  return [...found.values()]
+    .sort((a, b) => order(b) - order(a))
+    .slice(0, 14)
+    .map(({ kind, nodes, time }) => ({
+      name: kind.name,
+      colour: theme.dark ? kind.dark : kind.light,
+      mark: kind.mark,
+      note: time ? `${format.percent(time / whole)} of time` : format.plural(nodes.length, "node"),
+      nodes,
+    }));
+}
+
+/** In place of hundreds of subgraphs, the rules that made them; neighbours differ in colour. */
+function rules({ fusion, theme }: Colours): LegendEntry[] {
+  const found = new Map<string, { count: number; nodes: number[] }>();
+  for (const part of fusion?.subgraphs ?? []) {
+    if (part.rule === "view" || part.rule === "boundary") continue;
+    const entry = found.get(part.rule) ?? { count: 0, nodes: [] };
+    entry.count++;
+    entry.nodes.push(...part.nodes);
+    found.set(part.rule, entry);
+  }
+  return [...found]
+    .sort((a, b) => b[1].count - a[1].count)
+    .map(([name, { count, nodes }]) => ({ name, colour: theme.none, mark: "", note: format.plural(count, "subgraph"), nodes }));
 }

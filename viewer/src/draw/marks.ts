@@ -1,6 +1,7 @@
 // What stands out in the picture: chosen, found, lit, or pointed at.
 
-import type { Box } from "../layout/scene";
+import type { Box, Scene } from "../layout/scene";
+import type { Camera } from "./camera";
 
 export interface Marks {
   selected: Box | null;
@@ -31,5 +32,18 @@ export function edgesAt(box: Box | null): Pick<Marks, "into" | "out"> {
     if (edge.to === at) found.into.push({ box: parent, points: edges[i] });
     else if (edge.from === at) found.out.push({ box: parent, points: edges[i] });
   });
+  return found;
+}
+
+/** The innermost box under a point of the screen; what is drawn as one block is one thing to the pointer, too. */
+export function innermost(scene: Scene, camera: Camera, sx: number, sy: number): Box | null {
+  const x = camera.x + sx / camera.zoom;
+  const y = camera.y + sy / camera.zoom;
+  let at: Box | undefined = scene.root;
+  let found: Box | null = null;
+  while (at && (at === scene.root || at.h * camera.zoom >= 36)) {
+    at = at.children.find((c) => x >= c.x && x <= c.x + c.w && y >= c.y && y <= c.y + c.h);
+    found = at ?? found;
+  }
   return found;
 }

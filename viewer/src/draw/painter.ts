@@ -1,6 +1,7 @@
 // Draws a scene with a pen. What is too small to be read is not drawn: a container that is a few pixels
 // high is one block of colour, and letters appear when they can be read.
 
+import type { Measure } from "../data/costs";
 import type { Graph } from "../data/graph";
 import type { Item } from "../data/tree";
 import * as format from "../format";
@@ -9,11 +10,10 @@ import type { Box, Scene } from "../layout/scene";
 import { overlaps, type Rect } from "./camera";
 import { CHANGES } from "./categories";
 import type { Colours } from "./colours";
-import { divided } from "./former";
 import type { Marks } from "./marks";
 import { trace } from "./path";
 import { fit, measure, type Pen } from "./pen";
-import { chevron, headerPath, pill, stack } from "./shapes";
+import { chevron, divided, headerPath, pill, stack } from "./shapes";
 import { ink, mix, type Theme } from "./theme";
 
 /** On the screen, in pixels. */
@@ -47,7 +47,7 @@ export class Painter {
     const alpha = faded ? 0.3 : this.marks.lit ? 0.6 : 1;
     // Between specks nobody can follow an edge.
     if (box.children.some((child) => child.h * this.zoom >= SPECK)) {
-      const { lasting, former } = this.colours.flags.removed(box.item) ? divided(box, layout, (i) => this.gone(i)) : { lasting: layout, former: null };
+      const { lasting, former } = this.count("removed", box.item) ? divided(box, layout, (i) => this.gone(i)) : { lasting: layout, former: null };
       pen.edges(lasting, box.x, box.y, { stroke: this.theme.edge, width, alpha }, this.zoom > 0.3);
       if (former) pen.edges(former, box.x, box.y, { stroke: this.theme.edge, width, alpha, dash: DASH }, this.zoom > 0.3);
     }
@@ -56,9 +56,13 @@ export class Painter {
     }
   }
 
+  private count(measure: Measure, item: Item): number {
+    return this.colours.costs.item(measure, item);
+  }
+
   /** Whether all of an item is removed. */
   private gone(item: Item): boolean {
-    return this.colours.flags.removed(item) > item.last - item.first;
+    return this.count("removed", item) > item.last - item.first;
   }
 
   private box(box: Box, pen: Pen): void {
@@ -211,12 +215,12 @@ export class Painter {
       x -= 4;
     };
     if (10 * this.zoom < LETTERS) return;
-    if (this.colours.flags.errors(item)) flag("error", this.theme.error);
-    const unknown = this.colours.flags.unknown(item);
+    if (this.count("errors", item)) flag("error", this.theme.error);
+    const unknown = this.count("unknown", item);
     if (unknown) flag(`${unknown} unknown`, this.theme.dark ? "#e79fc6" : "#a8447b");
-    const removed = this.colours.flags.removed(item);
+    const removed = this.count("removed", item);
     if (removed && !this.gone(item)) flag(`${removed} removed`, this.theme.dark ? CHANGES.removed.dark : CHANGES.removed.light);
-    const breaks = this.colours.flags.breaks(item);
+    const breaks = this.count("breaks", item);
     if (breaks) flag(breaks === 1 ? "graph break" : `${breaks} graph breaks`, this.theme.hit);
   }
 

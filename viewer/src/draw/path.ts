@@ -73,15 +73,3 @@ export class SvgPath implements PathSink {
 export function round(value: number): number {
   return Math.round(value * 100) / 100;
 }
-
-/** How far a point is from an edge, roughly. */
-export function distance(points: Float32Array, x: number, y: number): number {
-  let best = Infinity;
-  for (let i = 2; i < points.length; i += 2) {
-    const [ax, ay, bx, by] = points.subarray(i - 2, i + 2);
-    const length = (bx - ax) ** 2 + (by - ay) ** 2;
-    const t = length ? Math.min(1, Math.max(0, ((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / length)) : 0;
-    best = Math.min(best, Math.hypot(x - ax - t * (bx - ax), y - ay - t * (by - ay)));
-  }
-  return best;
-}

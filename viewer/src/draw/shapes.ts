@@ -1,9 +1,10 @@
 // The small parts that boxes are drawn of.
 
+import type { Item } from "../data/tree";
 import type { Box } from "../layout/scene";
-import { HEADER } from "../layout/spec";
+import { HEADER, type Layout } from "../layout/spec";
 import type { PathSink } from "./path";
-import { measure, type Pen } from "./pen";
+import { type Edges, measure, type Pen } from "./pen";
 import { mix, type Theme } from "./theme";
 
 /** What stands behind the first of several. */
@@ -50,4 +51,26 @@ export function chevron(pen: Pen, x: number, y: number, open: boolean, stroke: s
     },
     x, y, { stroke, width: 1.5, alpha },
   );
+}
+
+interface Divided {
+  lasting: Edges;
+  former: Edges;
+}
+
+const known = new WeakMap<Box, Divided>();
+
+/** The edges of a container in two: those that last, and those that end or begin at what is removed. */
+export function divided(box: Box, layout: Layout, isGone: (item: Item) => boolean): Divided {
+  let found = known.get(box);
+  if (!found) {
+    const gone = box.children.map((child) => isGone(child.item));
+    const only = (former: boolean): Edges => {
+      const kept = box.edges.flatMap((e, i) => (Boolean(gone[e.from] || gone[e.to]) === former ? i : []));
+      return { edges: kept.map((i) => layout.edges[i]), heads: Uint8Array.from(kept, (i) => layout.heads[i]) };
+    };
+    found = { lasting: only(false), former: only(true) };
+    known.set(box, found);
+  }
+  return found;
 }

@@ -107,11 +107,6 @@ export function luminance(colour: string): number {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
-export function contrast(a: string, b: string): number {
-  const [x, y] = [luminance(a), luminance(b)].sort((p, q) => q - p);
-  return (x + 0.05) / (y + 0.05);
-}
-
 /** Dark or light letters, whichever is read better on a fill. */
 export function ink(fill: string): { text: string; muted: string } {
   return luminance(fill) > 0.24

@@ -9,13 +9,6 @@ export const NODE = { w: 176, h: 44 };
 export const MODULE = { w: 196, h: 54 };
 export const TERMINAL = { w: 132, h: 30 };
 
-export interface PlanEdge extends Edge {
-  /** A node at each end, by position, and how many edges of nodes this one stands for. */
-  source: number;
-  target: number;
-  count: number;
-}
-
 export interface Plan {
   /** What is drawn, and what its state is kept under. */
   item: Item;
@@ -23,7 +16,7 @@ export interface Plan {
   children: Item[];
   keys: Item[];
   inner: (Plan | null)[];
-  edges: PlanEdge[];
+  edges: Edge[];
   spec: number;
 }
 
@@ -70,12 +63,10 @@ export class Planner {
     const outOf = keys.map((child) => (view.isOpen(child) ? this.waysOut(child) : null));
     const fromPort = (child: number, source: number): number => outOf[child]?.(source) ?? 0;
 
-    const edges = new Map<string, PlanEdge>();
-    const join = (from: number, port: number, to: number, source: number, target: number): void => {
+    const edges = new Map<string, Edge>();
+    const join = (from: number, port: number, to: number): void => {
       const name = `${from}.${port}>${to}`;
-      const known = edges.get(name);
-      if (known) known.count++;
-      else edges.set(name, { from, fromPort: port, to, toPort: 0, source, target, count: 1 });
+      if (!edges.has(name)) edges.set(name, { from, fromPort: port, to, toPort: 0 });
     };
     for (let n = body.first; n <= body.last; n++) {
       if (view.hidden[n]) continue;
@@ -83,16 +74,16 @@ export class Planner {
       for (const s of view.sources[n]) {
         if (s >= body.first) {
           const from = place(s);
-          if (from !== to) join(from, fromPort(from, s), to, s, n);
+          if (from !== to) join(from, fromPort(from, s), to);
         } else {
           const port = portOf(s);
-          if (port >= 0) join(-1 - port, 0, to, s, n);
+          if (port >= 0) join(-1 - port, 0, to);
         }
       }
       if (view.lastUser[n] > body.last) {
         const port = Math.min(outs.get(to) ?? outs.size, MOST_PORTS - 1);
         outs.set(to, port);
-        join(to, fromPort(to, n), -1 - port, n, view.lastUser[n]);
+        join(to, fromPort(to, n), -1 - port);
       }
     }
     const list = [...edges.values()];
@@ -111,7 +102,7 @@ export class Planner {
 
   /** The plan of an open child: every edge that comes in from elsewhere is a way in. */
   private child(
-    key: Item, item: Item, at: number, edges: PlanEdge[], place: (n: number) => number,
+    key: Item, item: Item, at: number, edges: Edge[], place: (n: number) => number,
     fromPort: (child: number, source: number) => number, body: Item, portOf: (source: number) => number,
   ): Plan {
     const ports = new Map<string, number>();

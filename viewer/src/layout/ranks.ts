@@ -18,7 +18,6 @@ export interface Ranked {
   trunk: number[];
   /** Whether the ways in (out) take the row above (below) those of the children. */
   rows: number;
-  width: number;
 }
 
 const GAP = 22;
@@ -45,7 +44,6 @@ function chain(spec: Spec): Ranked | null {
     bends: spec.edges.map(() => []),
     trunk: spec.edges.map((_, i) => i),
     rows: n,
-    width,
   };
 }
 
@@ -89,7 +87,7 @@ function layered(spec: Spec, skipped = leftOut(spec)): Ranked {
   const xs = spec.boxes.map((_, i) => at(`n${i}`).x);
   const ins = Array.from({ length: spec.ins }, (_, k) => at(`i${k}`).x);
   const outs = Array.from({ length: spec.outs }, (_, k) => at(`o${k}`).x);
-  const ranked = { row, x: xs, ins, outs, bends, trunk, rows: rows.length, width: 0 };
+  const ranked = { row, x: xs, ins, outs, bends, trunk, rows: rows.length };
   align(ranked, spec, length);
   return shifted(ranked, spec);
 }
@@ -185,23 +183,10 @@ function xAt(points: { x: number; y: number }[], y: number): number {
 
 /** The same with x counted from the leftmost thing. */
 function shifted(ranked: Ranked, spec: Spec): Ranked {
-  let left = Infinity;
-  let right = -Infinity;
-  const see = (x: number, half: number): void => {
-    left = Math.min(left, x - half);
-    right = Math.max(right, x + half);
-  };
-  ranked.x.forEach((x, i) => see(x, spec.boxes[i].w / 2));
-  for (const x of [...ranked.ins, ...ranked.outs]) see(x, 3);
-  for (const bends of ranked.bends) for (const x of bends) see(x, 2);
+  const { x, ins, outs, bends } = ranked;
+  const rims = [...x.map((at, i) => at - spec.boxes[i].w / 2), ...[...ins, ...outs].map((at) => at - 3)];
+  const left = [...rims, ...bends.flat().map((at) => at - 2)].reduce((a, b) => Math.min(a, b), Infinity);
   if (left === Infinity) return ranked;
-  const move = (x: number): number => x - left;
-  return {
-    ...ranked,
-    x: ranked.x.map(move),
-    ins: ranked.ins.map(move),
-    outs: ranked.outs.map(move),
-    bends: ranked.bends.map((b) => b.map(move)),
-    width: right - left,
-  };
+  const move = (at: number): number => at - left;
+  return { ...ranked, x: x.map(move), ins: ins.map(move), outs: outs.map(move), bends: bends.map((b) => b.map(move)) };
 }

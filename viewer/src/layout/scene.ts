@@ -3,8 +3,8 @@
 
 import type { Item } from "../data/tree";
 import type { LayoutClient } from "./client";
-import { type Plan, type PlanEdge, Planner, Specs } from "./plan";
-import type { Layout } from "./spec";
+import { type Plan, Planner, Specs } from "./plan";
+import type { Edge, Layout } from "./spec";
 import type { View } from "./view";
 
 export interface Box {
@@ -20,7 +20,7 @@ export interface Box {
   depth: number;
   parent: Box | null;
   children: Box[];
-  edges: PlanEdge[];
+  edges: Edge[];
   layout: Layout | null;
 }
 

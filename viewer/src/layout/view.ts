@@ -13,8 +13,7 @@ export class View {
   hidden: Uint8Array;
   /** By node, the drawn nodes whose results it reads. */
   sources: number[][] = [];
-  /** By node, whether a drawn node after it reads it, and the first and last that do. */
-  firstUser: Int32Array = new Int32Array(0);
+  /** By node, the last drawn node that reads it, or -1. */
   lastUser: Int32Array = new Int32Array(0);
   private drawnBefore: Int32Array;
 
@@ -31,7 +30,6 @@ export class View {
     const count = graph.nodes.length;
     this.hidden = hidden;
     this.sources = new Array(count);
-    this.firstUser = new Int32Array(count).fill(-1);
     this.lastUser = new Int32Array(count).fill(-1);
     for (let i = 0; i < count; i++) {
       this.drawnBefore[i + 1] = this.drawnBefore[i] + (hidden[i] ? 0 : 1);
@@ -39,10 +37,7 @@ export class View {
       const through = direct.some((s) => hidden[s]);
       this.sources[i] = through ? [...new Set(direct.flatMap((s) => (hidden[s] ? this.sources[s] : s)))] : direct;
       if (hidden[i]) continue;
-      for (const s of this.sources[i]) {
-        if (this.firstUser[s] < 0) this.firstUser[s] = i;
-        this.lastUser[s] = i;
-      }
+      for (const s of this.sources[i]) this.lastUser[s] = i;
     }
   }
 

@@ -62,14 +62,11 @@ export const ICONS = {
   help: "M6 6a2 2 0 1 1 2.6 1.9c-.4.2-.6.5-.6 1v.4M8 11.7v.1M8 1.8a6.2 6.2 0 1 0 0 12.4A6.2 6.2 0 0 0 8 1.8Z",
   table: "M2.5 3.5h11v9h-11ZM2.5 6.5h11M6.5 6.5v6",
   panel: "M2.5 3.5h11v9h-11ZM9.5 3.5v9",
-  chart: "M2.5 13V3M2.5 13h11M4.5 10l3-4 2.5 2 3-4",
   cross: "M4 4l8 8M12 4l-8 8",
   prev: "M10 3 5 8l5 5",
   next: "M6 3l5 5-5 5",
   copy: "M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8Z",
   sizes: "M2.5 4.500h5M11 4.500h2.500M9 2.700v3.600M2.500 11.500h2M8 11.500h5.500M6.200 9.700v3.600",
-  path: "M3 13c6 0 4-10 10-10M10.5 3H13v2.5",
-  flame: "M8 14c-2.5 0-4.2-1.7-4.2-4C3.800 7 7 6 6.500 2c3 1.500 5.700 4.500 5.700 8 0 2.300-1.700 4-4.200 4Z",
   link: "M6.500 9.500 9.500 6.500M7 4.500l1-1a3 3 0 0 1 4.500 4.500l-1 1M9 11.500l-1 1A3 3 0 0 1 3.500 8l1-1",
 } as const;
 
@@ -92,4 +89,18 @@ export function onFrame(run: () => void): () => void {
 
 export function clamp(value: number, low: number, high: number): number {
   return Math.min(high, Math.max(low, value));
+}
+
+/** Copy a text to the clipboard; where a page may not, through a text field. */
+export async function copyText(text: string): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const field = h("textarea", { class: "offscreen" });
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+  }
 }

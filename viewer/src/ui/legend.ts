@@ -2,7 +2,7 @@
 
 import type { App } from "../app";
 import { COLOUR_MODES } from "../draw/categories";
-import { legendEntries } from "../draw/legend";
+import { legendEntries } from "../draw/colours";
 import { ramp } from "../draw/theme";
 import { fill, h } from "./dom";
 

@@ -3,7 +3,7 @@
 
 import type { App } from "../app";
 import { type Camera, type Inset, mixed, zoomed } from "../draw/camera";
-import { innermost } from "../draw/hit";
+import { innermost } from "../draw/marks";
 import { Painter } from "../draw/painter";
 import { CanvasPen } from "../draw/pen";
 import { HEADER } from "../layout/spec";
