@@ -5,7 +5,7 @@ cannot disagree about the ridge, the bounds, the time, the subgraphs or the tree
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,6 +27,7 @@ from opgraph.analysis.parallel.plan import Layout, Plan, parallel
 from opgraph.analysis.serving import Step, steps
 from opgraph.analysis.timing.prediction import DEVICE_BOUNDS, Prediction, predict
 from opgraph.analysis.timing.roofline import RooflinePoint, roofline
+from opgraph.analysis.tree import Tree, build_tree
 from opgraph.hardware import Device, device
 from opgraph.record.errors import InputError, RenderError
 from opgraph.record.graph import Graph, Node
@@ -87,6 +88,21 @@ class CostedRecord:
             return self.prediction.bounds
         found = ((n.id, classify(n.arithmetic_intensity, self.ridge)) for n in self.graph.nodes)
         return {node: bound for node, bound in found if bound is not None}
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The calls of modules in order of execution, repeats folded, with the figures of each item."""
+        return self.tree_of()
+
+    def tree_of(
+        self, nodes: Sequence[Node] | None = None, *, root: str = "", fold: bool = True
+    ) -> Tree:
+        """The tree of some nodes below a module, or of all, folded or not."""
+        bounds = None if self.device is None else self.node_bounds
+        return build_tree(
+            self.graph, nodes, root=root, fold=fold,
+            seconds=self.seconds_by_node, bounds=bounds, ridge=self.ridge,
+        )  # fmt: skip
 
     @cached_property
     def bounds(self) -> tuple[BoundShare, ...]:

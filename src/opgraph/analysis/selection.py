@@ -250,14 +250,14 @@ def _nothing(graph: Graph, which: Filter) -> str:
 
 def matches(pattern: str, path: str) -> bool:
     """Whether a module's path is one that the pattern means: `*` and `?` stand for any characters,
-    `[0-11]` for the numbers from 0 to 11, as tables print them; a path without `*` means the module
-    with all that is below it."""
+    `[0-11]` for the numbers from 0 to 11 and `[0-30:6]` for every sixth of them, as tables print them; a
+    path without `*` means the module with all that is below it."""
     return _pattern(pattern).fullmatch(path) is not None
 
 
 @cache
 def _pattern(pattern: str) -> re.Pattern[str]:
-    parts = re.split(r"(\[\d+-\d+\]|\*|\?)", pattern)
+    parts = re.split(r"(\[\d+-\d+(?::\d+)?\]|\*|\?)", pattern)
     text = "".join(_piece(part) for part in parts)
     return re.compile(text if "*" in pattern else text + r"(\..*)?" if pattern else "")
 
@@ -267,7 +267,8 @@ def _piece(part: str) -> str:
         return ".*"
     if part == "?":
         return "."
-    span = re.fullmatch(r"\[(\d+)-(\d+)\]", part)
+    span = re.fullmatch(r"\[(\d+)-(\d+)(?::(\d+))?\]", part)
     if span and int(span[2]) - int(span[1]) < 10_000:
-        return "(?:" + "|".join(str(n) for n in range(int(span[1]), int(span[2]) + 1)) + ")"
+        numbers = range(int(span[1]), int(span[2]) + 1, max(int(span[3] or 1), 1))
+        return "(?:" + "|".join(map(str, numbers)) + ")"
     return re.escape(part)

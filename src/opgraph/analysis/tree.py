@@ -19,8 +19,10 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from math import prod
 
+from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, classify
 from opgraph.analysis.cost.totals import Cost
-from opgraph.record.graph import Graph, Node
+from opgraph.record.graph import Graph, Node, Value
+from opgraph.record.kinds import Bound
 
 
 class ItemKind(StrEnum):
@@ -174,12 +176,15 @@ _COST = (
 @dataclass(frozen=True, eq=False)
 class Tree:
     """The tree of a graph, or of some of its nodes, with its figures. `items` are in order, parents before
-    their children; `seconds` are those predicted for each node, by its id, where a device is named."""
+    their children. Where a device is named, `seconds` are those predicted for each node, by its id, and
+    `bounds` what it waits for there; without one items are judged by the `ridge` point."""
 
     graph: Graph
     nodes: tuple[Node, ...]
     items: tuple[Item, ...]
     seconds: Mapping[int, float] | None = None
+    bounds: Mapping[int, Bound] | None = None
+    ridge: float = GENERIC_RIDGE
 
     @property
     def root(self) -> Item:
@@ -220,6 +225,14 @@ class Tree:
                     parts[i] = name
         return "".join(parts)
 
+    def output(self, item: Item) -> Value | None:
+        """The first result of a module or a node."""
+        scope = self.graph.scope.get(item.path) if item.cls else None
+        last = self.nodes[item.last - 1]
+        made = scope.outputs if scope else ()
+        made = made or last.outputs or last.inputs[:1] * (last.kind == "output")
+        return self.graph.value[made[0]] if made else None
+
     # Figures.
 
     def repetitions(self, item: Item) -> int:
@@ -234,7 +247,10 @@ class Tree:
 
     def total(self, metric: Metric, item: Item) -> float:
         """What all repetitions take together."""
-        return sum(self._own(metric, each) for each in self.alike(item))
+        place = (metric, self._moved(item, {}).id)
+        if place not in self._totals:
+            self._totals[place] = sum(self._own(metric, each) for each in self.alike(item))
+        return self._totals[place]
 
     def share(self, metric: Metric, item: Item) -> Share:
         """An item by one metric."""
@@ -258,6 +274,18 @@ class Tree:
     def cost_each(self, item: Item) -> Cost:
         """What one repetition of an item costs."""
         return self._cost(self.each, item)
+
+    def bound(self, *items: Item) -> Bound | None:
+        """What an item, or some together, wait for: on a device where most of their time goes, else by
+        their intensity against the ridge point; None where nothing is moved."""
+        if self.seconds is None or self.bounds is None:
+            cost = sum((self.cost(item) for item in items), Cost())
+            return classify(cost.arithmetic_intensity, self.ridge)
+        spent: dict[Bound, float] = {}
+        for node in (n for item in items for n in self.nodes_of(item)):
+            if (bound := self.bounds.get(node.id)) is not None:
+                spent[bound] = spent.get(bound, 0.0) + self.seconds.get(node.id, 0.0)
+        return max(spent, key=lambda b: spent[b], default=None)
 
     def _cost(self, of: Callable[[Metric, Item], float], item: Item) -> Cost:
         flops, other, read, written, kernels, zero, unknown = (int(of(m, item)) for m in _COST)
@@ -283,6 +311,17 @@ class Tree:
             IdleModule(path, scope[path].cls if path in scope else "", count, _owner(runs, path))
             for path, count in unused.items()
         )
+
+    def repeats(self) -> tuple[Item, ...]:
+        """The folds that stand in no other one, costliest first; those of single operators left out."""
+        found = [
+            item
+            for item in self.items
+            if item.kind is ItemKind.FOLD and not item.turns and (item.path or not item.member.node)
+        ]
+        flops, moved = Metric.FLOPS, Metric.BYTES
+        found.sort(key=lambda i: (-self.total(flops, i), -self.total(moved, i)))
+        return tuple(found)
 
     def hot_spots(self, most: int | None = None) -> tuple[HotSpot, ...]:
         """The modules that cost most themselves, costliest first, each with all its repetitions and calls:
@@ -365,6 +404,10 @@ class Tree:
         return found
 
     @cached_property
+    def _totals(self) -> dict[tuple[Metric, int], float]:
+        return {}
+
+    @cached_property
     def _known(self) -> dict[Metric, Sequence[float]]:
         return {}
 
@@ -430,12 +473,15 @@ def build_tree(
     root: str = "",
     fold: bool = True,
     seconds: Mapping[int, float] | None = None,
+    bounds: Mapping[int, Bound] | None = None,
+    ridge: float = GENERIC_RIDGE,
     mark: Callable[[Node], object] | None = None,
 ) -> Tree:
     """The tree of a graph, or of some of its nodes below the module `root`.
 
-    Without `fold`, equal neighbours stay apart. `seconds` are the predicted seconds of nodes, by their id.
-    Only nodes with equal marks are folded, where there are marks (of a comparison: added, changed).
+    Without `fold`, equal neighbours stay apart. `seconds` are the predicted seconds of nodes and `bounds`
+    what they wait for, by their id; without a device items are judged by the `ridge` point. Only nodes with
+    equal marks are folded, where there are marks (of a comparison: added, changed).
     """
     listed = graph.nodes if nodes is None else tuple(nodes)
     top = _grow_separating_calls(graph, listed, root)
@@ -445,7 +491,7 @@ def build_tree(
         _Folder(graph, listed, mark).fold(top)
     items: list[Item] = []
     _index(top, items, -1, 0, ())
-    return Tree(graph, listed, tuple(items), seconds)
+    return Tree(graph, listed, tuple(items), seconds, bounds, ridge)
 
 
 # The calls of modules, in order of execution.
@@ -570,9 +616,12 @@ def _cut(
 
 
 def _number_calls(top: Item) -> None:
-    calls: dict[str, list[Item]] = {}
-    for item in _modules(top):
-        calls.setdefault(item.path, []).append(item)
+    """Number the calls of modules; the backward of a module is no call of it."""
+    calls: dict[tuple[str, str], list[Item]] = {}
+    phases = [c for c in top.children if c.kind is ItemKind.PHASE]
+    for above in phases or [top]:
+        for item in _modules(above):
+            calls.setdefault((above.label, item.path), []).append(item)
     for same in calls.values():
         if len(same) > 1:
             for number, item in enumerate(same, start=1):

@@ -13,8 +13,9 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import DataTable, Footer, Input, Static, Tree
 from textual.widgets.tree import TreeNode
 
-from opgraph.analysis.cost.modules import ModuleCost, fold
 from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.tree import Item, ItemKind, Metric
+from opgraph.analysis.tree import Tree as CallTree
 from opgraph.record import units
 from opgraph.tui.rows import COLOURS, SORTS, Membership, details, listed, neighbour, style_of
 from opgraph.views.terminal import bar, safe
@@ -62,7 +63,8 @@ class Explorer(App[None]):
         self.orders = [s for s in SORTS if s != "time" or costed.device is not None]
         self.operators = list(dict.fromkeys(r.op for r in self.rows))
         self.shown: list[NodeRow] = []
-        self.module = ""
+        self.calls = costed.tree
+        self.module = self.calls.root
         self.text = ""
         self.sort = self.orders[0]
         self.colour = COLOURS[0]
@@ -80,7 +82,7 @@ class Explorer(App[None]):
             markup=False,
         )
         with Horizontal():
-            yield Tree[str]("", id="modules")
+            yield Tree[int]("", id="modules")
             with Vertical(id="middle"):
                 yield Input(placeholder="operator, name, class or source", id="search")
                 yield Static("", id="state", markup=False)
@@ -102,16 +104,18 @@ class Explorer(App[None]):
         return self.query_one("#nodes", DataTable)
 
     def _plant(self) -> None:
-        """The module tree, folded or not."""
-        root = self.costed.module_tree
+        """The calls of modules, folded or not."""
+        self.calls = self.costed.tree if self.folded else self.costed.tree_of(fold=False)
         tree = self.query_one("#modules", Tree)
-        tree.reset(_module_label(root, root, root.cls), "")
-        _grow(tree.root, fold(root) if self.folded else root, root, 0)
+        root = self.calls.root
+        tree.reset(_module_label(root, self.calls), root.id)
+        _grow(tree.root, root, self.calls)
         tree.root.expand()
 
     def _list(self) -> None:
         """The nodes that module, search and order ask for; the cursor stays on its node."""
-        found = listed(self.rows, self.module, self.text, self.sort)
+        inside = {n.id for n in self.calls.nodes_of(self.module)}
+        found = listed(self.rows, inside, self.text, self.sort)
         self.shown = found[:MOST_ROWS]
         table = self.table
         table.clear()
@@ -125,7 +129,7 @@ class Explorer(App[None]):
             self._show(self.shown[0])
         more = len(found) - len(self.shown)
         parts = [
-            f"{units.plural(len(found), 'node')} of {safe(self.module) or 'the model'}",
+            f"{units.plural(len(found), 'node')} of {safe(self.calls.title(self.module)) or 'the model'}",
             *([f"matching “{safe(self.text)}”"] if self.text else []),
             f"by {self.sort}",
             f"coloured by {self.colour}",
@@ -146,10 +150,10 @@ class Explorer(App[None]):
 
     @on(Tree.NodeSelected)
     @on(Tree.NodeHighlighted)
-    def _chosen(self, event: Tree.NodeSelected[str] | Tree.NodeHighlighted[str]) -> None:
-        path = event.node.data or ""
-        if path != self.module:
-            self.module = path
+    def _chosen(self, event: Tree.NodeSelected[int] | Tree.NodeHighlighted[int]) -> None:
+        item = self.calls.items[event.node.data or 0]
+        if item is not self.module:
+            self.module = item
             self._list()
 
     @on(Input.Changed)
@@ -172,7 +176,7 @@ class Explorer(App[None]):
         field = self.query_one("#search", Input)
         field.remove_class("open")
         field.value = ""
-        self.text, self.module = "", ""
+        self.text, self.module = "", self.calls.root
         self._list()
         self.table.focus()
 
@@ -190,6 +194,8 @@ class Explorer(App[None]):
         """Fold repeated modules, or list them one by one."""
         self.folded = not self.folded
         self._plant()
+        self.module = self.calls.root
+        self._list()
 
     def action_jump(self, direction: str) -> None:
         """Go to the first node that this one reads, or that reads it."""
@@ -210,7 +216,7 @@ class Explorer(App[None]):
     def _go(self, node: int) -> None:
         self.current = node
         if node not in {r.id for r in self.shown}:
-            self.module, self.text = "", ""
+            self.module, self.text = self.calls.root, ""
             self.query_one("#search", Input).value = ""
         self._list()
         self._show(self.rows[node - 1])
@@ -221,24 +227,27 @@ def explore(costed: CostedRecord) -> None:
     Explorer(costed).run()
 
 
-def _grow(at: TreeNode[str], module: ModuleCost, root: ModuleCost, depth: int) -> None:
-    for child in module.children:
-        label = _module_label(child, root, child.name)
-        if child.children:
-            below = at.add(label, data=child.path, expand=depth < 3)
-            _grow(below, child, root, depth + 1)
+def _grow(at: TreeNode[int], item: Item, calls: CallTree) -> None:
+    for child in item.member.children:
+        one = child.member
+        if one.node and not one.path:
+            continue
+        label = _module_label(child, calls)
+        if one.node:
+            at.add_leaf(label, data=child.id)
         else:
-            at.add_leaf(label, data=child.path)
+            _grow(at.add(label, data=child.id, expand=child.level < 4), child, calls)
 
 
-def _module_label(module: ModuleCost, root: ModuleCost, name: str) -> Text:
-    share = module.flops / root.flops if root.flops else 0.0
-    label = Text(safe(name), no_wrap=True)
-    if module.count > 1:
-        label.append(f" × {module.count}", style="magenta")
+def _module_label(item: Item, calls: CallTree) -> Text:
+    """The name of a module and its share of all FLOPs, with all its repetitions."""
+    share = calls.share(Metric.FLOPS, item)
+    label = Text(safe(item.label or item.cls), no_wrap=True)
+    if item.kind is ItemKind.FOLD:
+        label.append(f" × {item.count}", style="magenta")
     label.append(" ")
-    label.append_text(bar(share, 5))
-    label.append(f" {units.percent(share)}" if module.flops else "", style="dim")
+    label.append_text(bar(share.share, 5))
+    label.append(f" {units.percent(share.share)}" if share.total else "", style="dim")
     return label
 
 

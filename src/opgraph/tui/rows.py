@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
-from opgraph.analysis.selection import matches, sources
+from opgraph.analysis.selection import sources
 from opgraph.record import units
 from opgraph.record.graph import Graph, Kernel, Node
 from opgraph.record.profile import ProfileRecord
@@ -51,10 +52,12 @@ class Membership:
         return cls({n: part for part in costed.parts for n in part.nodes}, dict(costed.barriers))
 
 
-def listed(rows: Sequence[NodeRow], module: str, text: str, sort: str) -> list[NodeRow]:
-    """The rows below a module (a path, or one with folded numbers) in which a text occurs, in an order."""
+def listed(
+    rows: Sequence[NodeRow], inside: AbstractSet[int], text: str, sort: str
+) -> list[NodeRow]:
+    """The rows of some nodes, by their ids, in which a text occurs, in an order."""
     wanted = text.casefold().strip()
-    found = [r for r in rows if not module or matches(module, r.module)]
+    found = [r for r in rows if r.id in inside]
     if wanted:
         found = [r for r in found if any(wanted in t.casefold() for t in _texts(r))]
     return sorted(found, key=SORTS[sort])

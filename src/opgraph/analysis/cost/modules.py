@@ -1,4 +1,4 @@
-"""Costs along the tree of modules."""
+"""Costs of modules by path, for Python and for comparisons. What views show of a run is in `analysis.tree`."""
 
 from __future__ import annotations
 
@@ -99,13 +99,6 @@ def module_tree(graph: Graph) -> ModuleCost:
     return make(graph.scope[""], 0)
 
 
-def fold(module: ModuleCost) -> ModuleCost:
-    """The same tree with equal neighbours folded: `layer.0` … `layer.11` become `layer.[0-11]`, once,
-    with the costs of all twelve together."""
-    children = tuple(fold(merged(group)) for group in runs(module.children, alike))
-    return replace(module, children=children) if children else module
-
-
 def runs(items: Iterable[T], together: Callable[[T, T], bool]) -> Iterator[list[T]]:
     """The items in order, neighbours that go together with the first of them in one list."""
     group: list[T] = []
@@ -180,30 +173,3 @@ def _merged(group: Sequence[ModuleCost], path: str, name: str, count: int) -> Mo
         children=children,
         count=count,
     )
-
-
-# The blocks of which a model consists, and the modules that cost most.
-
-
-def repeats(graph: Graph) -> tuple[ModuleCost, ...]:
-    """The blocks that are repeated without a difference, folded (`encoder.layer.[0-11]`, `count` 12),
-    in order. Repeats inside a repeated block are not listed."""
-    return tuple(_outermost(fold(module_tree(graph))))
-
-
-def _outermost(module: ModuleCost) -> Iterator[ModuleCost]:
-    if module.count > 1:
-        yield module
-        return
-    for child in module.children:
-        yield from _outermost(child)
-
-
-def dearest(
-    graph: Graph, most: int, cost: Callable[[ModuleCost], float] = lambda m: m.own.flops
-) -> tuple[ModuleCost, ...]:
-    """The modules that cost most themselves (not through what is below them), dearest first; repeated
-    ones are one. Where nothing has FLOPs, the bytes decide."""
-    modules = [m for m in fold(module_tree(graph)).walk() if m.own.bytes or m.own.flops]
-    ordered = sorted(modules, key=lambda m: (-cost(m), -m.own.bytes, m.path))
-    return tuple(ordered[:most])

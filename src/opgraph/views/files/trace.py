@@ -10,7 +10,7 @@ from typing import Any
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.memory import live_bytes
 from opgraph.analysis.timing.prediction import KernelTime
-from opgraph.analysis.tree import Item, ItemKind, build_tree
+from opgraph.analysis.tree import Item, ItemKind
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.files import dumps
@@ -33,7 +33,7 @@ def to_trace(costed: CostedRecord) -> str:
     events = [
         {"ph": "M", "pid": 1, "tid": 1, "name": "process_name", "args": {"name": name}},
         {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": "forward"}},
-        *timeline.item(build_tree(profile.graph, fold=False).root),
+        *timeline.item(costed.tree.root),
         *timeline.memory(),
     ]
     data = {"displayTimeUnit": "ns", "otherData": {"model": profile.model.name, "device": found.name,
@@ -64,7 +64,8 @@ class _Timeline:
         begin, end = self._begin[item.first], self._end[item.last]
         if end <= begin:
             return
-        if item.cls or item.kind in (ItemKind.ROOT, ItemKind.PHASE):
+        holds = item.kind in (ItemKind.ROOT, ItemKind.PHASE, ItemKind.MODULE)
+        if holds or (item.node and item.path):
             facts = {"class": item.cls} if item.cls else {}
             name = item.path or item.label or self._profile.model.name
             yield _slice(name, "module", begin, end, facts)

@@ -63,10 +63,9 @@ def _table(costed: CostedRecord) -> str:
         f"<b>{_text(costed.profile.model.name)}</b>: {units.count(t.parameters)} parameters, "
         f"{units.flops(t.flops)}, {units.size(t.cost.bytes)} moved, {units.plural(t.nodes, 'node')}"
     )
-    body = "".join(map(_row, rows(costed, 2, fold=True)[:200]))
-    head = "".join(
-        f"<th>{name}</th>" for name in ("module", "class", "parameters", "FLOPs", "bytes")
-    )
+    body = "".join(map(_row, rows(costed, 2)[:200]))
+    heads = ("module", "class", "parameters", "each", "× n", "FLOPs", "share", "bytes")
+    head = "".join(f"<th>{name}</th>" for name in heads)
     return f"<summary>{title}</summary><table><tr>{head}</tr>{body}</table>"
 
 
@@ -76,7 +75,10 @@ def _row(row: Row) -> str:
         "&nbsp;" * 2 * row.depth + _text(row.label) + times,
         _text(row.cls),
         units.count(row.parameters) if row.parameters else "",
+        units.flops(row.flops_each) if row.times > 1 and row.cost.flops else "",
+        f"× {row.times}" if row.times > 1 else "",
         units.flops(row.cost.flops) if row.cost.flops else "",
+        units.percent(row.share) if row.cost.flops else "",
         units.size(row.cost.bytes) if row.cost.bytes else "",
     )
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"

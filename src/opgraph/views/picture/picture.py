@@ -9,7 +9,6 @@ from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.selection import Range
-from opgraph.analysis.tree import build_tree
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, Node
 from opgraph.views.picture.build import build
@@ -96,7 +95,9 @@ class Picture:
     def drawing(self) -> Drawing:
         """Boxes and edges, before any layout."""
         options = self.options
-        tree = build_tree(self.profile.graph, self._nodes, root=options.module, fold=options.fold)
+        tree = self.costed.tree
+        if self._nodes is not None or not options.fold:
+            tree = self.costed.tree_of(self._nodes, root=options.module, fold=options.fold)
         return build(
             tree, depth=options.depth, module=options.module, parameters=options.parameters
         )

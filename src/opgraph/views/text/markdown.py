@@ -111,33 +111,20 @@ def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
     yield from _table(("", ""), said, raw=(0,))
     yield from ("", "## Graph", "", "```mermaid", _diagram(costed).rstrip(), "```")
     yield from ("", "## Modules", "")
-    listed = rows(costed, None, fold=True)
-    heads = (
-        "Module",
-        "Class",
-        "Output",
-        "Params",
-        "FLOPs",
-        "Share",
-        "Traffic",
-        "FLOPs/byte",
-        "Bound",
-    )
-    yield from _table(
-        heads,
-        [_module(row, costed.totals.flops) for row in listed],
-        raw=(0,),
-        numbers=(3, 4, 5, 6, 7),
-    )
+    timed = ["Time"] if costed.device else []
+    heads = ("Module", "Class", "Output", "Params", "Each", "× n", "FLOPs", "Share", "Bytes",
+             "FLOPs/byte", *timed, "Bound")  # fmt: skip
+    body = [_module(row, timed=bool(timed)) for row in rows(costed)]
+    yield from _table(heads, body, raw=(0,), numbers=range(3, len(heads) - 1))
     yield from ("", "## Operators", "")
     found = by_op(costed.graph, constants_apart=False)
-    body = [
+    operators = [
         (o.op, f"{o.count:,}", units.flops(o.flops), units.size(o.bytes),
          units.intensity(o.cost.arithmetic_intensity))
         for o in found[:OPERATORS]
     ]  # fmt: skip
     yield from _table(
-        ("Operator", "Nodes", "FLOPs", "Traffic", "FLOPs/byte"), body, numbers=(1, 2, 3, 4)
+        ("Operator", "Nodes", "FLOPs", "Traffic", "FLOPs/byte"), operators, numbers=(1, 2, 3, 4)
     )
     if len(found) > OPERATORS:
         yield f"\n… and {units.plural(len(found) - OPERATORS, 'more operator')}."
@@ -149,7 +136,6 @@ def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
          units.percent(s.flops / flops), units.percent(s.bytes / traffic))
         for s in shares
     ]  # fmt: skip
-    timed = ["Time"] if costed.device else []
     yield from _table(("", "Nodes", *timed, "FLOPs", "Bytes"), bounds, numbers=(1, 2, 3, 4))
 
 
@@ -163,22 +149,21 @@ def _diagram(costed: CostedRecord) -> str:
     return to_mermaid(picture)
 
 
-def _module(row: Row, flops: int) -> tuple[str, ...]:
-    cost = row.cost
-    name = (
-        "&emsp;" * row.depth
-        + markdown_cell(row.label)
-        + (f" × {row.count}" if row.count > 1 else "")
-    )
+def _module(row: Row, *, timed: bool) -> tuple[str, ...]:
+    cost, label = row.cost, markdown_cell(row.label)
+    times = f" × {row.count}" if row.count > 1 else ""
     return (
-        name if row.is_module else f"{'&emsp;' * row.depth}*{markdown_cell(row.label)}*",
+        "&emsp;" * row.depth + (label if row.is_module else f"*{label}*") + times,
         row.cls,
         "" if row.output is None else units.shape(row.output),
         units.count(row.parameters) if row.parameters else "",
+        units.flops(row.flops_each) if row.times > 1 and cost.flops else "",
+        f"× {row.times}" if row.times > 1 else "",
         units.flops(cost.flops) if cost.flops else "",
-        units.percent(cost.flops / flops) if flops and cost.flops else "",
+        units.percent(row.share) if cost.flops else "",
         units.size(cost.bytes) if cost.bytes else "",
         "" if cost.arithmetic_intensity is None else units.intensity(cost.arithmetic_intensity),
+        *([units.seconds(row.seconds) if row.seconds else ""] if timed else []),
         row.bottleneck or "",
     )
 

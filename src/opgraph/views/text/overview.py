@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from opgraph.analysis.cost.modules import dearest, repeats
 from opgraph.analysis.cost.totals import Cost, by_op
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph, savings
@@ -172,10 +171,13 @@ def _sections(
     yield "Operators", [Entry(c.op, c.count, c.cost) for c in operators]
     fused = [s for s in savings(costed.parts) if s.rule not in ("boundary", "view")]
     yield "Fusion", [Entry(s.rule, s.subgraphs, _cost_of_rule(costed.parts, s.rule)) for s in fused]
-    costly = dearest(graph, TOP_MODULES)
-    yield "Dearest modules", [Entry(m.path or m.cls, len(m.nodes), m.own, m.cls) for m in costly]
-    blocks = sorted(repeats(graph), key=lambda m: (-m.cost.flops, -m.cost.bytes))
-    yield "Repeated blocks", [Entry(m.path, m.count, m.cost, m.cls) for m in blocks]
+    tree = costed.tree
+    costly = tree.hot_spots(TOP_MODULES)
+    yield "Costliest modules", [Entry(h.path or h.cls, h.nodes, h.cost, h.cls) for h in costly]
+    yield (
+        "Repeated blocks",
+        [Entry(tree.title(i), i.count, tree.cost(i), i.cls) for i in tree.repeats()],
+    )
 
 
 _MOST = {"Operators": TOP_OPERATORS, "Repeated blocks": TOP_REPEATS}
@@ -267,23 +269,16 @@ def next_steps(costed: CostedRecord, command: str) -> Iterator[tuple[str, str]]:
     costly: Node | None = max(costed.graph.nodes, key=lambda n: (n.flops, n.bytes), default=None)
     if costly is None:
         return
-    yield f"{command} --around {costly.id}", f"the dearest node, {costly.op}, and its neighbours"
-    blocks = sorted(repeats(costed.graph), key=lambda m: -m.cost.flops)
-    if blocks:
-        block = blocks[0]
-        first = _first_of(block.path)
-        yield f"{command} --module {first}", f"one of the {block.count} equal {block.cls} modules"
+    yield f"{command} --around {costly.id}", f"the costliest node, {costly.op}, and its neighbours"
+    block = next((item for item in costed.tree.repeats() if item.member.path), None)
+    if block is not None:
+        several = f"one of the {block.count} equal {block.cls} modules"
+        yield f"{command} --module {block.member.path}", several
     bound = [n for n, b in costed.node_bounds.items() if b is Bound.MEMORY]
     if bound:
         yield (f"{command} --bottleneck memory", f"the {len(bound):,} nodes that wait for memory")
     last = min(20, len(costed.graph.nodes))
     yield f"{command} --start 1 --end {last}", f"the first {last} nodes, from the inputs on"
-
-
-def _first_of(path: str) -> str:
-    """encoder.layer.[0-11] -> encoder.layer.0"""
-    head, _, tail = path.rpartition("[")
-    return head + tail.partition("-")[0]
 
 
 def _commands(steps: Sequence[tuple[str, str]], width: int) -> Table:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from opgraph.analysis.cost.modules import ModuleCost, fold, module_tree
 from opgraph.analysis.quantities import Quantity, quantities
 from opgraph.analysis.scaling.sweep import Size, SweepPoint, SweepRecord
+from opgraph.analysis.tree import Item, ItemKind, Metric, build_tree
 from opgraph.record import units
 from opgraph.record.formulas import Formula, Formulas
 from opgraph.record.kinds import Bound
@@ -130,7 +130,7 @@ def _named(bound: Bound | None) -> str:
 
 
 def _formulas(profile: ProfileRecord, formulas: Formulas) -> Iterator[Text]:
-    """The formulas of the whole and of the dearest modules, and how they were checked."""
+    """The formulas of the whole and of the costliest modules, and how they were checked."""
     from rich.text import Text
 
     meanings = ", ".join(f"{v.name} = {v.meaning}" for v in formulas.variables)
@@ -158,21 +158,14 @@ def _formulas(profile: ProfileRecord, formulas: Formulas) -> Iterator[Text]:
 def _listed(profile: ProfileRecord) -> Iterator[tuple[str, str]]:
     """The modules that compute something, level by level as far as they fit, each with its label; of
     repeated ones the first."""
-    levels: list[tuple[str, str, int]] = []
+    tree = build_tree(profile.graph)
+    items: dict[str, Item] = {}
+    for item in tree.root.shown():
+        if item.path and item.kind is not ItemKind.FOLD and tree.each(Metric.FLOPS, item):
+            items.setdefault(tree.title(item), item)
     listed: list[tuple[str, str, int]] = []
-
-    def gather(module: ModuleCost, path: str, times: int) -> None:
-        for child in module.children:
-            name, _, rest = child.name.partition("[")
-            first = f"{path}.{name}{rest.partition('-')[0]}".strip(".")
-            count = times * child.count
-            if child.flops:
-                levels.append((child.path, first, count))
-            gather(child, first, count)
-
-    gather(fold(module_tree(profile.graph)), "", 1)
-    for depth in range(1, 12):
-        deeper = [e for e in levels if e[1].count(".") < depth]
+    for level in range(1, 12):
+        deeper = [(t, i.path, i.times) for t, i in items.items() if 0 < i.level <= level]
         if len(deeper) > TOP_MODULES:
             break
         listed = deeper

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
-from opgraph.analysis.cost.modules import ModuleCost
-from opgraph.analysis.cost.modules import fold as fold_tree
-from opgraph.analysis.cost.totals import CONSTANTS, Cost, cost_of
+from opgraph.analysis.cost.totals import CONSTANTS, Cost
 from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.tree import Item, ItemKind, Metric, Tree
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node, Shape
@@ -23,26 +24,38 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-# The rows of the hierarchical table: modules, folded where neighbours are equal, and between them the
-# operators that stand directly in a module, so that the rows below a module always add up to it.
+# The rows of the hierarchical table: the tree with repeats folded, and below the modules in a module the
+# operators that stand directly in it, so that the rows below a module always add up to it.
 
 FITTING_ROWS = 42
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line: a module with all that is below it, or operators of one kind that stand in a module."""
+    """One line: a module with all that is below it, or operators of one kind that stand in a module.
+
+    `cost`, `parameters` and `seconds` are of all `times` repetitions together; `count` says how many
+    members the fold has that this is, or how many operators the line stands for in each repetition.
+    """
 
     path: str
     label: str
     cls: str
     depth: int
     count: int
+    times: int
     parameters: int
     cost: Cost
-    output: Shape | None
-    bottleneck: Bound | None
+    share: float
+    seconds: float | None = None
+    output: Shape | None = None
+    bottleneck: Bound | None = None
     is_module: bool = True
+
+    @property
+    def flops_each(self) -> float:
+        """The FLOPs of one repetition."""
+        return self.cost.flops / self.times
 
 
 SORT_KEYS: dict[str, Callable[[Row], float | str]] = {
@@ -55,79 +68,108 @@ SORT_KEYS: dict[str, Callable[[Row], float | str]] = {
 }
 
 
-def rows(costed: CostedRecord, depth: int | None, *, fold: bool) -> list[Row]:
-    """The rows down to a depth below the root, in order of the module tree; without one, down to the
-    deepest level at which the table still fits a page."""
-    tree = costed.module_tree
-    tree = fold_tree(tree) if fold else tree
-    return list(_rows(costed, tree, _fitting(tree) if depth is None else depth))
+def rows(costed: CostedRecord, depth: int | None = None, *, fold: bool = True) -> list[Row]:
+    """The rows down to a depth below the root, in order of execution; without one, down to the deepest
+    level at which the table still fits a page."""
+    tree = costed.tree if fold else costed.tree_of(fold=False)
+    lines = list(_lines(tree, tree.root))
+    deepest = _fitting(lines) if depth is None else depth
+    return [_row(tree, line) for line in lines if line.depth <= deepest]
 
 
-def _fitting(tree: ModuleCost) -> int:
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What a row stands for: items of one module or operator that stand in one parent, or a module that
+    never runs but has parameters."""
+
+    label: str
+    depth: int
+    items: tuple[Item, ...]
+    is_module: bool = True
+    idle: tuple[str, str, int] = ("", "", 0)
+
+
+def _fitting(lines: list[_Line]) -> int:
     """The deepest level whose rows fit a page, at least one."""
-    level, depth, total = [tree], 0, 1
-    while level:
-        below = [c for m in level for c in m.children if c.parameters or c.cost.bytes]
-        operators = sum(len(_groups(m)) for m in level if m.children or not m.path)
-        total += len(below) + operators
-        if depth and total > FITTING_ROWS:
-            break
-        level, depth = below, depth + 1
-    return depth
+    levels = Counter(line.depth for line in lines)
+    total = accumulate(levels[depth] for depth in range(len(levels)))
+    return max(1, sum(count <= FITTING_ROWS for count in total) - 1)
 
 
-def _rows(costed: CostedRecord, module: ModuleCost, depth: int) -> Iterator[Row]:
-    yield Row(
-        path=module.path,
-        label=module.name or module.cls,
-        cls=module.cls if module.path else "",
-        depth=module.depth,
-        count=module.count,
-        parameters=module.parameters,
-        cost=module.cost,
-        output=module.output,
-        bottleneck=costed.bound_of(_nodes(module), module.cost),
-    )
-    if module.depth >= depth:
+def _lines(tree: Tree, item: Item) -> Iterator[_Line]:
+    """An item and what is below it; what has neither parameters nor moves data is left out."""
+    yield _Line(item.label or item.cls, item.level, (item,))
+    modules: dict[object, list[Item]] = {}
+    operators: dict[str, list[Item]] = {}
+    for child in item.member.children:
+        one = child.member
+        if not (tree.total(Metric.BYTES, child) or tree.total(Metric.PARAMETERS, child)):
+            continue
+        if one.node and not one.path:
+            operators.setdefault(_operator(tree.nodes[one.node - 1]), []).append(child)
+        else:
+            several = one.node and child.kind is not ItemKind.FOLD
+            modules.setdefault(one.path if several else child.id, []).append(child)
+    for calls in modules.values():
+        if len(calls) == 1:
+            yield from _lines(tree, calls[0])
+        else:
+            yield _Line(calls[0].label, item.level + 1, tuple(calls))
+    for operator, found in operators.items():
+        yield _Line(operator, item.level + 1, tuple(found), is_module=False)
+    for idle in _idle(tree, item.member):
+        yield _Line(idle[0], item.level + 1, (), idle=idle)
+
+
+def _operator(node: Node) -> str:
+    return CONSTANTS if node.kind == "constant" else node.op
+
+
+def _idle(tree: Tree, item: Item) -> Iterator[tuple[str, str, int]]:
+    """The modules in an item that never run but have parameters: name, class, and how many parameters
+    they have in all repetitions."""
+    if not tree.idle:
         return
-    for child in module.children:
-        if child.parameters or child.cost.bytes:
-            yield from _rows(costed, child, depth)
-    if module.children or not module.path:
-        yield from _operators(costed, module)
+    owners = {each.id: each.path for each in tree.alike(item)}
+    found: dict[tuple[str, str], int] = {}
+    for idle in tree.idle:
+        if idle.owner in owners:
+            path = owners[idle.owner]
+            name = idle.path.removeprefix(f"{path}.") if path else idle.path
+            found[name, idle.cls] = found.get((name, idle.cls), 0) + idle.parameters
+    yield from ((name, cls, count) for (name, cls), count in found.items())
 
 
-def _operators(costed: CostedRecord, module: ModuleCost) -> Iterator[Row]:
-    for op, nodes in _groups(module).items():
-        cost = cost_of(nodes)
-        yield Row(
-            path=f"{module.path}.{op}" if module.path else op,
-            label=op,
-            cls="",
-            depth=module.depth + 1,
-            count=len(nodes),
-            parameters=0,
-            cost=cost,
-            output=None,
-            bottleneck=costed.bound_of(nodes, cost),
-            is_module=False,
-        )
+def _row(tree: Tree, line: _Line) -> Row:
+    if not line.items:
+        name, cls, parameters = line.idle
+        return Row(name, name, cls, line.depth, 1, 1, parameters, Cost(), 0.0)
+    items, first = line.items, line.items[0]
+    cost = sum((tree.cost(item) for item in items), Cost())
+    whole = tree.total(Metric.FLOPS, tree.root)
+    single = len(items) == 1 and line.is_module
+    output = tree.output(first) if line.is_module else None
+    return Row(
+        path=tree.title(first) if line.is_module else _below(tree, first, line.label),
+        label=line.label,
+        cls=first.cls if first is not tree.root else "",
+        depth=line.depth,
+        count=first.count if single else sum(item.count for item in items),
+        times=tree.repetitions(first) if single else first.times,
+        parameters=int(sum(tree.total(Metric.PARAMETERS, item) for item in items)),
+        cost=cost,
+        share=cost.flops / whole if whole else 0.0,
+        seconds=sum(tree.total(Metric.SECONDS, i) for i in items) if tree.seconds else None,
+        output=None if output is None else output.shape,
+        bottleneck=tree.bound(*items),
+        is_module=line.is_module,
+    )
 
 
-def _nodes(module: ModuleCost) -> Iterator[Node]:
-    for below in module.walk():
-        yield from below.nodes
-
-
-def _groups(module: ModuleCost) -> dict[str, list[Node]]:
-    """What a module computes itself beside its children, by operator; what it makes from constants is
-    one row, and plumbing without cost is left out."""
-    groups: dict[str, list[Node]] = {}
-    for node in module.nodes:
-        if node.bytes or node.flops:
-            label = CONSTANTS if node.kind == "constant" else node.op
-            groups.setdefault(label, []).append(node)
-    return groups
+def _below(tree: Tree, item: Item, label: str) -> str:
+    above = tree.parent(item)
+    path = tree.title(above) if above else ""
+    return f"{path}.{label}" if path else label
 
 
 def table(
@@ -188,46 +230,64 @@ def _hierarchy(
     from rich.table import Table
     from rich.text import Text
 
-    total = costed.totals
-    columns = [c for c in _COLUMNS if width >= c.from_width and (show_shapes or c.key != "output")]
+    names = [_name(row, flat, Text) for row in listed]
+    repeats = any(row.times > 1 for row in listed)
+    missing = {"output": not show_shapes, "each": not repeats, "times": not repeats,
+               "seconds": costed.device is None}  # fmt: skip
+    columns = [c for c in _COLUMNS if not missing.get(c.key)]
+    longest = max((name.cell_len for name in names), default=0)
+    for column in sorted(columns, key=lambda c: -c.spared):
+        room = min(longest, _ROOM if column.spared > 1 else _NARROWEST)
+        if column.spared and width < room + sum(c.width + 1 for c in columns):
+            columns.remove(column)
     taken = sum(c.width + 1 for c in columns)
     result = Table(
         box=box.SIMPLE_HEAD, show_edge=False, padding=0, header_style="bold",
         title=safe(costed.profile.model.name), title_justify="left", title_style="bold",
     )  # fmt: skip
-    result.add_column("Module", no_wrap=True, max_width=max(20, width - taken - 1))
+    result.add_column("Module", no_wrap=True, max_width=max(_NARROWEST, width - taken - 1))
     for column in columns:
         result.add_column(column.title, justify=column.justify, no_wrap=True,
                           min_width=column.width, max_width=column.width)  # fmt: skip
-    for row in listed:
-        cells = _cells(row, total.flops, total.bytes, Text)
-        result.add_row(_name(row, flat, Text), *(cells[c.key] for c in columns))
+    for name, row in zip(names, listed, strict=True):
+        cells = _cells(row, costed.totals.bytes, Text)
+        result.add_row(name, *(cells[c.key] for c in columns))
     return result
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column behind the name; it is left out of terminals narrower than `from_width`."""
+    """A column behind the name. In narrow terminals those with the highest `spared` go first, those with
+    none stay."""
 
     key: str
     title: str
     width: int
     justify: Literal["left", "right"] = "right"
-    from_width: int = 0
+    spared: int = 0
+
+
+_ROOM, _NARROWEST = 40, 20
+"""Characters for names that most columns give way to, and those that all do which may be spared."""
 
 
 _COLUMNS = (
-    _Column("class", "Class", 18, "left", from_width=110),
+    _Column("class", "Class", 18, "left", spared=5),
     _Column("parameters", "Params", 7),
     _Column("output", "Output", 15, "left"),
-    _Column("macs", "MACs", 7, from_width=96),
+    _Column("each", "Each", 7),
+    _Column("times", "× n", 5),
     _Column("flops", "FLOPs", 7),
-    _Column("flops_bar", "", 5, "left"),
-    _Column("bytes", "Traffic", 10),
-    _Column("bytes_bar", "", 5, "left", from_width=104),
-    _Column("intensity", "AI", 6),
-    _Column("bound", "Bound", 8, "left"),
+    _Column("share", "Share", 6),
+    _Column("flops_bar", "", 5, "left", spared=2),
+    _Column("macs", "MACs", 7, spared=6),
+    _Column("bytes", "Bytes", 10, spared=1),
+    _Column("bytes_bar", "", 5, "left", spared=4),
+    _Column("intensity", "FLOPs/byte", 10, spared=3),
+    _Column("seconds", "Time", 8),
+    _Column("bound", "Bound", 10, "left"),
 )
+"""Figures are of all repetitions, but for `each`: the FLOPs of one."""
 
 
 def _name(row: Row, flat: bool, text: type[Text]) -> Text:
@@ -238,18 +298,22 @@ def _name(row: Row, flat: bool, text: type[Text]) -> Text:
     return name
 
 
-def _cells(row: Row, all_flops: int, all_bytes: int, text: type[Text]) -> dict[str, Text | str]:
+def _cells(row: Row, all_bytes: int, text: type[Text]) -> dict[str, Text | str]:
     none = text("—", style="dim")
-    cost = row.cost
+    cost, repeated = row.cost, row.times > 1
     return {
         "class": text(safe(row.cls), style="dim", no_wrap=True, overflow="ellipsis"),
         "parameters": units.count(row.parameters) if row.parameters else none,
         "output": "" if row.output is None else safe(units.shape(row.output)),
-        "macs": units.count(cost.macs) if cost.macs else none,
+        "each": units.count(row.flops_each) if repeated and cost.flops else "",
+        "times": text(f"× {row.times}", style="magenta") if repeated else "",
         "flops": units.count(cost.flops) if cost.flops else none,
-        "flops_bar": bar(cost.flops / all_flops if all_flops else 0.0, 5),
+        "share": units.percent(row.share) if cost.flops else "",
+        "flops_bar": bar(row.share, 5),
+        "macs": units.count(cost.macs) if cost.macs else none,
         "bytes": units.size(cost.bytes) if cost.bytes else none,
         "bytes_bar": bar(cost.bytes / all_bytes if all_bytes else 0.0, 5),
         "intensity": units.intensity(cost.arithmetic_intensity),
+        "seconds": units.seconds(row.seconds) if row.seconds else none,
         "bound": bound(row.bottleneck),
     }
