@@ -135,7 +135,7 @@ def test_a_module_of_the_tree_narrows_the_list(saved: Saved) -> None:
         assert [r.id for r in app.shown] == [2]
         await pilot.click("#modules", offset=(8, 5))
         await pilot.pause()
-        assert app.module == "layer1"
+        assert app.module.path == "layer1"
         assert {r.module.split(".")[0] for r in app.shown} == {"layer1"}
 
     drive(saved("resnet18"), script)
@@ -148,7 +148,7 @@ def test_folding_lists_repeated_blocks_once_or_one_by_one(saved: Saved) -> None:
             pending = [app.query_one("#modules", Tree).root]
             while pending:
                 node = pending.pop()
-                found.append(node.data or "")
+                found.append(app.calls.title(app.calls.items[node.data]))
                 pending += node.children
             return found
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import torch
+from torch import nn
 
+import opgraph
 from opgraph import Profile, RenderError
+from opgraph.analysis.cost.totals import Cost
 from opgraph.views import render
 from opgraph.views.text.table import rows
 
@@ -20,21 +24,64 @@ def test_the_table_looks_like_its_golden(
     golden(str(render("table", saved(name).on(), width=width)), f"table-{name}-{width}.txt")
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", ["bert-base-uncased", "gpt2", "yolov8n", "resnet50"])
+@pytest.mark.parametrize("depth", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("fold", [False, True])
 def test_the_rows_below_a_module_add_up_to_it(
-    saved: Callable[[str], Profile], depth: int, fold: bool
+    saved: Callable[[str], Profile], name: str, depth: int, fold: bool
 ) -> None:
-    listed = rows(saved("bert-base-uncased").on(), depth, fold=fold)
+    listed = rows(saved(name).on(), depth, fold=fold)
     for position, row in enumerate(listed):
+        assert row.flops_each * row.times == row.cost.flops
         below = []
         for other in listed[position + 1 :]:
             if other.depth <= row.depth:
                 break
             below += [other] if other.depth == row.depth + 1 else []
         if below:
+            assert sum((b.cost for b in below), Cost()).bytes == row.cost.bytes
             assert sum(b.cost.flops for b in below) == row.cost.flops
-            assert sum(b.cost.bytes for b in below) == row.cost.bytes
+            assert sum(b.parameters for b in below) == row.parameters
+            assert sum(b.share for b in below) == pytest.approx(row.share)
+
+
+def test_what_stands_in_a_repeated_block_counts_as_often_as_it(
+    saved: Callable[[str], Profile],
+) -> None:
+    found = {row.path: row for row in rows(saved("gpt2").on("h100-sxm"), 3)}
+    layer, mlp = found["h.[0-11]"], found["h.[0-11].mlp"]
+    assert (layer.count, layer.times, mlp.count, mlp.times) == (12, 12, 1, 12)
+    assert mlp.flops_each == 2 * 603_979_776
+    assert mlp.share == pytest.approx(0.6486, abs=1e-4)
+    assert layer.seconds is not None
+    assert mlp.seconds is not None
+    assert 0 < mlp.seconds < layer.seconds
+
+
+def test_modules_that_never_run_keep_their_parameters() -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head, self.auxiliary = (nn.Linear(8, n) for n in (8, 2, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.body(x))  # type: ignore[no-any-return]
+
+    listed = rows(opgraph.profile(Heads(), torch.randn(2, 8)).on())
+    assert [(r.label, r.cls, r.parameters) for r in listed if r.is_module] == [
+        ("Heads", "", 117), ("body", "Linear", 72), ("head", "Linear", 18), ("auxiliary", "Linear", 27),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 140])
+@pytest.mark.parametrize("device", [None, "h100-sxm"])
+def test_the_table_keeps_to_its_width(
+    saved: Callable[[str], Profile], width: int, device: str | None
+) -> None:
+    text = str(render("table", saved("gpt2").on(device), width=width))
+    head = next(line for line in text.splitlines() if line.startswith("Module"))
+    assert len(head) <= width
+    assert head.split()[-1] == "Bound"
 
 
 def test_an_unknown_order_is_refused(saved: Callable[[str], Profile]) -> None:

@@ -779,11 +779,12 @@ class _Folder:
     ) -> float:  # fmt: skip
         """How often a pattern must repeat to be worth a fold."""
         modules = any(not c.node for c in children[at : at + size])
-        for start in range(at + (times - 1) * size, at - 1, -size):
-            if (size, start) in chained:
-                continue
+        last, known = at + (times - 1) * size, at
+        while known <= last and (size, known) not in chained:
+            known += size
+        for start in range(known - size, at - 1, -size):
             after = start + size
-            links = start < at + (times - 1) * size and self._reads(
+            links = start < last and self._reads(
                 children[after].first, children[after + size - 1].last, children[start].first
             )
             chained[size, start] = 1 + chained[size, after] if links else 0

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from opgraph.analysis.cost.bottleneck import classify
-from opgraph.analysis.cost.modules import fold, module_tree
+from opgraph.analysis.cost.modules import module_tree
 from opgraph.analysis.cost.totals import Cost, cost_of
 
 PROFILES = ["resnet18", "bert-base-uncased", "gpt2", "yolov8n"]
@@ -41,23 +41,6 @@ def test_what_an_interpreter_echoes_is_one_line(saved):
 def test_operators_add_up_to_the_totals(name, saved):
     profile = saved(name)
     assert sum((o.cost for o in profile.by_op().values()), Cost()) == profile.totals.cost
-
-
-@pytest.mark.parametrize("name", PROFILES)
-def test_folding_keeps_every_sum(name, saved):
-    tree = module_tree(saved(name).graph)
-    folded = fold(tree)
-    assert folded.cost == tree.cost
-    for module in folded.walk():
-        assert module.cost == sum((c.cost for c in module.children), module.own)
-        if module.children:
-            assert module.parameters >= sum(c.parameters for c in module.children)
-
-
-def test_twelve_equal_layers_are_folded(saved):
-    graph = saved("bert-base-uncased").graph
-    folded = {m.path: m for m in fold(module_tree(graph)).walk()}
-    assert folded["encoder.layer.[0-11]"].count == 12
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,8 @@ def test_what_stands_for_repetitions_says_what_each_has_and_what_all_have(
             assert any(w.startswith("each ") for w in words)
             assert any(w.endswith(f"× {times}") for w in words)
             assert f"{share * 100:.1f} % of the total" in words
-        elif group.get("data-kind") == "operator":
-            assert not any("each" in w or "of the total" in w for w in words)
+        elif times == 1:
+            assert not any(w.startswith("each ") or "of the total" in w for w in words)
     assert sum(shares.values()) == pytest.approx(1.0, abs=1e-4)
     assert shares["encoder.layer.[0-11].intermediate.dense"] == pytest.approx(0.324, abs=1e-3)
 

@@ -1,4 +1,4 @@
-"""Costs of modules by path, for Python and for comparisons. What views show of a run is in `analysis.tree`."""
+"""Costs of modules by path, for Python and for comparisons. Views show `analysis.tree`."""
 
 from __future__ import annotations
 
