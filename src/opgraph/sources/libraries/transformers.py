@@ -152,6 +152,10 @@ def default_config(
         raise SourceError(f"the configuration of {model_type} cannot be made: {reason}") from error
 
 
+_READ = r'config\.(\w+)|getattr\(\w*config, "(\w+)"'
+"""How a model reads its configuration."""
+
+
 def _asked(
     cls: Any, usual: Callable[[], Any], settings: Mapping[str, Any], asked: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -162,6 +166,10 @@ def _asked(
     known = {*inspect.signature(cls.__init__).parameters, *renamed} - {"self", "kwargs"}
     with suppress(Exception):  # of some types there is no configuration by default
         known |= vars(usual()).keys()
+    # A model may also read what its configuration class does not declare (qwen3_moe's head_dim).
+    for file in Path(inspect.getfile(cls)).parent.glob("modeling_*.py"):
+        read = re.findall(_READ, file.read_text(encoding="utf-8"))
+        known |= {name for pair in read for name in pair if name}
     check_arguments(asked, {n for n in known if not n.startswith("_")}, cls.model_type)
     changes = {renamed.get(name, name): value for name, value in asked.items()}
     return {
