@@ -162,29 +162,31 @@ def test_a_saved_profile_is_autocast_once(
     assert not twice.exists() if status else twice.read_text() == once.read_text()
 
 
-def test_of_several_models_the_options_are_for_those_that_are_traced() -> None:
-    assert main(["compare", RESNET, RESNET, "-q", "--seq-len", "64"]) == 0
+def test_of_several_models_the_options_are_for_those_that_are_traced(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["compare", RESNET, "alexnet", "-q", "--batch-size", "1"]) == 0
+    assert main(["compare", RESNET, RESNET, "-q", "--batch-size", "1"]) == 2
+    assert "error: --batch-size is for tracing" in capsys.readouterr().err
 
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    ("command", "writer", "suffixes"),
+    ("command", "said", "suffixes"),
     [
-        (["view", RESNET], "view", ".html, .htm"),
-        (["hardware", "--calibrate"], "hardware --calibrate", ".toml"),
+        (["view", RESNET], "no page is written to .json", ".html, .htm"),
+        (["hardware", "--calibrate"], "hardware --calibrate does not write .json", ".toml"),
     ],
 )
 def test_a_file_of_another_kind_is_not_written_over(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     command: list[str],
-    writer: str,
+    said: str,
     suffixes: str,
 ) -> None:
     path = tmp_path / "mine.json"
     path.write_text("before")
     assert main([*command, "-o", str(path)]) == 2
-    assert capsys.readouterr().err == (
-        f"error: {writer} does not write .json\nhint: one of {suffixes}\n"
-    )
+    assert capsys.readouterr().err == (f"error: {said}\nhint: one of {suffixes}\n")
     assert path.read_text() == "before"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.check.agreement import Agreement, Trial
 from opgraph.api.pipeline import prepared, profile_model
-from opgraph.options import Options
+from opgraph.options import OPTIONS, Options
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.profile import ProfileRecord
 
@@ -38,20 +38,20 @@ def check(
     """Trace a model with every tracer and compare what they found; with `peers`, beside the figures of
     the other counters that are installed. `options` are those of `profile`.
 
-    Raises `SourceError` or `InputError`, and `TraceError` for a tracer that there is none of. A tracer that
+    An option for some of the tracers goes to these. Raises `SourceError` or `InputError`; a tracer that
     cannot is part of the result.
     """
-    asked = Options(**options)
-    if asked.mode != "infer":
-        raise InputError(f"tracers are compared on one forward, not on {asked.mode}")
-    from opgraph.tracing import tracer_named
-
-    for tracer in tracers:
-        tracer_named(tracer)
+    if options.get("mode", "infer") != "infer":
+        raise InputError(f"tracers are compared on one forward, not on {options['mode']}")
+    each = {tracer: _asked(tracer, options) for tracer in tracers}
+    for name in options:
+        if all(name not in own for own in each.values()):
+            raise InputError(f"{name} means nothing to the tracers {', '.join(tracers)}")
+    asked = Options(**each[tracers[0]])
     built, example = prepared(model, inputs, kwargs, asked)
     found = Agreement(
         built.info.name,
-        tuple(_trial(built, example, replace(asked, tracer=tracer)) for tracer in tracers),
+        tuple(_trial(built, example, Options(**own)) for own in each.values()),
     )
     told = tuple(
         trial if found.matches(trial) else replace(trial, told=_told(built, example, asked, trial))
@@ -62,6 +62,13 @@ def check(
     from opgraph.checking.counters import readings
 
     return replace(found, trials=told, readings=readings(built, example))
+
+
+def _asked(tracer: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that mean something to a tracer."""
+    needs = {name: OPTIONS[name].needs.get("tracer") for name in options if name in OPTIONS}
+    found = {name: options[name] for name, of in needs.items() if of is None or tracer in of}
+    return {**found, "tracer": OPTIONS["tracer"].check(tracer)}
 
 
 def _trial(model: Model, example: Example, options: Options) -> Trial:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
     from opgraph.analysis.parallel.plan import Layout
     from opgraph.record.profile import ProfileRecord
+    from opgraph.views import Kind, Result, View
 
 
 class OptionParser(argparse.ArgumentParser):
@@ -109,9 +110,11 @@ def add_model(
     optional: bool = False,
     several: bool = False,
     saved: bool = True,
+    stages: tuple[Stage, ...] = TRACED,
 ) -> None:
-    """The model (which may be `optional`) and the options of how it is profiled; without `positional`,
-    the options alone. A `saved` profile does, too, where nothing has to be traced."""
+    """The model (which may be `optional`) and the options of how it is profiled, or of some `stages` of
+    that; without `positional`, the options alone. A `saved` profile does, too, where nothing has to be
+    traced."""
     if positional:
         parser.add_argument(
             "model",
@@ -120,7 +123,7 @@ def add_model(
             help="a name (resnet18, bert-base-uncased, yolov8n.pt)"
             + (" or a saved profile (.json)" if saved else ""),
         )
-    add_options(parser, *names(*TRACED), several=several)
+    add_options(parser, *names(*stages), several=several)
 
 
 def profile_from(
@@ -157,10 +160,13 @@ def profile_from(
 def costed_from(args: argparse.Namespace, profile: ProfileRecord | None = None) -> CostedRecord:
     """The profile that the arguments ask for, on the device that they name, or on the generic ridge."""
     from opgraph.analysis.costed import costed
+    from opgraph.hardware import device
 
+    # A device that there is none of should not wait for the tracing.
+    chosen = getattr(args, "hardware", None) and device(args.hardware)
     return costed(
         profile_from(args) if profile is None else profile,
-        getattr(args, "hardware", None),
+        chosen,
         autocast=getattr(args, "autocast", None),
         partition=getattr(args, "partition", None) or "fuse",
         layout=_layout(args),
@@ -185,10 +191,118 @@ def _refuse_tracing(args: argparse.Namespace, saved_mode: str) -> None:
             continue
         if OPTIONS[name].stage in TRACED and OPTIONS[name].stage is not Stage.COUNTING:
             raise InputError(
-                f"{flag(name)} is for tracing, and {args.model} is a saved profile"
-                + (f" of the mode {saved_mode}" if name == "mode" else ""),
+                f"{flag(name)} is for tracing, and {getattr(args, 'model', 'each')} is a saved profile"
+                + (f" of the mode {saved_mode}" if name == "mode" and saved_mode else ""),
                 hint="name the model instead",
             )
+
+
+def refuse_unheeded(
+    args: argparse.Namespace,
+    heeded: Collection[str],
+    by: str,
+    hint: str | None = None,
+    result: Result = "costed",
+) -> None:
+    """Raise `RenderError` for an option that was given and would change nothing of what `by` shows."""
+    for name in _given(args):
+        if name not in heeded and OPTIONS[name].stage not in (Stage.OUTPUT, Stage.SAYING):
+            from opgraph.views import views
+
+            others = [v for v in views().values() if v.result == result and name in heeded_by(v)]
+            forms = ", ".join(dict.fromkeys(v.suffixes[0] for v in others))
+            raise RenderError(
+                f"{flag(name)} changes nothing of {by}",
+                hint=hint or (f"it is for {forms}" if forms else "leave it out"),
+            )
+
+
+def heeded_by(view: View) -> set[str]:
+    """The options that change what a view shows: its own, those of costing, and, since it shows a profile,
+    those that make one."""
+    found = {*view.heeds, *view.costs, *names(*TRACED)} - {"count"}
+    if "count" in view.costs or view.result != "costed":
+        found.add("count")
+    if "layout" in view.costs:
+        found |= {*names(Stage.PARALLEL)}
+    return found
+
+
+def view_from(
+    args: argparse.Namespace,
+    *,
+    kind: Kind | None = None,
+    result: Result = "costed",
+    usual: str,
+) -> View:
+    """The view that the arguments ask for: by the suffix of their file, by name, or the `usual` one.
+
+    Raises `RenderError` where two are asked for, where the file cannot be written, for an option that the
+    view would not heed, and where it needs one that is not there.
+    """
+    from opgraph.record.files import ensure_writable
+    from opgraph.views import view_for, view_named
+
+    given = _answers(args)
+    form = getattr(args, "format", None)
+    if form is not None:
+        view = view_named(form)
+    elif given and given[0] != "output":
+        view = view_named(given[0] if result == "costed" else f"{result}-{given[0]}")
+    elif given:
+        view = view_for(args.output, kind, result=result)
+    else:
+        view = view_named(usual)
+    refuse_unheeded(args, heeded_by(view), f"the view {view.name}", result=result)
+    if "color_by" in view.heeds and "partition" in args.given and args.color_by != "fusion":
+        raise RenderError(f"--partition changes nothing of {view.name} coloured by {args.color_by}",
+                          hint="add --color-by fusion")  # fmt: skip
+    for name in view.needs:
+        if getattr(args, name, None) is None:
+            raise RenderError(f"{view.name} needs {flag(name)}",
+                              hint="opgraph hardware lists what there is")  # fmt: skip
+    if args.output is not None:
+        ensure_writable(args.output)
+    return view
+
+
+def _answers(args: argparse.Namespace) -> list[str]:
+    """In what form the answer is asked for, at most one. Raises `RenderError`."""
+    given = [n for n in ("json", "csv", "markdown", "output") if getattr(args, n, None)]
+    if len(given) > 1:
+        raise RenderError(f"{' and '.join(map(flag, given))} are two answers",
+                          hint="ask for one of them")  # fmt: skip
+    return given
+
+
+def form_of(args: argparse.Namespace, known: tuple[str, ...] = (), command: str = "") -> str | None:
+    """The suffix of the form that is asked for, of those that a command writes by itself; None for a
+    terminal. Raises `RenderError`."""
+    from opgraph.record.files import ensure_writable, suffix_of
+
+    given = _answers(args)
+    if not given:
+        return None
+    if given[0] != "output":
+        return f".{given[0]}"
+    suffix = suffix_of(args.output, known, command)
+    ensure_writable(args.output)
+    return suffix
+
+
+def suffixes(result: Result) -> str:
+    """The suffixes of the files that a result can be written to."""
+    from opgraph.views import views_of
+
+    return ", ".join(s for v in views_of(result) for s in v.suffixes)
+
+
+def view_options(args: argparse.Namespace, view: View) -> dict[str, Any]:
+    """The options of its own that a view gets."""
+    found = {n: getattr(args, n) for n in view.heeds if getattr(args, n, None) is not None}
+    if "subgraphs" in view.heeds:
+        found["subgraphs"] = getattr(args, "partition", None) is not None
+    return found
 
 
 def options_from(args: argparse.Namespace) -> dict[str, Any]:
@@ -222,6 +336,14 @@ def profile_of(spec: str, args: argparse.Namespace) -> ProfileRecord:
     except OpgraphError as error:
         error.args = (f"{spec}: {error}" if spec not in str(error) else str(error),)
         raise
+
+
+def refuse_untraced(args: argparse.Namespace, specs: Iterable[str]) -> None:
+    """Raise `InputError` for options of tracing for several models none of which is traced."""
+    from opgraph.record.loading import is_saved_profile
+
+    if all(is_saved_profile(_words(spec)[0]) for spec in specs):
+        _refuse_tracing(args, "")
 
 
 def _with(own: argparse.Namespace, shared: argparse.Namespace) -> argparse.Namespace:

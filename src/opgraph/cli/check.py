@@ -6,8 +6,9 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from opgraph.cli.arguments import add_model, add_options, options_from
+from opgraph.cli.arguments import add_model, add_options
 from opgraph.cli.output import color, show, width
+from opgraph.options import Stage, names
 from opgraph.record.errors import InputError
 from opgraph.record.files import dumps
 
@@ -18,9 +19,13 @@ EXAMPLES = """examples:
   opgraph check gpt2 --tracer export"""
 
 
+STAGES = (Stage.BUILD, Stage.INPUTS, Stage.TRACING)
+"""What of a profile is asked for: all of them are of one forward, whole and counted alike."""
+
+
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add_model(parser, saved=False)
+    add_model(parser, saved=False, stages=STAGES)
     add_options(parser, "counters", "json")
 
 
@@ -35,8 +40,9 @@ def run(args: argparse.Namespace) -> int:
             hint="check the model itself, or compare profiles",
         )
     tracers = ALL if args.tracer == "auto" else tuple(dict.fromkeys(("auto", args.tracer)))
+    options = {n: getattr(args, n) for n in names(*STAGES) if n in args.given and n != "tracer"}
     with redirect_stdout(sys.stderr):
-        found = check(args.model, tracers=tracers, peers=args.counters, **options_from(args))
+        found = check(args.model, tracers=tracers, peers=args.counters, **options)
     if args.json:
         show(dumps(found.to_dict(), indent=1) + "\n")
     else:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from opgraph.cli.arguments import add_model, add_options, costed_from
-from opgraph.cli.output import say, status_of
+from opgraph.cli.arguments import add_model, add_options, costed_from, view_from, view_options
+from opgraph.cli.output import answer, say, status_of
 from opgraph.record.errors import RenderError
-from opgraph.record.files import ensure_writable, write_atomically
+from opgraph.record.files import write_atomically
+from opgraph.views import views_of
 
 EXAMPLES = """examples:
   opgraph draw resnet18 -o resnet18.svg
@@ -22,35 +23,34 @@ SHOWING = ("start", "end", "around", "context", "module", "depth", "fold", "para
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    from opgraph.views.picture.formats import SUFFIXES
-
     parser.epilog = EXAMPLES
     add_model(parser)
-    add_options(parser, "hardware", *SHOWING, "output", words={"output": ", ".join(SUFFIXES)})
+    add_options(parser, "hardware", *SHOWING, "output", words={"output": ", ".join(_suffixes())})
+
+
+def _suffixes() -> list[str]:
+    return [s for v in views_of("costed") if v.kind == "picture" for s in v.suffixes]
 
 
 def run(args: argparse.Namespace) -> int:
-    from opgraph.views.picture.formats import SUFFIXES, form_of, written
+    from opgraph.views.picture.formats import FORMS, written
     from opgraph.views.picture.mermaid import too_large
     from opgraph.views.picture.picture import Options, Picture
 
     if args.output is None:
-        raise RenderError("which file?", hint=f"-o FILE: {', '.join(SUFFIXES)}")
-    form = form_of(args.output)
-    ensure_writable(args.output)
-    chosen = {name: getattr(args, name) for name in SHOWING}
-    options = Options(**{**chosen, "module": args.module or ""})
-    if args.hardware is not None:
-        from opgraph.hardware import device
-
-        device(args.hardware)
+        raise RenderError("which file?", hint=f"-o FILE: {', '.join(_suffixes())}")
+    view = view_from(args, kind="picture", usual="svg")
     costed = costed_from(args)
-    picture = Picture(costed, options)
-    content = written(picture, form)
+    options = view_options(args, view)
+    if view.name not in FORMS:  # a picture of something else than the graph
+        answer(args.output, view.load()(costed, **options))
+        return status_of(costed.profile)
+    picture = Picture(costed, Options(**options))
+    content = written(picture, view.name)
     write_atomically(args.output, content)
     for note in picture.notes:
         say(note)
-    if form == "mermaid" and (reason := too_large(str(content), len(picture.drawing.edges))):
+    if view.name == "mermaid" and (reason := too_large(str(content), len(picture.drawing.edges))):
         say(reason)
     say(f"wrote {args.output}: {picture.summary()}")
     return status_of(costed.profile)

@@ -8,11 +8,11 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from opgraph.cli.arguments import add_model, add_options, costed_from
-from opgraph.cli.output import color, say, show, status_of, width
-from opgraph.options import Stage, names
+from opgraph.cli.arguments import add_model, add_options, costed_from, form_of, refuse_unheeded
+from opgraph.cli.output import answer, color, show, status_of, width
+from opgraph.options import TRACED, Stage, names
 from opgraph.record.errors import MissingDependency, RenderError
-from opgraph.record.files import dumps, ensure_writable, suffix_of, write_atomically
+from opgraph.record.files import dumps
 
 if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
@@ -42,33 +42,25 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     where, which = _asked(args)
-    suffix = None if args.output is None else suffix_of(args.output, SUFFIXES, "explore")
-    if args.output is not None:
-        ensure_writable(args.output)
+    form = form_of(args, SUFFIXES, "explore")
     if args.model is None:
-        if args.output is not None or args.json or args.interactive:
+        if args.given - {*names(Stage.SAYING)}:
             raise RenderError("MODEL is required", hint="without one, what can be named is shown")
         from opgraph.cli.welcome import offers, welcome
 
         show(welcome(offers(), color=color(), width=width()))
         return 0
-    if args.hardware is not None:
-        from opgraph.hardware import device
-
-        device(args.hardware)
     if args.interactive:
+        if form is not None:
+            raise RenderError("-i is for a terminal", hint="leave out -o and --json")
+        refuse_unheeded(args, {*names(*TRACED), "hardware"}, "the full-screen program")
         return _interactive(args)
     costed = costed_from(args)
-    form = suffix or (".json" if args.json else None)
     if where is None and not which:
         text = _overview(costed, args, form)
     else:
         text = _nodes(costed, where, which, form)
-    if args.output is not None:
-        write_atomically(args.output, text)
-        say(f"wrote {args.output}")
-    else:
-        show(text)
+    answer(args.output, text)
     return status_of(costed.profile)
 
 

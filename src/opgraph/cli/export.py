@@ -6,12 +6,22 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from opgraph.cli.arguments import add_model, add_options, costed_from, options_from
-from opgraph.cli.output import say, show, status_of
+from opgraph.cli.arguments import (
+    add_model,
+    add_options,
+    costed_from,
+    heeded_by,
+    options_from,
+    refuse_unheeded,
+    view_from,
+    view_options,
+)
+from opgraph.cli.output import answer, say, status_of
 from opgraph.exporting import EXPORTERS, Exporter, exporter_for
+from opgraph.options import Options, Stage, names
 from opgraph.record.errors import RenderError
 from opgraph.record.files import ensure_writable, write_atomically
-from opgraph.views import view_for, view_named, views_of
+from opgraph.views import views_of
 
 EXAMPLES = """examples:
   opgraph export resnet18 -o resnet18.csv
@@ -29,7 +39,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         f"formats of a profile: {formats}\nformats that need the model: {models}\n\n{EXAMPLES}"
     )
     add_model(parser)
-    add_options(parser, "hardware", "format", "output",
+    heeded = {name for view in views_of("costed") for name in heeded_by(view)}
+    stages = (Stage.COSTING, Stage.PARALLEL, Stage.NODES, Stage.VIEW)
+    own = [name for name in names(*stages) if name in heeded - {"against", "by"}]
+    add_options(parser, *own, "format", "output",
                 words={"output": "stdout when it is not given"})  # fmt: skip
 
 
@@ -43,26 +56,9 @@ def run(args: argparse.Namespace) -> int:
         raise RenderError(
             f"there is no format {args.format!r}", hint=f"one of {', '.join(_formats())}"
         )
-    view = view_named(args.format) if args.format else view_for(args.output)
-    if args.hardware is None and "hardware" in view.needs:
-        raise RenderError(
-            f"{view.name} needs --hardware", hint="opgraph hardware lists what there is"
-        )
-    if args.hardware is not None and "hardware" not in view.costs:
-        raise RenderError(f"{view.name} is the same on every device", hint="leave out --hardware")
-    if args.output is not None:
-        ensure_writable(args.output)
+    view = view_from(args, usual="table")
     costed = costed_from(args)
-    content = view.load()(costed)
-    if args.output is not None:
-        write_atomically(args.output, content)
-        say(f"wrote {args.output}")
-    elif isinstance(content, str):
-        show(content)
-    else:
-        raise RenderError(
-            f"{view.name} is binary, and a terminal shows text", hint="name a file with -o"
-        )
+    answer(args.output, view.load()(costed, **view_options(args, view)))
     return status_of(costed.profile)
 
 
@@ -74,7 +70,6 @@ def _formats() -> list[str]:
 def _export(exporter: Exporter, args: argparse.Namespace) -> int:
     """A format that needs the model: it is built, captured and written, and no profile is made."""
     from opgraph.api.pipeline import prepared
-    from opgraph.options import Options
     from opgraph.record.loading import is_saved_profile
 
     if args.output is None:
@@ -89,26 +84,17 @@ def _export(exporter: Exporter, args: argparse.Namespace) -> int:
             f"{exporter.name} is not written from {tracer}",
             hint=f"one of {', '.join(exporter.tracers)}",
         )
-    ensure_writable(args.output)
-    options = Options(**options_from(args))
-    if options.mode != "infer":
+    if args.mode != "infer":
         raise RenderError(
-            f"{exporter.name} is of one forward, not of the mode {options.mode}",
+            f"{exporter.name} is of one forward, not of the mode {args.mode}",
             hint="json, csv and other views of a profile take every mode",
         )
-    if options.fragment != "all" or options.concrete_args:
-        option = "--fragment" if options.fragment != "all" else "--concrete-args"
-        raise RenderError(
-            f"{option} is for profiles, and {exporter.name} is of the whole forward",
-            hint="leave it out; --tracer chooses how the graph is found",
-        )
+    refuse_unheeded(args, {*names(Stage.BUILD, Stage.INPUTS), "mode", "tracer"}, exporter.name)
+    ensure_writable(args.output)
+    options = Options(**options_from(args))
     with redirect_stdout(sys.stderr):
         model, example = prepared(args.model, options=options)
         made = exporter.run(model, example, tracer)
     write_atomically(args.output, made.content)
-    say(
-        f"wrote {args.output}: {'; '.join(made.remarks)}"
-        if made.remarks
-        else f"wrote {args.output}"
-    )
+    say(": ".join(filter(None, (f"wrote {args.output}", "; ".join(made.remarks)))))
     return 0

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opgraph.cli.arguments import add_options, options_from
+from opgraph.cli.arguments import add_options, form_of, options_from, refuse_unheeded
 from opgraph.cli.output import color, say, show, width
 from opgraph.options import SIZES, Stage, names
 from opgraph.record.errors import SourceError, UnknownModel
@@ -38,11 +38,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    form_of(args)
     if args.examples:
+        refuse_unheeded(args, {"examples"}, "the examples")
         show("".join(f"{command}\n" for command in COMMANDS))
         return 0
     if args.attempt:
         return _try(args)
+    refuse_unheeded(args, {"source"}, "a list of names", "it goes with --try")
     found = listed(tuple(args.patterns), args.source)
     if not found:
         raise UnknownModel(
@@ -94,7 +97,8 @@ def _specs(args: argparse.Namespace) -> list[str]:
     """What to try: plain names as they are, patterns as the names that fit them."""
     specs: list[str] = []
     for text in args.patterns:
-        fit = [f.spec for f in listed((text,), args.source)] if is_pattern(text) else [text]
+        alone = text if args.source is None else f"{args.source}:{text}"
+        fit = [f.spec for f in listed((text,), args.source)] if is_pattern(text) else [alone]
         if not fit:
             raise UnknownModel(f"no name fits {text}", hint="`opgraph models` lists all")
         specs += fit

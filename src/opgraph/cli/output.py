@@ -13,6 +13,7 @@ from pathlib import Path
 
 from opgraph.record import units
 from opgraph.record.errors import RenderError
+from opgraph.record.files import write_atomically
 from opgraph.record.profile import ProfileRecord
 from opgraph.views.terminal import readable_lines, safe
 
@@ -47,6 +48,21 @@ def show(text: str) -> None:
     """Print a result. Raises `RenderError` when stdout is closed or takes no more."""
     with _stdout():
         sys.stdout.write(text)
+
+
+def answer(path: str | None, content: str | bytes) -> None:
+    """Write a result to a file and say so, or print it.
+
+    Raises `RenderError` for bytes that would go to stdout, and what `show` and writing raise.
+    """
+    if path is not None:
+        write_atomically(path, content)
+        say(f"wrote {path}")
+    elif isinstance(content, str):
+        show(content)
+    else:
+        raise RenderError("this format is binary, and a terminal shows text",
+                          hint="name a file with -o")  # fmt: skip
 
 
 def finish() -> None:

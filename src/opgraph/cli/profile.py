@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from opgraph.cli.arguments import add_model, add_options, costed_from
-from opgraph.cli.output import color, say, show, status_of, width
+from opgraph.cli.arguments import add_model, add_options, costed_from, view_from, view_options
+from opgraph.cli.output import answer, color, status_of, width
 from opgraph.options import Stage, names
 
 EXAMPLES = """examples:
@@ -22,7 +22,7 @@ EXAMPLES = """examples:
       --tensor-parallel 8 --pipeline-parallel 2"""
 
 
-SHOWING = ("depth", "sort", "top", "show_shapes", "fold", "theme")
+SHOWING = ("depth", "sort", "top", "show_shapes", "fold", "color_by", "theme")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -42,27 +42,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from opgraph.record.files import ensure_writable, write_atomically
-    from opgraph.views import view_for, view_named
-
-    view = view_named("table") if args.output is None else view_for(args.output)
-    if args.output is not None:
-        ensure_writable(args.output)
-    elif args.json:
-        view = view_named("json")
-    if args.hardware is not None:
-        from opgraph.hardware import device
-
-        device(args.hardware)
+    view = view_from(args, usual="table")
     costed = costed_from(args)
-    options = {name: getattr(args, name) for name in (*SHOWING, "verbose", "memory")}
-    options["subgraphs"] = args.partition is not None
-    heeded = {k: v for k, v in options.items() if k in view.heeds}
-    if args.output is not None:
-        write_atomically(args.output, view.load()(costed, **heeded))
-        say(f"wrote {args.output}")
-    elif view.name == "table":
-        show(str(view.load()(costed, color=color(), width=width(), **heeded)))
-    else:
-        show(str(view.load()(costed, **heeded)))
+    options = view_options(args, view)
+    if view.name == "table" and args.output is None:
+        options |= {"color": color(), "width": width()}
+    answer(args.output, view.load()(costed, **options))
     return status_of(costed.profile)

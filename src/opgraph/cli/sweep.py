@@ -6,11 +6,10 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from opgraph.cli.arguments import add_model, add_options, options_from
-from opgraph.cli.output import color, progress, say, show, width
+from opgraph.cli.arguments import add_model, add_options, options_from, suffixes, view_from
+from opgraph.cli.output import answer, color, progress, width
 from opgraph.options import AXES
 from opgraph.record.errors import RenderError
-from opgraph.record.files import dumps, ensure_writable, suffix_of
 
 EXAMPLES = """examples:
   opgraph sweep bert-base-uncased --batch-size 1,4,16,64 --seq-len 128,512
@@ -18,24 +17,21 @@ EXAMPLES = """examples:
   opgraph sweep bert-base-uncased --symbolic
   opgraph sweep gpt2 --symbolic --batch-size 1 -o gpt2.json"""
 
-SUFFIXES = (".txt", ".csv", ".json", ".parquet", ".svg", ".png", ".html")
-
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser, several=True, saved=False)
     add_options(parser, "hardware", "symbolic", "json", "output", words={
-        "output": ", ".join(SUFFIXES) + "; with --symbolic, .json is the profile with its formulas"
+        "output": suffixes("sweep") + "; with --symbolic, .json is the profile with its formulas"
     })  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
     from opgraph.api.sweeping import sweep
+    from opgraph.views.files.json import plain
     from opgraph.views.text.sweep import sweep_text
 
-    if args.output is not None:
-        suffix_of(args.output, SUFFIXES, "sweep")
-        ensure_writable(args.output)
+    view = view_from(args, result="sweep", usual="sweep")
     options = options_from(args)
     if not args.symbolic and not any(options[axis] for axis in AXES):
         raise RenderError("a sweep over what?", hint="--batch-size 1,4,16, or --symbolic")
@@ -47,11 +43,10 @@ def run(args: argparse.Namespace) -> int:
             progress=tell,
             **options,
         )
-    if args.output is not None:
-        found.save(args.output)
-        say(f"wrote {args.output}")
-    elif args.json:
-        show(dumps(found.to_dict(), indent=1) + "\n")
+    if args.json:
+        answer(None, plain(found))
+    elif args.output is None:
+        answer(None, sweep_text(found, color=color(), width=width()))
     else:
-        show(sweep_text(found, color=color(), width=width()))
+        answer(args.output, view.load()(found))
     return 1 if any(p.error for p in found.points) else 0

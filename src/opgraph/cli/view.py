@@ -7,11 +7,8 @@ import re
 import webbrowser
 from pathlib import Path
 
-from opgraph.cli.arguments import add_model, add_options, costed_from, profile_of
-from opgraph.cli.output import say, status_of
-from opgraph.hardware import device
-from opgraph.record.files import ensure_writable, suffix_of, write_atomically
-from opgraph.views import render, view_named
+from opgraph.cli.arguments import add_model, add_options, costed_from, profile_of, view_from
+from opgraph.cli.output import answer, status_of
 
 EXAMPLES = """examples:
   opgraph view resnet18 --open
@@ -30,18 +27,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.output is not None:
-        suffix_of(args.output, view_named("html").suffixes, "view")
-        ensure_writable(args.output)
-    if args.hardware is not None:
-        device(args.hardware)
+    view = view_from(args, kind="page", usual="html")
     costed = costed_from(args)
     path = Path(args.output or f"{_file_name(costed.profile.model.name)}.html")
     against = None
     if args.against is not None:
         against = costed_from(args, profile_of(args.against, args))
-    write_atomically(path, render("html", costed, against=against))
-    say(f"wrote {path}")
+    answer(str(path), view.load()(costed, against=against))
     if args.open:
         webbrowser.open(path.resolve().as_uri())
     return status_of(costed.profile)

@@ -27,8 +27,9 @@ class View:
     """A way of showing a result: its name, the ends of file names that mean it, and where it is
     ("module:function", imported when it is used).
 
-    `heeds` are its own options; `costs` are those of costing that change what it shows ("hardware",
-    "autocast", "count", "partition", "layout"), and `needs` those that it cannot do without.
+    `heeds` are its own options; `costs` are those of what it is given that change what it shows
+    ("hardware", "autocast", "count", "partition", "layout", "symbolic"), and `needs` those that it cannot
+    do without. An option that is in neither is refused.
     """
 
     name: str
@@ -56,7 +57,7 @@ class View:
 
 
 _PICTURE = ("depth", "fold", "module", "start", "end", "around", "context", "parameters", "color_by",
-            "direction", "theme", "source_url")  # fmt: skip
+            "direction")  # fmt: skip
 _EVERY = ("hardware", "autocast", "count", "partition")
 
 
@@ -73,13 +74,19 @@ def _roofline(form: str) -> View:
     )
 
 
+def _sweep(name: str, suffix: str, target: str, kind: Kind = "file", *more: str) -> View:
+    costs = ("hardware", *more)
+    return View(name, (suffix,), f"opgraph.views.{target}", (), costs, result="sweep", kind=kind)
+
+
 _BUILT_IN = (
     View("table", (".txt",), "opgraph.views.text.table:table",
          ("depth", "sort", "top", "show_shapes", "fold", "verbose", "memory", "subgraphs"),
          (*_EVERY, "layout"), kind="text"),
     View("markdown", (".md", ".markdown"), "opgraph.views.text.markdown:to_markdown", ("verbose",),
          kind="text"),
-    View("json", (".json",), "opgraph.views.files.json:to_json", ("subgraphs",), (*_EVERY, "layout")),
+    View("json", (".json",), "opgraph.views.files.json:to_json", ("subgraphs", "memory"),
+         (*_EVERY, "layout")),
     View("html", (".html", ".htm"), "opgraph.views.page.html:html", ("against",), _EVERY, kind="page"),
     View("csv", (".csv",), "opgraph.views.files.records:to_csv", ("subgraphs",), _EVERY),
     View("parquet", (".parquet",), "opgraph.views.files.records:to_parquet", ("subgraphs",), _EVERY),
@@ -87,28 +94,28 @@ _BUILT_IN = (
     View("model-explorer", (".model-explorer.json",),
          "opgraph.views.files.model_explorer:to_model_explorer"),
     View("model-explorer-overlay", (".overlay.json",),
-         "opgraph.views.files.model_explorer:to_overlay", ("by",), ("autocast", "count")),
+         "opgraph.views.files.model_explorer:to_overlay", ("by",), ("count",)),
     View("trace", (".trace.json",), "opgraph.views.files.trace:to_trace",
          costs=("hardware", "autocast"), needs=("hardware",)),
     _roofline("svg"),
     _roofline("png"),
-    _picture("svg", ".svg"),
-    _picture("pdf", ".pdf", more=("paginate",)),
-    _picture("png", ".png", more=("dpi",)),
-    _picture("dot", ".dot", ".gv"),
+    _picture("svg", ".svg", more=("theme", "source_url")),
+    _picture("pdf", ".pdf", more=("theme", "source_url", "paginate")),
+    _picture("png", ".png", more=("theme", "dpi")),
+    _picture("dot", ".dot", ".gv", more=("theme", "source_url")),
     _picture("mermaid", ".mmd", ".mermaid"),
     View("comparison", (".txt",), "opgraph.views.text.compare:comparison_text", ("by", "depth"),
          result="comparison", kind="text"),
     View("comparison-markdown", (".md",), "opgraph.views.text.compare:comparison_markdown", ("depth",),
          result="comparison", kind="text"),
     View("comparison-json", (".json",), "opgraph.views.files.json:plain", result="comparison"),
-    View("sweep", (".txt",), "opgraph.views.text.sweep:sweep_text", result="sweep", kind="text"),
-    View("sweep-csv", (".csv",), "opgraph.views.files.records:points_csv", result="sweep"),
-    View("sweep-json", (".json",), "opgraph.views.files.json:sweep_json", result="sweep"),
-    View("sweep-parquet", (".parquet",), "opgraph.views.files.records:points_parquet", result="sweep"),
-    View("sweep-html", (".html",), "opgraph.views.picture.sweep:html", result="sweep", kind="page"),
-    View("sweep-svg", (".svg",), "opgraph.views.picture.sweep:svg", result="sweep", kind="picture"),
-    View("sweep-png", (".png",), "opgraph.views.picture.sweep:png", result="sweep", kind="picture"),
+    _sweep("sweep", ".txt", "text.sweep:sweep_text", "text", "symbolic"),
+    _sweep("sweep-csv", ".csv", "files.records:points_csv"),
+    _sweep("sweep-json", ".json", "files.json:sweep_json", "file", "symbolic"),
+    _sweep("sweep-parquet", ".parquet", "files.records:points_parquet"),
+    _sweep("sweep-html", ".html", "picture.sweep:html", "page"),
+    _sweep("sweep-svg", ".svg", "picture.sweep:svg", "picture"),
+    _sweep("sweep-png", ".png", "picture.sweep:png", "picture"),
 )  # fmt: skip
 
 _NAMED = {v.name: v for v in _BUILT_IN}

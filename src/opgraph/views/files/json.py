@@ -12,16 +12,16 @@ from opgraph.record.profile import FORMAT, SCHEMA_VERSION
 from opgraph.record.schema import encode
 
 
-def to_json(costed: CostedRecord, *, subgraphs: bool = False) -> str:
+def to_json(costed: CostedRecord, *, subgraphs: bool = False, memory: bool = False) -> str:
     """The profile as JSON text: the same profile gives the same bytes.
 
-    On a device, over several devices, or with `subgraphs`, what was asked stands under "costed", which a
-    reader of profiles passes over.
+    On a device, over several devices, with `subgraphs` or with `memory`, what was asked stands under
+    "costed", which a reader of profiles passes over.
     """
     data = profile_data(costed)
     long = {key: data.pop(key) for key in ("compiled", "formulas", "graph") if key in data}
     parts = f',\n "memory": {_compact(data.pop("memory"))}'
-    if (more := costed_data(costed, subgraphs=subgraphs)) is not None:
+    if (more := costed_data(costed, subgraphs=subgraphs, memory=memory)) is not None:
         parts += f',\n "costed": {_compact(more)}'
     parts += "".join(f',\n "{key}": {_sections(part)}' for key, part in long.items())
     head = dumps(data, indent=1)
@@ -53,7 +53,9 @@ def profile_data(costed: CostedRecord) -> dict[str, Any]:
     }
 
 
-def costed_data(costed: CostedRecord, *, subgraphs: bool = False) -> dict[str, Any] | None:
+def costed_data(
+    costed: CostedRecord, *, subgraphs: bool = False, memory: bool = False
+) -> dict[str, Any] | None:
     """What was asked beside the profile, as JSON-ready data; None where nothing was."""
     found: dict[str, Any] = {}
     if costed.device is not None:
@@ -74,6 +76,8 @@ def costed_data(costed: CostedRecord, *, subgraphs: bool = False) -> dict[str, A
     if subgraphs:
         found["partition"] = costed.partition.value
         found["subgraphs"] = [part.to_dict() for part in costed.parts]
+    if memory:
+        found["peak_memory"] = costed.peak_memory
     return found or None
 
 
@@ -83,8 +87,13 @@ def plain(record: Any) -> str:
 
 
 def sweep_json(sweep: SweepRecord) -> str:
-    """The profile with its formulas, where they were looked for, else the points."""
-    return plain(sweep) if sweep.profile is None else to_json(CostedRecord(sweep.profile))
+    """The points; where formulas were looked for, the profile that has them, and the points under "sweep",
+    which a reader of profiles passes over."""
+    if sweep.profile is None:
+        return plain(sweep)
+    text = to_json(CostedRecord(sweep.profile))
+    more = {k: v for k, v in sweep.to_dict().items() if k != "formulas"}
+    return f'{text[: text.rindex(chr(10))]},\n "sweep": {_compact(more)}\n}}\n'
 
 
 def _sections(part: dict[str, Any]) -> str:

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
-from opgraph.record.errors import RenderError
 from opgraph.views.picture.picture import Picture, picture
 
-SUFFIXES = {
-    ".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid",
-    ".mermaid": "mermaid",
-}  # fmt: skip
-
-
-def form_of(path: str | os.PathLike[str]) -> str:
-    """The format that a file's suffix means. Raises `RenderError` when no picture is written so."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise RenderError(f"no picture is written to {suffix or 'files without a suffix'}",
-                          hint=f"one of {', '.join(SUFFIXES)}")  # fmt: skip
-    return SUFFIXES[suffix]
+FORMS = ("svg", "png", "pdf", "dot", "mermaid")
 
 
 def written(drawn: Picture, form: str) -> str | bytes:
