@@ -50,10 +50,16 @@ def test_a_model_can_have_options_of_its_own(capsys: pytest.CaptureFixture[str])
     [
         ([A], "nothing to compare with"),
         ([A, B, "--fail-if", "speed > 3"], "'speed' is no quantity"),
-        ([A, B, "-o", "x.png"], "compare does not write .png"),
+        ([A, B, "-o", "x.png"], "no view is written to .png"),
         ([A, "resnet18 --nope 3"], "resnet18 --nope 3: unrecognized arguments: --nope 3"),
-        ([A, B, "--by", "node", "-o", "x.md"], "by module, not by node"),
-        ([A, B, "--by", "op", "--markdown"], "by module, not by op"),
+        (
+            [A, B, "--by", "node", "-o", "x.md"],
+            "--by changes nothing of the view comparison-markdown",
+        ),
+        (
+            [A, B, "--by", "op", "--markdown"],
+            "--by changes nothing of the view comparison-markdown",
+        ),
         ([A, f"{A} --batch-size 8"], "--batch-size is for tracing"),
         ([A, "missing.json"], "cannot read missing.json"),
     ],

@@ -24,6 +24,7 @@ def test_points_and_formulas_as_json(tmp_path: Path, capsys: pytest.CaptureFixtu
     formulas = opgraph.load(file).formulas
     assert formulas is not None
     assert formulas.at(B=4)["flops"] == data["points"][1]["flops"]
+    assert json.loads(file.read_text())["sweep"]["points"] == data["points"]
 
 
 @pytest.mark.slow
@@ -39,7 +40,7 @@ def test_a_failing_point_is_status_one(capsys: pytest.CaptureFixture[str]) -> No
         (["resnet18"], "a sweep over what?"),
         (["resnet18", "--batch-size", "1,0"], "0 is not a whole number of at least 1"),
         (["resnet18", "--batch-size", "1,abc"], "abc is not a whole number of at least 1"),
-        (["resnet18", "--batch-size", "1", "-o", "x.pdf"], "sweep does not write .pdf"),
+        (["resnet18", "--batch-size", "1", "-o", "x.pdf"], "no view is written to .pdf"),
         (["saved.json", "--batch-size", "1"], "a saved profile has none"),
         (["resnet999", "--batch-size", "1"], "no source knows"),
     ],

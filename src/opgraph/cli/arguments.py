@@ -218,11 +218,12 @@ def refuse_unheeded(
 
 
 def heeded_by(view: View) -> set[str]:
-    """The options that change what a view shows: its own, those of costing, and, since it shows a profile,
-    those that make one."""
-    found = {*view.heeds, *view.costs, *names(*TRACED)} - {"count"}
-    if "count" in view.costs or view.result != "costed":
-        found.add("count")
+    """The options that change what a view shows: its own, those of what it is given, and, since these make
+    that, those of tracing and of the command."""
+    found = {*names(*TRACED, Stage.COMMAND)} - {"symbolic"}
+    if view.result == "costed":
+        found.discard("count")
+    found |= {*view.heeds, *view.costs}
     if "layout" in view.costs:
         found |= {*names(Stage.PARALLEL)}
     return found

@@ -86,6 +86,9 @@ def plain(record: Any) -> str:
     return dumps(record.to_dict(), indent=1) + "\n"
 
 
+_END = "\n}"
+
+
 def sweep_json(sweep: SweepRecord) -> str:
     """The points; where formulas were looked for, the profile that has them, and the points under "sweep",
     which a reader of profiles passes over."""
@@ -93,7 +96,7 @@ def sweep_json(sweep: SweepRecord) -> str:
         return plain(sweep)
     text = to_json(CostedRecord(sweep.profile))
     more = {k: v for k, v in sweep.to_dict().items() if k != "formulas"}
-    return f'{text[: text.rindex(chr(10))]},\n "sweep": {_compact(more)}\n}}\n'
+    return f'{text[: text.rindex(_END)]},\n "sweep": {_compact(more)}{_END}\n'
 
 
 def _sections(part: dict[str, Any]) -> str:
