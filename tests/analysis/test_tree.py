@@ -205,6 +205,7 @@ def test_repeats_have_one_name(labels: list[str], expected: str) -> None:
     assert span(labels) == expected
 
 
+@pytest.mark.slow
 def test_long_lists_take_no_quadratic_time() -> None:
     """Three thousand equal operators side by side: none reads what another makes, so none is folded."""
 

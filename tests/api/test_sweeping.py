@@ -119,6 +119,7 @@ def test_the_bottleneck_moves_to_compute_with_the_image() -> None:
     assert found.points[0].values["flops"] * 4 == found.points[2].values["flops"]  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_a_point_at_which_the_model_does_not_run_says_why() -> None:
     found = opgraph.sweep("bert-base-uncased", seq_len=[64, 600])
     assert found.points[0].error is None

@@ -8,6 +8,7 @@ operator really runs (on meta tensors), unless it needs another device: then the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -55,6 +56,8 @@ class Case:
 
     def kernel(self) -> Kernel:
         namespace, _, name = self.operator.partition(".")
+        if namespace == "bitsandbytes":
+            import_module(namespace)  # which registers its operators
         packet = getattr(getattr(torch.ops, namespace), name)
         overloads = packet.overloads()
         overload = overloads[0]

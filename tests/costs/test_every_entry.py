@@ -20,7 +20,14 @@ FILES = sorted(p.stem for p in (Path(__file__).parent / "cases").glob("*.py"))
 CASES = [c for name in FILES for c in import_module(f"tests.costs.cases.{name}").CASES]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+def _slow(case: Case) -> bool:
+    """The first case of bitsandbytes imports it, and TorchInductor with it: five seconds."""
+    return case.operator.startswith("bitsandbytes")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=str(c), marks=[pytest.mark.slow] * _slow(c)) for c in CASES]
+)
 def test_an_operator_costs_what_it_costs_by_hand(case: Case) -> None:
     kernel = case.kernel()
     assert kernel.cost == case.cost

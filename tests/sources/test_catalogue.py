@@ -51,6 +51,7 @@ def test_a_value_that_toml_cannot_say_is_unset() -> None:
     assert resolve("hf:mistralai/Mistral-7B-v0.1").config.sliding_window == 4096
 
 
+@pytest.mark.slow
 def test_building_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     resolve("diffusers:vae/sd-1.5")
     resolve("hf:google/siglip-base-patch16-224")

@@ -47,6 +47,7 @@ def flops_of_a_real_forward(name: str, request: InputRequest) -> int:
     return counter.get_total_flops()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "request_"),
     [

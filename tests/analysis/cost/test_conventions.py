@@ -59,6 +59,7 @@ def test_however_attention_is_told_that_it_is_causal(by_position, tracer):
     assert found.totals.flops == 2 * 2 * 4 * 32 * (100 * 101 // 2)
 
 
+@pytest.mark.slow
 def test_look_ups_as_products(gpt2):
     """128 tokens by a table of 50257 x 768, and their positions by one of 1024 x 768."""
     found = opgraph.profile("gpt2", seq_len=128, count={"embedding": "matmul"})

@@ -33,11 +33,13 @@ def test_torchinductor_takes_normalization_addition_and_activation_together(resn
     assert len([n for n in names if any("bn" in part for part in n)]) == 17
 
 
+@pytest.mark.slow
 def test_every_node_is_in_exactly_one_subgraph(resnet):
     parts = compiled(resnet.graph, resnet.compiled)
     assert sorted(i for p in parts for i in p.nodes) == [n.id for n in resnet.graph.nodes]
 
 
+@pytest.mark.slow
 def test_the_groups_are_kept_in_the_file(resnet, saved):
     again = Profile.from_dict(json.loads(resnet.to_json()))
     assert again == resnet
@@ -53,6 +55,7 @@ def test_the_groups_are_kept_in_the_file(resnet, saved):
         render("table", saved("resnet18").on(partition="inductor"), subgraphs=True)
 
 
+@pytest.mark.slow
 def test_a_compiled_profile_is_dynamos(resnet):
     assert resnet.tracing.tracer == "dynamo"
     with pytest.raises(opgraph.InputError, match="what Dynamo captures"):

@@ -185,6 +185,7 @@ def test_a_plan_for_one_device_is_the_step_that_was_traced(trained):
     assert whole.peak <= plan.memory == whole.weights + alive
 
 
+@pytest.mark.slow
 @pytest.mark.live
 def test_what_runs_again_sends_again(trained):
     """Two all-reduces in each of six layers; the one of the table is not in a layer."""

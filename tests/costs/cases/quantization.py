@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import bitsandbytes  # noqa: F401  (registers its operators)
 import torch
 from tests.costs.hand import case, floats, whole
 

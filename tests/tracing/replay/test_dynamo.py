@@ -39,6 +39,7 @@ def nodes(profile: Profile) -> Counter[tuple[object, ...]]:
     )
 
 
+@pytest.mark.slow
 def test_resnet18_is_one_fragment_and_the_same_node_by_node(resnet18: Profile) -> None:
     traced = opgraph.profile("resnet18", tracer="dynamo")
     assert nodes(traced) == nodes(resnet18)
@@ -81,6 +82,7 @@ class Layer(nn.Module):
         return x + 1
 
 
+@pytest.mark.slow
 def test_each_run_of_a_broken_layer_is_a_pair_of_fragments() -> None:
     model = nn.Sequential(
         *(Layer() for _ in range(10))
@@ -116,6 +118,7 @@ def test_what_steers_and_what_comes_from_nowhere_is_told_apart() -> None:
     assert not nodes(plain) - nodes(traced)
 
 
+@pytest.mark.slow
 def test_a_yolo_object_with_all_its_fragments() -> None:
     ultralytics = pytest.importorskip("ultralytics")
     yolo = ultralytics.YOLO("yolo11n.yaml")

@@ -47,6 +47,7 @@ def test_parquet_is_read_by_pyarrow(saved: Callable[[str], Profile], tmp_path: P
     assert str(table.schema.field("arithmetic_intensity").type) == "double"
 
 
+@pytest.mark.slow
 def test_a_data_frame_adds_up(saved: Callable[[str], Profile]) -> None:
     pytest.importorskip("pandas")
     profile = saved("gpt2")
