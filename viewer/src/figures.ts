@@ -9,7 +9,7 @@ import { Fusion } from "./data/fusion";
 import { Memory } from "./data/memory";
 import { type Model, readModel } from "./data/model";
 import { readTree, type Tree } from "./data/tree";
-import { COLOUR_MODES, type ColourMode } from "./draw/categories";
+import { COLOUR_MODES, type ColourMode, readMarks } from "./draw/categories";
 import { Colours } from "./draw/colours";
 import { DARK, LIGHT, type Theme } from "./draw/theme";
 
@@ -65,7 +65,8 @@ export class Figures extends Events<AppEvent> {
     this.memory = new Memory(graph);
     this.devices = page.devices.map((d) => ({ ...d, name: clean(d.name), vendor: clean(d.vendor) }));
     this.difference = page.against ? new Difference(this.costs, page.against) : null;
-    this.colours = new Colours(graph, this.costs, this.difference ? "difference" : "bottleneck", LIGHT);
+    const mode = this.difference ? "difference" : "bottleneck";
+    this.colours = new Colours(graph, this.costs, readMarks(page.marks), mode, LIGHT);
     this.colours.difference = this.difference;
     this.firstMode = this.colours.mode;
     if (page.partition) this.colours.fusion = new Fusion(graph, page.partition);

@@ -169,9 +169,23 @@ export interface PartitionJson {
   subgraphs: number[][];
 }
 
+/** A label, a sign that tells it without colour, and its colours in a light and in a dark theme. */
+export type MarkJson = [string, string, string, string];
+
+export interface MarksJson {
+  bounds: Record<string, MarkJson>;
+  changes: Record<string, MarkJson>;
+  work: Record<string, MarkJson>;
+  rules: Record<string, MarkJson>;
+  none: MarkJson;
+  unknown: MarkJson;
+  spare: MarkJson[];
+}
+
 export interface PageJson {
   profile: ProfileJson;
   tree: TreeJson;
+  marks: MarksJson;
   against?: AgainstJson;
   partition?: PartitionJson;
   /** FLOPs per byte, where no device is chosen. */

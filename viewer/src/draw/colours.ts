@@ -7,7 +7,7 @@ import type { Difference } from "../data/difference";
 import type { Graph } from "../data/graph";
 import type { Interval, Item } from "../data/tree";
 import * as format from "../format";
-import { BOUND, category, type Category, CHANGES, type ColourMode, NOTHING, SPARE, UNKNOWN, WORK } from "./categories";
+import type { Category, ColourMode, Marks } from "./categories";
 import { mix, ramp, type Theme } from "./theme";
 
 export interface Look {
@@ -29,7 +29,7 @@ export class Colours {
   /** What differs from another profile, if there is one. */
   difference: Difference | null = null;
   fusion: Fusion | null = null;
-  private categories = new Map<string, Category>();
+  private known = new Map<string, Category>();
   private most = new Map<Measure, number>();
   private bars = new Map<number, Part[]>();
   private drawn: Item[] = [];
@@ -37,6 +37,7 @@ export class Colours {
   constructor(
     readonly graph: Graph,
     readonly costs: Costs,
+    readonly marks: Marks,
     public mode: ColourMode,
     public theme: Theme,
   ) {}
@@ -64,30 +65,30 @@ export class Colours {
   /** The category of an item in a mode with categories: that of its nodes, the costliest first. */
   kind(item: Item): Category {
     if (this.mode === "bottleneck") return this.bound(item);
-    if (this.mode === "difference" && this.difference) return CHANGES[this.difference.itemChange(item)];
+    if (this.mode === "difference" && this.difference) return this.marks.changes[this.difference.itemChange(item)];
     if (item.node >= 0) return this.nodeKind(item.node);
     const [first] = this.shares(item);
-    return first ? first[0] : NOTHING;
+    return first ? first[0] : this.marks.none;
   }
 
   /** What an item waits for. */
   bound(item: Interval): Category {
-    if (item.first === item.last && this.costs.node("unknown", item.first)) return UNKNOWN;
+    if (item.first === item.last && this.costs.node("unknown", item.first)) return this.marks.unknown;
     const bound = this.costs.bound(item);
-    return bound ? BOUND[bound] : NOTHING;
+    return bound ? this.marks.bounds[bound] : this.marks.none;
   }
 
   nodeKind(node: number): Category {
     const { graph } = this;
     if (this.mode === "bottleneck") return this.bound({ first: node, last: node });
-    if (this.mode === "difference") return CHANGES[this.difference?.change(node) ?? "same"];
+    if (this.mode === "difference") return this.marks.changes[this.difference?.change(node) ?? "same"];
     if (this.mode === "dtype") {
       const value = graph.nodes[node].outputs[0] ?? graph.nodes[node].inputs[0];
-      return value === undefined ? NOTHING : this.named(graph.values[value].dtype);
+      return value === undefined ? this.marks.none : this.named(graph.values[value].dtype);
     }
     if (this.mode === "fusion") {
       const part = this.fusion?.at(node);
-      if (!part || part.rule === "view" || part.rule === "boundary") return NOTHING;
+      if (!part || part.rule === "view" || part.rule === "boundary") return this.marks.none;
       return { ...this.numbered(part.index), name: `subgraph ${part.index + 1}`, mark: String(part.index + 1) };
     }
     let costliest = "";
@@ -98,7 +99,7 @@ export class Colours {
       const weight = kernel.flops * 1e3 + kernel.otherFlops + kernel.read + kernel.written;
       if (weight > most) [most, costliest] = [weight, kernel.category];
     }
-    return costliest ? this.named(costliest) : NOTHING;
+    return costliest ? (this.marks.work[costliest] ?? this.named(costliest)) : this.marks.none;
   }
 
   /** The categories beneath an item with their share of its time (or, without any, of its nodes). */
@@ -174,20 +175,20 @@ export class Colours {
     return most;
   }
 
+  /** What has no colour of its own gets one of the spare ones, in the order in which it is seen. */
   private named(name: string): Category {
-    let found = this.categories.get(name) ?? WORK.find((w) => w.name === name);
+    let found = this.known.get(name);
     if (!found) {
-      const at = this.categories.size;
-      const hue = SPARE[at % SPARE.length];
-      found = category(name, hue, mix(hue, "#ffffff", 0.4), name.slice(0, 1).toUpperCase() || "·");
+      const { spare } = this.marks;
+      found = { ...spare[this.known.size % spare.length], name, mark: name.slice(0, 1).toUpperCase() || "·" };
+      this.known.set(name, found);
     }
-    this.categories.set(name, found);
     return found;
   }
 
   private numbered(at: number): Category {
-    // Neighbours are told apart; a colour comes back after seven subgraphs.
-    return WORK[at % 7];
+    // Neighbours are told apart; a colour comes back after some subgraphs.
+    return this.marks.spare[at % this.marks.spare.length];
   }
 }
 
@@ -221,7 +222,7 @@ export function legendEntries(colours: Colours): LegendEntry[] {
 }
 
 function categories(colours: Colours): LegendEntry[] {
-  const { costs, theme } = colours;
+  const { costs, marks, theme } = colours;
   const found = new Map<string, { kind: Category; nodes: number[]; time: number }>();
   colours.graph.nodes.forEach((node, i) => {
     if (node.kind === "input" || node.kind === "output") return;
@@ -232,7 +233,7 @@ function categories(colours: Colours): LegendEntry[] {
     found.set(kind.name, entry);
   });
   const whole = costs.total("time") || 1;
-  const order = (e: { kind: Category; time: number }): number => (e.kind === NOTHING || e.kind === CHANGES.same ? -1 : e.time);
+  const order = (e: { kind: Category; time: number }): number => (e.kind === marks.none || e.kind === marks.changes.same ? -1 : e.time);
   return [...found.values()]
     .sort((a, b) => order(b) - order(a))
     .slice(0, 14)
@@ -246,7 +247,7 @@ function categories(colours: Colours): LegendEntry[] {
 }
 
 /** In place of hundreds of subgraphs, the rules that made them; neighbours differ in colour. */
-function rules({ fusion, theme }: Colours): LegendEntry[] {
+function rules({ fusion, marks, theme }: Colours): LegendEntry[] {
   const found = new Map<string, { count: number; nodes: number[] }>();
   for (const part of fusion?.subgraphs ?? []) {
     if (part.rule === "view" || part.rule === "boundary") continue;
@@ -257,5 +258,8 @@ function rules({ fusion, theme }: Colours): LegendEntry[] {
   }
   return [...found]
     .sort((a, b) => b[1].count - a[1].count)
-    .map(([name, { count, nodes }]) => ({ name, colour: theme.none, mark: "", note: format.plural(count, "subgraph"), nodes }));
+    .map(([rule, { count, nodes }]) => {
+      const { name, mark } = marks.rules[rule] ?? { name: rule, mark: "" };
+      return { name, colour: theme.none, mark, note: format.plural(count, "subgraph"), nodes };
+    });
 }

@@ -8,7 +8,6 @@ import * as format from "../format";
 import { HEADER } from "../layout/spec";
 import type { Box, Scene } from "../layout/scene";
 import { overlaps, type Rect } from "./camera";
-import { CHANGES } from "./categories";
 import type { Colours } from "./colours";
 import type { Marks } from "./marks";
 import { trace } from "./path";
@@ -219,7 +218,10 @@ export class Painter {
     const unknown = this.count("unknown", item);
     if (unknown) flag(`${unknown} unknown`, this.theme.dark ? "#e79fc6" : "#a8447b");
     const removed = this.count("removed", item);
-    if (removed && !this.gone(item)) flag(`${removed} removed`, this.theme.dark ? CHANGES.removed.dark : CHANGES.removed.light);
+    if (removed && !this.gone(item)) {
+      const { dark, light } = this.colours.marks.changes.removed;
+      flag(`${removed} removed`, this.theme.dark ? dark : light);
+    }
     const breaks = this.count("breaks", item);
     if (breaks) flag(breaks === 1 ? "graph break" : `${breaks} graph breaks`, this.theme.hit);
   }

@@ -4,7 +4,6 @@ import type { App } from "../app";
 import type { Measure } from "../data/costs";
 import type { Kernel, Parameter, Value } from "../data/graph";
 import type { Item } from "../data/tree";
-import { BOUND } from "../draw/categories";
 import * as format from "../format";
 import { button, fill, h, ICONS } from "./dom";
 import { figure, link, list, more, rows, section, shareText } from "./parts";
@@ -84,7 +83,7 @@ function crumbs(app: App, item: Item): HTMLElement | null {
 }
 
 function costs(app: App, item: Item): HTMLElement {
-  const { costs: c } = app;
+  const { costs: c, colours } = app;
   const flops = c.item("flops", item);
   const other = c.item("otherFlops", item);
   const intensity = c.intensity(item);
@@ -107,7 +106,7 @@ function costs(app: App, item: Item): HTMLElement {
     ["before", before("bytes", format.size)],
     ["memory made", c.item("memory", item) ? format.size(c.item("memory", item)) : null],
     ["intensity", `${format.intensity(intensity)} FLOPs/byte`],
-    ["bound by", bound ? `${BOUND[bound].name} (ridge point ${app.ridgeText})` : "nothing: no data is moved"],
+    ["bound by", bound ? `${colours.marks.bounds[bound].name} (ridge point ${app.ridgeText})` : "nothing: no data is moved"],
     ["predicted time", c.item("time", item) ? share("time") : null],
     ["unknown costs", unknown ? h("span", { class: "warn" }, format.plural(unknown, "kernel")) : null],
   ]);

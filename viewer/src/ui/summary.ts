@@ -4,7 +4,6 @@ import type { App } from "../app";
 import type { Bound } from "../data/costs";
 import { nodesOf, weighedBy } from "../data/costliest";
 import type { Difference } from "../data/difference";
-import { BOUND } from "../draw/categories";
 import * as format from "../format";
 import { h } from "./dom";
 import { link, list, rows, section, shareText } from "./parts";
@@ -52,7 +51,7 @@ export function summary(app: App): HTMLElement[] {
 }
 
 /** What the model waits for: on a device by predicted time, without one by bytes moved. */
-function bounds({ costs, device, model, ridgeText }: App): HTMLElement {
+function bounds({ colours, costs, device, model, ridgeText }: App): HTMLElement {
   const timed = costs.total("time") > 0;
   const measure = timed ? "time" : "bytes";
   const amounts = new Map<Bound, number>();
@@ -66,7 +65,7 @@ function bounds({ costs, device, model, ridgeText }: App): HTMLElement {
     ["predicted time", timed ? format.seconds(costs.total("time")) : null],
     ["ridge point", device ? `${ridgeText} at ${device.dtype}` : ridgeText],
     ...kinds.map((bound): [string, string] => [
-      BOUND[bound].name, `${format.percent((amounts.get(bound) ?? 0) / whole)} of ${timed ? "time" : "bytes"}`,
+      colours.marks.bounds[bound].name, `${format.percent((amounts.get(bound) ?? 0) / whole)} of ${timed ? "time" : "bytes"}`,
     ]),
   ]);
 }
