@@ -137,6 +137,7 @@ def test_a_saved_profile_cannot_be_swept() -> None:
         opgraph.sweep("saved.json", batch_size=[1, 2])
 
 
+@pytest.mark.slow
 def test_the_docstring_says_what_is_true() -> None:
     found = opgraph.sweep("bert-base-uncased", batch_size=1, seq_len=[128, 512])
     assert [p.values["flops"] for p in found.points] == [22348431360, 96637943808]

@@ -38,6 +38,7 @@ def process_group(tmp_path: Path) -> Iterator[None]:
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrap", "note"),
     [
@@ -105,6 +106,7 @@ def test_torchao(kind: str, rows: torch.Tensor) -> None:
     assert WEIGHTS + BIASES + scales <= totals.weight_bytes <= WEIGHTS + BIASES + 2 * scales
 
 
+@pytest.mark.slow
 def test_lora(rows: torch.Tensor) -> None:
     peft = pytest.importorskip("peft")
     module = peft.get_peft_model(network(), peft.LoraConfig(target_modules=["0", "2"], r=8))

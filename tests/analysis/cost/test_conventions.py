@@ -66,6 +66,7 @@ def test_look_ups_as_products(gpt2):
     assert found.totals.flops - gpt2.totals.flops == 2 * 128 * 768 * (50257 + 1024)
 
 
+@pytest.mark.slow
 def test_saved_profiles_are_counted_once(gpt2, tmp_path):
     counted(gpt2, {"attention": "causal"}).save(tmp_path / "causal.json")
     again = opgraph.load(tmp_path / "causal.json")

@@ -30,6 +30,7 @@ def broken() -> Profile:
     return opgraph.profile(Broken(), torch.ones(2, 8), tracer="dynamo")
 
 
+@pytest.mark.slow
 def test_fragments_add_up(broken: Profile) -> None:
     pieces = (*fragments(broken.graph), outside(broken.graph))
     assert [p.number for p in pieces] == [1, 2, 3, 0]

@@ -195,6 +195,7 @@ def test_what_runs_again_sends_again(trained):
     assert sent == {"forward": 13, "backward": 12, **again}
 
 
+@pytest.mark.slow
 @pytest.mark.live
 def test_a_tied_table_is_trained_on_every_stage_that_has_it(trained):
     """Three layers of 7,087,872 parameters on each of two stages, and the table on both: its gradient has

@@ -42,6 +42,7 @@ def test_formulas_look_like_their_golden(saved: Saved, golden: Golden, width: in
     golden(sweep_text(symbolic, width=width), f"sweep-formulas-{width}.txt")
 
 
+@pytest.mark.slow
 def test_files_hold_every_point(lengths: Sweep) -> None:
     rows = list(csv.DictReader(io.StringIO(csv_text(lengths.records()))))
     assert [r["seq_len"] for r in rows] == ["128", "512", "600"]
