@@ -116,7 +116,7 @@ def test_mermaid_draws_the_flowchart(
         """async (text) => {
             mermaid.initialize({startOnLoad: false, securityLevel: "strict"});
             await mermaid.parse(text);
-            return (await mermaid.render("drawn", text.on())).svg;
+            return (await mermaid.render("drawn", text)).svg;
         }""",
         text,
     )

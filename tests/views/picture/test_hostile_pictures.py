@@ -98,7 +98,7 @@ def test_mermaid_draws_it(hostile: Profile, chromium: Any) -> None:
     svg = page.evaluate(
         """async (text) => {
             mermaid.initialize({startOnLoad: false, securityLevel: "loose"});
-            return (await mermaid.render("drawn", text.on())).svg;
+            return (await mermaid.render("drawn", text)).svg;
         }""",
         render("mermaid", hostile.on()),
     )
