@@ -20,7 +20,11 @@ class Raises(nn.Module):
 
 
 def test_a_forward_that_raises_gives_the_graph_so_far():
-    profile = opgraph.profile(Raises(), inputs=torch.randn(2, 4))
+    with pytest.raises(opgraph.TraceError, match="failed in second") as raised:
+        opgraph.profile(Raises(), inputs=torch.randn(2, 4))
+    assert "hint: error.profile holds the graph up to there" in raised.value.__notes__[0]
+    profile = opgraph.profile(Raises(), inputs=torch.randn(2, 4), partial=True)
+    assert raised.value.profile.graph == profile.graph
     failed = profile.graph.failed
     assert failed is not None
     assert (failed.id, failed.name, failed.op) == (3, "second", "linear")
@@ -46,7 +50,9 @@ def test_a_forward_that_raises_gives_the_graph_so_far():
     ],
 )
 def test_a_size_that_does_not_fit_names_the_layer_and_both_shapes(layer, shape, reason):
-    failed = opgraph.profile(nn.Sequential(nn.Identity(), layer), torch.randn(shape)).graph.failed
+    failed = opgraph.profile(
+        nn.Sequential(nn.Identity(), layer), torch.randn(shape), partial=True
+    ).graph.failed
     where = "" if "takes" not in reason else "1: "
     assert failed.error.startswith(where + reason)
 
@@ -61,7 +67,7 @@ def test_an_id_beyond_a_table_is_said_on_real_tensors():
             seen = self.table(ids)
             return seen if seen.sum() > 0 else -seen
 
-    failed = opgraph.profile(Looks(), torch.tensor([3, 20])).graph.failed
+    failed = opgraph.profile(Looks(), torch.tensor([3, 20]), partial=True).graph.failed
     assert failed.error.startswith("table: Embedding takes ids below 16, got an id of 20 (")
 
 
@@ -72,7 +78,7 @@ def test_a_module_of_its_own_is_not_blamed_for_names_it_shares_with_layers():
         def forward(self, x):
             raise ValueError(f"an image of {x.shape[-1]} pixels is too large")
 
-    failed = opgraph.profile(Patches(), torch.randn(1, 3, 256, 256)).graph.failed
+    failed = opgraph.profile(Patches(), torch.randn(1, 3, 256, 256), partial=True).graph.failed
     assert failed.error == "ValueError: an image of 256 pixels is too large"
 
 
@@ -82,7 +88,9 @@ def test_an_error_outside_of_torch_is_marked_in_its_module():
             x = x + 1
             raise ValueError("no\nway")
 
-    profile = opgraph.profile(nn.Sequential(nn.ReLU(), Inner()), inputs=torch.randn(2))
+    profile = opgraph.profile(
+        nn.Sequential(nn.ReLU(), Inner()), inputs=torch.randn(2), partial=True
+    )
     failed = profile.graph.failed
     assert (failed.op, failed.scope, failed.error) == ("raise", "1", "ValueError: no")
     assert failed.line is not None
