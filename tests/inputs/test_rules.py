@@ -98,10 +98,27 @@ def test_a_shape_and_another_size(spec: Any, request_: InputRequest, option: str
         shapes(spec, request_)
 
 
-@pytest.mark.parametrize(("spec", "remarks"), [("resnet18", 1), ("gpt2", 0)])
-def test_tokens_for_a_model_without_them_are_remarked(spec: str, remarks: int) -> None:
-    _, example = prepared(spec, options=Options(seq_len=9))
-    assert sum("takes no tokens" in note for note in example.notes) == remarks
+@pytest.mark.parametrize(
+    ("spec", "options", "remarks"),
+    [
+        ("resnet18", {"seq_len": 12}, ["seq_len changes nothing: resnet18 takes no tokens"]),
+        ("resnet18", {"seq_len": 3}, ["seq_len changes nothing: resnet18 takes no tokens"]),
+        ("resnet18", {"image_size": 64, "batch_size": 2}, []),
+        ("resnet18", {"image_size": 224, "batch_size": 1}, []),
+        ("gpt2", {"seq_len": 9}, []),
+        ("gpt2", {"seq_len": 128}, []),
+        ("gpt2", {"image_size": 32},
+         ["image_size changes nothing: gpt2 takes no images of a chosen size"]),
+        ("gpt2", {"decoder_seq_len": 8},
+         ["decoder_seq_len changes nothing: gpt2 takes no tokens of a decoder"]),
+        ("t5-small", {"seq_len": 8, "decoder_seq_len": 4}, []),
+    ],
+)  # fmt: skip
+def test_a_size_that_changes_nothing_is_remarked(
+    spec: str, options: dict[str, Any], remarks: list[str]
+) -> None:
+    _, example = prepared(spec, options=Options(**options))
+    assert [note for note in example.notes if "changes nothing" in note] == remarks
 
 
 @pytest.mark.parametrize("batch_size", [10**20, 2**62])

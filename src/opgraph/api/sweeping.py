@@ -16,7 +16,7 @@ from opgraph.analysis.scaling.sweep import SweepPoint, point_of
 from opgraph.analysis.scaling.symbolic import Key, Sample, solve
 from opgraph.api.pipeline import profiled, resolved
 from opgraph.hardware import device
-from opgraph.options import AXES, NAMES, OPTIONS, Options, named_options
+from opgraph.options import AXES, NAMES, NO_EFFECT, OPTIONS, Options, named_options
 from opgraph.record import units
 from opgraph.record.errors import InputError, OpgraphError
 from opgraph.record.formulas import Formula, Formulas, Point, Variable
@@ -59,7 +59,8 @@ def sweep(
     there can be several values. With `symbolic`, formulas of its costs are found as well
     (`Sweep.formulas`), in all sizes that its inputs follow and that no single value was given for. With
     `hardware`, the name of a device, there are predicted latency and throughput, and its ridge point. A
-    point at which the model does not run says why; only a model that cannot be built raises.
+    point at which the model does not run says why; only a model that cannot be built raises, and a size
+    that changes nothing of it.
 
     >>> s = opgraph.sweep("bert-base-uncased", seq_len=[128, 512], symbolic=True)
     >>> s.formulas.at(B=1, S=300)["flops"]
@@ -93,6 +94,9 @@ def sweep(
             if isinstance(found, str):
                 points.append(SweepPoint(shown, {}, error=found))
                 continue
+            for note in found.model.notes:
+                if NO_EFFECT in note and note.split()[0] in at:
+                    raise InputError(note, hint="leave it out of the sweep")
             here = costed(found, chosen_device)
             ridge = here.ridge
             points.append(point_of(here, shown))

@@ -11,7 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.options import NAMES, OPTIONS, TRACED, Option, Options, Stage, check_needs, names
+from opgraph.options import (
+    NAMES,
+    NO_EFFECT,
+    OPTIONS,
+    TRACED,
+    Option,
+    Options,
+    Stage,
+    check_needs,
+    names,
+)
 from opgraph.options.kinds import Amount, Choice, Flag, Whole
 from opgraph.record.errors import InputError, OpgraphError, RenderError
 
@@ -147,14 +157,28 @@ def profile_from(
             raise InputError(f"this profile was saved in the mode {saved.mode}",
                              hint=f"name the model to trace it with --mode {args.mode}")  # fmt: skip
         part = replace(saved, graph=select_fragment(saved.graph, args.fragment))
-        return counted(part, args.count)
+        found = counted(part, args.count)
+        if args.count:
+            say_no_effect(found.model.notes)
+        return found
     from opgraph.api.pipeline import profiled
     from opgraph.cli.output import progress
 
     options = options_from(args)
     with progress() as tell, redirect_stdout(sys.stderr):
         tell(f"tracing {args.model} …")
-        return profiled(args.model, options=Options(**options))
+        found = profiled(args.model, options=Options(**options))
+    say_no_effect(found.model.notes)
+    return found
+
+
+def say_no_effect(notes: Iterable[str]) -> None:
+    """Say at once which options change nothing of this model."""
+    from opgraph.cli.output import say
+
+    for note in notes:
+        if NO_EFFECT in note:
+            say(f"note: {note}")
 
 
 def costed_from(args: argparse.Namespace, profile: ProfileRecord | None = None) -> CostedRecord:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from opgraph.cli.arguments import add_model, add_options
+from opgraph.cli.arguments import add_model, add_options, say_no_effect
 from opgraph.cli.output import color, show, width
 from opgraph.options import Stage, names
 from opgraph.record.errors import InputError
@@ -43,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
     options = {n: getattr(args, n) for n in names(*STAGES) if n in args.given and n != "tracer"}
     with redirect_stdout(sys.stderr):
         found = check(args.model, tracers=tracers, peers=args.counters, **options)
+    first = found.trials[0].profile
+    say_no_effect(() if first is None else first.model.notes)
     if args.json:
         show(dumps(found.to_dict(), indent=1) + "\n")
     else:

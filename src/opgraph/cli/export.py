@@ -13,6 +13,7 @@ from opgraph.cli.arguments import (
     heeded_by,
     options_from,
     refuse_unheeded,
+    say_no_effect,
     view_from,
     view_options,
 )
@@ -94,6 +95,7 @@ def _export(exporter: Exporter, args: argparse.Namespace) -> int:
     options = Options(**options_from(args))
     with redirect_stdout(sys.stderr):
         model, example = prepared(args.model, options=options)
+        say_no_effect(example.notes)
         made = exporter.run(model, example, tracer)
     write_atomically(args.output, made.content)
     say(": ".join(filter(None, (f"wrote {args.output}", "; ".join(made.remarks)))))

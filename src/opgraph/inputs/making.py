@@ -14,7 +14,7 @@ from opgraph.inputs.base import Example, InputRequest, OpenSize
 from opgraph.inputs.context import Context, named_dtype
 from opgraph.inputs.rules import RULES
 from opgraph.inputs.rules.text import placeholders
-from opgraph.options import TensorSpec
+from opgraph.options import NO_EFFECT, TensorSpec
 from opgraph.record.errors import InputError
 from opgraph.sources.base import Model
 
@@ -156,7 +156,7 @@ def open_sizes(model: Model, request: InputRequest | None = None) -> tuple[OpenS
 
 
 def inputs_at(model: Model, request: InputRequest) -> Example:
-    """Inputs at the sizes asked for, with a remark where tokens were asked for and there are none.
+    """Inputs at the sizes asked for, with a remark on each that changes nothing.
 
     Raises `InputError` for sizes beyond any tensor, too.
     """
@@ -168,23 +168,33 @@ def inputs_at(model: Model, request: InputRequest) -> Example:
         raise InputError(
             f"{model.info.name}: a tensor of the sizes asked for has more bytes than can be counted"
         ) from error
-    if not _without_tokens(model, request, example):
-        return example
-    note = f"{model.info.name} takes no tokens: seq_len changes nothing"
-    return replace(example, notes=(*example.notes, note))
+    idle = [option for option in _REMARKED if _changes_nothing(model, request, example, option)]
+    notes = (
+        f"{option} {NO_EFFECT}: {model.info.name} takes no {_REMARKED[option]}" for option in idle
+    )
+    return replace(example, notes=(*example.notes, *notes))
 
 
-def _without_tokens(model: Model, request: InputRequest, made: Example) -> bool:
-    """Whether a number of tokens was asked for, and changes nothing of the inputs that were made."""
-    # One that is among their sizes needs no look at others, which takes inputs of their own.
-    if request.seq_len is None or request.seq_len in _layout(made):
+_REMARKED = {
+    "batch_size": "batch", "seq_len": "tokens", "decoder_seq_len": "tokens of a decoder",
+    "image_size": "images of a chosen size",
+}  # fmt: skip
+
+
+def _changes_nothing(model: Model, request: InputRequest, made: Example, option: str) -> bool:
+    """Whether a size was asked for, and changes nothing of the inputs that were made."""
+    if getattr(request, option) is None or request.new_tokens or request.input_shape is not None:
         return False
-    small, large = (_at(model, request, "seq_len", value) for value in _PROBES["seq_len"])
-    return small is not None and small == large
+    layout = _layout(made)
+    if _at(model, request, option, None) != layout:
+        return False
+    # It may be what the model takes anyway: then others would make other inputs.
+    small, large = (_at(model, request, option, n) for n in _PROBES.get(option, (24, 40)))
+    return small is not None and small == large == layout
 
 
-def _at(model: Model, request: InputRequest, option: str, value: int) -> list[int] | None:
-    asked: Any = (value, value) if option == "image_size" else value
+def _at(model: Model, request: InputRequest, option: str, value: int | None) -> list[int] | None:
+    asked: Any = (value, value) if option == "image_size" and value is not None else value
     try:
         return _layout(make_inputs(model, replace(request, **{option: asked})))
     except InputError:

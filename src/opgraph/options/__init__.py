@@ -10,6 +10,7 @@ from opgraph.options.fields import (
     GENERATING,
     MODES,
     NAMES,
+    NO_EFFECT,
     OPTIONS,
     SETTINGS,
     SIZES,
@@ -26,7 +27,8 @@ from opgraph.options.option import TRACED, Option, Stage, option, options_of
 from opgraph.options.signatures import named_options
 
 __all__ = [
-    "AXES", "CONVENTIONS", "GENERATING", "MODES", "NAMES", "OPTIONS", "SETTINGS", "SIZES", "TRACED",
+    "AXES", "CONVENTIONS", "GENERATING", "MODES", "NAMES", "NO_EFFECT", "OPTIONS", "SETTINGS",
+    "SIZES", "TRACED",
     "Commanding", "Costing", "Option", "Options", "Showing", "Stage", "TensorSpec", "check_needs",
     "checked", "named_options", "names", "option", "options_of",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from opgraph.options import CONVENTIONS, OPTIONS
+from opgraph.options import CONVENTIONS, NO_EFFECT, OPTIONS
 from opgraph.record.errors import InputError
 from opgraph.record.graph import Kernel, Node
 from opgraph.record.profile import ProfileRecord
@@ -43,8 +43,17 @@ def counted(profile: ProfileRecord, asked: Mapping[str, str]) -> ProfileRecord:
     if "attention" in changes and profile.mode == "train":
         raise InputError("the gradients of attention do not say whether it was causal")
     nodes = tuple(_node(n, changes) for n in profile.graph.nodes)
-    convention = {**profile.convention, **changes}
-    return replace(profile, graph=replace(profile.graph, nodes=nodes), convention=convention)
+    notes = tuple(
+        f"count {name}={value} {NO_EFFECT}: no operator is counted otherwise"
+        for name, value in changes.items()
+        if all(_node(n, {name: value}) == n for n in profile.graph.nodes)
+    )
+    return replace(
+        profile,
+        graph=replace(profile.graph, nodes=nodes),
+        convention={**profile.convention, **changes},
+        model=replace(profile.model, notes=(*profile.model.notes, *notes)),
+    )
 
 
 def causal_operators(profile: ProfileRecord) -> tuple[int, int]:
