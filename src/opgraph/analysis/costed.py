@@ -29,6 +29,7 @@ from opgraph.analysis.timing.prediction import DEVICE_BOUNDS, Prediction, predic
 from opgraph.analysis.timing.roofline import RooflinePoint, roofline
 from opgraph.analysis.tree import Tree, build_tree
 from opgraph.hardware import Device, device
+from opgraph.options import OPTIONS, Stage, checked, names
 from opgraph.record.errors import InputError, RenderError
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Bound, Mode, Partition
@@ -237,31 +238,29 @@ def costed(
 
 Terms = tuple[ProfileRecord, Device | None, Partition, Layout | None]
 
+ASKED = (
+    *(n for n in names(Stage.COSTING, Stage.PARALLEL) if n not in ("hardware", "memory")),
+    "count",
+)
+"""The options, beside the device, that say how a profile is costed."""
 
-def terms(
-    profile: ProfileRecord,
-    hardware: str | Device | None = None,
-    *,
-    autocast: str | None = None,
-    partition: str | Partition = Partition.FUSE,
-    count: Mapping[str, str] | None = None,
-    layout: Layout | None = None,
-) -> Terms:
+
+def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked: Any) -> Terms:
     """The fields of a `CostedRecord`: the profile as it is costed, the device by its name, its file or
     itself, the partition and the layout.
 
-    `autocast` ("float16", "bfloat16") runs it in mixed precision, on paper; `count` are conventions of
-    counting (`{"attention": "causal"}`). Raises `UnknownDevice`, and `InputError` for what the profile
-    cannot meet.
+    `asked` are options of `ASKED`: `autocast="float16"`, `partition="none"`, `count={"attention":
+    "causal"}`, `tensor_parallel=8` … Raises `UnknownDevice`, and `InputError` for what the profile cannot
+    meet.
     """
+    given = {n: v for n, v in checked(asked, ASKED, "costing").items() if v is not None}
     found = device(hardware) if isinstance(hardware, str) else hardware
-    profile = counted(profile, count or {})
-    if autocast is not None:
-        profile = in_precision(profile, autocast)
-    if partition not in tuple(Partition):
-        raise InputError(f"there is no partition {partition!r}",
-                         hint=f"one of {', '.join(Partition)}")  # fmt: skip
-    return profile, found, Partition(partition), layout
+    profile = counted(profile, given.get("count", {}))
+    if "autocast" in given:
+        profile = in_precision(profile, given["autocast"])
+    sizes = [given.get(name) for name in names(Stage.PARALLEL)]
+    layout = Layout(*(1 if size is None else size for size in sizes)) if any(sizes) else None
+    return profile, found, Partition(given.get("partition", Partition.FUSE)), layout
 
 
 def in_precision(profile: ProfileRecord, lower: str) -> ProfileRecord:
@@ -269,8 +268,7 @@ def in_precision(profile: ProfileRecord, lower: str) -> ProfileRecord:
 
     Raises `InputError` for one that was saved in another precision, or a dtype that is not lower.
     """
-    if lower not in ("float16", "bfloat16"):
-        raise InputError(f"autocast lowers to float16 or bfloat16, not to {lower}")
+    lower = OPTIONS["autocast"].check(lower)
     already = profile.convention.get("autocast")
     if already == lower:
         return profile

@@ -27,7 +27,6 @@ from opgraph.record.errors import InputError, OpgraphError, RenderError
 
 if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
-    from opgraph.analysis.parallel.plan import Layout
     from opgraph.record.profile import ProfileRecord
     from opgraph.views import Kind, Result, View
 
@@ -183,29 +182,13 @@ def say_no_effect(notes: Iterable[str]) -> None:
 
 def costed_from(args: argparse.Namespace, profile: ProfileRecord | None = None) -> CostedRecord:
     """The profile that the arguments ask for, on the device that they name, or on the generic ridge."""
-    from opgraph.analysis.costed import costed
+    from opgraph.analysis.costed import ASKED, costed
     from opgraph.hardware import device
 
     # A device that there is none of should not wait for the tracing.
     chosen = getattr(args, "hardware", None) and device(args.hardware)
-    return costed(
-        profile_from(args) if profile is None else profile,
-        chosen,
-        autocast=getattr(args, "autocast", None),
-        partition=getattr(args, "partition", None) or "fuse",
-        layout=_layout(args),
-    )
-
-
-def _layout(args: argparse.Namespace) -> Layout | None:
-    """Over how many devices, where that is asked for."""
-    names = ("tensor_parallel", "pipeline_parallel", "data_parallel", "micro_batches")
-    sizes = [getattr(args, name, None) for name in names]
-    if sizes == [None] * 4:
-        return None
-    from opgraph.analysis.parallel.plan import Layout
-
-    return Layout(*(1 if size is None else size for size in sizes))
+    asked = {n: getattr(args, n, None) for n in ASKED if n != "count"}  # which profiles have
+    return costed(profile_from(args) if profile is None else profile, chosen, **asked)
 
 
 def _refuse_tracing(args: argparse.Namespace, saved_mode: str) -> None:
@@ -285,7 +268,7 @@ def view_from(
     for name in view.needs:
         if getattr(args, name, None) is None:
             raise RenderError(f"{view.name} needs {flag(name)}",
-                              hint="opgraph hardware lists what there is")  # fmt: skip
+                              hint="--hardware h100-sxm (opgraph hardware lists them)")  # fmt: skip
     if args.output is not None:
         ensure_writable(args.output)
     return view
@@ -324,7 +307,9 @@ def suffixes(result: Result) -> str:
 
 def view_options(args: argparse.Namespace, view: View) -> dict[str, Any]:
     """The options of its own that a view gets."""
-    found = {n: getattr(args, n) for n in view.heeds if getattr(args, n, None) is not None}
+    taken = {n: getattr(args, n) for n in view.heeds if hasattr(args, n)}
+    # What was not asked for is left to the view, which has the default of its own.
+    found = {n: v for n, v in taken.items() if n in args.given or v != OPTIONS[n].default}
     if "subgraphs" in view.heeds:
         found["subgraphs"] = getattr(args, "partition", None) is not None
     return found

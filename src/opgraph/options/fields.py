@@ -49,7 +49,7 @@ CONVENTIONS = {
 }
 """The conventions of counting with their values, opgraph's own first."""
 SORTS = ("flops", "macs", "bytes", "parameters", "intensity", "name")
-COLORINGS = ("bottleneck", "op", "flops", "bytes", "memory", "dtype", "time", "fusion")
+COLORINGS = ("bottleneck", "op", "flops", "bytes", "memory", "dtype", "time", "fusion", "intensity")
 THEMES = ("auto", "light", "dark")
 DIRECTIONS = ("down", "right")
 BOUNDS = ("compute", "balanced", "memory")

@@ -26,8 +26,7 @@ class _Face:
         Raises `RenderError` for a suffix that nothing writes, or an option that is not heeded.
         """
         view = view_for(path, result=self._result)
-        view.check(options)
-        write_atomically(path, view.load()(self, **options))
+        write_atomically(path, view.load()(self, **view.check(options)))
 
     def _repr_html_(self) -> str:
         from html import escape

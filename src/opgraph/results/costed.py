@@ -80,13 +80,11 @@ class Costed(CostedRecord):
         self._write(path, view_for(path), options)
 
     def _write(self, path: str | os.PathLike[str], view: View, options: Mapping[str, Any]) -> None:
-        view.check(options)
-        write_atomically(path, view.load()(self, **options))
+        write_atomically(path, view.load()(self, **view.check(options)))
 
     def render(self, view: str = "table", **options: Any) -> str | bytes:
         """What a view makes of it, by the view's name: "table", "svg", "markdown", "csv" …"""
-        view_named(view).check(options)
-        return render(view, self, **options)
+        return render(view, self, **view_named(view).check(options))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data, as the JSON view writes it."""

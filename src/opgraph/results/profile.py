@@ -4,7 +4,6 @@ generic ridge; `on` puts it on a machine."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import fields
 from functools import cached_property, partial
 from typing import Any
@@ -12,12 +11,11 @@ from typing import Any
 import msgspec
 
 from opgraph.analysis.cost.totals import Totals
-from opgraph.analysis.costed import terms
+from opgraph.analysis.costed import ASKED, terms
 from opgraph.analysis.memory import MemoryTimeline
-from opgraph.analysis.parallel.plan import Layout
 from opgraph.hardware import Device
+from opgraph.options import named_options
 from opgraph.record import loading, units
-from opgraph.record.kinds import Partition
 from opgraph.record.profile import ProfileRecord
 from opgraph.results.costed import Costed, Modules, Operators
 from opgraph.results.nodes import NodeView
@@ -43,25 +41,15 @@ class Profile(ProfileRecord):
         """
         return cls.of(loading.profile_from(partial(msgspec.convert, data)))
 
-    def on(
-        self,
-        hardware: str | Device | None = None,
-        *,
-        autocast: str | None = None,
-        partition: str | Partition = Partition.FUSE,
-        count: Mapping[str, str] | None = None,
-        layout: Layout | None = None,
-    ) -> Costed:
+    @named_options(ASKED)
+    def on(self, hardware: str | Device | None = None, **options: Any) -> Costed:
         """The profile on a device (a name, a file, or a `Device`), or without one on the generic ridge.
 
-        `autocast` ("float16", "bfloat16") runs it in mixed precision, on paper; `partition` is "fuse",
-        "inductor" or "none"; `count` are conventions of counting (`{"attention": "causal"}`); `layout` is
-        over how many devices it is laid. Raises `UnknownDevice` and `InputError`.
+        The options are those of costing on the command line: `autocast="float16"`, `partition="none"`,
+        `count={"attention": "causal"}`, `tensor_parallel=8` (docs/options.md). Raises `UnknownDevice` and
+        `InputError`.
         """
-        asked = terms(
-            self, hardware, autocast=autocast, partition=partition, count=count, layout=layout
-        )
-        return Costed(*asked)
+        return Costed(*terms(self, hardware, **options))
 
     @cached_property
     def _plain(self) -> Costed:

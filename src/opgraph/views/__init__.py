@@ -5,13 +5,14 @@ the entry point group `opgraph.views`. Every command and every `save` takes its 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from opgraph.options import OPTIONS
 from opgraph.record.errors import RenderError
 
 GROUP = "opgraph.views"
@@ -47,13 +48,16 @@ class View:
         found: Callable[..., str | bytes] = getattr(import_module(module), function)
         return found
 
-    def check(self, options: Iterable[str]) -> None:
-        """Raises `RenderError` for an option that the view would not heed."""
+    def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Its own options with their values in their one form. Raises `RenderError` for one that the view
+        would not heed, and `InputError` for a value that it cannot have."""
         for name in options:
             if name not in self.heeds:
                 known = ", ".join(self.heeds)
                 raise RenderError(f"{self.name} heeds no option {name!r}",
                                   hint=f"one of {known}" if known else "it takes none")  # fmt: skip
+        plain = OPTIONS.keys() - {"against"}  # in Python a result, not its name
+        return {n: OPTIONS[n].check(v) if n in plain else v for n, v in options.items()}
 
 
 _PICTURE = ("depth", "fold", "module", "start", "end", "around", "context", "parameters", "color_by",
@@ -94,7 +98,7 @@ _BUILT_IN = (
     View("model-explorer", (".model-explorer.json",),
          "opgraph.views.files.model_explorer:to_model_explorer"),
     View("model-explorer-overlay", (".overlay.json",),
-         "opgraph.views.files.model_explorer:to_overlay", ("by",), ("count",)),
+         "opgraph.views.files.model_explorer:to_overlay", ("color_by",), ("count",)),
     View("trace", (".trace.json",), "opgraph.views.files.trace:to_trace",
          costs=("hardware", "autocast"), needs=("hardware",)),
     _roofline("svg"),

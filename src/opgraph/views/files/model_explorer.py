@@ -36,13 +36,15 @@ def to_model_explorer(costed: CostedRecord) -> str:
     return dumps(collection, indent=1) + "\n"
 
 
-def to_overlay(costed: CostedRecord, *, by: str = "flops") -> str:
+def to_overlay(costed: CostedRecord, *, color_by: str = "flops") -> str:
     """Node data that colour the nodes by a cost: "flops", "bytes" or "intensity"."""
-    if by not in OVERLAYS:
-        raise RenderError(f"there is no overlay by {by!r}", hint=f"one of {', '.join(OVERLAYS)}")
-    values = {str(n.id): OVERLAYS[by](n) for n in costed.graph.nodes}
+    if color_by not in OVERLAYS:
+        raise RenderError(
+            f"there is no overlay by {color_by!r}", hint=f"one of {', '.join(OVERLAYS)}"
+        )
+    values = {str(n.id): OVERLAYS[color_by](n) for n in costed.graph.nodes}
     data = {
-        "name": f"opgraph {by}",
+        "name": f"opgraph {color_by}",
         "results": {node: {"value": value} for node, value in values.items() if value},
         "gradient": [{"stop": step / 4, "bgColor": LIGHT[f"s{step + 1}"],
                       "textColor": LIGHT[f"s{step + 1}-ink"]} for step in range(5)],
