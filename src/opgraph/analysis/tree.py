@@ -159,8 +159,8 @@ class HotSpot:
 
     path: str
     cls: str
-    item: Item
-    leaves: tuple[Item, ...]
+    item: Item = field(repr=False)
+    leaves: tuple[Item, ...] = field(repr=False)
     nodes: int
     cost: Cost
     seconds: float | None

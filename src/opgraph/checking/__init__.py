@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.check.agreement import Agreement, Trial
+from opgraph.analysis.check.agreement import Trial
 from opgraph.api.pipeline import prepared, profile_model
 from opgraph.options import OPTIONS, Options
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.profile import ProfileRecord
+from opgraph.results import CheckedTracers
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,7 +35,7 @@ def check(
     tracers: Sequence[str] = ALL,
     peers: bool = True,
     **options: Any,
-) -> Agreement:
+) -> CheckedTracers:
     """Trace a model with every tracer and compare what they found; with `peers`, beside the figures of
     the other counters that are installed. `options` are those of `profile`.
 
@@ -49,7 +50,7 @@ def check(
             raise InputError(f"{name} means nothing to the tracers {', '.join(tracers)}")
     asked = Options(**each[tracers[0]])
     built, example = prepared(model, inputs, kwargs, asked)
-    found = Agreement(
+    found = CheckedTracers(
         built.info.name,
         tuple(_trial(built, example, Options(**own)) for own in each.values()),
     )

@@ -4,8 +4,8 @@ A result is a record with its cached answers and a face: `repr`, `print`, `.draw
 `.to_pandas`, a notebook's output. The records stand in `record` and `analysis`, what they look like in
 `views`; here the two meet, and nowhere else."""
 
-from opgraph.results.comparing import Comparison, Sweep, compared
+from opgraph.results.comparing import CheckedTracers, Comparison, Sweep, compared
 from opgraph.results.costed import Costed
 from opgraph.results.profile import Profile, load
 
-__all__ = ["Comparison", "Costed", "Profile", "Sweep", "compared", "load"]
+__all__ = ["CheckedTracers", "Comparison", "Costed", "Profile", "Sweep", "compared", "load"]

@@ -1,4 +1,5 @@
-"""`Comparison` and `Sweep`: several models, or one at many sizes, as a person holds them."""
+"""`Comparison`, `Sweep` and `CheckedTracers`: several models, one at many sizes, or one by several
+tracers, as a person holds them."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from opgraph.analysis.check.agreement import Agreement
 from opgraph.analysis.compare import comparison
 from opgraph.analysis.compare.comparison import ComparisonRecord
 from opgraph.analysis.costed import CostedRecord
@@ -77,6 +79,19 @@ class Sweep(_Face, SweepRecord):
         from opgraph.views.text.sweep import sweep_text
 
         return sweep_text(self)
+
+
+class CheckedTracers(Agreement):
+    """Tracers side by side on one model (see `Agreement`)."""
+
+    def __repr__(self) -> str:
+        verdict = "agree" if self.agree else "do not agree"
+        return f"<{units.plural(len(self.trials), 'tracer')} of {self.model} {verdict}>"
+
+    def __str__(self) -> str:
+        from opgraph.views.text.check import check_text
+
+        return check_text(self)
 
 
 def compared(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from opgraph.analysis.cost.modules import ModuleCost
-from opgraph.analysis.cost.totals import OperatorCost
 from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.tree import HotSpot
 from opgraph.record import units
-from opgraph.record.errors import InputError
 from opgraph.record.files import write_atomically
-from opgraph.results.nodes import NodeView
+from opgraph.record.graph import Node
+from opgraph.results.rows import NodeView, Row, Rows
 from opgraph.views import View, render, view_for, view_named
 
 
@@ -35,18 +34,25 @@ class Costed(CostedRecord):
         return None if self.prediction is None else self.prediction.throughput
 
     @cached_property
-    def _modules(self) -> Modules:
-        return Modules({m.path: m for m in self.module_tree.walk()})
+    def hotspots(self) -> tuple[HotSpot, ...]:
+        """The costliest modules, equal ones together: by time on a device, else by FLOPs, then bytes."""
+        return self.tree.hot_spots()
 
-    def by_module(self, depth: int | None = None) -> Modules:
-        """The costs by module, by path ("" is the root), down to `depth` levels below the root."""
-        if depth is None:
-            return self._modules
-        return Modules({m.path: m for m in self.module_tree.walk(depth)})
+    def by_module(self, depth: int | None = None) -> Rows:
+        """The costs by module: a mapping from paths ("" is the root, which comes first), down to `depth`
+        levels below the root."""
+        found = self.module_tree.walk(depth)
+        return Rows("module", {m.path: Row(self, m.path, m.cls, m.calls, m.parameters, m.cost,
+                                           tuple(n for b in m.walk() for n in b.nodes))
+                               for m in found})  # fmt: skip
 
-    def by_op(self) -> Operators:
-        """The costs by canonical operator, the costliest first."""
-        return Operators({c.op: c for c in self.operators})
+    def by_op(self) -> Rows:
+        """The costs by canonical operator: a mapping from names, the costliest first."""
+        nodes: dict[str, list[Node]] = {}
+        for node in self.graph.nodes:
+            nodes.setdefault(node.op, []).append(node)
+        return Rows("operator", {o.op: Row(self, o.op, "", o.count, None, o.cost, tuple(nodes[o.op]))
+                                 for o in self.operators})  # fmt: skip
 
     @cached_property
     def nodes(self) -> tuple[NodeView, ...]:
@@ -144,71 +150,3 @@ class Costed(CostedRecord):
 
     def __str__(self) -> str:
         return str(render("table", self, color=False))
-
-
-class _Rows(Mapping[str, Any]):
-    """Rows by name, in their order."""
-
-    _kind = ""
-
-    def __init__(self, rows: Mapping[str, Any]) -> None:
-        self._rows = dict(rows)
-
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return self._rows[name]
-        except KeyError:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, self._rows, n=3, cutoff=0.5)
-            raise InputError(
-                f"there is no {self._kind} {name!r}",
-                hint=f"did you mean {', '.join(near)}?" if near else None,
-            ) from None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._rows
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __repr__(self) -> str:
-        return f"<{units.plural(len(self), self._kind)}>"
-
-    def records(self) -> list[dict[str, Any]]:
-        """One flat record a row."""
-        return [
-            {
-                self._kind: name,
-                "class": getattr(row, "cls", ""),
-                "count": getattr(row, "count", 1),
-                "parameters": getattr(row, "parameters", None),
-                "flops": row.cost.flops,
-                "macs": row.cost.macs,
-                "other_flops": row.cost.other_flops,
-                "bytes": row.cost.bytes,
-                "arithmetic_intensity": row.cost.arithmetic_intensity,
-            }
-            for name, row in self.items()
-        ]
-
-    def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with one row each. Raises `MissingDependency` without pandas."""
-        from opgraph.views.files.records import frame
-
-        return frame(self.records(), self._kind)
-
-
-class Modules(_Rows, Mapping[str, ModuleCost]):
-    """Costs of modules by path: `modules["encoder.layer.0"].flops`. Iterates over paths, the root first."""
-
-    _kind = "module"
-
-
-class Operators(_Rows, Mapping[str, OperatorCost]):
-    """Costs by operator: `operators["linear"].flops`. Iterates over names, the costliest first."""
-
-    _kind = "operator"

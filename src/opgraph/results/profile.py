@@ -17,8 +17,8 @@ from opgraph.hardware import Device
 from opgraph.options import named_options
 from opgraph.record import loading, units
 from opgraph.record.profile import ProfileRecord
-from opgraph.results.costed import Costed, Modules, Operators
-from opgraph.results.nodes import NodeView
+from opgraph.results.costed import Costed
+from opgraph.results.rows import NodeView, Rows
 
 
 class Profile(ProfileRecord):
@@ -70,11 +70,11 @@ class Profile(ProfileRecord):
         """The operators in order of execution, with what stands around them at hand."""
         return self._plain.nodes
 
-    def by_module(self, depth: int | None = None) -> Modules:
+    def by_module(self, depth: int | None = None) -> Rows:
         """The costs by module, by path ("" is the root), down to `depth` levels below the root."""
         return self._plain.by_module(depth)
 
-    def by_op(self) -> Operators:
+    def by_op(self) -> Rows:
         """The costs by canonical operator, the costliest first."""
         return self._plain.by_op()
 

@@ -91,7 +91,7 @@ def test_caches_of_other_kinds(name, changes, tokens, parts):
 
 def test_a_prefill_into_states_counts_its_tokens():
     model = resolve(
-        "hf-type:mamba", BuildOptions(arguments={"num_hidden_layers": "2"}, head="causal-lm")
+        "hf-type:mamba", BuildOptions(arguments={"num_hidden_layers": 2}, head="causal-lm")
     )
     found = opgraph.profile(model, mode="prefill", context_len=4, batch_size=2)
     assert found.cache.tokens == 0

@@ -37,8 +37,8 @@ def test_a_leaf_module_is_one_node() -> None:
     plain = opgraph.profile(nn.Sequential(layer), torch.zeros(1, 4, 16)).graph
     (node,) = (n for n in graph.nodes if n.kind == "call")
     assert (node.op, node.scope, node.name) == ("transformer_encoder_layer", "0", "0")
-    assert node.flops == sum(n.flops for n in plain.graph.nodes) > 0
-    assert len(node.kernels) == sum(len(n.kernels) for n in plain.graph.nodes)
+    assert node.flops == sum(n.flops for n in plain.nodes) > 0
+    assert len(node.kernels) == sum(len(n.kernels) for n in plain.nodes)
     assert node.inputs[0] == graph.inputs[0]
     assert node.outputs == graph.outputs
 

@@ -1,0 +1,250 @@
+"""Nodes, modules and operators with what stands around them at hand, for people who explore in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from opgraph.analysis.cost.totals import Cost
+from opgraph.analysis.costed import CostedRecord
+from opgraph.record import units
+from opgraph.record.errors import InputError
+from opgraph.record.graph import Kernel, Node, Shape, Value
+from opgraph.record.kinds import Bound
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Row:
+    """What some nodes cost together: those of a module with all below it, or those of an operator.
+
+    `count` is how often the module was called, or how many nodes there are; `parameters` is None for
+    operators; `class_name` is that of the module.
+    """
+
+    costed: CostedRecord
+    name: str
+    class_name: str
+    count: int
+    parameters: int | None
+    cost: Cost
+    records: tuple[Node, ...]
+
+    @property
+    def flops(self) -> int:
+        return self.cost.flops
+
+    @property
+    def macs(self) -> int:
+        return self.cost.macs
+
+    @property
+    def other_flops(self) -> int:
+        return self.cost.other_flops
+
+    @property
+    def bytes(self) -> int:
+        return self.cost.bytes
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        return self.cost.arithmetic_intensity
+
+    @property
+    def nodes(self) -> tuple[NodeView, ...]:
+        """The nodes, in order of execution."""
+        return tuple(NodeView(self.costed, n) for n in sorted(self.records, key=lambda n: n.id))
+
+    @property
+    def seconds(self) -> float | None:
+        """The predicted seconds; None without a device."""
+        times = self.costed.seconds_by_node
+        return None if times is None else sum(times.get(n.id, 0.0) for n in self.records)
+
+    @property
+    def share(self) -> float:
+        """The share of the predicted time, or without a device of the FLOPs."""
+        prediction = self.costed.prediction
+        if prediction is not None:
+            return (self.seconds or 0.0) / prediction.seconds if prediction.seconds else 0.0
+        whole = self.costed.totals.flops
+        return self.flops / whole if whole else 0.0
+
+    @property
+    def bound(self) -> Bound | None:
+        """What they wait for; None where nothing is moved."""
+        return self.costed.bound_of(self.records, self.cost)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return {
+            "class": self.class_name, "count": self.count, "parameters": self.parameters,
+            "flops": self.flops, "macs": self.macs, "other_flops": self.other_flops,
+            "bytes": self.bytes, "arithmetic_intensity": self.arithmetic_intensity,
+            "seconds": self.seconds, "share": self.share, "bound": self.bound,
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        time = "" if self.seconds is None else f", {units.seconds(self.seconds)}"
+        cls = f" {self.class_name}" if self.class_name else ""
+        return f"<{self.name or 'the model'}{cls}: {units.flops(self.flops)}{time}>"
+
+
+class Rows(Mapping[str, Row]):
+    """Costs by name, in an order that says which comes first. A name that is not there is an
+    `InputError` with the nearest ones."""
+
+    def __init__(self, kind: str, rows: Mapping[str, Row]) -> None:
+        self._kind, self._rows = kind, rows
+
+    def __getitem__(self, name: str) -> Row:
+        if name not in self._rows:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, self._rows, n=3, cutoff=0.5)
+            hint = f"did you mean {', '.join(near)}?" if near else None
+            raise InputError(f"there is no {self._kind} {name!r}", hint=hint)
+        return self._rows[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"<{units.plural(len(self), self._kind)}>"
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with one row each. Raises `MissingDependency` without pandas."""
+        from opgraph.views.files.records import frame
+
+        rows = [{self._kind: name, **row.to_dict()} for name, row in self.items()]
+        return frame(rows, self._kind)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NodeView:
+    """A node of a graph. `record` is the node as it is saved: its inputs and outputs are ids of values."""
+
+    costed: CostedRecord
+    record: Node
+
+    @property
+    def id(self) -> int:
+        """Its number, from 1 on."""
+        return self.record.id
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def op(self) -> str:
+        """The canonical operator."""
+        return self.record.op
+
+    @property
+    def kind(self) -> str:
+        return self.record.kind
+
+    @property
+    def module(self) -> str:
+        """The path of the module in which it runs; "" is the root."""
+        return self.record.scope
+
+    @property
+    def phase(self) -> str:
+        return self.record.phase
+
+    @property
+    def flops(self) -> int:
+        return self.record.flops
+
+    @property
+    def macs(self) -> int:
+        return self.record.macs
+
+    @property
+    def other_flops(self) -> int:
+        return self.record.other_flops
+
+    @property
+    def bytes(self) -> int:
+        return self.record.bytes
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        return self.record.arithmetic_intensity
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return self.record.kernels
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters that it uses."""
+        return self.record.parameters
+
+    @property
+    def arguments(self) -> str:
+        """What is not a tensor, as it was passed."""
+        return self.record.arguments
+
+    @property
+    def source(self) -> str | None:
+        """The user's source line, as "file:line"; None where it is not known."""
+        return f"{self.record.file}:{self.record.line}" if self.record.file else None
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The tensors that it reads: parameters, buffers and activations."""
+        return tuple(self.costed.graph.value[v] for v in self.record.inputs)
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The tensors that it makes."""
+        return tuple(self.costed.graph.value[v] for v in self.record.outputs)
+
+    @property
+    def shape(self) -> Shape | None:
+        """The shape of its first output; None where it makes none."""
+        return self.outputs[0].shape if self.outputs else None
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype of its first output; None where it makes none."""
+        return self.outputs[0].dtype if self.outputs else None
+
+    @cached_property
+    def sources(self) -> tuple[NodeView, ...]:
+        """The nodes whose results it reads."""
+        graph = self.costed.graph
+        found = (graph.producer.get(v) for v in self.record.inputs)
+        return tuple(NodeView(self.costed, n) for n in dict.fromkeys(found) if n is not None)
+
+    @cached_property
+    def users(self) -> tuple[NodeView, ...]:
+        """The nodes that read its results."""
+        graph = self.costed.graph
+        found = (u for v in self.record.outputs for u in graph.users.get(v, ()))
+        return tuple(NodeView(self.costed, n) for n in dict.fromkeys(found))
+
+    @property
+    def seconds(self) -> float | None:
+        """The predicted seconds; None without a device."""
+        times = self.costed.seconds_by_node
+        return None if times is None else times.get(self.id, 0.0)
+
+    @property
+    def bound(self) -> Bound | None:
+        """What it waits for; None where it moves nothing."""
+        return self.costed.node_bounds.get(self.id)
+
+    def __repr__(self) -> str:
+        shape = "" if self.shape is None else f" {units.shape(self.shape)}"
+        return f"<Node {self.id} {self.op} {self.name!r}{shape}: {units.flops(self.flops)}>"
