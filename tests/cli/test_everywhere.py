@@ -162,6 +162,7 @@ def test_a_saved_profile_is_autocast_once(
     assert not twice.exists() if status else twice.read_text() == once.read_text()
 
 
+@pytest.mark.live
 def test_of_several_models_the_options_are_for_those_that_are_traced(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

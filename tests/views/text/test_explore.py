@@ -31,7 +31,7 @@ def test_the_overview_looks_like_its_golden(
 def test_names_come_before_shares_in_a_narrow_terminal(saved: Saved) -> None:
     text = overview(saved("bert-base-uncased").on(), width=60)
     assert max(map(len, text.splitlines())) <= 60
-    for name in ("compute ", "layer_norm ", "Dearest modules ", "key "):
+    for name in ("compute ", "layer_norm ", "Costliest modules ", "key "):
         assert name in text
 
 
@@ -62,7 +62,7 @@ def test_the_list_of_nodes_looks_like_its_golden(
 ) -> None:
     profile = saved(name)
     costed = profile.on()
-    text = node_list(costed.on(), select(costed, where, which), width=width)
+    text = node_list(costed, select(costed, where, which), width=width)
     assert max(map(len, text.splitlines())) <= width
     golden(text, f"nodes-{label}-{width}.txt")
 
@@ -72,7 +72,7 @@ def test_predicted_times_on_a_device(saved: Saved, golden: Golden, width: int) -
     profile = saved("resnet18")
     costed = profile.on("rtx-4090")
     chosen = select(costed, Range(start=1, end=12))
-    text = node_list(costed.on(), chosen, width=width, subgraphs=False)
+    text = node_list(costed, chosen, width=width, subgraphs=False)
     golden(text, f"nodes-timed-{width}.txt")
 
 
