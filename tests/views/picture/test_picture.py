@@ -149,11 +149,11 @@ def test_the_same_profile_gives_the_same_bytes(form: str) -> None:
 @pytest.mark.parametrize("by", COLORINGS)
 def test_each_colour_has_a_sign_and_a_meaning(saved: Callable[[str], Profile], by: str) -> None:
     costed = saved("bert-base-uncased").on("h100-sxm" if by == "time" else None)
-    svg = ET.fromstring(render("svg", costed.on(), color_by=by))
+    svg = ET.fromstring(render("svg", costed, color_by=by))
     texts = [t.text for t in svg.iter(f"{SVG}text")]
     from opgraph.views.picture.picture import picture
 
-    coloring = picture(costed.on(), color_by=by).coloring
+    coloring = picture(costed, color_by=by).coloring
     assert coloring.legend
     for mark in coloring.legend:
         assert mark.meaning in texts
