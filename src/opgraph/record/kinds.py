@@ -58,6 +58,25 @@ class Bound(_Labelled):
     LAUNCH = "launch", "launches"
 
 
+class FusionRule(_Labelled):
+    """What a fused subgraph is made of, by the rule that makes it."""
+
+    ATTENTION = "attention"
+    CONTRACTION = "contraction", "matrix product or convolution with epilogue"
+    NORMALIZATION = "normalization"
+    SOFTMAX = "softmax"
+    REDUCTION = "reduction", "reduction with prologue"
+    MOVEMENT = "movement", "gathering, joining, copying"
+    ELEMENTWISE = "elementwise", "element-wise chain"
+    VIEW = "view", "view: no work"
+    BOUNDARY = "boundary", "input, output, constant"
+    SINGLE = "single", "by itself"
+
+    @classmethod
+    def _missing_(cls, value: object) -> FusionRule:  # noqa: ARG003 - compilers name others
+        return cls.SINGLE
+
+
 class Phase(_Labelled):
     """The part of a step in which a node runs; what runs again in the backward is recomputed."""
 

@@ -13,7 +13,8 @@ from opgraph.analysis.selection import sources
 from opgraph.record import units
 from opgraph.record.graph import Graph, Kernel, Node
 from opgraph.record.profile import ProfileRecord
-from opgraph.views.terminal import BOUND_STYLES, bound, safe
+from opgraph.views.marks import BOUNDS
+from opgraph.views.terminal import bound, safe
 from opgraph.views.text.nodes import NodeRow
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _texts(row: NodeRow) -> tuple[str, ...]:
 def style_of(row: NodeRow, colour: str, members: Membership, operators: Sequence[str]) -> str:
     """The style of a row under a colouring; the same thing is in words in a column or in the details."""
     if colour == "bottleneck":
-        return BOUND_STYLES[row.bottleneck] if row.bottleneck else "dim"
+        return BOUNDS[row.bottleneck].style if row.bottleneck else "dim"
     if colour == "operator":
         return _PALETTE[operators.index(row.op) % len(_PALETTE)]
     part = members.subgraphs.get(row.id)

@@ -9,18 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.kinds import Bound
+from opgraph.views.marks import BOUNDS
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
-
-BOUND_STYLES = {
-    Bound.COMPUTE: "dark_orange",
-    Bound.BALANCED: "green",
-    Bound.MEMORY: "dodger_blue2",
-    Bound.LAUNCH: "gold3",
-}
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -62,7 +56,8 @@ def bound(bottleneck: Bound | None) -> Text:
 
     if bottleneck is None:
         return Text("—", style="dim")
-    return Text(bottleneck.value, style=BOUND_STYLES[bottleneck])
+    mark = BOUNDS[bottleneck]
+    return Text(f"{mark.sign} {bottleneck.value}", style=mark.style)
 
 
 def fit(value: str, width: int) -> str:

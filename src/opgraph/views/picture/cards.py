@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opgraph.record import units
+from opgraph.views.marks import Mark
 from opgraph.views.picture import labels
-from opgraph.views.picture.coloring import Coloring, Mark
+from opgraph.views.picture.coloring import Coloring
 from opgraph.views.picture.fonts import font
 from opgraph.views.picture.layout import Rect as Area
 from opgraph.views.picture.model import Box, Drawing

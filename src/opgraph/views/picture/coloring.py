@@ -11,19 +11,11 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node
-from opgraph.record.kinds import Bound
+from opgraph.record.kinds import Category, FusionRule
+from opgraph.views.marks import BOUNDS, CATEGORIES, RULES, SERIES, Mark
 from opgraph.views.picture.model import Box, Drawing
 
 STEPS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A colour by its role in the theme, the sign that stands for the same, and what both mean."""
-
-    tone: str
-    sign: str
-    meaning: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,66 +50,41 @@ def coloring(costed: CostedRecord, drawing: Drawing, by: str) -> Coloring:
 def _by_bottleneck(costed: CostedRecord, drawing: Drawing) -> Coloring:
     def mark(box: Box) -> Mark | None:
         bound = costed.bound_of(drawing.nodes_of(box), box.total)
-        return None if bound is None else _BOTTLENECKS[bound]
+        return None if bound is None else BOUNDS[bound]
 
     where = f" on {costed.device.name}, by predicted time" if costed.device else ""
     title = f"bottleneck{where}, at a ridge of {costed.ridge:.4g} FLOPs/byte"
-    return _categorical(drawing, title, mark, list(_BOTTLENECKS.values()), *_flops(drawing))
-
-
-_BOTTLENECKS = {
-    Bound.COMPUTE: Mark("c1", "C", "bound by compute"),
-    Bound.BALANCED: Mark("c3", "B", "balanced"),
-    Bound.MEMORY: Mark("c2", "M", "bound by memory"),
-    Bound.LAUNCH: Mark("c6", "L", "bound by launches"),
-}
+    return _categorical(drawing, title, mark, list(BOUNDS.values()), *_flops(drawing))
 
 
 def _by_op(costed: CostedRecord, drawing: Drawing) -> Coloring:
     def mark(box: Box) -> Mark | None:
-        return _dearest(drawing.nodes_of(box))
+        return _costliest(drawing.nodes_of(box))
 
-    return _categorical(drawing, "kind of work", mark, _KINDS, *_flops(drawing))
-
-
-_KINDS = [
-    Mark("c1", "C", "convolution"),
-    Mark("c2", "M", "matrix product"),
-    Mark("c4", "A", "attention"),
-    Mark("c3", "N", "normalization"),
-    Mark("c5", "E", "element-wise"),
-    Mark("c6", "R", "reduction, pooling, softmax"),
-    Mark("c8", "I", "indexing, copies"),
-    Mark("c7", "V", "views"),
-    Mark("c7", "?", "other"),
-]
-_KIND_OF = {
-    "convolution": 0, "grouped convolution": 0, "depthwise convolution": 0,
-    "matmul": 1, "attention": 2, "normalization": 3, "elementwise": 4,
-    "reduction": 5, "pooling": 5, "softmax": 5, "interpolation": 5, "sorting": 5, "scan": 5,
-    "indexing": 6, "copy": 6, "creation": 6, "embedding": 6, "view": 7,
-}  # fmt: skip
+    return _categorical(drawing, "kind of work", mark, list(CATEGORIES.values()), *_flops(drawing))
 
 
-def _dearest(nodes: Iterable[Node]) -> Mark | None:
-    """The kind of work that costs most: by FLOPs of contractions, then by bytes."""
-    flops: Counter[int] = Counter()
-    traffic: Counter[int] = Counter()
+def _costliest(nodes: Iterable[Node]) -> Mark | None:
+    """The kind of work that costs most: by FLOPs of matrix products and convolutions, then by bytes."""
+    flops: Counter[Category] = Counter()
+    moved: Counter[Category] = Counter()
     for node in nodes:
         for kernel in node.kernels:
-            kind = _KIND_OF.get(kernel.category, 0 if "convolution" in kernel.category else 8)
-            flops[kind] += kernel.flops
-            traffic[kind] += kernel.bytes
-    if not traffic:
+            category = Category(kernel.category)
+            flops[category] += kernel.flops
+            moved[category] += kernel.bytes
+    if not moved:
         return None
-    by = flops if any(flops.values()) else traffic
-    return _KINDS[max(sorted(by), key=lambda k: by[k])]
+    by = flops if any(flops.values()) else moved
+    return CATEGORIES[max(Category, key=lambda c: by[c])]
 
 
 def _by_dtype(costed: CostedRecord, drawing: Drawing) -> Coloring:
     dtypes = [k.dtype for n in costed.graph.nodes for k in n.kernels if k.dtype and k.bytes]
     known = [d for d, _ in Counter(dtypes).most_common()]
-    marks = {d: Mark(f"c{min(i, 6) + 1}", _short_dtype(d), d) for i, d in enumerate(known)}
+    marks = {
+        d: Mark(SERIES[min(i, len(SERIES) - 1)], _short_dtype(d), d) for i, d in enumerate(known)
+    }
 
     def mark(box: Box) -> Mark | None:
         traffic: Counter[str] = Counter()
@@ -184,36 +151,22 @@ def _by_fusion(costed: CostedRecord, drawing: Drawing) -> Coloring:
         parts = list(dict.fromkeys(part_of[n.id] for n in drawing.nodes_of(box)))
         if not parts:
             continue
-        dearest = max(parts, key=lambda p: (p.cost.flops, p.cost.bytes, -p.id))
-        rule = _RULES.get(dearest.rule, _RULES["single"])
+        costliest = max(parts, key=lambda p: (p.cost.flops, p.cost.bytes, -p.id))
+        rule = RULES[FusionRule(costliest.rule)]
         if box.operators == 1 and box.times == 1:
-            marks[box.id] = Mark(rule.tone, f"{rule.sign}{dearest.id}", rule.meaning)
+            marks[box.id] = Mark(rule.tone, f"{rule.sign}{costliest.id}", rule.meaning)
         else:
             marks[box.id] = rule
         notes[box.id] = (
-            f"fused subgraph {dearest.id}: {dearest.reason}"
+            f"fused subgraph {costliest.id}: {costliest.reason}"
             if len(parts) == 1
             else f"in {len(parts)} fused subgraphs"
         )
     seen = {marks[b.id].meaning for b in drawing.leaves if b.id in marks}
-    legend = tuple(m for m in _RULES.values() if m.meaning in seen)
+    legend = tuple(m for m in RULES.values() if m.meaning in seen)
     measure, value = _flops(drawing)
     title = "fused subgraphs by rule, with their numbers"
     return Coloring(title, marks, legend, measure, _shares(drawing, value), notes=notes)
-
-
-_RULES = {
-    "attention": Mark("c4", "A", "attention"),
-    "contraction": Mark("c1", "C", "contraction with epilogue"),
-    "normalization": Mark("c3", "N", "normalization"),
-    "softmax": Mark("c8", "S", "softmax"),
-    "reduction": Mark("c6", "R", "reduction with prologue"),
-    "elementwise": Mark("c5", "E", "element-wise chain"),
-    "movement": Mark("c2", "M", "gathering, joining, copying"),
-    "view": Mark("c7", "V", "view: no work"),
-    "boundary": Mark("c7", "B", "input, output, constant"),
-    "single": Mark("c7", "O", "by itself"),
-}
 
 
 COLORINGS: dict[str, Callable[[CostedRecord, Drawing], Coloring]] = {
@@ -254,7 +207,7 @@ def _categorical(
 def _scaled(
     drawing: Drawing, title: str, value: Measure, shown: Callable[[float], str]
 ) -> Coloring:
-    """Five steps, each for boxes up to so much of the dearest: steps are wider the higher they are, since
+    """Five steps, each for boxes up to so much of the costliest: steps are wider the higher they are, since
     costs differ by orders of magnitude."""
     top = max((value(b) for b in drawing.leaves), default=0.0)
     bounds = [top * (step / STEPS) ** 2 for step in range(1, STEPS + 1)]

@@ -18,6 +18,7 @@ from opgraph.hardware import Device
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.kinds import Bound
+from opgraph.views.marks import BOUNDS
 from opgraph.views.picture.fonts import font
 from opgraph.views.picture.labels import plain
 from opgraph.views.picture.scene import Group, Line, Point, Polygon, Rect, Scene, Shape, Text
@@ -132,12 +133,7 @@ NAMED = 10
 LARGEST, SMALLEST = 26.0, 3.5
 """Radii in pixels of all the time, and of next to none."""
 
-_SIGNS: dict[Bound, tuple[str, str]] = {
-    Bound.COMPUTE: ("c1", "round"),
-    Bound.MEMORY: ("c2", "diamond"),
-    Bound.LAUNCH: ("c6", "square"),
-}
-"""Colour and shape, so that neither carries the meaning alone."""
+_SHOWN = (Bound.COMPUTE, Bound.MEMORY, Bound.LAUNCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,13 +313,16 @@ def _list(found: Sequence[Mark]) -> Iterator[Shape]:
 
 
 def _sign(bound: Bound, x: float, y: float, r: float) -> Iterator[Shape]:
-    """A mark with a rim that sets it off from what lies below."""
-    tone, form = _SIGNS[bound]
-    if form == "diamond":
-        for size, fill in ((r * 1.2 + 1.5, "paper"), (r * 1.2, tone)):
-            yield Polygon(((x, y - size), (x + size, y), (x, y + size), (x - size, y)), fill)
+    """A mark as a shape of the same area, with a rim that sets it off from what lies below."""
+    mark = BOUNDS[bound]
+    tone = mark.tone
+    if mark.sign == "▲":
+        for size, fill in ((r * 1.35 + 2.4, "paper"), (r * 1.35, tone)):
+            yield Polygon(
+                ((x, y - size), (x + size, y + size * 0.73), (x - size, y + size * 0.73)), fill
+            )
         return
-    side, radius = (r, r) if form == "round" else (r * 0.89, 1.5)
+    side, radius = (r, r) if mark.sign == "●" else (r * 0.89, 1.5)
     yield Rect(x - side, y - side, 2 * side, 2 * side, tone, "paper", radius, 1.2)
 
 
@@ -341,7 +340,7 @@ def _facts(mark: Mark) -> str:
 def _legend(points: Sequence[RooflinePoint], total: float) -> Iterator[Shape]:
     """What the marks mean, how many they are, and what is not on the plane."""
     x, y = BOX[0], HEIGHT - 44
-    for bound in _SIGNS:
+    for bound in _SHOWN:
         mine = [p for p in points if p.bound is bound and p.flops]
         share = units.percent(sum(p.predicted for p in mine) / total)
         yield from _sign(bound, x + 6, y - 4, 5.5)

@@ -7,11 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-# Colours by role, light and dark. The categorical colours are Okabe and Ito's (https://jfly.uni-koeln.de/color/),
-# darkened where white letters stand on them, and tell apart for colour-blind readers; the scales go from
-# pale to strong in one hue. No meaning is in a colour alone: each has a letter, a number or a word.
+from opgraph.views.marks import TONES, ink_on
+
+# Colours by role, light and dark. The categorical ones are the tones of `views.marks`; the scales go from
+# pale to strong in one hue. No meaning is in a colour alone: each has a sign, a number or a word.
 
 Theme = dict[str, str]
+
+
+def _tones(ground: Literal["light", "dark"]) -> Theme:
+    """The tones of marks, and what is written on them in."""
+    colours = {name: getattr(tone, ground) for name, tone in TONES.items()}
+    return colours | {f"{name}-ink": ink_on(colour) for name, colour in colours.items()}
+
 
 LIGHT: Theme = {
     "paper": "#ffffff",
@@ -33,14 +41,7 @@ LIGHT: Theme = {
     "error": "#b3261e",
     "error-card": "#fdecea",
     "seam": "#9a5b00",
-    "c1": "#c4500a", "c1-ink": "#ffffff",
-    "c2": "#0067a5", "c2-ink": "#ffffff",
-    "c3": "#008060", "c3-ink": "#ffffff",
-    "c4": "#a8437f", "c4-ink": "#ffffff",
-    "c5": "#56b4e9", "c5-ink": "#0c2433",
-    "c6": "#e2a100", "c6-ink": "#2b1f00",
-    "c7": "#8a93a0", "c7-ink": "#ffffff",
-    "c8": "#4d3f8f", "c8-ink": "#ffffff",
+    **_tones("light"),
     "s1": "#d6e6f4", "s1-ink": "#12324f",
     "s2": "#a3c9e4", "s2-ink": "#12324f",
     "s3": "#66a3d0", "s3-ink": "#08233b",
@@ -68,14 +69,7 @@ DARK: Theme = {
     "error": "#ff8a80",
     "error-card": "#3d1f1f",
     "seam": "#f0b35a",
-    "c1": "#f08a4b", "c1-ink": "#2a1203",
-    "c2": "#4aa3df", "c2-ink": "#04202f",
-    "c3": "#35b58f", "c3-ink": "#04241a",
-    "c4": "#d98bb8", "c4-ink": "#32102a",
-    "c5": "#8fd0f5", "c5-ink": "#082535",
-    "c6": "#f0c24b", "c6-ink": "#2b1f00",
-    "c7": "#76818f", "c7-ink": "#0f1319",
-    "c8": "#a79be0", "c8-ink": "#171036",
+    **_tones("dark"),
     "s1": "#1e3a56", "s1-ink": "#e8ecf1",
     "s2": "#2b5a88", "s2-ink": "#f2f6fa",
     "s3": "#4585bd", "s3-ink": "#ffffff",

@@ -12,7 +12,8 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.selection import Selection, edges, sources
 from opgraph.record import units
 from opgraph.record.graph import Graph, Node, Shape
-from opgraph.views.terminal import BOUND_STYLES, bar, bound, draw, fit, fit_tail, safe
+from opgraph.views.marks import BOUNDS
+from opgraph.views.terminal import bar, bound, draw, fit, fit_tail, safe
 from opgraph.views.text.gutter import DOT, WIDTH, Beside, GutterRow, beside, gutter
 from opgraph.views.text.nodes import NodeRow, node_rows
 
@@ -199,13 +200,8 @@ class _Layout:
         result = text(line.ljust(self.gutter), style="", no_wrap=True, overflow="ellipsis")
         result.stylize("dim", 0, self.gutter)
         if dot is not None and row is not None:
-            style = (
-                "red"
-                if row.error
-                else BOUND_STYLES.get(row.bottleneck, "")
-                if row.bottleneck
-                else ""
-            )
+            bounded = BOUNDS[row.bottleneck].style if row.bottleneck else ""
+            style = "red" if row.error else bounded
             result.stylize(f"not dim bold {style}".strip(), dot, dot + 1)
         return result
 

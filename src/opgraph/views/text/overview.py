@@ -15,7 +15,8 @@ from opgraph.record import units
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Bound
 from opgraph.views.files.records import csv_text
-from opgraph.views.terminal import BOUND_STYLES, bar, draw, fit_tail, safe
+from opgraph.views.marks import BOUNDS, Mark
+from opgraph.views.terminal import bar, draw, fit_tail, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,7 +42,7 @@ class Entry:
     count: int
     cost: Cost
     detail: str = ""
-    style: str = ""
+    mark: Mark | None = None
 
 
 def overview(
@@ -165,7 +166,7 @@ def _sections(
     graph = costed.graph
     yield (
         "Bottlenecks",
-        [Entry(s.bound.value, s.nodes, s.cost, style=BOUND_STYLES[s.bound]) for s in costed.bounds],
+        [Entry(s.bound.value, s.nodes, s.cost, mark=BOUNDS[s.bound]) for s in costed.bounds],
     )
     operators = by_op(graph, constants_apart=constants_apart)
     yield "Operators", [Entry(c.op, c.count, c.cost) for c in operators]
@@ -258,7 +259,8 @@ def _label(entry: Entry, width: int) -> Text:
     """The name, its end kept where it is too long, and the class behind it where there is room."""
     from rich.text import Text
 
-    label = Text("  " + fit_tail(entry.label, width - 2).rstrip(), style=entry.style)
+    sign, style = (f"{entry.mark.sign} ", entry.mark.style) if entry.mark else ("", "")
+    label = Text(f"  {sign}{fit_tail(entry.label, width - 2 - len(sign)).rstrip()}", style=style)
     if entry.detail and label.cell_len + 2 + len(entry.detail) <= width:
         label.append(f"  {safe(entry.detail)}", style="dim")
     return label
