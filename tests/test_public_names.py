@@ -17,20 +17,22 @@ PUBLIC = {
     ),
     "opgraph.api": "compare load profile trace",
     "opgraph.checking": "ALL check",
+    "opgraph.cli": "COMMANDS main process whole_parser",
     "opgraph.exporting": "EXPORTERS Exported Exporter exporter_for",
     "opgraph.hardware": "Device Figure UnknownDevice device devices",
     "opgraph.inputs": ("Example InputRequest OpenSize TensorSpec inputs_at make_inputs open_sizes"),
     "opgraph.inputs.rules": "RULES Rule audio images latents rule structured text",
     "opgraph.options": (
-        "AXES CONVENTIONS Commanding Costing GENERATING MODES NAMES OPTIONS Option Options "
-        "SETTINGS SIZES Showing Stage TRACED TensorSpec check_needs checked named_options names "
-        "option options_of"
+        "AXES CONVENTIONS Commanding Costing GENERATING MODES NAMES NO_EFFECT OPTIONS Option "
+        "Options SETTINGS SIZES Showing Stage TRACED TensorSpec check_needs checked named_options "
+        "names option options_of"
     ),
-    "opgraph.results": "Comparison Costed Profile Sweep compared load",
+    "opgraph.results": "CheckedTracers Comparison Costed Profile Sweep compared load",
     "opgraph.sources": "BuildOptions Model Source resolve sources",
     "opgraph.sources.libraries": "Library lazy_imports registered",
     "opgraph.survey": "Limits Trial load_trials run save_trial",
     "opgraph.tracing": "Tracer plain_difference trace tracer_named tracers",
+    "opgraph.views": "Kind Result View render view_for view_named views views_of",
     "opgraph.views.picture.layout": "Geometry Rect Spacing arrange",
 }
 

@@ -18,6 +18,8 @@ from opgraph.options.config import defaults
 from opgraph.record.errors import OpgraphError
 from opgraph.version import __version__
 
+__all__ = ["COMMANDS", "main", "process", "whole_parser"]
+
 COMMANDS = {
     "profile": "the cost table and summary of a model",
     "explore": "the graph as text: an overview, then nodes by range and filter",

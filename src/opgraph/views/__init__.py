@@ -15,6 +15,8 @@ from typing import Any, Literal
 from opgraph.options import OPTIONS
 from opgraph.record.errors import RenderError
 
+__all__ = ["Kind", "Result", "View", "render", "view_for", "view_named", "views", "views_of"]
+
 GROUP = "opgraph.views"
 
 Result = Literal["costed", "comparison", "sweep"]
