@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import opgraph
 from opgraph.api.pipeline import profile_model
 from opgraph.inputs import InputRequest, make_inputs
+from opgraph.results import Profile
 from opgraph.sources import resolve
 from opgraph.tracing.base import arguments
 from opgraph.tracing.eager import materialized
@@ -74,7 +75,7 @@ def flops_of_a_real_forward(name: str, request: InputRequest) -> int:
 )
 def test_flops_and_parameters_are_those_of_a_real_forward(name, request_):
     model = resolve(name)
-    profile = profile_model(model, make_inputs(model, request_))
+    profile = Profile.of(profile_model(model, make_inputs(model, request_)))
     assert profile.graph.failed is None
     assert profile.totals.flops == flops_of_a_real_forward(name, request_)
     assert profile.totals.parameters == sum(p.numel() for p in model.module.parameters())

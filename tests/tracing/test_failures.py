@@ -57,6 +57,7 @@ def test_a_size_that_does_not_fit_names_the_layer_and_both_shapes(layer, shape, 
     ).graph.failed
     where = "" if "takes" not in reason else "1: "
     assert failed.error.startswith(where + reason)
+    assert failed.failure.startswith(f"1: {reason}")
 
 
 def test_an_id_beyond_a_table_is_said_on_real_tensors():

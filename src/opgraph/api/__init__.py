@@ -45,7 +45,7 @@ def profile(
     """
     from dataclasses import replace
 
-    from opgraph.api.pipeline import failure, profiled
+    from opgraph.api.pipeline import profiled
 
     found = Profile.of(profiled(model, inputs, kwargs, Options(**options)))
     if name is not None:
@@ -55,7 +55,7 @@ def profile(
         return found
     where = f" at {failed.file}:{failed.line}" if failed.file else ""
     error = TraceError(
-        f"the forward of {found.model.name} failed{where}: {failure(failed)}",
+        f"the forward of {found.model.name} failed{where}: {failed.failure}",
         hint="error.profile holds the graph up to there; partial=True returns it",
     )
     error.profile = found

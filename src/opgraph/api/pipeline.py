@@ -110,15 +110,9 @@ def _blame_the_sizes(model: Model, failed: Node, options: Options) -> None:
             for v in (usual.graph.value[i] for i in usual.graph.inputs)
         )
         raise InputError(
-            f"the sizes asked for do not fit {model.info.name}: {failure(failed)}",
+            f"the sizes asked for do not fit {model.info.name}: {failed.failure}",
             hint=f"it takes {fitting}",
         )
-
-
-def failure(node: Node) -> str:
-    """Where and why the forward raised; an error of a layer that a size does not fit says itself where."""
-    error = node.error or ""
-    return error if error.startswith(f"{node.name}: ") else f"{node.name}: {error}"
 
 
 def prepared(

@@ -123,7 +123,7 @@ def status_of(profile: ProfileRecord) -> int:
     if failed is None:
         return 0
     where = f" at {failed.file}:{failed.line}" if failed.file else ""
-    insist(safe(f"error: the forward failed in {failed.name}{where}: {failed.error}", 500))
+    insist(safe(f"error: the forward failed{where}: {failed.failure}", 500))
     insist("hint: the graph holds what ran until then")
     return 1
 

@@ -166,6 +166,13 @@ class Node:
             traffic += k.read + k.written
         return flops / traffic if traffic else None
 
+    @property
+    def failure(self) -> str | None:
+        """Where and why the model failed here; an error of a layer that a size does not fit says itself
+        where ("fc1: Linear takes 16 features, got 8x17")."""
+        named = self.error is None or (self.scope and self.error.startswith(f"{self.scope}: "))
+        return self.error if named else f"{self.name}: {self.error}"
+
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak:

@@ -155,8 +155,8 @@ class Counting(nn.Module):
 def test_what_is_written_into_buffers_is_seen_and_taken_back() -> None:
     model, x = Counting(), torch.randn(2, 3)
     plain, traced = (opgraph.profile(model, x, tracer=t) for t in ("eager", "fx"))
-    assert [n.op for n in traced.graph.nodes] == [n.op for n in plain.graph.nodes]
-    assert [n.kind for n in traced.graph.nodes] == [n.kind for n in plain.graph.nodes]
+    assert [n.op for n in traced.graph.nodes] == [n.op for n in plain.nodes]
+    assert [n.kind for n in traced.graph.nodes] == [n.kind for n in plain.nodes]
     assert traced.totals.other_flops == plain.totals.other_flops
     assert model.seen.item() == 0
     assert type(model.mean) is torch.Tensor

@@ -146,7 +146,7 @@ def _facts(costed: CostedRecord) -> Table:
         rows.append(("Coverage", f"{units.percent(t.coverage)} of kernels have a known cost"))
     failed = costed.graph.failed
     if failed is not None:
-        rows.append(("Failed", f"at node {failed.id}: {failed.error}"))
+        rows.append(("Failed", f"at node {failed.id}: {failed.failure}"))
     for label, text in rows:
         result.add_row(label, safe(text, 300))
     return result

@@ -191,7 +191,7 @@ def facts(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str
     failed = graph.failed
     if failed is not None:
         where = f" at {failed.file}:{failed.line}" if failed.file else ""
-        found.append(("Failed", f"node {failed.id} ({failed.name}){where}: {failed.error}"))
+        found.append(("Failed", f"node {failed.id}{where}: {failed.failure}"))
         found.append(("", "the figures are those of the part that ran"))
     return found
 
