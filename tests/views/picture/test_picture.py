@@ -160,6 +160,17 @@ def test_each_colour_has_a_sign_and_a_meaning(saved: Callable[[str], Profile], b
         assert mark.sign in texts
 
 
+def test_views_are_no_other_work(saved: Callable[[str], Profile]) -> None:
+    from opgraph.views.picture.picture import picture
+
+    shown = picture(saved("gpt2").on(), color_by="op", depth=99)
+    meanings = {b.op: shown.coloring.marks[b.id].meaning for b in shown.drawing.leaves
+                if b.id in shown.coloring.marks}  # fmt: skip
+    assert meanings["transpose"] == "view"
+    assert meanings["addmm"] == "matrix product"
+    assert meanings["scaled_dot_product_attention"] == "attention"
+
+
 def test_links_go_to_source_lines(saved: Callable[[str], Profile]) -> None:
     svg = render("svg", saved("resnet18").on(), source_url="https://example.org/{path}#L{line}")
     links = {a.get("href") for a in ET.fromstring(svg).iter(f"{SVG}a")}

@@ -76,7 +76,7 @@ def _costliest(nodes: Iterable[Node]) -> Mark | None:
     if not moved:
         return None
     by = flops if any(flops.values()) else moved
-    return CATEGORIES[max(Category, key=lambda c: by[c])]
+    return CATEGORIES[max((c for c in Category if c in moved), key=lambda c: by[c])]
 
 
 def _by_dtype(costed: CostedRecord, drawing: Drawing) -> Coloring:
