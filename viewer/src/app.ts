@@ -8,8 +8,7 @@ import { find } from "./data/search";
 import { bringing, type Camera, fitted, type Inset, showing } from "./draw/camera";
 import { edgesAt, type Marks } from "./draw/marks";
 import { Figures } from "./figures";
-import { LayoutClient } from "./layout/client";
-import { Queue } from "./layout/queue";
+import { LayoutClient, Queue } from "./layout/client";
 import { type Box, type Scene, SceneMaker } from "./layout/scene";
 import { openReadable, plumbing, setDeep, View } from "./layout/view";
 

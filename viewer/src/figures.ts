@@ -92,7 +92,10 @@ export class Figures extends Events<AppEvent> {
 
   /** The ways of colouring that this page has something for. */
   modes(): [ColourMode, string][] {
-    return COLOUR_MODES.filter(([mode]) => (mode !== "difference" || this.difference) && (mode !== "fusion" || this.colours.fusion) && (mode !== "time" || this.devices.length));
+    return COLOUR_MODES.filter(
+      ([mode]) => (mode !== "difference" || this.difference) && (mode !== "fusion" || this.colours.fusion) &&
+        (mode !== "time" || this.devices.length)
+    );
   }
 
   setMode(mode: ColourMode): void {

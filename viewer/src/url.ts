@@ -53,7 +53,9 @@ export function write(app: App): string {
   if (app.query) state.set("find", app.query);
   if (app.moment !== null) state.set("moment", String(app.moment));
   if (app.dock) state.set("dock", app.dock);
-  for (const [facet, values] of Object.entries(app.filter.facets)) if (values?.length) state.set(`only-${facet}`, values.join("~"));
+  for (const [facet, values] of Object.entries(app.filter.facets)) {
+    if (values?.length) state.set(`only-${facet}`, values.join("~"));
+  }
   if (app.filter.least) state.set("least", `${app.filter.measure}~${app.filter.least}`);
   if (!app.following) state.set("at", [camera.x, camera.y, camera.zoom].map((v) => Number(v.toPrecision(6))).join("~"));
   return state.toString();
@@ -77,10 +79,16 @@ export async function read(app: App, text: string): Promise<void> {
   const theme = state.get("theme");
   app.themeChoice = theme === "light" || theme === "dark" ? theme : "auto";
   app.setDevice(state.get("device") ?? app.firstDevice);
-  app.dock = state.get("dock") === "memory" || state.get("dock") === "roofline" ? (state.get("dock") as "memory" | "roofline") : "";
+  app.dock = state.get("dock") === "memory" || state.get("dock") === "roofline"
+    ? (state.get("dock") as "memory" | "roofline")
+    : "";
   app.emit("dock");
   const sizes = state.get("sizes")?.split("~").map(Number) ?? [];
-  app.setSizes(sizes.length === app.model.formulas?.variables.length && sizes.every((s) => Number.isInteger(s) && s > 0) ? sizes : null);
+  app.setSizes(
+    sizes.length === app.model.formulas?.variables.length && sizes.every((s) => Number.isInteger(s) && s > 0)
+      ? sizes
+      : null
+  );
   const hidden = state.get("reshapes") !== "1";
   if (hidden !== app.plumbingHidden) await app.setPlumbingHidden(hidden);
   const at = state.get("at")?.split("~").map(Number);

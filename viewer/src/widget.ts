@@ -27,7 +27,8 @@ interface WidgetModel {
 export function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
   const host = document.createElement("div");
   const size = (): void => {
-    host.style.cssText = `display:block;height:${model.get("height")}px;border:1px solid #8886;border-radius:8px;overflow:hidden;transition:color 1ms`;
+    const rim = "border:1px solid #8886;border-radius:8px;overflow:hidden;transition:color 1ms";
+    host.style.cssText = `display:block;height:${model.get("height")}px;${rim}`;
   };
   size();
   el.append(host);
@@ -70,13 +71,19 @@ function brightness(colour: string): number {
 function describe(app: App, item: Item | null): Chosen | null {
   if (!item || item.kind === "root") return null;
   const node = item.node >= 0 ? app.model.graph.nodes[item.node] : null;
-  return { kind: item.kind, name: node ? node.name : item.label, path: item.path, class: item.cls, nodes: app.model.graph.ids(item.first, item.last) };
+  return {
+    kind: item.kind, name: node ? node.name : item.label, path: item.path, class: item.cls,
+    nodes: app.model.graph.ids(item.first, item.last),
+  };
 }
 
 /** What Python asks for: by its nodes, or by the path of a module or the name of a node alone. */
 function found(app: App, wanted: Partial<Chosen>): Item | null {
   const { items } = app.tree;
-  const exact = items.find((i) => i.kind === wanted.kind && wanted.nodes && String(app.model.graph.ids(i.first, i.last)) === String(wanted.nodes));
+  const exact = items.find(
+    (i) => i.kind === wanted.kind && wanted.nodes &&
+      String(app.model.graph.ids(i.first, i.last)) === String(wanted.nodes)
+  );
   return (
     exact ??
     items.find((i) => wanted.path !== undefined && wanted.path !== "" && i.path === wanted.path) ??

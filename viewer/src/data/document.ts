@@ -162,7 +162,7 @@ export interface AgainstJson {
   before: [number, number, number][];
 }
 
-/** Rules with their reasons; distinct parts by rule, bytes read and written as one kernel; subgraphs by part and ids. */
+/** Rules with their reasons; distinct parts by rule, bytes read and written as one; subgraphs by part and ids. */
 export interface PartitionJson {
   rules: [string, string][];
   parts: [number, number, number][];

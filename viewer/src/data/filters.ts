@@ -36,12 +36,17 @@ export function choices(graph: Graph, facet: Facet, boundOf: (node: number) => s
 }
 
 /** The nodes that pass, or null where nothing is asked for. */
-export function passing(graph: Graph, costs: Costs, filter: Filter, boundOf: (node: number) => string): number[] | null {
+export function passing(
+  graph: Graph, costs: Costs, filter: Filter, boundOf: (node: number) => string,
+): number[] | null {
   const asked = (Object.entries(filter.facets) as [Facet, string[]][]).filter(([, values]) => values.length);
   if (!asked.length && filter.least <= 0) return null;
   const sets = asked.map(([facet, values]): [Facet, Set<string>] => [facet, new Set(values)]);
   const floor = filter.least * costs.total(filter.measure);
   return graph.nodes
     .map((n) => n.index)
-    .filter((i) => sets.every(([facet, values]) => values.has(facetOf(graph, facet, i, boundOf))) && (filter.least <= 0 || (costs.node(filter.measure, i) >= floor && floor > 0)));
+    .filter(
+      (i) => sets.every(([facet, values]) => values.has(facetOf(graph, facet, i, boundOf))) &&
+        (filter.least <= 0 || (costs.node(filter.measure, i) >= floor && floor > 0))
+    );
 }

@@ -19,7 +19,8 @@ export class Formulas {
   readonly notes: string[];
 
   constructor(private json: FormulasJson) {
-    this.variables = (json.variables ?? []).map((v) => ({ name: clean(v.name, 8), meaning: clean(v.meaning, 80), value: v.value }));
+    this.variables = (json.variables ?? [])
+      .map((v) => ({ name: clean(v.name, 8), meaning: clean(v.meaning, 80), value: v.value }));
     this.notes = (json.notes ?? []).map((n) => clean(n, 500));
   }
 
@@ -39,7 +40,12 @@ export class Formulas {
 
   private value(index: number | undefined, point: number[]): number | null {
     const pieces = index === undefined ? undefined : this.json.formulas[index];
-    const piece = pieces?.find((p) => p.where.every(([low, high, step], i) => point[i] >= low && (high === null || point[i] <= high) && (point[i] - low) % step === 0));
+    const piece = pieces?.find(
+      (p) => p.where.every(
+        ([low, high, step], i) => point[i] >= low && (high === null || point[i] <= high) &&
+          (point[i] - low) % step === 0
+      )
+    );
     return piece ? evaluate(piece, point) : null;
   }
 
@@ -75,5 +81,7 @@ export class Formulas {
 }
 
 function evaluate(piece: PieceJson, point: number[]): number {
-  return piece.terms.reduce((sum, [numerator, denominator, ...powers]) => sum + (numerator / denominator) * powers.reduce((m, p, i) => m * point[i] ** p, 1), 0);
+  const term = ([numerator, denominator, ...powers]: number[]): number =>
+    (numerator / denominator) * powers.reduce((product, power, i) => product * point[i] ** power, 1);
+  return piece.terms.reduce((sum, each) => sum + term(each), 0);
 }

@@ -1,78 +1,26 @@
 // The operator graph in the page: nodes by position (0-based), values by position, and who makes and
 // reads them. What does not fit together in a file is left out and counted, so that the page always opens.
 
-import { type AgainstJson, clean, type Dim, type GraphJson, type KernelJson, type ParameterJson } from "./document";
+import {
+  type AgainstJson, clean, type GraphJson, type KernelJson, type NodeJson, type ParameterJson, type ValueJson,
+} from "./document";
 
-export interface Value {
-  id: number;
-  shape: Dim[];
-  dtype: string;
-  bytes: number;
-  kind: string;
-  name: string;
-  /** The node that makes it, or -1. */
-  producer: number;
-  users: number[];
-}
-
-export interface Node {
+export type Value = ReturnType<typeof readValue>;
+export type Node = ReturnType<typeof readNode> & {
   index: number;
   /** As a person sees it: its number in its own graph, from 1. */
   id: number;
-  kind: string;
-  op: string;
-  name: string;
-  scope: string;
-  target: string;
-  arguments: string;
   inputs: number[];
   outputs: number[];
-  parameters: string[];
   kernels: number[];
-  source: string;
-  fragment: number;
-  phase: string;
-  error: string;
-  /** Only in the graph that this one is compared with. */
+  /** Only in the graph that this one is compared with, and whether it did some work there. */
   removed: boolean;
-  /** Whether it did some work there. */
   worked: boolean;
-}
-
-export interface Kernel {
-  op: string;
-  category: string;
-  dtype: string;
-  flops: number;
-  otherFlops: number;
-  read: number;
-  written: number;
-  cost: "formula" | "zero" | "unknown";
-}
-
-export interface Parameter {
-  name: string;
-  shape: Dim[];
-  dtype: string;
-  numel: number;
-  bytes: number;
-  scope: string;
-  kind: string;
-  tied: string[];
-}
-
-export interface Storage {
-  bytes: number;
-  born: number;
-  died: number;
-  node: number;
-}
-
-export interface Break {
-  fragment: number;
-  reason: string;
-  source: string;
-}
+};
+export type Kernel = ReturnType<typeof readKernel>;
+export type Parameter = ReturnType<typeof readParameter>;
+type Storage = { bytes: number; born: number; died: number; node: number };
+type Break = { fragment: number; reason: string; source: string };
 
 export class Graph {
   nodes: Node[] = [];
@@ -103,16 +51,7 @@ export class Graph {
     const place = new Map<number, number>();
     for (const v of list(json.values)) {
       place.set(v.id, this.values.length);
-      this.values.push({
-        id: v.id,
-        shape: list(v.shape).map((d) => (typeof d === "number" ? d : clean(d, 40))),
-        dtype: clean(v.dtype, 40),
-        bytes: number(v.bytes),
-        kind: v.kind ?? "activation",
-        name: clean(v.name),
-        producer: -1,
-        users: [],
-      });
+      this.values.push(readValue(v));
     }
     this.readNodes(json, place, against);
     const count = this.nodes.length;
@@ -145,22 +84,12 @@ export class Graph {
       const kernels = list(n.kernels).filter((k) => this.kernels[k] !== undefined);
       this.broken += list(n.kernels).length - kernels.length;
       const node: Node = {
+        ...readNode(n),
         index,
         id: against?.ids[index] ?? n.id,
-        kind: n.kind,
-        op: clean(n.op, 120),
-        name: clean(n.name, 200),
-        scope: clean(n.scope, 2000),
-        target: clean(n.target),
-        arguments: clean(n.arguments, 1000),
         inputs: read.slice(0, read.length - (former.get(index) ?? 0)),
         outputs: known(n.outputs),
-        parameters: list(n.parameters).map((p) => clean(p, 500)),
         kernels,
-        source: source(n.file, n.line),
-        fragment: number(n.fragment),
-        phase: clean(n.phase ?? "forward", 40),
-        error: clean(n.error, 2000),
         removed,
         worked: !idle.has(index),
       };
@@ -185,14 +114,14 @@ export class Graph {
     });
   }
 
-  /** A stretch of nodes in words, by the numbers of those that are not removed. */
+  /** An interval of nodes in words, by the numbers of those that are not removed. */
   numbers(first: number, last: number): string {
     const ids = this.ids(first, last);
     if (!ids) return "removed";
     return ids[0] === ids[1] ? `node ${ids[0]}` : `nodes ${ids[0]}–${ids[1]}`;
   }
 
-  /** The numbers of the first and the last node of a stretch that are not removed; null where all are. */
+  /** The numbers of the first and the last node of an interval that are not removed; null where all are. */
   ids(first: number, last: number): [number, number] | null {
     let [from, to] = [first, last];
     while (from <= to && this.nodes[from].removed) from++;
@@ -206,7 +135,37 @@ export class Graph {
   }
 }
 
-function readKernel(k: KernelJson): Kernel {
+function readValue(v: ValueJson) {
+  return {
+    id: v.id,
+    shape: list(v.shape).map((d) => (typeof d === "number" ? d : clean(d, 40))),
+    dtype: clean(v.dtype, 40),
+    bytes: number(v.bytes),
+    kind: v.kind ?? "activation",
+    name: clean(v.name),
+    /** The node that makes it, or -1, and those that read it. */
+    producer: -1,
+    users: [] as number[],
+  };
+}
+
+function readNode(n: NodeJson) {
+  return {
+    kind: n.kind,
+    op: clean(n.op, 120),
+    name: clean(n.name, 200),
+    scope: clean(n.scope, 2000),
+    target: clean(n.target),
+    arguments: clean(n.arguments, 1000),
+    parameters: list(n.parameters).map((p) => clean(p, 500)),
+    source: source(n.file, n.line),
+    fragment: number(n.fragment),
+    phase: clean(n.phase ?? "forward", 40),
+    error: clean(n.error, 2000),
+  };
+}
+
+function readKernel(k: KernelJson) {
   return {
     op: clean(k.op),
     category: clean(k.category ?? "other", 40),
@@ -219,7 +178,7 @@ function readKernel(k: KernelJson): Kernel {
   };
 }
 
-function readParameter(p: ParameterJson): Parameter {
+function readParameter(p: ParameterJson) {
   return {
     name: clean(p.name, 500),
     shape: list(p.shape),

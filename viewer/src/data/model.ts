@@ -1,22 +1,14 @@
 // A profile as it was read: its graph, and what is known of how it was made.
 
-import { clean, type AgainstJson, type ProfileJson } from "./document";
+import { type AgainstJson, clean, type ProfileJson } from "./document";
 import { Formulas } from "./formulas";
 import { Graph, list, number } from "./graph";
 
-export interface Model {
-  name: string;
-  cls: string;
-  notes: string[];
-  mode: string;
-  attempts: { tracer: string; tensors: string; error: string; seconds: number }[];
-  versions: [string, string][];
-  convention: [string, string][];
-  graph: Graph;
-  formulas: Formulas | null;
-}
+export type Model = ReturnType<typeof readModel>;
 
-export function readModel(json: ProfileJson, against?: AgainstJson): Model {
+export function readModel(json: ProfileJson, against?: AgainstJson) {
+  const pairs = (record: Record<string, string> = {}): [string, string][] =>
+    Object.entries(record).map(([key, value]) => [clean(key), clean(value)]);
   return {
     name: clean(json.model?.name ?? "model"),
     cls: clean(json.model?.cls),
@@ -28,8 +20,8 @@ export function readModel(json: ProfileJson, against?: AgainstJson): Model {
       error: clean(a.error, 2000),
       seconds: number(a.seconds),
     })),
-    versions: Object.entries(json.versions ?? {}).map(([k, v]) => [clean(k), clean(v)]),
-    convention: Object.entries(json.convention ?? {}).map(([k, v]) => [clean(k), clean(v)]),
+    versions: pairs(json.versions),
+    convention: pairs(json.convention),
     graph: new Graph(json.graph ?? {}, against),
     formulas: json.formulas ? new Formulas(json.formulas) : null,
   };

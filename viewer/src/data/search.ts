@@ -37,7 +37,9 @@ function plain(text: string): string {
 
 function describe(graph: Graph, item: Item): Record<Field, string> {
   if (item.node < 0) {
-    return { name: item.path.toLowerCase(), op: "", class: item.cls.toLowerCase(), shape: "", dtype: "", kernel: "", file: "" };
+    return {
+      name: item.path.toLowerCase(), op: "", class: item.cls.toLowerCase(), shape: "", dtype: "", kernel: "", file: "",
+    };
   }
   const node = graph.nodes[item.node];
   const values = [...node.outputs, ...node.inputs].map((v) => graph.values[v]);

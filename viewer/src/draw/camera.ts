@@ -23,7 +23,9 @@ export interface Inset {
 }
 
 /** The camera that shows a rectangle whole, in what `inset` leaves free. */
-export function fitted(rect: Rect, width: number, height: number, margin = 24, most = 1.15, { left, top }: Inset = { left: 0, top: 0 }): Camera {
+export function fitted(
+  rect: Rect, width: number, height: number, margin = 24, most = 1.15, { left, top }: Inset = { left: 0, top: 0 },
+): Camera {
   const zoom = Math.min(
     (width - left - 2 * margin) / Math.max(rect.w, 1),
     (height - top - 2 * margin) / Math.max(rect.h, 1),
@@ -42,7 +44,8 @@ export function bringing(camera: Camera, box: Rect, width: number, height: numbe
   const { zoom } = camera;
   const left = (box.x - camera.x) * zoom;
   const top = (box.y - camera.y) * zoom;
-  const inside = left > 20 && top > 20 && left + Math.min(box.w * zoom, width * 0.7) < width - 20 && top + Math.min(box.h * zoom, height * 0.7) < height - 20;
+  const inside = left > 20 && top > 20 && left + Math.min(box.w * zoom, width * 0.7) < width - 20 &&
+    top + Math.min(box.h * zoom, height * 0.7) < height - 20;
   if (inside && zoom > 0.45 && !always) return null;
   const near: Rect = { x: box.x - 260, y: box.y - 180, w: box.w + 520, h: box.h + 360 };
   const target = fitted(near, width, height, 10, Math.max(zoom, 0.9));
@@ -52,7 +55,9 @@ export function bringing(camera: Camera, box: Rect, width: number, height: numbe
 /** The camera after a box was opened: moved as little as shows all of it, but not in miniature. */
 export function showing(camera: Camera, box: Rect, width: number, height: number, { left, top }: Inset): Camera {
   const margin = 16;
-  const whole = Math.min((width - left - 2 * margin) / Math.max(box.w, 1), (height - top - 2 * margin) / Math.max(box.h, 1));
+  const whole = Math.min(
+    (width - left - 2 * margin) / Math.max(box.w, 1), (height - top - 2 * margin) / Math.max(box.h, 1),
+  );
   const zoom = Math.min(camera.zoom, Math.max(whole, 0.2));
   const along = (at: number, from: number, size: number, start: number, room: number): number => {
     // Where on the screen it begins; what is larger than its room begins at the room's beginning.

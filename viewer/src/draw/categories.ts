@@ -5,7 +5,8 @@ import type { Bound } from "../data/costs";
 import type { Change } from "../data/difference";
 import type { MarkJson, MarksJson } from "../data/document";
 
-export type ColourMode = "bottleneck" | "operator" | "flops" | "bytes" | "memory" | "time" | "dtype" | "fusion" | "difference";
+export type ColourMode =
+  "bottleneck" | "operator" | "flops" | "bytes" | "memory" | "time" | "dtype" | "fusion" | "difference";
 
 export const COLOUR_MODES: [ColourMode, string][] = [
   ["bottleneck", "Bottleneck"],
@@ -27,26 +28,21 @@ export interface Category {
   dark: string;
 }
 
-export interface Marks {
-  bounds: Record<Bound, Category>;
-  changes: Record<Change, Category>;
-  /** By category of kernels. */
-  work: Record<string, Category>;
-  /** By rule of fusion. */
-  rules: Record<string, Category>;
-  none: Category;
-  unknown: Category;
-  /** For what has no colour of its own: dtypes, subgraphs. */
-  spare: Category[];
-}
+export type Marks = ReturnType<typeof readMarks>;
 
-export function readMarks(json: MarksJson): Marks {
+export function readMarks(json: MarksJson) {
   const read = ([name, mark, light, dark]: MarkJson): Category => ({ name, mark, light, dark });
-  const all = <Key extends string>(marks: Record<Key, MarkJson>): Record<Key, Category> =>
-    Object.fromEntries(Object.entries<MarkJson>(marks).map(([key, mark]) => [key, read(mark)])) as Record<Key, Category>;
+  const all = (marks: Record<string, MarkJson>): Record<string, Category> =>
+    Object.fromEntries(Object.entries(marks).map(([key, mark]) => [key, read(mark)]));
   return {
-    bounds: all(json.bounds as Record<Bound, MarkJson>), changes: all(json.changes as Record<Change, MarkJson>),
-    work: all(json.work), rules: all(json.rules), none: read(json.none), unknown: read(json.unknown),
+    bounds: all(json.bounds) as Record<Bound, Category>,
+    changes: all(json.changes) as Record<Change, Category>,
+    /** By category of kernels, and by rule of fusion. */
+    work: all(json.work),
+    rules: all(json.rules),
+    none: read(json.none),
+    unknown: read(json.unknown),
+    /** For what has no colour of its own: dtypes, subgraphs. */
     spare: json.spare.map(read),
   };
 }

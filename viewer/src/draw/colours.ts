@@ -59,7 +59,9 @@ export class Colours {
     }
     const kind = this.kind(item);
     const colour = theme.dark ? kind.dark : kind.light;
-    return { colour, fill: mix(theme.card, colour, theme.dark ? 0.16 : 0.1), figure: this.figure(item), mark: kind.mark };
+    return {
+      colour, fill: mix(theme.card, colour, theme.dark ? 0.16 : 0.1), figure: this.figure(item), mark: kind.mark,
+    };
   }
 
   /** The category of an item in a mode with categories: that of its nodes, the costliest first. */
@@ -233,7 +235,9 @@ function categories(colours: Colours): LegendEntry[] {
     found.set(kind.name, entry);
   });
   const whole = costs.total("time") || 1;
-  const order = (e: { kind: Category; time: number }): number => (e.kind === marks.none || e.kind === marks.changes.same ? -1 : e.time);
+  const order = (
+    e: { kind: Category; time: number }
+  ): number => (e.kind === marks.none || e.kind === marks.changes.same ? -1 : e.time);
   return [...found.values()]
     .sort((a, b) => order(b) - order(a))
     .slice(0, 14)

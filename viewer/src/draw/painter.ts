@@ -46,9 +46,13 @@ export class Painter {
     const alpha = faded ? 0.3 : this.marks.lit ? 0.6 : 1;
     // Between specks nobody can follow an edge.
     if (box.children.some((child) => child.h * this.zoom >= SPECK)) {
-      const { lasting, former } = this.count("removed", box.item) ? divided(box, layout, (i) => this.gone(i)) : { lasting: layout, former: null };
+      const { lasting, former } = this.count("removed", box.item)
+        ? divided(box, layout, (i) => this.gone(i))
+        : { lasting: layout, former: null };
       pen.edges(lasting, box.x, box.y, { stroke: this.theme.edge, width, alpha }, this.zoom > 0.3);
-      if (former) pen.edges(former, box.x, box.y, { stroke: this.theme.edge, width, alpha, dash: DASH }, this.zoom > 0.3);
+      if (former) {
+        pen.edges(former, box.x, box.y, { stroke: this.theme.edge, width, alpha, dash: DASH }, this.zoom > 0.3);
+      }
     }
     for (const child of box.children) {
       if (overlaps(child, this.view)) this.box(child, pen);
@@ -115,7 +119,9 @@ export class Painter {
     const figureSize = size - 1.5;
     const figureWidth = figure ? measure(figure, figureSize, 500) : 0;
     if (figure && figureWidth < room * 0.45) {
-      pen.text(figure, box.x + box.w - 12, y, { size: figureSize, weight: 500, fill: theme.muted, align: "right", alpha });
+      pen.text(
+        figure, box.x + box.w - 12, y, { size: figureSize, weight: 500, fill: theme.muted, align: "right", alpha },
+      );
       room -= figureWidth + 12;
     }
     const label = fit(this.title(item, box), size, 600, room);
@@ -141,10 +147,16 @@ export class Painter {
     const fill = gone ? theme.canvas : terminal ? theme.card : look.fill;
     const radius = terminal ? box.h / 2 : node ? 7 : 9;
     const hovered = this.marks.hovered === box;
-    const stroke = gone ? look.colour : node?.error ? theme.error : hovered ? theme.muted : terminal ? theme.border : mix(theme.border, look.colour, 0.35);
+    const rim = terminal ? theme.border : mix(theme.border, look.colour, 0.35);
+    const stroke = gone ? look.colour : node?.error ? theme.error : hovered ? theme.muted : rim;
     if (item.kind === "fold") stack(box, pen, mix(theme.border, look.colour, 0.35), fill, alpha);
-    pen.rect(box.x, box.y, box.w, box.h, radius, { fill, stroke, width: node?.error ? 2 : 1.1, dash: gone ? DASH : undefined, alpha });
-    if (!terminal && !this.flat) pen.rect(box.x + 5, box.y + 8, 3.5, box.h - 16 - (node ? 0 : 4), 1.75, { fill: look.colour, alpha });
+    pen.rect(
+      box.x, box.y, box.w, box.h, radius,
+      { fill, stroke, width: node?.error ? 2 : 1.1, dash: gone ? DASH : undefined, alpha },
+    );
+    if (!terminal && !this.flat) {
+      pen.rect(box.x + 5, box.y + 8, 3.5, box.h - 16 - (node ? 0 : 4), 1.75, { fill: look.colour, alpha });
+    }
     const letters = gone ? { text: theme.muted, muted: theme.muted } : ink(fill);
     if (12.5 * zoom < LETTERS) return;
     if (terminal) {
@@ -168,7 +180,10 @@ export class Painter {
       room -= width + 8;
     }
     if (look.mark && node) {
-      pen.text(look.mark, right, upper, { size: 11, weight: 600, fill: mix(letters.text, look.colour, 0.75), align: "right", alpha });
+      pen.text(
+        look.mark, right, upper,
+        { size: 11, weight: 600, fill: mix(letters.text, look.colour, 0.75), align: "right", alpha },
+      );
       room -= 16;
     }
     pen.text(this.title(item, box), left, upper, { size: 12.5, weight: 600, fill: letters.text, max: room, alpha });
@@ -182,11 +197,16 @@ export class Painter {
     return this.colours.scale() !== null;
   }
 
-  private lower(box: Box, pen: Pen, figure: string, left: number, right: number, letters: { text: string; muted: string }, alpha: number): void {
+  private lower(
+    box: Box, pen: Pen, figure: string, left: number, right: number, letters: { text: string; muted: string },
+    alpha: number,
+  ): void {
     const { item } = box;
     const y = box.y + (item.node >= 0 ? 34 : 36);
     const width = figure ? measure(figure, 10.5, 500) : 0;
-    if (figure) pen.text(figure, right, y, { size: 10.5, weight: 500, fill: letters.text, align: "right", alpha: alpha * 0.85 });
+    if (figure) {
+      pen.text(figure, right, y, { size: 10.5, weight: 500, fill: letters.text, align: "right", alpha: alpha * 0.85 });
+    }
     pen.text(this.subtitle(item), left, y, { size: 10.5, fill: letters.muted, max: right - left - width - 8, alpha });
   }
 
@@ -197,7 +217,9 @@ export class Painter {
     const whole = box.w - 26;
     for (const part of parts) {
       const w = whole * part.share;
-      if (w >= 1) pen.rect(x, box.y + box.h - 9, Math.max(w - 1, 0.8), 3, 1, { fill: part.colour, alpha: alpha * 0.85 });
+      if (w >= 1) {
+        pen.rect(x, box.y + box.h - 9, Math.max(w - 1, 0.8), 3, 1, { fill: part.colour, alpha: alpha * 0.85 });
+      }
       x += w;
     }
   }
@@ -252,7 +274,10 @@ export class Painter {
     }
     const ring = (box: Box, colour: string, out: number): void => {
       const by = out / zoom;
-      pen.rect(box.x - by, box.y - by, box.w + 2 * by, box.h + 2 * by, 10 + by, { stroke: colour, width: 2.4 / Math.min(zoom, 1.2) });
+      pen.rect(
+        box.x - by, box.y - by, box.w + 2 * by, box.h + 2 * by, 10 + by,
+        { stroke: colour, width: 2.4 / Math.min(zoom, 1.2) },
+      );
     };
     if (marks.current && marks.current !== marks.selected) ring(marks.current, theme.hit, 4);
     if (marks.selected?.parent) ring(marks.selected, theme.accent, 3);

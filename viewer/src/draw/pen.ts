@@ -178,7 +178,8 @@ export class CanvasPen implements Pen {
 const ESCAPES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
 
 export function escapeXml(text: string): string {
-  return text.replace(/[&<>"']/g, (c) => ESCAPES[c]).replace(/[^\t\n\u0020-\ud7ff\ue000-\ufffd]/g, (c) => (/[\ud800-\udfff]/.test(c) ? c : "\ufffd"));
+  return text.replace(/[&<>"']/g, (c) => ESCAPES[c])
+    .replace(/[^\t\n\u0020-\ud7ff\ue000-\ufffd]/g, (c) => (/[\ud800-\udfff]/.test(c) ? c : "\ufffd"));
 }
 
 export class SvgPen implements Pen {
@@ -186,9 +187,8 @@ export class SvgPen implements Pen {
 
   rect(x: number, y: number, w: number, h: number, radius: number, style: Style): void {
     const r = Math.min(radius, w / 2, h / 2);
-    this.parts.push(
-      `<rect x="${round(x)}" y="${round(y)}" width="${round(w)}" height="${round(h)}"${r > 0 ? ` rx="${round(r)}"` : ""}${looks(style)}/>`,
-    );
+    const place = `x="${round(x)}" y="${round(y)}" width="${round(w)}" height="${round(h)}"`;
+    this.parts.push(`<rect ${place}${r > 0 ? ` rx="${round(r)}"` : ""}${looks(style)}/>`);
   }
 
   edges(all: Edges, x: number, y: number, style: Style, arrows: boolean): void {
@@ -213,15 +213,21 @@ export class SvgPen implements Pen {
     const shown = style.max === undefined ? text : fit(text, style.size, style.weight ?? 400, style.max);
     if (!shown) return;
     const anchor = { left: "start", right: "end", center: "middle" }[style.align ?? "left"];
-    this.parts.push(
-      `<text x="${round(x)}" y="${round(y)}" font-size="${round(style.size)}" font-weight="${style.weight ?? 400}" text-anchor="${anchor}"${looks({ fill: style.fill, alpha: style.alpha })}>${escapeXml(shown)}</text>`,
-    );
+    const letters = ` font-size="${round(style.size)}" font-weight="${style.weight ?? 400}" text-anchor="${anchor}"`;
+    const look = looks({ fill: style.fill, alpha: style.alpha });
+    this.parts.push(`<text x="${round(x)}" y="${round(y)}"${letters}${look}>${escapeXml(shown)}</text>`);
   }
 
   /** The document, showing the world's rectangle x, y, w, h at a size of `width` by `height`. */
-  end(view: { x: number; y: number; w: number; h: number }, width: number, height: number, background: string, title: string): string {
+  end(
+    view: { x: number; y: number; w: number; h: number }, width: number, height: number, background: string,
+    title: string,
+  ): string {
     const box = [view.x, view.y, view.w, view.h].map(round).join(" ");
-    return `<svg xmlns="http://www.w3.org/2000/svg" width="${round(width)}" height="${round(height)}" viewBox="${box}" font-family="${escapeXml(FAMILY)}"><title>${escapeXml(title)}</title><rect x="${round(view.x)}" y="${round(view.y)}" width="${round(view.w)}" height="${round(view.h)}" fill="${background}"/>${this.parts.join("")}</svg>`;
+    const paper = `x="${round(view.x)}" y="${round(view.y)}" width="${round(view.w)}" height="${round(view.h)}"`;
+    const size = `width="${round(width)}" height="${round(height)}" viewBox="${box}"`;
+    return `<svg xmlns="http://www.w3.org/2000/svg" ${size} font-family="${escapeXml(FAMILY)}">` +
+      `<title>${escapeXml(title)}</title><rect ${paper} fill="${background}"/>${this.parts.join("")}</svg>`;
   }
 }
 

@@ -15,7 +15,9 @@ export function stack(box: Box, pen: Pen, stroke: string, fill: string, alpha: n
 }
 
 /** A rounded label; returns its width. */
-export function pill(pen: Pen, theme: Theme, x: number, middle: number, text: string, size: number, alpha: number): number {
+export function pill(
+  pen: Pen, theme: Theme, x: number, middle: number, text: string, size: number, alpha: number,
+): number {
   const width = measure(text, size, 650) + 12;
   pen.rect(x, middle - size * 0.78, width, size * 1.56, size, { fill: mix(theme.card, theme.accent, 0.16), alpha });
   pen.text(text, x + 6, middle + size * 0.36, { size, weight: 650, fill: mix(theme.text, theme.accent, 0.8), alpha });

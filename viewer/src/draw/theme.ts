@@ -1,29 +1,8 @@
 // The colours and letters of the page, light and dark. Categories use hues that people with a colour
 // deficiency tell apart (after Okabe and Ito); ramps rise steadily in lightness.
 
-export interface Theme {
-  dark: boolean;
-  canvas: string;
-  card: string;
-  border: string;
-  text: string;
-  muted: string;
-  faint: string;
-  edge: string;
-  accent: string;
-  hit: string;
-  into: string;
-  out: string;
-  /** Fills of open containers by depth. */
-  nest: string[];
-  nestBorder: string;
-  error: string;
-  ramp: string[];
-  none: string;
-}
-
-export const LIGHT: Theme = {
-  dark: false,
+export const LIGHT = {
+  dark: false as boolean,
   canvas: "#f7f7f5",
   card: "#ffffff",
   border: "#d9dbd6",
@@ -35,12 +14,15 @@ export const LIGHT: Theme = {
   hit: "#e0a100",
   into: "#0072b2",
   out: "#c2410c",
+  /** Fills of open containers by depth. */
   nest: ["#fdfdfc", "#f5f6f4", "#fdfdfc", "#f3f4f2"],
   nestBorder: "#d5d8d3",
   error: "#c81e3a",
   ramp: ["#fffdf7", "#fdeecb", "#fbd08d", "#f5a35c", "#e56c4a", "#bf3b56", "#7d1d5a"],
   none: "#c9ccd2",
 };
+
+export type Theme = typeof LIGHT;
 
 export const DARK: Theme = {
   dark: true,
@@ -62,7 +44,8 @@ export const DARK: Theme = {
   none: "#4a515d",
 };
 
-export const FAMILY = `"Inter Variable", ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif`;
+export const FAMILY =
+  `"Inter Variable", ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif`;
 
 export function font(size: number, weight = 400): string {
   return `${weight} ${size}px ${FAMILY}`;

@@ -11,7 +11,10 @@ const WINDOW = 800;
  * gives that of a column of the rows from one up to another, and `between` what lies between two columns.
  * `aspect` is the width over height of the window, `most` how many edges may cross a break.
  */
-export function breaks(heights: number[], gap: number, crossing: number[], width: (from: number, to: number) => number, between: number, aspect: number, most: number): number[] {
+export function breaks(
+  heights: number[], gap: number, crossing: number[], width: (from: number, to: number) => number, between: number,
+  aspect: number, most: number,
+): number[] {
   const rows = heights.length;
   const total = height(heights, gap, 0, rows);
   if (total < WINDOW) return [0];

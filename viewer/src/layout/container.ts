@@ -28,7 +28,9 @@ export function layoutContainer(spec: Spec, inner: (id: number) => Layout): Layo
   const ranked = rank(sized);
   const heights = new Array<number>(Math.max(ranked.rows, 1)).fill(0);
   boxes.forEach((b, i) => (heights[ranked.row[i]] = Math.max(heights[ranked.row[i]], b.h)));
-  const starts = breaks(heights, ROW_GAP, crossings(sized, ranked), widths(sized, ranked), COLUMN_GAP, spec.aspect, spec.crossing);
+  const starts = breaks(
+    heights, ROW_GAP, crossings(sized, ranked), widths(sized, ranked), COLUMN_GAP, spec.aspect, spec.crossing,
+  );
   const columns = place(sized, ranked, heights, starts);
 
   const rowTop = new Array<number>(heights.length);
@@ -44,7 +46,9 @@ export function layoutContainer(spec: Spec, inner: (id: number) => Layout): Layo
   boxes.forEach((b, i) => {
     const row = ranked.row[i];
     const column = columnOf(row);
-    placed.set([column.x + ranked.x[i] - column.left - b.w / 2, rowTop[row] + (heights[row] - b.h) / 2, b.w, b.h], i * 4);
+    placed.set(
+      [column.x + ranked.x[i] - column.left - b.w / 2, rowTop[row] + (heights[row] - b.h) / 2, b.w, b.h], i * 4,
+    );
   });
   const last = columns[columns.length - 1];
   const w = Math.max(last.x + last.width + PAD, 120);
@@ -165,7 +169,9 @@ class Router {
 
   private start(from: number, port: number, index: number): [number, number, number] {
     if (from < 0) return [this.rim.ins[-1 - from], HEADER, -1];
-    return [this.x(from, port, index, "from"), this.placed[from * 4 + 1] + this.placed[from * 4 + 3], this.ranked.row[from]];
+    return [
+      this.x(from, port, index, "from"), this.placed[from * 4 + 1] + this.placed[from * 4 + 3], this.ranked.row[from],
+    ];
   }
 
   private end(to: number, port: number, index: number): [number, number, number] {
@@ -173,7 +179,7 @@ class Router {
     return [this.x(to, port, index, "to"), this.placed[to * 4 + 1], this.ranked.row[to]];
   }
 
-  /** Where on the rim of a child an edge ends: at its way in or out if it is open, else spread by where the edges come from. */
+  /** Where on the rim of a child an edge ends: at its way in or out if it is open, else spread by where edges begin. */
   private x(child: number, port: number, index: number, side: "from" | "to"): number {
     const [left, , width] = this.placed.subarray(child * 4, child * 4 + 3);
     const box = this.spec.boxes[child];

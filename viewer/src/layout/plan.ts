@@ -26,9 +26,9 @@ export class Specs {
   private byId: Spec[] = [];
 
   intern(boxes: Box[], edges: Edge[], ins: number, outs: number, aspect: number, crossing: number): Spec {
-    const text = `${ins},${outs},${aspect},${crossing};${boxes.map((b) => (b.spec < 0 ? `${b.w}x${b.h}` : b.spec)).join()};${edges
-      .map((e) => `${e.from}.${e.fromPort}>${e.to}.${e.toPort}`)
-      .join()}`;
+    const sizes = boxes.map((b) => (b.spec < 0 ? `${b.w}x${b.h}` : b.spec));
+    const ends = edges.map((e) => `${e.from}.${e.fromPort}>${e.to}.${e.toPort}`);
+    const text = `${ins},${outs},${aspect},${crossing};${sizes.join()};${ends.join()}`;
     const known = this.ids.get(text);
     if (known !== undefined) return this.byId[known];
     const plain = edges.map(({ from, to, fromPort, toPort }) => ({ from, to, fromPort, toPort }));
@@ -87,7 +87,9 @@ export class Planner {
       }
     }
     const list = [...edges.values()];
-    const inner = keys.map((child, i) => (view.isOpen(child) ? this.child(child, children[i], i, list, place, fromPort, body, portOf) : null));
+    const inner = keys.map(
+      (child, i) => (view.isOpen(child) ? this.child(child, children[i], i, list, place, fromPort, body, portOf) : null)
+    );
     const boxes = keys.map((child, i) => box(view, child, inner[i]));
     // Inside the model only plain chains are broken into columns: a block with branches reads from top to bottom.
     const crossing = !key.parent || body.kind === "fold" ? 3 : 1;

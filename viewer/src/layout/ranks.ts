@@ -81,7 +81,9 @@ function layered(spec: Spec, skipped = leftOut(spec)): Ranked {
   const trunk = trunks(spec, length, skipped);
   const bends = spec.edges.map((e, i) => {
     if (skipped.has(i) || trunk[i] !== i) return [];
-    const { points } = graph.edge({ v: ends(e)[0], w: ends(e)[1], name: `e${i}` }) as { points: { x: number; y: number }[] };
+    const { points } = graph.edge(
+      { v: ends(e)[0], w: ends(e)[1], name: `e${i}` }
+    ) as { points: { x: number; y: number }[] };
     return rows.slice(first(i), last(i) + 1).map((y) => xAt(points, y));
   });
   const xs = spec.boxes.map((_, i) => at(`n${i}`).x);

@@ -48,7 +48,9 @@ export class SceneMaker {
   private compose(view: View, plan: Plan): Scene {
     const boxes: Box[] = [];
     const byItem = new Map<number, Box>();
-    const make = (p: Plan | null, item: Item, key: Item, x: number, y: number, w: number, h: number, parent: Box | null): Box => {
+    const make = (
+      p: Plan | null, item: Item, key: Item, x: number, y: number, w: number, h: number, parent: Box | null,
+    ): Box => {
       const layout = p ? this.client.get(p.spec) ?? null : null;
       const shown = p ? view.shownBody(key, item) : item;
       const box: Box = {

@@ -36,7 +36,8 @@ export function leftOut(spec: Spec): Set<number> {
   const trunk = trunks(spec, length, new Set());
   let bends = length.reduce((sum, l) => sum + Math.max(0, l - 1), 0);
   const out = new Set<number>();
-  const order = length.map((_, i) => i).sort((a, b) => Number(trunk[a] === a) - Number(trunk[b] === b) || length[b] - length[a]);
+  const order = length.map((_, i) => i)
+    .sort((a, b) => Number(trunk[a] === a) - Number(trunk[b] === b) || length[b] - length[a]);
   for (const i of order) {
     if (bends <= BENDS || length[i] < 2) continue;
     // Trunks are what is seen of the branches; only a great many of them are too much.

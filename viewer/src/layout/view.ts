@@ -91,7 +91,7 @@ export class View {
   }
 }
 
-/** Nodes that only look at data differently: no work, no weights, no error; and those that only steer, or are of constants. */
+/** Nodes that only look at data differently: no work, weights or error; and those that steer, or are of constants. */
 export function plumbing(graph: Graph): Uint8Array {
   return Uint8Array.from(graph.nodes, (node) => {
     if (node.kind === "input" || node.kind === "output" || node.error) return 0;

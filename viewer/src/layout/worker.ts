@@ -20,7 +20,9 @@ export class Engine {
 }
 
 /** Answer requests that arrive at a worker's global scope. */
-export function serve(scope: { onmessage: ((event: MessageEvent<Request>) => void) | null; postMessage: (reply: Reply) => void }): void {
+export function serve(
+  scope: { onmessage: ((event: MessageEvent<Request>) => void) | null; postMessage: (reply: Reply) => void }
+): void {
   const engine = new Engine();
   scope.onmessage = (event) => {
     const { id, specs } = event.data;

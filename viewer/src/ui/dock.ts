@@ -1,20 +1,24 @@
-// Beneath the graph: the legend, and the charts that can be opened over it.
+// Beneath the graph: the legend, with a click on an entry lighting what has that colour, and the charts that can be
+// opened over it.
 
 import type { App, Dock } from "../app";
-import { fill, h } from "./dom";
+import { COLOUR_MODES } from "../draw/categories";
+import { legendEntries } from "../draw/colours";
+import { ramp } from "../draw/theme";
+import { div, fill, h, press, span } from "./dom";
 import { Roofline } from "./roofline";
 import { alive, Timeline } from "./timeline";
 
 export function dock(app: App, legend: HTMLElement): HTMLElement {
-  const charts = h("div", { class: "charts" });
+  const charts = div("charts");
   const tabs: [Dock, string][] = [["memory", "Memory"], ["roofline", "Roofline"]];
   const buttons = tabs.map(([key, name]) =>
-    h("button", { type: "button", "aria-expanded": "false", onclick: () => app.setDock(app.dock === key ? "" : key) }, name),
+    press(name, () => app.setDock(app.dock === key ? "" : key), { "aria-expanded": "false" }),
   );
   const made = new Map<Dock, HTMLElement>();
   const make = (key: Dock): HTMLElement => {
-    if (key === "memory") return h("div", { class: "chart" }, new Timeline(app).element, alive(app));
-    return h("div", { class: "chart" }, new Roofline(app).element);
+    if (key === "memory") return div("chart", new Timeline(app).element, alive(app));
+    return div("chart", new Roofline(app).element);
   };
   const paint = (): void => {
     tabs.forEach(([key], i) => buttons[i].setAttribute("aria-expanded", String(app.dock === key)));
@@ -27,5 +31,44 @@ export function dock(app: App, legend: HTMLElement): HTMLElement {
   };
   app.on("dock", paint);
   charts.hidden = true;
-  return h("div", { class: "dock" }, h("div", { class: "strip" }, legend, h("span", { class: "spring" }), h("div", { class: "choices joined" }, ...buttons)), charts);
+  return div("dock", div("strip", legend, span("spring"), div("choices joined", ...buttons)), charts);
+}
+
+/** What the colours mean. */
+export function legend(app: App): HTMLElement {
+  const element = h("div", { class: "legend", "aria-label": "Legend" });
+  const paint = (): void => {
+    const name = COLOUR_MODES.find(([mode]) => mode === app.colours.mode)?.[1] ?? "";
+    const scale = app.colours.scale();
+    if (scale) {
+      const stops = Array.from({ length: 9 }, (_, i) => ramp(app.theme, i / 8)).join(",");
+      fill(
+        element,
+        div("legend-title", name),
+        span("ramp-end", scale.low),
+        h("div", { class: "ramp", style: { background: `linear-gradient(to right, ${stops})` } }),
+        span("ramp-end", `${scale.high}, the costliest here`),
+      );
+      return;
+    }
+    const entries = legendEntries(app.colours).map((entry) => {
+      const light = `colour:${entry.name}`;
+      return h(
+        "button",
+        {
+          type: "button", class: "legend-entry", "aria-pressed": String(app.litName === light),
+          title: "Light these",
+          onclick: () => (app.litName === light ? app.light("", null) : app.light(light, entry.nodes)),
+        },
+        h("span", { class: "swatch", style: { background: entry.colour } }),
+        span("legend-mark", entry.mark),
+        span("legend-name", entry.name),
+        span("legend-note", entry.note),
+      );
+    });
+    const ridge = app.colours.mode === "bottleneck" ? div("legend-foot", `ridge point ${app.ridgeText}`) : null;
+    fill(element, div("legend-title", name), ...entries, ridge);
+  };
+  for (const event of ["look", "lit", "scene"] as const) app.on(event, paint);
+  return element;
 }

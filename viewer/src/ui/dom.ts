@@ -1,6 +1,6 @@
 // Making elements. Strings become text nodes and nothing else, so that no name of a model is ever markup.
 
-type Child = Node | string | number | null | undefined | false;
+export type Child = Node | string | number | null | undefined | false;
 type Handlers = { [K in keyof HTMLElementEventMap as `on${K}`]?: (event: HTMLElementEventMap[K]) => void };
 export type Props = Handlers & {
   class?: string;
@@ -10,17 +10,30 @@ export type Props = Handlers & {
   [attribute: string]: unknown;
 };
 
-export function h<K extends keyof HTMLElementTagNameMap>(tag: K, props: Props | null, ...children: Child[]): HTMLElementTagNameMap[K] {
+export function h<K extends keyof HTMLElementTagNameMap>(
+  tag: K, props: Props | null, ...children: Child[]
+): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
   for (const [key, value] of Object.entries(props ?? {})) {
     if (value === undefined || value === null || value === false) continue;
     if (key.startsWith("on")) element.addEventListener(key.slice(2), value as EventListener);
-    else if (key === "style") Object.entries(value as Record<string, string>).forEach(([k, v]) => element.style.setProperty(k, v));
+    else if (key === "style") for (const [k, v] of Object.entries(value as object)) element.style.setProperty(k, v);
     else if (key === "data") Object.assign(element.dataset, value);
     else element.setAttribute(key, value === true ? "" : String(value));
   }
   append(element, ...children);
   return element;
+}
+
+const made = (tag: "div" | "span" | "p") => (cls: string, ...children: Child[]): HTMLElement =>
+  h(tag, { class: cls }, ...children);
+
+/** The plainest elements: a class, and what is in them. */
+export const [div, span, p] = [made("div"), made("span"), made("p")];
+
+/** A button with a name, or what else is in it. */
+export function press(name: Child | Child[], run: () => void, props: Props = {}): HTMLButtonElement {
+  return h("button", { type: "button", onclick: run, ...props }, ...[name].flat());
 }
 
 export function append(element: Element, ...children: Child[]): void {
@@ -56,7 +69,8 @@ export const ICONS = {
   minus: "M3 8h10",
   open: "M4 6l4-3 4 3M4 10l4 3 4-3",
   close: "M4 3l4 3 4-3M4 13l4-3 4 3",
-  sun: "M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6ZM8 1.5v1M8 13.5v1M1.5 8h1M13.5 8h1M3.4 3.4l.7.7M11.9 11.9l.7.7M12.6 3.4l-.7.7M4.1 11.9l-.7.7",
+  sun: "M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6ZM8 1.5v1M8 13.5v1M1.5 8h1M13.5 8h1M3.4 3.4l.7.7M11.9 11.9l.7.7" +
+    "M12.6 3.4l-.7.7M4.1 11.9l-.7.7",
   filter: "M2 3.5h12L9.5 9v4l-3-1.5V9Z",
   download: "M8 2.5v8M4.5 7.5 8 11l3.5-3.5M3 13.5h10",
   help: "M6 6a2 2 0 1 1 2.6 1.9c-.4.2-.6.5-.6 1v.4M8 11.7v.1M8 1.8a6.2 6.2 0 1 0 0 12.4A6.2 6.2 0 0 0 8 1.8Z",
@@ -70,8 +84,8 @@ export const ICONS = {
   link: "M6.500 9.500 9.500 6.500M7 4.500l1-1a3 3 0 0 1 4.500 4.500l-1 1M9 11.500l-1 1A3 3 0 0 1 3.500 8l1-1",
 } as const;
 
-export function button(label: string, d: string, click: (event: MouseEvent) => void, props: Props = {}): HTMLButtonElement {
-  return h("button", { type: "button", class: "tool", title: label, "aria-label": label, onclick: click, ...props }, icon(d) as unknown as Node);
+export function button(label: string, d: string, click: () => void, props: Props = {}): HTMLButtonElement {
+  return press(icon(d), click, { class: "tool", title: label, "aria-label": label, ...props });
 }
 
 /** Calls `run` once per frame at most, however often it is asked. */

@@ -28,7 +28,9 @@ export function whole(app: App): Shot {
 export function svg(app: App, shot: Shot): string {
   const view = visible(shot.camera, shot.width, shot.height);
   const pen = new SvgPen();
-  if (app.scene) new Painter(app.model.graph, app.colours, app.theme, shot.camera.zoom, view, app.marks()).paint(app.scene, pen);
+  if (app.scene) {
+    new Painter(app.model.graph, app.colours, app.theme, shot.camera.zoom, view, app.marks()).paint(app.scene, pen);
+  }
   return pen.end(view, shot.width, shot.height, app.theme.canvas, app.model.name);
 }
 
@@ -43,8 +45,15 @@ export async function png(app: App, shot: Shot, scale = 2): Promise<Blob> {
   ctx.setTransform(k, 0, 0, k, -shot.camera.x * k, -shot.camera.y * k);
   ctx.lineJoin = ctx.lineCap = "round";
   const view = visible(shot.camera, shot.width, shot.height);
-  if (app.scene) new Painter(app.model.graph, app.colours, app.theme, shot.camera.zoom, view, app.marks()).paint(app.scene, new CanvasPen(ctx, k));
-  return new Promise((done, failed) => canvas.toBlob((blob) => (blob ? done(blob) : failed(new Error("the picture is too large"))), "image/png"));
+  if (app.scene) {
+    new Painter(app.model.graph, app.colours, app.theme, shot.camera.zoom, view, app.marks())
+      .paint(app.scene, new CanvasPen(ctx, k));
+  }
+  return new Promise(
+    (done, failed) => canvas.toBlob(
+      (blob) => (blob ? done(blob) : failed(new Error("the picture is too large"))), "image/png",
+    )
+  );
 }
 
 /** Hand a file to the person. */

@@ -4,7 +4,7 @@ import type { App } from "../app";
 import type { Measure } from "../data/costs";
 import { choices, type Facet } from "../data/filters";
 import * as format from "../format";
-import { fill, h } from "./dom";
+import { div, fill, h, press, span } from "./dom";
 
 const FACETS: [Facet, string][] = [
   ["bound", "Bottleneck"],
@@ -27,39 +27,57 @@ export function filterSheet(app: App): HTMLElement {
       const chosen = new Set(filter.facets[facet] ?? []);
       return h(
         "fieldset", null, h("legend", null, name),
-        h("div", { class: "options" }, ...all.slice(0, 80).map(([value, count]) =>
+        div("options", ...all.slice(0, 80).map(([value, count]) =>
           h("label", { class: chosen.has(value) ? "option on" : "option" },
-            h("input", { type: "checkbox", data: { key: `${facet}:${value}` }, checked: chosen.has(value), onchange: () => {
-              if (chosen.has(value)) chosen.delete(value);
-              else chosen.add(value);
-              app.setFilter({ ...filter, facets: { ...filter.facets, [facet]: [...chosen] } });
-            } }),
-            h("span", null, value), h("span", { class: "note" }, format.integer(count))),
+            h("input", {
+              type: "checkbox", data: { key: `${facet}:${value}` }, checked: chosen.has(value), onchange: () => {
+                if (!chosen.delete(value)) chosen.add(value);
+                app.setFilter({ ...filter, facets: { ...filter.facets, [facet]: [...chosen] } });
+              },
+            }),
+            h("span", null, value), span("note", format.integer(count))),
         )),
       );
     });
-    const measure = h("select", { "aria-label": "Cost", data: { key: "cost" }, onchange: () => app.setFilter({ ...app.filter, measure: measure.value as Measure }) });
+    const measure = h(
+      "select",
+      {
+        "aria-label": "Cost", data: { key: "cost" },
+        onchange: () => app.setFilter({ ...app.filter, measure: measure.value as Measure }),
+      },
+    );
     for (const [value, name] of MEASURES) {
-      if (value !== "time" || app.costs.total("time")) measure.append(h("option", { value, selected: filter.measure === value }, name));
+      if (value !== "time" || app.costs.total("time")) {
+        measure.append(h("option", { value, selected: filter.measure === value }, name));
+      }
     }
     const position = filter.least > 0 ? Math.round(((Math.log10(filter.least) + 4) / 4) * 100) : 0;
-    const slider = h("input", { type: "range", min: "0", max: "100", value: String(position), "aria-label": "Least share", data: { key: "least" }, onchange: () => app.setFilter({ ...app.filter, least: shareAt(Number(slider.value)) }) });
-    const label = h("span", { class: "note" });
+    const slider = h(
+      "input",
+      {
+        type: "range", min: "0", max: "100", value: String(position), "aria-label": "Least share",
+        data: { key: "least" }, onchange: () => app.setFilter({ ...app.filter, least: shareAt(Number(slider.value)) }),
+      },
+    );
+    const label = span("note");
     const say = (): void => {
       const share = shareAt(Number(slider.value));
-      label.textContent = share ? `at least ${share < 0.001 ? (share * 100).toFixed(3) : (share * 100).toFixed(1)} % of the model's` : "any cost";
+      const least = (share * 100).toFixed(share < 0.001 ? 3 : 1);
+      label.textContent = share ? `at least ${least} % of the model's` : "any cost";
     };
     slider.addEventListener("input", say);
     say();
-    const dear = h("fieldset", null, h("legend", null, "Cost"), h("div", { class: "cost-row" }, measure, slider, label));
-    const clear = h("button", { type: "button", class: "plain", onclick: () => app.setFilter(null) }, "Clear the filter");
+    const dear = h("fieldset", null, h("legend", null, "Cost"), div("cost-row", measure, slider, label));
+    const clear = press("Clear the filter", () => app.setFilter(null), { class: "plain" });
     // What has the focus is made anew, and keeps it.
     const root = element.getRootNode() as Document | ShadowRoot;
     const focused = (root.activeElement as HTMLElement | null)?.dataset.key;
     const { scrollTop } = element;
-    fill(element, ...groups, dear, h("div", { class: "sheet-foot" }, clear));
+    fill(element, ...groups, dear, div("sheet-foot", clear));
     element.scrollTop = scrollTop;
-    const again = [...element.querySelectorAll<HTMLElement>("[data-key]")].find((e) => focused && e.dataset.key === focused);
+    const again = [...element.querySelectorAll<HTMLElement>("[data-key]")].find(
+      (e) => focused && e.dataset.key === focused
+    );
     again?.focus({ preventScroll: true });
   };
   paint();

@@ -1,6 +1,6 @@
 // What the pointer and the keys do.
 
-import { h } from "./dom";
+import { h, p } from "./dom";
 
 const KEYS: [string, string][] = [
   ["Click a module", "open or close it"],
@@ -28,6 +28,7 @@ export function help(): HTMLElement {
     "div",
     { class: "sheet help", role: "dialog", "aria-label": "Help", tabindex: "-1" },
     h("dl", null, ...KEYS.flatMap(([keys, what]) => [h("dt", null, keys), h("dd", null, what)])),
-    h("p", { class: "note" }, "Search takes op:, class:, name:, shape:, dtype:, kernel: and file: before a word. The address of the page holds what you see."),
+    p("note", "Search takes op:, class:, name:, shape:, dtype:, kernel: and file: before a word."),
+    p("note", "The address of the page holds what you see."),
   );
 }

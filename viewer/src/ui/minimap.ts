@@ -36,7 +36,9 @@ export function minimap(app: App): HTMLElement {
       const height = box.h * zoom;
       if (box.parent) {
         const look = app.colours.look(box.item);
-        pen.fillStyle = box.layout ? mix(app.theme.canvas, app.theme.nestBorder, 0.55) : mix(app.theme.canvas, look.colour, 0.7);
+        pen.fillStyle = box.layout
+          ? mix(app.theme.canvas, app.theme.nestBorder, 0.55)
+          : mix(app.theme.canvas, look.colour, 0.7);
         pen.fillRect(left + box.x * zoom, top + box.y * zoom, Math.max(w, 0.8), Math.max(height, 0.8));
       }
       if (height > 3) box.children.forEach(draw);
@@ -58,7 +60,10 @@ export function minimap(app: App): HTMLElement {
     ctx.lineWidth = 1.5;
     const x = Math.max(1, left + view.x * zoom);
     const y = Math.max(1, top + view.y * zoom);
-    ctx.strokeRect(x, y, Math.max(3, Math.min(WIDTH - 1, left + (view.x + view.w) * zoom) - x), Math.max(3, Math.min(HEIGHT - 1, top + (view.y + view.h) * zoom) - y));
+    ctx.strokeRect(
+      x, y, Math.max(3, Math.min(WIDTH - 1, left + (view.x + view.w) * zoom) - x),
+      Math.max(3, Math.min(HEIGHT - 1, top + (view.y + view.h) * zoom) - y),
+    );
   };
   const move = (event: PointerEvent): void => {
     const rect = canvas.getBoundingClientRect();

@@ -5,8 +5,8 @@ import type { Measure } from "../data/costs";
 import type { Kernel, Parameter, Value } from "../data/graph";
 import type { Item } from "../data/tree";
 import * as format from "../format";
-import { button, fill, h, ICONS } from "./dom";
-import { figure, link, list, more, rows, section, shareText } from "./parts";
+import { button, div, fill, h, ICONS, p, press, span } from "./dom";
+import { entry, figure, link, list, more, rows, section, shareText } from "./parts";
 import { summary } from "./summary";
 
 export function panel(app: App): HTMLElement {
@@ -27,18 +27,17 @@ function details(app: App, item: Item): HTMLElement[] {
   const head = h(
     "header",
     { class: "panel-head" },
-    h("div", { class: "panel-kind" }, kindOf(app, item)),
+    div("panel-kind", kindOf(app, item)),
     h("h2", null, title),
-    item.cls && item.cls !== title ? h("div", { class: "panel-class" }, item.cls) : null,
-    h(
-      "div",
-      { class: "panel-tools" },
+    item.cls && item.cls !== title ? div("panel-class", item.cls) : null,
+    div(
+      "panel-tools",
       button("Bring into sight (G)", ICONS.fit, () => void app.select(item, true).then(() => app.bring(item, true))),
       button("Light it", ICONS.sun, () => app.light("item", nodesOf(item))),
       button("Back to the model", ICONS.cross, () => void app.select(null)),
     ),
   );
-  const error = node?.error ? h("p", { class: "alert" }, node.error) : null;
+  const error = node?.error ? p("alert", node.error) : null;
   const parts: (HTMLElement | null)[] = [head, error, crumbs(app, item), costs(app, item)];
   if (node) {
     parts.push(
@@ -51,7 +50,11 @@ function details(app: App, item: Item): HTMLElement[] {
         ["fragment", app.model.graph.breaks.length ? String(node.fragment + 1) : null],
         ["phase", node.phase !== "forward" ? node.phase : null],
       ]),
-      values(app, "Inputs", node.inputs.map((v) => app.model.graph.values[v]).filter((v) => v.kind !== "parameter" && v.kind !== "buffer"), true),
+      values(
+        app, "Inputs",
+        node.inputs.map((v) => app.model.graph.values[v]).filter((v) => v.kind !== "parameter" && v.kind !== "buffer"),
+        true,
+      ),
       values(app, "Outputs", node.outputs.map((v) => app.model.graph.values[v]), false),
       fused(app, item.node),
       neighbours(app, "Made by", app.model.graph.sources[item.node]),
@@ -77,7 +80,7 @@ function crumbs(app: App, item: Item): HTMLElement | null {
   for (let at = item.parent; at; at = at.parent) {
     const up = at;
     const name = at.kind === "root" ? at.cls || app.model.name : at.label;
-    path.unshift(h("button", { type: "button", class: "crumb", onclick: () => void app.select(up, true) }, name));
+    path.unshift(press(name, () => void app.select(up, true), { class: "crumb" }));
   }
   return path.length ? h("nav", { class: "crumbs", "aria-label": "Modules around it" }, ...path) : null;
 }
@@ -106,9 +109,12 @@ function costs(app: App, item: Item): HTMLElement {
     ["before", before("bytes", format.size)],
     ["memory made", c.item("memory", item) ? format.size(c.item("memory", item)) : null],
     ["intensity", `${format.intensity(intensity)} FLOPs/byte`],
-    ["bound by", bound ? `${colours.marks.bounds[bound].name} (ridge point ${app.ridgeText})` : "nothing: no data is moved"],
+    [
+      "bound by",
+      bound ? `${colours.marks.bounds[bound].name} (ridge point ${app.ridgeText})` : "nothing: no data is moved",
+    ],
     ["predicted time", c.item("time", item) ? share("time") : null],
-    ["unknown costs", unknown ? h("span", { class: "warn" }, format.plural(unknown, "kernel")) : null],
+    ["unknown costs", unknown ? span("warn", format.plural(unknown, "kernel")) : null],
   ]);
 }
 
@@ -121,9 +127,13 @@ function fused(app: App, node: number): HTMLElement | null {
   const moved = part.nodes.reduce((sum, n) => sum + app.costs.node("bytes", n), 0);
   return section(
     `Fused subgraph ${part.index + 1}`,
-    h("p", { class: "text" }, part.reason),
-    moved && !alone ? h("p", { class: "note" }, `moves ${format.size(part.read + part.written)} as one kernel, ${format.size(moved)} one by one`) : null,
-    alone ? null : h("div", { class: "choices" }, h("button", { type: "button", onclick: () => app.light("subgraph", part.nodes) }, "Light them")),
+    p("text", part.reason),
+    moved && !alone
+      ? p("note", `moves ${format.size(part.read + part.written)} as one kernel, ${format.size(moved)} one by one`)
+      : null,
+    alone
+      ? null
+      : div("choices", press("Light them", () => app.light("subgraph", part.nodes))),
     alone ? null : list(part.nodes.map((n) => link(app, app.tree.leaf[n], nodes[n].name, nodes[n].op))),
   );
 }
@@ -133,12 +143,13 @@ function members(app: App, item: Item): HTMLElement | null {
   const box = app.box(item);
   const all = app.view.all.has(box?.key.id ?? -1);
   const open = box?.layout;
-  const tools = h(
-    "div",
-    { class: "choices" },
-    h("button", { type: "button", onclick: () => box && void app.unfold(box, !all) }, all ? "Show one for all" : `Show all ${item.children.length}`),
-    open && !all ? h("button", { type: "button", onclick: () => box && void app.stepMember(box, -1).then(() => app.emit("select")) }, "Previous") : null,
-    open && !all ? h("button", { type: "button", onclick: () => box && void app.stepMember(box, 1).then(() => app.emit("select")) }, "Next") : null,
+  const step = (name: string, by: number): HTMLElement =>
+    press(name, () => box && void app.stepMember(box, by).then(() => app.emit("select")));
+  const tools = div(
+    "choices",
+    press(all ? "Show one for all" : `Show all ${item.children.length}`, () => box && void app.unfold(box, !all)),
+    open && !all ? step("Previous", -1) : null,
+    open && !all ? step("Next", 1) : null,
   );
   return section("Repeats", tools, list(item.children.slice(0, 200).map((m) => link(app, m, m.label, figure(app, m)))));
 }
@@ -167,10 +178,11 @@ function values(app: App, title: string, all: Value[], made: boolean): HTMLEleme
   if (!all.length) return null;
   const entries = all.slice(0, 60).map((v) => {
     const to = made ? v.producer : v.users[0];
-    const what = h("span", { class: "value" }, h("b", null, format.shape(v.shape)), ` ${v.dtype} · ${format.size(v.bytes)}`, v.name ? ` · ${v.name}` : "");
-    if (to === undefined || to < 0) return h("li", null, what);
-    const item = app.tree.leaf[to];
-    return h("li", null, h("button", { type: "button", class: "link", onclick: () => void app.select(item, true) }, what, h("span", { class: "note" }, `${made ? "from" : "to"} ${app.model.graph.nodes[to].name}`)));
+    const text = ` ${v.dtype} · ${format.size(v.bytes)}${v.name ? ` · ${v.name}` : ""}`;
+    const what = [h("b", null, format.shape(v.shape)), text];
+    if (to === undefined || to < 0) return h("li", null, span("value", ...what));
+    const note = `${made ? "from" : "to"} ${app.model.graph.nodes[to].name}`;
+    return h("li", null, entry(what, note, () => void app.select(app.tree.leaf[to], true)));
   });
   return section(title, h("ul", { class: "links" }, ...entries), more(all.length, 60));
 }
@@ -193,11 +205,17 @@ function parameters(all: Parameter[]): HTMLElement | null {
     h(
       "li",
       { class: "parameter" },
-      h("span", { class: "value" }, p.name),
-      h("span", { class: "note" }, `${format.shape(p.shape)} ${p.dtype} · ${format.size(p.bytes)}${p.kind === "buffer" ? " · buffer" : ""}${p.tied.length ? ` · tied to ${p.tied.join(", ")}` : ""}`),
+      span("value", p.name),
+      span(
+        "note", `${format.shape(p.shape)} ${p.dtype} · ${format.size(p.bytes)}`,
+        p.kind === "buffer" ? " · buffer" : "", p.tied.length ? ` · tied to ${p.tied.join(", ")}` : "",
+      ),
     ),
   );
-  return section(`Parameters · ${format.count(count)} · ${format.size(bytes)}`, h("ul", { class: "links" }, ...entries), more(all.length, 40));
+  return section(
+    `Parameters · ${format.count(count)} · ${format.size(bytes)}`, h("ul", { class: "links" }, ...entries),
+    more(all.length, 40),
+  );
 }
 
 function kernels(app: App, item: Item): HTMLElement | null {
@@ -219,11 +237,17 @@ function kernels(app: App, item: Item): HTMLElement | null {
     h(
       "li",
       { class: "parameter" },
-      h("span", { class: "value" }, kernel.op, times > 1 ? ` × ${format.integer(times)}` : ""),
-      h("span", { class: kernel.cost === "unknown" ? "note warn" : "note" }, kernel.cost === "unknown" ? "cost unknown" : kernel.cost === "zero" ? "free: a view" : `${format.flops(flops)} · ${format.size(bytes)} · ${kernel.category} ${kernel.dtype}`),
+      span("value", kernel.op, times > 1 ? ` × ${format.integer(times)}` : ""),
+      kernel.cost === "unknown" ? span("note warn", "cost unknown") : span(
+        "note", kernel.cost === "zero" ? "no work: a view"
+          : `${format.flops(flops)} · ${format.size(bytes)} · ${kernel.category} ${kernel.dtype}`,
+      ),
     ),
   );
-  return section(`Kernels · ${format.integer(app.costs.item("kernels", item))}`, h("ul", { class: "links" }, ...entries), more(all.length, 40));
+  return section(
+    `Kernels · ${format.integer(app.costs.item("kernels", item))}`, h("ul", { class: "links" }, ...entries),
+    more(all.length, 40),
+  );
 }
 
 function nodesOf(item: Item): number[] {

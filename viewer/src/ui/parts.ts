@@ -5,11 +5,13 @@ import { weighedBy } from "../data/costliest";
 import type { Measure, Share } from "../data/costs";
 import type { Item } from "../data/tree";
 import * as format from "../format";
-import { h } from "./dom";
+import { type Child, h, p, press, span } from "./dom";
 
 export type Row = [string, string | Node | null];
 
-const WRITE: Partial<Record<Measure, (value: number) => string>> = { bytes: format.size, memory: format.size, time: format.seconds };
+const WRITE: Partial<Record<Measure, (value: number) => string>> = {
+  bytes: format.size, memory: format.size, time: format.seconds,
+};
 
 /** A measure of an item as "each … × n = total · share"; what stands once has no repetitions. */
 export function shareText(measure: Measure, share: Share): string {
@@ -33,7 +35,12 @@ export function hint(app: App, item: Item): string {
 }
 
 export function link(app: App, item: Item, name: string, note: string): HTMLElement {
-  return h("button", { type: "button", class: "link", onclick: () => void app.select(item, true) }, h("span", { class: "value" }, name), h("span", { class: "note" }, note));
+  return entry(name, note, () => void app.select(item, true));
+}
+
+/** A line that can be pressed: what it is, and a note. */
+export function entry(name: Child | Child[], note: Child, run: () => void): HTMLElement {
+  return press([span("value", ...[name].flat()), span("note", note)], run, { class: "link" });
 }
 
 export function list(entries: HTMLElement[]): HTMLElement {
@@ -42,7 +49,9 @@ export function list(entries: HTMLElement[]): HTMLElement {
 
 export function rows(title: string, all: Row[]): HTMLElement {
   const shown = all.filter(([, value]) => value !== null && value !== "");
-  return section(title, h("dl", null, ...shown.flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)])));
+  return section(
+    title, h("dl", null, ...shown.flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)])),
+  );
 }
 
 export function section(title: string, ...children: (Node | null)[]): HTMLElement {
@@ -50,5 +59,5 @@ export function section(title: string, ...children: (Node | null)[]): HTMLElemen
 }
 
 export function more(count: number, shown: number): HTMLElement | null {
-  return count > shown ? h("p", { class: "note" }, `and ${format.integer(count - shown)} more`) : null;
+  return count > shown ? p("note", `and ${format.integer(count - shown)} more`) : null;
 }

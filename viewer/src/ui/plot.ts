@@ -3,7 +3,7 @@
 
 import type { App, AppEvent } from "../app";
 import { font, type Theme } from "../draw/theme";
-import { fill, h, onFrame } from "./dom";
+import { div, fill, h, onFrame } from "./dom";
 
 /** Room for the figures of the upright axis. */
 const LEFT = 84;
@@ -27,7 +27,7 @@ export abstract class Plot {
     this.canvas = h("canvas", { class: "plot", "aria-label": label, role: "img", tabindex: "0" });
     this.ctx = this.canvas.getContext("2d") as CanvasRenderingContext2D;
     this.tip = h("div", { class: "tip", hidden: true });
-    this.element = h("div", { class: "plot-box" }, this.canvas, this.tip);
+    this.element = div("plot-box", this.canvas, this.tip);
     this.redraw = onFrame(() => this.draw());
     for (const event of events) app.on(event, this.redraw);
     new ResizeObserver(this.redraw).observe(this.element);
@@ -47,7 +47,9 @@ export abstract class Plot {
 
   protected frame(): Frame {
     const { clientWidth, clientHeight } = this.element;
-    return { left: LEFT, top: 14, width: Math.max(10, clientWidth - LEFT - 18), height: Math.max(10, clientHeight - 14 - 30) };
+    return {
+      left: LEFT, top: 14, width: Math.max(10, clientWidth - LEFT - 18), height: Math.max(10, clientHeight - 14 - 30),
+    };
   }
 
   private draw(): void {
@@ -64,7 +66,9 @@ export abstract class Plot {
     this.paint(this.frame(), this.app.theme);
   }
 
-  protected text(text: string, x: number, y: number, colour: string, align: CanvasTextAlign = "left", weight = 400): void {
+  protected text(
+    text: string, x: number, y: number, colour: string, align: CanvasTextAlign = "left", weight = 400,
+  ): void {
     const { ctx } = this;
     ctx.font = font(11, weight);
     ctx.fillStyle = colour;
@@ -109,7 +113,8 @@ export abstract class Plot {
 export function ticks(most: number, count: number, binary: boolean): number[] {
   if (!(most > 0)) return [0];
   const base = binary ? 2 ** Math.floor(Math.log2(most / count)) : 10 ** Math.floor(Math.log10(most / count));
-  const step = [1, 2, 4, 5, 8, 10].filter((m) => !binary || m !== 5).map((m) => m * base).find((s) => most / s <= count) ?? base * 10;
+  const step = [1, 2, 4, 5, 8, 10].filter((m) => !binary || m !== 5).map((m) => m * base)
+    .find((s) => most / s <= count) ?? base * 10;
   const found: number[] = [];
   for (let at = 0; at <= most * 1.0001; at += step) found.push(at);
   return found;

@@ -1,10 +1,10 @@
 // A button that drops a sheet; a click elsewhere or Escape closes it.
 
-import { button, h, type Props } from "./dom";
+import { button, div, h, type Props, span } from "./dom";
 
 export function popover(label: string, d: string, make: () => HTMLElement, props: Props = {}): HTMLElement {
   let sheet: HTMLElement | null = null;
-  const holder = h("div", { class: "popover" });
+  const holder = div("popover");
   const close = (): void => {
     sheet?.remove();
     opener.setAttribute("aria-expanded", "false");
@@ -38,6 +38,6 @@ export function menu(entries: [string, string, () => void][]): HTMLElement {
     h("button", { type: "button", role: "menuitem", onclick: (event: MouseEvent) => {
       (event.currentTarget as HTMLElement).closest(".popover")?.dispatchEvent(new Event("close"));
       run();
-    } }, h("span", null, name), h("span", { class: "note" }, note)),
+    } }, h("span", null, name), span("note", note)),
   ));
 }

@@ -51,7 +51,9 @@ export class Roofline extends Plot {
     this.dots.sort((a, b) => b.seconds - a.seconds);
   }
 
-  private scales(frame: Frame, roof: Roof): { x: (v: number) => number; y: (v: number) => number; low: number; high: number; floor: number; top: number } {
+  private scales(
+    frame: Frame, roof: Roof,
+  ): { x: (v: number) => number; y: (v: number) => number; low: number; high: number; floor: number; top: number } {
     const ridge = roof.peak / roof.bandwidth;
     const all = this.dots.map((d) => d.intensity);
     const low = 10 ** Math.floor(Math.log10(Math.min(0.1, ...all)));
@@ -84,7 +86,10 @@ export class Roofline extends Plot {
     const step = decades * 30 > frame.height ? 1000 : decades * 15 > frame.height ? 100 : 10;
     for (let v = 10 ** Math.ceil(Math.log10(floor)); v <= top; v *= step) {
       this.line(frame.left, y(v), frame.left + frame.width, y(v), theme.border, 0.6);
-      this.text(this.app.device ? format.count(v, "FLOP/s") : Number(v.toPrecision(2)).toString(), frame.left - 8, y(v) + 4, theme.faint, "right");
+      this.text(
+        this.app.device ? format.count(v, "FLOP/s") : Number(v.toPrecision(2)).toString(), frame.left - 8, y(v) + 4,
+        theme.faint, "right",
+      );
     }
     const ridge = roof.peak / roof.bandwidth;
     this.line(x(low), y(roof.bandwidth * low), x(ridge), y(roof.peak), theme.text, 1.6);
@@ -119,13 +124,21 @@ export class Roofline extends Plot {
     const near = this.pointer && this.near(this.pointer);
     if (!near || !this.pointer) return;
     const node = app.model.graph.nodes[this.lead(near.part)];
-    this.note([node.name, `${format.intensity(near.intensity)} FLOPs/byte · ${format.flops(near.work)}`, app.device ? `${format.count(near.speed, "FLOP/s")} · ${format.seconds(near.seconds)}` : near.part.rule], this.pointer.x, this.pointer.y);
+    this.note(
+      [
+        node.name, `${format.intensity(near.intensity)} FLOPs/byte · ${format.flops(near.work)}`,
+        app.device ? `${format.count(near.speed, "FLOP/s")} · ${format.seconds(near.seconds)}` : near.part.rule,
+      ],
+      this.pointer.x, this.pointer.y,
+    );
   }
 
   private chosen(): number[] {
     const { selected, colours } = this.app;
     const found: number[] = [];
-    if (selected && colours.fusion) for (let n = selected.first; n <= selected.last; n++) found.push(colours.fusion.of[n]);
+    if (selected && colours.fusion) {
+      for (let n = selected.first; n <= selected.last; n++) found.push(colours.fusion.of[n]);
+    }
     return found;
   }
 
@@ -144,7 +157,9 @@ export class Roofline extends Plot {
   private near(at: { x: number; y: number }): Dot | null {
     const { x, y } = this.scales(this.frame(), this.roof());
     const longest = this.dots[0]?.seconds ?? 1;
-    const hit = this.dots.filter((d) => Math.hypot(x(d.intensity) - at.x, y(d.speed) - at.y) <= this.radius(d, longest) + 3);
+    const hit = this.dots.filter(
+      (d) => Math.hypot(x(d.intensity) - at.x, y(d.speed) - at.y) <= this.radius(d, longest) + 3
+    );
     return hit[hit.length - 1] ?? null;
   }
 

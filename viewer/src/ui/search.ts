@@ -6,12 +6,13 @@ import { button, h, icon, ICONS } from "./dom";
 
 export function searchField(app: App): { element: HTMLElement; focus: () => void } {
   const input = h("input", {
-    type: "search", placeholder: "Search name, operator, class, shape", "aria-label": "Search", spellcheck: "false", autocomplete: "off",
+    type: "search", placeholder: "Search name, operator, class, shape", "aria-label": "Search",
+    spellcheck: "false", autocomplete: "off",
   });
   const count = h("output", { class: "hits" });
   const before = button("Previous hit", ICONS.prev, () => void app.stepHit(-1));
   const after = button("Next hit", ICONS.next, () => void app.stepHit(1));
-  const element = h("div", { class: "search", role: "search" }, icon(ICONS.search) as unknown as HTMLElement, input, count, before, after);
+  const element = h("div", { class: "search", role: "search" }, icon(ICONS.search), input, count, before, after);
   let pause = 0;
   input.addEventListener("input", () => {
     clearTimeout(pause);
@@ -30,9 +31,10 @@ export function searchField(app: App): { element: HTMLElement; focus: () => void
     }
   });
   app.on("search", () => {
-    if (document.activeElement !== input && input.getRootNode() instanceof ShadowRoot && (input.getRootNode() as ShadowRoot).activeElement !== input) input.value = app.query;
-    const none = app.query.trim() && !app.hits.length;
-    count.textContent = app.hits.length ? `${app.hit >= 0 ? `${format.integer(app.hit + 1)} of ` : ""}${format.integer(app.hits.length)}` : none ? "none" : "";
+    if ((input.getRootNode() as Document | ShadowRoot).activeElement !== input) input.value = app.query;
+    const at = app.hit >= 0 ? `${format.integer(app.hit + 1)} of ` : "";
+    const none = app.query.trim() ? "none" : "";
+    count.textContent = app.hits.length ? at + format.integer(app.hits.length) : none;
     element.classList.toggle("active", app.hits.length > 0);
   });
   return { element, focus: () => input.focus() };

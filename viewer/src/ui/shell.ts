@@ -5,12 +5,11 @@ import { nodesOf } from "../data/costliest";
 import type { ColourMode } from "../draw/categories";
 import { zoomed } from "../draw/camera";
 import * as format from "../format";
-import { dock } from "./dock";
-import { button, clamp, fill, h, ICONS } from "./dom";
+import { dock, legend } from "./dock";
+import { button, clamp, div, fill, h, ICONS, span } from "./dom";
 import { fileName, png, save, seen, svg, whole } from "./export";
 import { filterSheet } from "./filters";
 import { help } from "./help";
-import { legend } from "./legend";
 import { minimap } from "./minimap";
 import { panel } from "./panel";
 import { paper } from "./paper";
@@ -56,21 +55,35 @@ export function shell(app: App): Shell {
   const bar = h(
     "header",
     { class: "bar" },
-    h("div", { class: "brand" }, h("span", { class: "logo", "aria-hidden": "true" }), h("span", null, "opgraph")),
+    div("brand", h("span", { class: "logo", "aria-hidden": "true" }), h("span", null, "opgraph")),
     h("h1", null, app.model.name),
     chips(app),
-    h("span", { class: "spring" }),
+    span("spring"),
     search.element,
     modeChoice(app),
     deviceChoice(app),
     plumbingToggle(app),
-    h("div", { class: "tools" }, app.model.formulas ? popover("Sizes", ICONS.sizes, () => sizesSheet(app)) : null, popover("Filter", ICONS.filter, () => filterSheet(app)), exports(app), tableToggle, panelToggle, themeButton(app), helper),
+    div(
+      "tools", app.model.formulas ? popover("Sizes", ICONS.sizes, () => sizesSheet(app)) : null,
+      popover("Filter", ICONS.filter, () => filterSheet(app)), exports(app), tableToggle, panelToggle, themeButton(app),
+      helper,
+    ),
   );
   const live = h("div", { class: "offscreen", "aria-live": "polite" });
-  app.on("select", () => (live.textContent = app.selected ? `${app.selected.label}, ${app.selected.cls || app.selected.kind}` : ""));
+  app.on(
+    "select",
+    () => (live.textContent = app.selected ? `${app.selected.label}, ${app.selected.cls || app.selected.kind}` : ""),
+  );
   const key = legend(app);
-  const middle = h("main", { class: "middle" }, h("div", { class: "stage-box" }, stage.element, controls, minimap(app), notice(app)), dock(app, key), live);
-  fill(element, bar, h("div", { class: "columns" }, table.element, splitter(element, "--left", 1), middle, splitter(element, "--right", -1), details), paper(app, () => [key, details]));
+  const middle = h(
+    "main", { class: "middle" }, div("stage-box", stage.element, controls, minimap(app), notice(app)), dock(app, key),
+    live,
+  );
+  fill(
+    element, bar,
+    div("columns", table.element, splitter(element, "--left", 1), middle, splitter(element, "--right", -1), details),
+    paper(app, () => [key, details]),
+  );
 
   const dress = (): void => {
     const { theme } = app;
@@ -114,10 +127,11 @@ export function shell(app: App): Shell {
 function chips(app: App): HTMLElement {
   const { costs, model } = app;
   const count = model.graph.parameters.reduce((sum, p) => sum + (p.kind === "parameter" ? p.numel : 0), 0);
-  const chip = (value: string, name: string): HTMLElement => h("span", { class: "chip" }, h("b", null, value), ` ${name}`);
-  const element = h("div", { class: "chips" });
+  const chip = (value: string, name: string): HTMLElement => span("chip", h("b", null, value), ` ${name}`);
+  const element = div("chips");
   const paint = (): void => {
-    const sizes = app.sizes?.map((size, i) => `${model.formulas?.variables[i].name} = ${format.integer(size)}`).join(", ");
+    const sizes = app.sizes?.map((size, i) => `${model.formulas?.variables[i].name} = ${format.integer(size)}`)
+      .join(", ");
     fill(
       element,
       sizes ? chip(sizes, "") : null,
@@ -159,8 +173,11 @@ function deviceChoice(app: App): HTMLElement | null {
 }
 
 function exports(app: App): HTMLElement {
-  const asSvg = (what: typeof seen): void => save(new Blob([svg(app, what(app))], { type: "image/svg+xml" }), fileName(app, "svg"));
-  const asPng = (what: typeof seen, scale: number): void => void png(app, what(app), scale).then((blob) => save(blob, fileName(app, "png")));
+  const asSvg = (what: typeof seen): void => save(
+    new Blob([svg(app, what(app))], { type: "image/svg+xml" }), fileName(app, "svg"),
+  );
+  const asPng = (what: typeof seen, scale: number): void => void png(app, what(app), scale)
+    .then((blob) => save(blob, fileName(app, "png")));
   return popover("Export", ICONS.download, () => menu([
     ["SVG", "what is seen", () => asSvg(seen)],
     ["PNG", "what is seen", () => asPng(seen, 2)],
@@ -175,7 +192,10 @@ function plumbingToggle(app: App): HTMLElement {
   const sync = (): void => void (input.checked = !app.plumbingHidden);
   app.on("look", sync);
   sync();
-  return h("label", { class: "choice check", title: "Draw reshapes, constants, and other nodes that do no work on data" }, input, h("span", null, "Reshapes"));
+  return h(
+    "label", { class: "choice check", title: "Draw reshapes, constants, and other nodes that do no work on data" },
+    input, h("span", null, "Reshapes"),
+  );
 }
 
 function themeButton(app: App): HTMLElement {
@@ -189,7 +209,10 @@ function notice(app: App): HTMLElement {
     element.hidden = !app.lit;
     if (!app.lit) return;
     const count = app.lit.reduce((a, b) => a + b, 0);
-    fill(element, h("span", null, `${format.plural(count, "node")} lit`), button("Put out (Esc)", ICONS.cross, () => app.light("", null)));
+    fill(
+      element, h("span", null, `${format.plural(count, "node")} lit`),
+      button("Put out (Esc)", ICONS.cross, () => app.light("", null)),
+    );
   });
   element.hidden = true;
   return element;
@@ -197,7 +220,13 @@ function notice(app: App): HTMLElement {
 
 /** A bar to drag between two parts; their width is a property of the page's style. */
 function splitter(root: HTMLElement, property: string, direction: number): HTMLElement {
-  const element = h("div", { class: `splitter ${direction > 0 ? "left" : "right"}`, role: "separator", "aria-orientation": "vertical", tabindex: "0" });
+  const element = h(
+    "div",
+    {
+      class: `splitter ${direction > 0 ? "left" : "right"}`, role: "separator", "aria-orientation": "vertical",
+      tabindex: "0",
+    },
+  );
   let width = direction > 0 ? 384 : 320;
   const set = (to: number): void => {
     width = clamp(to, 180, 900);

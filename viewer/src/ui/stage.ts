@@ -8,7 +8,7 @@ import { Painter } from "../draw/painter";
 import { CanvasPen } from "../draw/pen";
 import { HEADER } from "../layout/spec";
 import type { Box } from "../layout/scene";
-import { h, onFrame } from "./dom";
+import { div, h, onFrame } from "./dom";
 import { hint } from "./parts";
 
 const DOUBLE_CLICK = 350;
@@ -34,7 +34,7 @@ export class Stage {
       "aria-label": "Operator graph. Arrow keys move, Enter opens and closes, plus and minus zoom, F fits.",
     });
     this.ctx = this.canvas.getContext("2d", { alpha: false }) as CanvasRenderingContext2D;
-    this.element = h("div", { class: "stage" }, this.canvas);
+    this.element = div("stage", this.canvas);
     this.redraw = onFrame(() => this.draw());
     app.on("camera", this.redraw);
     for (const event of ["scene", "select", "look", "lit", "hover", "search"] as const) {
@@ -61,7 +61,9 @@ export class Stage {
   /** The tools stand at the upper left: one below the other, or side by side. */
   private inset(): Inset {
     const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = this.tools;
-    return offsetHeight > offsetWidth ? { left: offsetLeft + offsetWidth, top: 0 } : { left: 0, top: offsetTop + offsetHeight };
+    return offsetHeight > offsetWidth
+      ? { left: offsetLeft + offsetWidth, top: 0 }
+      : { left: 0, top: offsetTop + offsetHeight };
   }
 
   /** Draw what the camera shows. Where it only moved, what is still in sight is copied and the rest drawn. */
@@ -107,8 +109,12 @@ export class Stage {
       ctx.lineCap = "round";
       // Rings, stacks and badges stand a little out of their boxes.
       const out = 20 + 8 / camera.zoom;
-      const view = { x: (drawn.x + x) / scale - out, y: (drawn.y + y) / scale - out, w: width / scale + 2 * out, h: height / scale + 2 * out };
-      new Painter(app.model.graph, app.colours, theme, camera.zoom, view, app.marks()).paint(scene, new CanvasPen(ctx, scale));
+      const view = {
+        x: (drawn.x + x) / scale - out, y: (drawn.y + y) / scale - out, w: width / scale + 2 * out,
+        h: height / scale + 2 * out,
+      };
+      new Painter(app.model.graph, app.colours, theme, camera.zoom, view, app.marks())
+        .paint(scene, new CanvasPen(ctx, scale));
     }
     ctx.restore();
   }
@@ -195,10 +201,14 @@ export class Stage {
     const { camera } = app;
     if (this.pointers.size === 2) {
       const other = [...this.pointers].find(([id]) => id !== event.pointerId)?.[1] ?? before;
-      const factor = Math.hypot(now.x - other.x, now.y - other.y) / Math.max(1, Math.hypot(before.x - other.x, before.y - other.y));
+      const factor = Math.hypot(
+        now.x - other.x, now.y - other.y,
+      ) / Math.max(1, Math.hypot(before.x - other.x, before.y - other.y));
       app.setCamera(zoomed(camera, factor, (now.x + other.x) / 2, (now.y + other.y) / 2));
     } else {
-      app.setCamera({ ...camera, x: camera.x - (now.x - before.x) / camera.zoom, y: camera.y - (now.y - before.y) / camera.zoom });
+      app.setCamera(
+        { ...camera, x: camera.x - (now.x - before.x) / camera.zoom, y: camera.y - (now.y - before.y) / camera.zoom }
+      );
     }
     this.pointers.set(event.pointerId, now);
   }

@@ -5,8 +5,8 @@ import type { Bound } from "../data/costs";
 import { nodesOf, weighedBy } from "../data/costliest";
 import type { Difference } from "../data/difference";
 import * as format from "../format";
-import { h } from "./dom";
-import { link, list, rows, section, shareText } from "./parts";
+import { div, h, p, press, span } from "./dom";
+import { entry, link, list, rows, section, shareText } from "./parts";
 
 export function summary(app: App): HTMLElement[] {
   const { model, costs } = app;
@@ -19,9 +19,17 @@ export function summary(app: App): HTMLElement[] {
   const work = costs.total("flops") + costs.total("otherFlops");
   const failed = graph.nodes.filter((n) => n.error);
   const parts: (HTMLElement | null)[] = [
-    h("header", { class: "panel-head" }, h("div", { class: "panel-kind" }, "model"), h("h2", null, model.name), h("div", { class: "panel-class" }, model.cls)),
-    ...failed.map((n) => h("button", { type: "button", class: "alert", onclick: () => void app.select(app.tree.leaf[n.index], true) }, `The forward stopped at node ${n.id}, ${n.name}: ${n.error}`)),
-    graph.broken ? h("p", { class: "alert" }, `${format.plural(graph.broken, "reference")} in this file lead nowhere and were left out.`) : null,
+    h(
+      "header", { class: "panel-head" }, div("panel-kind", "model"), h("h2", null, model.name),
+      div("panel-class", model.cls),
+    ),
+    ...failed.map((n) => {
+      const what = `The forward stopped at node ${n.id}, ${n.name}: ${n.error}`;
+      return press(what, () => void app.select(app.tree.leaf[n.index], true), { class: "alert" });
+    }),
+    graph.broken
+      ? p("alert", `${format.plural(graph.broken, "reference")} in this file lead nowhere and were left out.`)
+      : null,
     rows("Totals", [
       ["parameters", `${format.count(count)} · ${format.size(bytes)}`],
       ["FLOPs", format.flops(costs.total("flops"))],
@@ -32,7 +40,12 @@ export function summary(app: App): HTMLElement[] {
       ["peak of live memory", format.size(app.memory.peak)],
       ["nodes", format.integer(graph.own)],
       ["kernels", format.integer(kernels)],
-      ["cost coverage", unknown ? h("span", { class: "warn" }, `${format.percent(1 - unknown / kernels)}: ${format.plural(unknown, "kernel")} unknown`) : "100 %"],
+      [
+        "cost coverage",
+        unknown
+          ? span("warn", `${format.percent(1 - unknown / kernels)}: ${format.plural(unknown, "kernel")} unknown`)
+          : "100 %",
+      ],
       ["mode", model.mode],
     ]),
     bounds(app),
@@ -41,11 +54,15 @@ export function summary(app: App): HTMLElement[] {
     graph.breaks.length ? breaks(app) : null,
     hotspots(app),
     rows("Traced", [
-      ...model.attempts.map((a): [string, string] => [a.tracer, `${a.tensors} tensors, ${format.seconds(a.seconds)}${a.error ? `: ${a.error}` : ""}`]),
+      ...model.attempts.map(
+        (a): [string, string] => [
+          a.tracer, `${a.tensors} tensors, ${format.seconds(a.seconds)}${a.error ? `: ${a.error}` : ""}`,
+        ]
+      ),
       ...model.convention.map(([k, v]): [string, string] => [k, v]),
       ...model.versions.map(([k, v]): [string, string] => [k, v]),
     ]),
-    model.notes.length ? section("Notes", ...model.notes.map((n) => h("p", { class: "text" }, n))) : null,
+    model.notes.length ? section("Notes", ...model.notes.map((n) => p("text", n))) : null,
   ];
   return parts.filter((p) => p !== null);
 }
@@ -65,7 +82,9 @@ function bounds({ colours, costs, device, model, ridgeText }: App): HTMLElement 
     ["predicted time", timed ? format.seconds(costs.total("time")) : null],
     ["ridge point", device ? `${ridgeText} at ${device.dtype}` : ridgeText],
     ...kinds.map((bound): [string, string] => [
-      colours.marks.bounds[bound].name, `${format.percent((amounts.get(bound) ?? 0) / whole)} of ${timed ? "time" : "bytes"}`,
+      colours.marks.bounds[bound].name, `${format.percent((amounts.get(bound) ?? 0) / whole)} of ${timed
+        ? "time"
+        : "bytes"}`,
     ]),
   ]);
 }
@@ -85,7 +104,9 @@ function differences(app: App, { name, totals }: Difference): HTMLElement {
     ["nodes", `${format.integer(totals.nodes)} → ${format.integer(model.graph.own)}`],
     ["removed", gone.length ? format.plural(gone.length, "node") : null],
   ]);
-  if (gone.length) figures.append(list(gone.slice(0, 60).map((n) => link(app, tree.leaf[n.index], `− ${n.name}`, n.op))));
+  if (gone.length) {
+    figures.append(list(gone.slice(0, 60).map((n) => link(app, tree.leaf[n.index], `− ${n.name}`, n.op))));
+  }
   return figures;
 }
 
@@ -98,11 +119,10 @@ function hotspots(app: App): HTMLElement {
     const text = shareText(measure, { each: total / times, times, total, share: spot.share });
     return link(app, spot.item, spot.path || app.model.name, text);
   });
-  const tools = h(
-    "div",
-    { class: "choices" },
-    h("button", { type: "button", onclick: () => app.light("hotspots", app.hotspots().flatMap(nodesOf)) }, "Light them"),
-    h("button", { type: "button", onclick: () => app.light("path", app.costliestPath()) }, "Light the costliest path"),
+  const tools = div(
+    "choices",
+    press("Light them", () => app.light("hotspots", app.hotspots().flatMap(nodesOf))),
+    press("Light the costliest path", () => app.light("path", app.costliestPath())),
   );
   return section("Ten hot spots", tools, list(all));
 }
@@ -117,7 +137,7 @@ function unknowns(app: App): HTMLElement {
     }
   });
   const entries = [...found].map(([op, nodes]) =>
-    h("button", { type: "button", class: "link", onclick: () => app.light(`unknown:${op}`, nodes) }, h("span", { class: "value" }, op), h("span", { class: "note" }, `× ${nodes.length}`)),
+    entry(op, `× ${nodes.length}`, () => app.light(`unknown:${op}`, nodes)),
   );
   return section("Costs not known", list(entries));
 }
@@ -126,12 +146,7 @@ function breaks(app: App): HTMLElement {
   const { graph } = app.model;
   const entries = graph.breaks.map((b) => {
     const at = graph.nodes.find((n) => n.fragment > b.fragment);
-    return h(
-      "button",
-      { type: "button", class: "link", onclick: () => at && void app.select(app.tree.leaf[at.index], true) },
-      h("span", { class: "value" }, b.reason),
-      h("span", { class: "note" }, b.source),
-    );
+    return entry(b.reason, b.source, () => at && void app.select(app.tree.leaf[at.index], true));
   });
   return section("Graph breaks", list(entries));
 }

@@ -5,7 +5,7 @@ import type { App } from "../app";
 import type { Item } from "../data/tree";
 import * as format from "../format";
 import type { Box } from "../layout/scene";
-import { button, copyText, fill, h, ICONS, onFrame } from "./dom";
+import { button, copyText, div, fill, h, ICONS, onFrame, span } from "./dom";
 import { hint } from "./parts";
 
 // Columns, and rows as CSV.
@@ -20,7 +20,9 @@ interface Column {
   text: (app: App, item: Item) => string;
 }
 
-const figure = (name: string, key: string, width: number, value: (app: App, item: Item) => number, text: (value: number) => string): Column => ({
+const figure = (
+  name: string, key: string, width: number, value: (app: App, item: Item) => number, text: (value: number) => string,
+): Column => ({
   name, key, width, value, text: (app, item) => {
     const amount = value(app, item);
     return amount ? text(amount) : "";
@@ -30,7 +32,10 @@ const figure = (name: string, key: string, width: number, value: (app: App, item
 const COLUMNS: Column[] = [
   { name: "Name", key: "name", width: 0, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
   figure("Time", "time", 74, (app, i) => app.costs.item("time", i), format.seconds),
-  figure("FLOPs", "flops", 82, (app, i) => app.costs.item("flops", i), (v) => format.count(v, "").replace(/B$/, "G").replace(/([A-Za-z])$/, " $1")),
+  figure(
+    "FLOPs", "flops", 82, (app, i) => app.costs.item("flops", i),
+    (v) => format.count(v, "").replace(/B$/, "G").replace(/([A-Za-z])$/, " $1"),
+  ),
   figure("Bytes", "bytes", 84, (app, i) => app.costs.item("bytes", i), format.size),
   figure("Parameters", "parameters", 84, (app, i) => app.costs.parameterCount(i), (v) => format.count(v)),
   figure("Intensity", "intensity", 72, (app, i) => app.costs.intensity(i) ?? 0, format.intensity),
@@ -90,13 +95,16 @@ function rowElement(app: App, { item, box, depth }: Row, at: number): HTMLElemen
   const faded = app.litBefore ? app.litBefore[item.last + 1] === app.litBefore[item.first] : false;
   const chosen = app.selected === item;
   const look = app.colours.look(item);
-  const classes = `row${chosen ? " chosen" : ""}${faded ? " faded" : ""}${app.hovered?.item === item ? " hovered" : ""}${app.costs.item("errors", item) ? " failed" : ""}`;
+  const states = { chosen, faded, hovered: app.hovered?.item === item, failed: app.costs.item("errors", item) > 0 };
+  const classes = ["row", ...Object.entries(states).flatMap(([name, is]) => (is ? name : []))].join(" ");
+  const twist = (event: MouseEvent): void => {
+    event.stopPropagation();
+    if (box) void app.toggle(box);
+  };
+  const [kind, label] = open ? ["twist open", "Close"] : ["twist", "Open"];
   const toggle = branch
-    ? h("button", { type: "button", class: open ? "twist open" : "twist", tabindex: "-1", "aria-label": open ? "Close" : "Open", onclick: (event: MouseEvent) => {
-      event.stopPropagation();
-      if (box) void app.toggle(box);
-    } })
-    : h("span", { class: "twist none" });
+    ? h("button", { type: "button", class: kind, tabindex: "-1", "aria-label": label, onclick: twist })
+    : span("twist none");
   return h(
     "div",
     {
@@ -118,8 +126,8 @@ function rowElement(app: App, { item, box, depth }: Row, at: number): HTMLElemen
         { class: "cell name", role: "gridcell", style: { "padding-left": `${8 + depth * 13}px` } },
         toggle,
         h("span", { class: "swatch", style: { background: look.colour } }),
-        h("span", { class: branch ? "label strong" : "label" }, c.text(app, item)),
-        item.kind === "fold" ? h("span", { class: "pill" }, `× ${item.count}`) : null,
+        span(branch ? "label strong" : "label", c.text(app, item)),
+        item.kind === "fold" ? span("pill", `× ${item.count}`) : null,
       );
     }),
   );
@@ -144,7 +152,10 @@ export class Table {
   constructor(private app: App) {
     this.head = h("div", { class: "table-head", role: "row" });
     this.space = h("div", { class: "table-space", role: "rowgroup" });
-    this.body = h("div", { class: "table-body", role: "treegrid", tabindex: "0", "aria-label": "Modules and nodes" }, this.head, this.space);
+    this.body = h(
+      "div", { class: "table-body", role: "treegrid", tabindex: "0", "aria-label": "Modules and nodes" }, this.head,
+      this.space,
+    );
     this.element = h("section", { class: "table" }, this.tools(), this.body);
     const draw = onFrame(() => this.draw());
     const redraw = onFrame(() => this.redraw());
@@ -200,7 +211,7 @@ export class Table {
       step.setAttribute("aria-pressed", String(this.inStep));
     }, { "aria-pressed": "true" });
     const copy = button("Copy as CSV", ICONS.copy, () => void this.copy(copy));
-    return h("div", { class: "table-tools" }, h("div", { class: "choices joined" }, tree, nodes), h("span", { class: "spring" }), step, copy);
+    return div("table-tools", div("choices joined", tree, nodes), span("spring"), step, copy);
   }
 
   private rebuild(): void {
@@ -215,7 +226,9 @@ export class Table {
         const children = box.children.map((c): Row => ({ item: c.item, box: c, depth: depth + 1 }));
         for (const child of this.sort(children)) add(child.box as Box, depth + 1);
       };
-      for (const child of this.sort(app.scene.root.children.map((box) => ({ item: box.item, box, depth: 0 })))) add(child.box as Box, 0);
+      for (const child of this.sort(app.scene.root.children.map((box) => ({ item: box.item, box, depth: 0 })))) {
+        add(child.box as Box, 0);
+      }
     }
     this.place = new Map(this.rows.map((row, i) => [row.item.id, i]));
     this.space.style.setProperty("height", `${this.rows.length * ROW}px`);
@@ -238,7 +251,9 @@ export class Table {
     const figures = columnsOf(this.app).slice(1).map((c) => c.width);
     const first = (n: number): number => figures.slice(0, n).reduce((sum, w) => sum + w, 0);
     const rest = [figures.length, 4, 3, 2, 1].map((n) => this.body.clientWidth - first(n)).find((w) => w >= 175) ?? 175;
-    for (const part of [this.head, this.space]) part.style.setProperty("min-width", `${rest + first(figures.length)}px`);
+    for (const part of [this.head, this.space]) {
+      part.style.setProperty("min-width", `${rest + first(figures.length)}px`);
+    }
     this.body.style.setProperty("--columns", [rest, ...figures].map((w) => `${w}px`).join(" "));
   }
 
@@ -301,7 +316,11 @@ export class Table {
   /** The graph was moved: show the row of what is in its middle. */
   private followGraph(): void {
     const { app } = this;
-    if (!this.inStep || this.flat || this.sortKey || app.following || performance.now() - Math.max(this.movedGraph, this.touched) < 400) return;
+    if (!this.inStep || this.flat || this.sortKey || app.following || performance.now() - Math.max(
+      this.movedGraph, this.touched,
+    ) < 400) {
+      return;
+    }
     const { camera, size, scene } = app;
     if (!scene) return;
     const x = camera.x + size.width / 2 / camera.zoom;
@@ -328,7 +347,9 @@ export class Table {
     const { zoom } = app.camera;
     const near = Math.max(zoom, Math.min(0.7, 40 / Math.max(1, row.box.layout ? 60 : row.box.h)));
     const middle = row.box.y + Math.min(row.box.h / 2, app.size.height / 2 / near);
-    app.setCamera({ zoom: near, x: row.box.x + row.box.w / 2 - app.size.width / 2 / near, y: middle - app.size.height / 2 / near });
+    app.setCamera(
+      { zoom: near, x: row.box.x + row.box.w / 2 - app.size.width / 2 / near, y: middle - app.size.height / 2 / near }
+    );
   }
 
   private key(event: KeyboardEvent): void {

@@ -3,7 +3,7 @@
 import type { App } from "../app";
 import type { Theme } from "../draw/theme";
 import * as format from "../format";
-import { fill, h } from "./dom";
+import { div, fill, h, p, press, span } from "./dom";
 import { link } from "./parts";
 import { type Frame, Plot, ticks } from "./plot";
 
@@ -41,7 +41,9 @@ export class Timeline extends Plot {
       const starts = app.model.graph.kernelStart;
       ctx.fillStyle = theme.accent;
       ctx.globalAlpha = 0.14;
-      ctx.fillRect(x(starts[selected.first]), top, Math.max(1.5, x(starts[selected.last + 1]) - x(starts[selected.first])), height);
+      ctx.fillRect(
+        x(starts[selected.first]), top, Math.max(1.5, x(starts[selected.last + 1]) - x(starts[selected.first])), height,
+      );
       ctx.globalAlpha = 1;
     }
     this.area(frame, y, theme);
@@ -52,7 +54,10 @@ export class Timeline extends Plot {
       ctx.arc(peak, y(memory.peak), 3.5, 0, 7);
       ctx.fill();
       const right = peak > left + width * 0.7;
-      this.text(`peak ${format.size(memory.peak)}`, peak + (right ? -9 : 9), y(memory.peak) + 4, theme.text, right ? "right" : "left", 600);
+      this.text(
+        `peak ${format.size(memory.peak)}`, peak + (right ? -9 : 9), y(memory.peak) + 4, theme.text,
+        right ? "right" : "left", 600,
+      );
     } else this.text("This profile has no record of memory.", left + 8, top + 20, theme.muted);
     if (app.moment !== null) this.line(x(app.moment + 0.5), top, x(app.moment + 0.5), bottom, theme.accent, 1.5);
     this.text(`kernels, 1 to ${format.integer(memory.kernels)}`, left + width, bottom + 20, theme.faint, "right");
@@ -61,7 +66,13 @@ export class Timeline extends Plot {
       const k = this.kernel(this.pointer.x);
       const node = memory.node(k);
       this.line(x(k + 0.5), top, x(k + 0.5), bottom, theme.muted, 1, [3, 3]);
-      this.note([`${format.size(memory.live[k])} live`, `kernel ${format.integer(k + 1)}, node ${app.model.graph.nodes[node].id}`, app.model.graph.nodes[node].name], x(k + 0.5), this.pointer.y);
+      this.note(
+        [
+          `${format.size(memory.live[k])} live`,
+          `kernel ${format.integer(k + 1)}, node ${app.model.graph.nodes[node].id}`, app.model.graph.nodes[node].name,
+        ],
+        x(k + 0.5), this.pointer.y,
+      );
     }
   }
 
@@ -110,24 +121,29 @@ export class Timeline extends Plot {
 
 /** What is alive at the chosen moment, largest first. */
 export function alive(app: App): HTMLElement {
-  const element = h("div", { class: "alive" });
+  const element = div("alive");
   const paint = (): void => {
     const { moment, memory } = app;
-    const peak = h("button", { type: "button", onclick: () => app.setMoment(memory.peakAt) }, "Go to the peak");
+    const peak = press("Go to the peak", () => app.setMoment(memory.peakAt));
     if (moment === null) {
-      fill(element, h("p", { class: "note" }, "Click into the chart to see which tensors are alive at that moment."), h("div", { class: "choices" }, peak));
+      fill(
+        element, p("note", "Click into the chart to see which tensors are alive at that moment."), div("choices", peak),
+      );
       return;
     }
     const all = memory.at(moment);
     const entries = all.slice(0, 100).map(({ bytes, node }) =>
       node < 0
-        ? h("li", null, h("span", { class: "link" }, h("span", { class: "value" }, "from outside"), h("span", { class: "note" }, format.size(bytes))))
+        ? h("li", null, span("link", span("value", "from outside"), span("note", format.size(bytes))))
         : h("li", null, link(app, app.tree.leaf[node], app.model.graph.nodes[node].name, format.size(bytes))),
     );
     fill(
       element,
-      h("p", null, h("b", null, `${format.size(memory.live[moment])} in ${format.plural(all.length, "tensor")}`), h("span", { class: "note" }, ` alive at kernel ${format.integer(moment + 1)}${moment === memory.peakAt ? ", the peak" : ""}`)),
-      moment === memory.peakAt ? null : h("div", { class: "choices" }, peak),
+      h(
+        "p", null, h("b", null, `${format.size(memory.live[moment])} in ${format.plural(all.length, "tensor")}`),
+        span("note", ` alive at kernel ${format.integer(moment + 1)}${moment === memory.peakAt ? ", the peak" : ""}`),
+      ),
+      moment === memory.peakAt ? null : div("choices", peak),
       h("ul", { class: "links" }, ...entries),
     );
   };
