@@ -9,8 +9,7 @@ import { Fusion } from "./data/fusion";
 import { Memory } from "./data/memory";
 import { type Model, readModel } from "./data/model";
 import { readTree, type Tree } from "./data/tree";
-import { COLOUR_MODES, type ColourMode, readMarks } from "./draw/categories";
-import { Colours } from "./draw/colours";
+import { COLOUR_MODES, type ColourMode, Colours, readMarks } from "./draw/colours";
 import { DARK, LIGHT, type Theme } from "./draw/theme";
 
 export type AppEvent = "scene" | "select" | "look" | "lit" | "camera" | "hover" | "search" | "dock";

@@ -1,14 +1,57 @@
 // What colours mean: for each way of colouring, the colour of an item, its legend, and the figure that is
-// written on it. A colour never stands alone: the figure or the mark beside it says the same.
+// written on it. A colour never stands alone: the figure or the mark beside it says the same. Marks are those that
+// Python has for all views.
 
-import type { Costs, Measure } from "../data/costs";
+import type { Bound, Costs, Measure } from "../data/costs";
 import type { Fusion } from "../data/fusion";
-import type { Difference } from "../data/difference";
+import type { Change, Difference } from "../data/difference";
+import type { MarkJson, MarksJson } from "../data/document";
 import type { Graph } from "../data/graph";
 import type { Interval, Item } from "../data/tree";
 import * as format from "../format";
-import type { Category, ColourMode, Marks } from "./categories";
 import { mix, ramp, type Theme } from "./theme";
+
+export type ColourMode =
+  "bottleneck" | "operator" | "flops" | "bytes" | "memory" | "time" | "dtype" | "fusion" | "difference";
+
+export const COLOUR_MODES: [ColourMode, string][] = [
+  ["bottleneck", "Bottleneck"],
+  ["operator", "Operator"],
+  ["time", "Predicted time"],
+  ["flops", "FLOPs"],
+  ["bytes", "Bytes moved"],
+  ["memory", "Memory made"],
+  ["dtype", "dtype"],
+  ["fusion", "Fusion"],
+  ["difference", "Difference"],
+];
+
+export interface Category {
+  name: string;
+  /** A mark that tells it without colour. */
+  mark: string;
+  light: string;
+  dark: string;
+}
+
+export type Marks = ReturnType<typeof readMarks>;
+
+export function readMarks(json: MarksJson) {
+  const read = ([name, mark, light, dark]: MarkJson): Category => ({ name, mark, light, dark });
+  const all = (marks: Record<string, MarkJson>): Record<string, Category> =>
+    Object.fromEntries(Object.entries(marks).map(([key, mark]) => [key, read(mark)]));
+  return {
+    bounds: all(json.bounds) as Record<Bound, Category>,
+    changes: all(json.changes) as Record<Change, Category>,
+    /** By category of kernels, and by rule of fusion. */
+    work: all(json.work),
+    rules: all(json.rules),
+    none: read(json.none),
+    unknown: read(json.unknown),
+    /** For what has no colour of its own: dtypes, subgraphs. */
+    spare: json.spare.map(read),
+  };
+}
 
 export interface Look {
   /** The full colour, as in the legend. */

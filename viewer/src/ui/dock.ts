@@ -2,8 +2,7 @@
 // opened over it.
 
 import type { App, Dock } from "../app";
-import { COLOUR_MODES } from "../draw/categories";
-import { legendEntries } from "../draw/colours";
+import { COLOUR_MODES, legendEntries } from "../draw/colours";
 import { ramp } from "../draw/theme";
 import { div, fill, h, press, span } from "./dom";
 import { Roofline } from "./roofline";

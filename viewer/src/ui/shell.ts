@@ -2,7 +2,7 @@
 
 import type { App } from "../app";
 import { nodesOf } from "../data/costliest";
-import type { ColourMode } from "../draw/categories";
+import type { ColourMode } from "../draw/colours";
 import { zoomed } from "../draw/camera";
 import * as format from "../format";
 import { dock, legend } from "./dock";
