@@ -1,0 +1,122 @@
+"""Results as a person holds them, on saved profiles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import opgraph
+from opgraph import InputError, Profile, RenderError
+
+Saved = Callable[[str], Profile]
+
+
+def test_the_shares_of_bounds_are_the_whole(saved: Saved) -> None:
+    for hardware in (None, "h100-sxm", "rtx-4090"):
+        costed = saved("gpt2").on(hardware)
+        assert sum(b.share for b in costed.bounds) == pytest.approx(1)
+        assert sum(b.nodes for b in costed.bounds) == len(costed.node_bounds)
+
+
+def test_a_device_is_named_or_given(saved: Saved) -> None:
+    from opgraph.hardware import device
+
+    profile = saved("resnet18")
+    assert profile.on("h100-sxm").seconds == profile.on(device("h100-sxm")).seconds
+    with pytest.raises(opgraph.OpgraphError, match="h200-nvx"):
+        profile.on("h200-nvx")
+
+
+def test_a_profile_without_a_device_has_no_time(saved: Saved) -> None:
+    costed = saved("resnet18").on()
+    assert (costed.ridge, costed.seconds, costed.fits, costed.prediction) == (
+        10.0,
+        None,
+        None,
+        None,
+    )
+    with pytest.raises(RenderError, match="for a device"):
+        _ = costed.roofline
+
+
+def test_autocast_is_heeded_once(saved: Saved) -> None:
+    lower = saved("resnet18").on(autocast="float16")
+    assert lower.totals.flops == saved("resnet18").totals.flops
+    assert lower.main_dtype == "float16"
+    with pytest.raises(InputError, match="'float8' is not a choice"):
+        saved("resnet18").on(autocast="float8")
+
+
+def test_modules_and_operators_add_up(saved: Saved) -> None:
+    costed = saved("bert-base-uncased").on("h100-sxm")
+    modules = costed.by_module()
+    assert modules[""].seconds == pytest.approx(costed.seconds)
+    assert sum(row.seconds or 0 for row in costed.by_op().values()) == pytest.approx(costed.seconds)
+    assert modules["encoder.layer.0"].share == pytest.approx(
+        modules["encoder.layer.0"].seconds / costed.seconds
+    )
+    assert [n.id for n in modules["encoder.layer.0"].nodes] == sorted(
+        n.id for n in costed.nodes if n.module.startswith("encoder.layer.0")
+    )
+
+
+def test_an_unknown_name_says_what_is_near(saved: Saved) -> None:
+    with pytest.raises(InputError, match="no module 'encoder.layer.O'") as raised:
+        saved("bert-base-uncased").by_module()["encoder.layer.O"]
+    assert "encoder.layer" in (raised.value.hint or "")
+    assert raised.value.__notes__ == [f"hint: {raised.value.hint}"]
+
+
+def test_nodes_know_their_neighbours(saved: Saved) -> None:
+    nodes = saved("resnet18").nodes
+    assert [u.id for u in nodes[0].users] == [s.id for s in (nodes[1],)]
+    assert nodes[1].sources == () or nodes[1].sources[0].id == nodes[0].id
+    assert "conv2d" in repr(nodes[1])
+
+
+def test_what_is_saved_is_read_again(saved: Saved, tmp_path: Path) -> None:
+    profile = saved("gpt2")
+    costed = profile.on("h100-sxm")
+    costed.save(tmp_path / "gpt2.json")
+    assert opgraph.load(tmp_path / "gpt2.json") == profile
+    data = json.loads((tmp_path / "gpt2.json").read_text())
+    assert data["costed"]["ridge"] == costed.ridge
+    assert data["costed"]["prediction"]["seconds"] == costed.seconds
+    assert "costed" not in json.loads(profile.to_json())
+
+
+def test_a_suffix_that_nothing_writes_is_an_error(saved: Saved, tmp_path: Path) -> None:
+    for result, suffix in (
+        (saved("resnet18"), "docx"),
+        (opgraph.compare(saved("resnet18"), saved("resnet50")), "svg"),
+    ):
+        with pytest.raises(RenderError, match=f"no view is written to .{suffix}"):
+            result.save(tmp_path / f"x.{suffix}")
+    with pytest.raises(RenderError, match="no picture is written to .csv"):
+        saved("resnet18").draw(tmp_path / "x.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_option_that_is_not_heeded_is_an_error(saved: Saved, tmp_path: Path) -> None:
+    with pytest.raises(RenderError, match="csv heeds no option 'depth'"):
+        saved("resnet18").save(tmp_path / "x.csv", depth=2)
+
+
+def test_every_result_has_a_face(saved: Saved) -> None:
+    comparison = opgraph.compare(saved("resnet18"), saved("resnet50"), hardware="t4")
+    for result in (saved("resnet18"), saved("resnet18").on("t4"), comparison):
+        assert "resnet18" in repr(result)
+        assert len(repr(result).splitlines()) == 1
+        assert len(str(result).splitlines()) > 10
+        assert "<" in result._repr_html_()
+        assert len(result.to_pandas())
+
+
+def test_a_costed_model_is_compared_on_its_own_device(saved: Saved) -> None:
+    found = opgraph.compare(saved("resnet18").on("t4"), saved("resnet50").on("t4"))
+    assert found.device is not None
+    with pytest.raises(InputError, match="has its device"):
+        opgraph.compare(saved("resnet18").on("t4"), saved("resnet50"), hardware="t4")
