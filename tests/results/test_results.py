@@ -64,7 +64,7 @@ def test_modules_and_operators_add_up(saved: Saved) -> None:
 
 
 def test_an_unknown_name_says_what_is_near(saved: Saved) -> None:
-    with pytest.raises(InputError, match="no module 'encoder.layer.O'") as raised:
+    with pytest.raises(InputError, match=r"no module 'encoder\.layer\.O'") as raised:
         saved("bert-base-uncased").by_module()["encoder.layer.O"]
     assert "encoder.layer" in (raised.value.hint or "")
     assert raised.value.__notes__ == [f"hint: {raised.value.hint}"]
@@ -93,9 +93,9 @@ def test_a_suffix_that_nothing_writes_is_an_error(saved: Saved, tmp_path: Path) 
         (saved("resnet18"), "docx"),
         (opgraph.compare(saved("resnet18"), saved("resnet50")), "svg"),
     ):
-        with pytest.raises(RenderError, match=f"no view is written to .{suffix}"):
+        with pytest.raises(RenderError, match=rf"no view is written to \.{suffix}"):
             result.save(tmp_path / f"x.{suffix}")
-    with pytest.raises(RenderError, match="no picture is written to .csv"):
+    with pytest.raises(RenderError, match=r"no picture is written to \.csv"):
         saved("resnet18").draw(tmp_path / "x.csv")
     assert not list(tmp_path.iterdir())
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.memory import peaks
+from opgraph.analysis.timing.prediction import DEVICE_BOUNDS
 from opgraph.hardware import Device
 from opgraph.record import units
+from opgraph.record.kinds import Bound
 
 FORMATS: dict[str, Callable[[float], str]] = {
     "count": units.count,
@@ -78,13 +80,22 @@ def _memory_share(costed: CostedRecord) -> float | None:
     return None if costed.device is None else costed.peak_memory / costed.device.capacity
 
 
+def _bound(bound: Bound) -> Quantity:
+    def share(costed: CostedRecord) -> float | None:
+        return next((b.share for b in costed.bounds if b.bound is bound), None)
+
+    return Quantity(f"{bound.value}_bound", f"Bound by {bound.label}", "share", share)
+
+
 TIMED = (
     Quantity("latency", "Latency", "seconds", _latency),
     Quantity("throughput", "Items/s", "count", _throughput),
     Quantity("memory_share", "Of its memory", "share", _memory_share),
+    Quantity("ridge", "Ridge point", "intensity", lambda c: c.ridge),
+    *map(_bound, DEVICE_BOUNDS),
 )
-"""On a device: the predicted latency of a run, items of the batch a second, and the share of its memory
-that is needed: above one, it does not fit."""
+"""On a device: the predicted latency of a run, items of the batch a second, the share of its memory that is
+needed (above one, it does not fit), the ridge point, and the shares of the time by what it is bound by."""
 
 
 def quantities(device: Device | None = None) -> tuple[Quantity, ...]:

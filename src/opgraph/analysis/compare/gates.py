@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from opgraph.analysis.costed import CostedRecord
-from opgraph.analysis.quantities import Quantity, quantities
+from opgraph.analysis.quantities import TIMED, Quantity, quantities
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
 
@@ -81,11 +81,7 @@ def parse_gate(text: str, device: Device | None = None) -> Gate:
     known = {q.name: q for q in quantities(device)}
     what = known.get(name.lower())
     if what is None:
-        hint = (
-            "--hardware DEVICE predicts it"
-            if name.lower() in ("latency", "throughput", "memory_share")
-            else None
-        )
+        hint = "--hardware DEVICE predicts it" if name.lower() in {q.name for q in TIMED} else None
         raise GateError(f"{name!r} is no quantity: one of {', '.join(known)}", hint=hint)
     value = float(number) * (-1 if direction == "-" else 1)
     if unit == "%":

@@ -79,6 +79,7 @@ def overview_data(costed: CostedRecord) -> dict[str, Any]:
         "model": costed.profile.model.name,
         "totals": costed.totals.to_dict(),
         "ridge": costed.ridge,
+        "bounds": [b.to_dict() for b in costed.bounds],
         **({} if time is None else {"device": time.device, "seconds": time.seconds}),
         "intensity": {"lowest": low, "median": middle, "highest": high},
         **{
@@ -142,6 +143,8 @@ def _facts(costed: CostedRecord) -> Table:
     if (time := costed.prediction) is not None and costed.device is not None:
         rows.append(("Predicted", f"{units.seconds(time.seconds)} on {costed.device.name}, "
                                   f"{units.count(time.throughput)} items/s"))  # fmt: skip
+        shares = ", ".join(f"{units.percent(b.share)} {b.bound.label}" for b in costed.bounds)
+        rows.append(("Bound", f"{shares} of the time"))
     if t.coverage < 1:
         rows.append(("Coverage", f"{units.percent(t.coverage)} of kernels have a known cost"))
     failed = costed.graph.failed

@@ -1,0 +1,137 @@
+"""One saved profile on one device, read through every view: the same ridge point, the same shares of bounds,
+the same latency, and for modules the same "each, x n, of the total". (The page is read in a browser, in
+tests/views/page/test_one_truth.py.)"""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import opgraph
+from opgraph import Costed
+from opgraph.analysis.tree import Item, ItemKind, Metric
+from opgraph.cli import main
+from opgraph.record import units
+
+DATA = Path(__file__).parent / "data"
+HARDWARE = "h100-sxm"
+TRACED = {
+    "llama": ("meta-llama/Llama-3.1-405B", {"seq_len": 512}),
+    "swin": ("swin_t", {}),
+}
+NAMES = ["gpt2", "yolov8n", *(pytest.param(name, marks=pytest.mark.slow) for name in TRACED)]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    name: str = request.param
+    if name not in TRACED:
+        return DATA / f"{name}.json"
+    model, options = TRACED[name]
+    found = tmp_path_factory.mktemp("traced") / f"{name}.json"
+    opgraph.profile(model, **options).save(found)
+    return found
+
+
+@pytest.fixture
+def costed(path: Path) -> Costed:
+    return opgraph.load(path).on(HARDWARE)
+
+
+Said = Callable[..., str]
+
+
+@pytest.fixture
+def said(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Said:
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(command: str, *more: str) -> str:
+        assert main([command, str(path), *more, "--hardware", HARDWARE]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def modules(costed: Costed) -> list[Item]:
+    """Up to ten modules with FLOPs, the first of them in a repeat where there is one."""
+    kinds = (ItemKind.MODULE, ItemKind.FOLD)
+    shown = [i for i in costed.tree.root.shown() if i.kind in kinds and i.path]
+    found = [i for i in shown if costed.tree.total(Metric.FLOPS, i)]
+    return sorted(found, key=lambda i: -i.times)[:10]
+
+
+def test_the_ridge_point_is_the_same(
+    path: Path, costed: Costed, said: Said, tmp_path: Path
+) -> None:
+    ridge = f"{costed.ridge:.4g}"
+    assert f"ridge {ridge} FLOPs/byte" in said("profile")
+    assert f"Bottlenecks, ridge {ridge}" in said("explore")
+    assert json.loads(said("explore", "--json"))["ridge"] == costed.ridge
+    assert json.loads(said("profile", "--json"))["costed"]["ridge"] == costed.ridge
+    assert json.loads(said("compare", str(path), "--json"))["totals"]["ridge"] == [costed.ridge] * 2
+    costed.draw(tmp_path / "x.svg")
+    texts = [t.text or "" for t in ET.parse(tmp_path / "x.svg").iter() if t.tag.endswith("}text")]
+    assert any(f"at a ridge of {ridge} FLOPs/byte" in t for t in texts)
+
+
+def test_the_shares_of_bounds_are_the_same(path: Path, costed: Costed, said: Said) -> None:
+    shares = {b.bound.value: b.share for b in costed.bounds}
+    table = said("profile").partition("Bottlenecks on")[2]
+    for bound, share in shares.items():
+        (row,) = re.findall(rf"^\W*{bound} +[\d,]+ +([\d.<>]+ %)", table, re.MULTILINE)
+        assert row == units.percent(share)
+    sentence = ", ".join(f"{units.percent(b.share)} {b.bound.label}" for b in costed.bounds)
+    assert f"{sentence} of the time" in " ".join(said("explore").split())
+    for command in ("explore", "profile"):
+        data = json.loads(said(command, "--json"))
+        found = data["bounds"] if command == "explore" else data["costed"]["bounds"]
+        assert {b["bound"]: b["share"] for b in found} == shares
+    totals = json.loads(said("compare", str(path), "--json"))["totals"]
+    assert {b: totals[f"{b}_bound"][0] for b in shares} == shares
+
+
+def test_the_latency_is_the_same(path: Path, costed: Costed, said: Said) -> None:
+    assert costed.seconds is not None
+    text = units.seconds(costed.seconds)
+    assert re.search(rf"^Latency +{re.escape(text)} predicted", said("profile"), re.MULTILINE)
+    assert f"{text} on {costed.device.name}" in said("explore")  # type: ignore[union-attr]
+    assert json.loads(said("explore", "--json"))["seconds"] == costed.seconds
+    data = json.loads(said("profile", "--json"))
+    assert data["costed"]["prediction"]["seconds"] == costed.seconds
+    totals = json.loads(said("compare", str(path), "--json"))["totals"]
+    assert totals["latency"] == [costed.seconds] * 2
+
+
+def test_each_times_and_share_of_modules_are_the_same(
+    costed: Costed, said: Said, tmp_path: Path
+) -> None:
+    chosen = modules(costed)
+    assert len(chosen) >= 5
+    table = said("profile", "--depth", "99")
+    costed.draw(tmp_path / "x.svg", depth=99)
+    picture = (tmp_path / "x.svg").read_text("utf-8")
+    for item in chosen:
+        share = costed.tree.share(Metric.FLOPS, item)
+        assert share.total == share.each * share.times
+        row = rf" {re.escape(units.count(share.total))} +{re.escape(units.percent(share.share))}"
+        assert re.search(row, table), item.path
+        if share.times > 1:
+            each = rf"{re.escape(units.count(share.each))} +× {share.times} +"
+            assert re.search(each + re.escape(units.count(share.total)), table), item.path
+            flops = units.flops(share.each)
+            assert f"{flops} ·" in picture or f"each {flops}" in picture, item.path
+        assert units.percent(share.share) in picture, item.path
+
+
+def test_the_time_of_modules_is_the_same_in_python(costed: Costed) -> None:
+    rows = costed.by_module()
+    for item in modules(costed):
+        if item.times == 1 and item.kind is ItemKind.MODULE and not item.call:
+            total = costed.tree.figures(item).seconds
+            assert total is not None
+            assert rows[item.path].seconds == pytest.approx(total.total)
