@@ -144,7 +144,9 @@ def _tree(tree: Tree) -> dict[str, Any]:
         for item in tree.items
         if item.cls != (scopes[item.path].cls if item.path and item.path in scopes else "")
     ]
-    found["paths"] = [len(item.path.encode("utf-16-le")) // 2 for item in tree.items]
+    found["paths"] = [
+        len(item.path.encode("utf-16-le", "surrogatepass")) // 2 for item in tree.items
+    ]
     found["calls"] = [[item.id, item.call] for item in tree.items if item.call]
     found["texts"] = list(texts)
     return found
