@@ -1,6 +1,6 @@
-"""One saved profile on one device, read through every view: the same ridge point, the same shares of bounds,
-the same latency, and for modules the same "each, x n, of the total". (The page is read in a browser, in
-tests/views/page/test_one_truth.py.)"""
+"""One saved profile on one device, read through every view: the same ridge point, the same shares of
+bounds, the same latency, and for modules the same "each, x n, of the total". (The page is read in a
+browser, in tests/views/page/test_one_truth.py.)"""
 
 from __future__ import annotations
 
