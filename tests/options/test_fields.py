@@ -15,6 +15,7 @@ import opgraph
 from opgraph.cli import whole_parser
 from opgraph.options import NAMES, OPTIONS, Options
 from opgraph.options.document import page
+from opgraph.options.kinds import Choice
 from opgraph.record.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +84,27 @@ def test_what_means_nothing_to_the_others_is_refused(
 def test_what_goes_together(options: dict[str, Any]) -> None:
     made = Options(**options)
     assert {name: getattr(made, name) for name in options} == options
+
+
+def test_closed_sets_are_what_stands_behind_them() -> None:
+    from opgraph.tracing import tracers
+    from opgraph.tracing.modes.training import OPTIMIZERS
+    from opgraph.views.files.model_explorer import OVERLAYS
+    from opgraph.views.picture.coloring import COLORINGS
+    from opgraph.views.picture.picture import DIRECTIONS, THEMES
+    from opgraph.views.text.table import SORT_KEYS
+
+    for name, behind in (
+        ("tracer", tracers),
+        ("optimizer", OPTIMIZERS),
+        ("color_by", COLORINGS | OVERLAYS),
+        ("sort", SORT_KEYS),
+        ("theme", THEMES),
+        ("direction", DIRECTIONS),
+    ):
+        kind = OPTIONS[name].kind
+        assert isinstance(kind, Choice)
+        assert {*kind.values} == {*behind}
 
 
 def test_the_room_stands_without_torch_and_what_is_above_it() -> None:

@@ -10,6 +10,7 @@ import torch
 
 from opgraph.options import OPTIONS, TensorSpec
 from opgraph.record.errors import InputError
+from opgraph.record.kinds import Mode, Partition
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,8 @@ def test_what_is_typed(name: str, text: str, value: object) -> None:
         ("input_overrides", {"x": torch.zeros(2, 3)}, {"x": TensorSpec((2, 3), "float32")}),
         ("output", Path("a/b.csv"), "a/b.csv"),
         ("fail_if", "flops > 1", ("flops > 1",)),
+        ("mode", Mode.TRAIN, "train"),
+        ("partition", Partition.NONE, "none"),
         ("head", None, None),
     ],
 )

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.cost.conventions import counted
 from opgraph.inputs.base import Example, InputRequest
-from opgraph.options import GENERATING, Options
+from opgraph.options import Options
 from opgraph.record.errors import InputError, SourceError, TraceError
 from opgraph.record.graph import Node
+from opgraph.record.kinds import Mode
 from opgraph.record.profile import ProfileRecord, Tracing
 from opgraph.sources import resolve
 from opgraph.sources.base import BuildOptions, Model
@@ -125,7 +126,7 @@ def prepared(
     options = options or Options()
     built = resolved(model, options)
     request = (
-        request_for(built, options) if options.mode in GENERATING else InputRequest.of(options)
+        request_for(built, options) if Mode(options.mode).generates else InputRequest.of(options)
     )
     return built, _example(built, inputs, kwargs, request)
 
@@ -225,7 +226,7 @@ def resolved(model: str | nn.Module | Model, options: Options | None = None) -> 
 
     asked = options or Options()
     built = model if isinstance(model, Model) else resolve(model, BuildOptions.of(asked))
-    return with_generating_head(model, built, asked) if asked.mode in GENERATING else built
+    return with_generating_head(model, built, asked) if Mode(asked.mode).generates else built
 
 
 def _example(
@@ -235,11 +236,7 @@ def _example(
         from opgraph.inputs import inputs_at
 
         return inputs_at(model, request)
-    if any(
-        asked is not None
-        for asked in (request.batch_size, request.seq_len, request.decoder_seq_len,
-                      request.image_size, request.input_shape)
-    ):  # fmt: skip
+    if request != InputRequest(dtype=request.dtype, new_tokens=request.new_tokens):
         raise InputError(
             "sizes were asked for, and inputs were given", hint="give one or the other"
         )

@@ -7,8 +7,6 @@ from __future__ import annotations
 from opgraph.options.fields import (
     AXES,
     CONVENTIONS,
-    GENERATING,
-    MODES,
     NAMES,
     NO_EFFECT,
     OPTIONS,
@@ -27,7 +25,7 @@ from opgraph.options.option import TRACED, Option, Stage, option, options_of
 from opgraph.options.signatures import named_options
 
 __all__ = [
-    "AXES", "CONVENTIONS", "GENERATING", "MODES", "NAMES", "NO_EFFECT", "OPTIONS", "SETTINGS",
+    "AXES", "CONVENTIONS", "NAMES", "NO_EFFECT", "OPTIONS", "SETTINGS",
     "SIZES", "TRACED",
     "Commanding", "Costing", "Option", "Options", "Showing", "Stage", "TensorSpec", "check_needs",
     "checked", "named_options", "names", "option", "options_of",

@@ -26,23 +26,15 @@ from opgraph.options.kinds import (
 )  # fmt: skip
 from opgraph.options.option import Option, Stage, option, options_of
 from opgraph.record.errors import InputError
+from opgraph.record.kinds import Bound, Mode, Partition, Tracer
 
-MODES = {
-    "infer": "one forward",
-    "train": "a step of training: forward, backward, optimizer",
-    "prefill": "a prompt is read into an empty cache",
-    "decode": "one more token, with a cache of those before",
-}
-"""The ways of running a model."""
-GENERATING = ("prefill", "decode")
-TRACERS = ("auto", "eager", "fx", "dynamo", "export", "hybrid")
+GENERATING = tuple(str(mode) for mode in Mode if mode.generates)
 CAPTURES = ("fx", "dynamo", "export", "hybrid")
 """The tracers that capture one forward, in fragments where they must."""
 OPTIMIZERS = ("sgd", "adam", "adamw")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """What the parameters of a model can be."""
 LOWER = ("float16", "bfloat16")
-PARTITIONS = ("none", "fuse", "inductor")
 CONVENTIONS = {
     "attention": ("full", "causal"),
     "embedding": ("lookup", "matmul"),
@@ -52,7 +44,6 @@ SORTS = ("flops", "macs", "bytes", "parameters", "intensity", "name")
 COLORINGS = ("bottleneck", "op", "flops", "bytes", "memory", "dtype", "time", "fusion", "intensity")
 THEMES = ("auto", "light", "dark")
 DIRECTIONS = ("down", "right")
-BOUNDS = ("compute", "balanced", "memory")
 _MOST = 1_000_000
 """More seconds or GiB overflow the counters of the system."""
 
@@ -108,9 +99,9 @@ class Options:
     )
 
     mode: str = option(
-        Choice(tuple(MODES)),
+        Choice(tuple(Mode)),
         Stage.MODE,
-        "; ".join(f"{mode}: {meaning}" for mode, meaning in MODES.items()),
+        "; ".join(f"{mode}: {mode.label}" for mode in Mode),
         default="infer",
         unit="MODE",
     )
@@ -154,7 +145,11 @@ class Options:
     )
 
     tracer: str = option(
-        Choice(TRACERS), Stage.TRACING, f"one of {', '.join(TRACERS)}", default="auto", unit="T"
+        Choice(tuple(Tracer)),
+        Stage.TRACING,
+        f"one of {', '.join(Tracer)}",
+        default="auto",
+        unit="T",
     )
     fullgraph: bool = option(
         Flag(),
@@ -232,7 +227,7 @@ class Costing:
     )
     memory: bool = option(Flag(), Stage.COSTING, "live memory over the run", default=False)
     partition: str | None = option(
-        Choice(PARTITIONS),
+        Choice(tuple(Partition)),
         Stage.COSTING,
         "what would be fused, by rules or by TorchInductor's scheduler, and what that saves",
     )
@@ -265,7 +260,7 @@ class Showing:
         "module and all below it: encoder.layer.0 (and, in lists, 'layer.*.dense')",
         unit="PATH",
     )
-    bottleneck: str | None = option(Choice(BOUNDS), Stage.NODES, "what they are bound by")
+    bottleneck: str | None = option(Choice(tuple(Bound)), Stage.NODES, "what they are bound by")
     min_flops: float | None = option(Amount(1e30), Stage.NODES, "at least so many: 1e9")
     text: str | None = option(Text(), Stage.NODES, "occurs in name, class, arguments or source")
 

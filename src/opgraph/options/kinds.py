@@ -118,7 +118,7 @@ class Choice(Kind):
         if self.also is not None:
             asked = self.also.get(asked, asked) if isinstance(asked, str) else asked
         if asked in self.values and isinstance(asked, str):
-            return asked
+            return str(asked)
         from difflib import get_close_matches  # only a mistake needs it
 
         close = get_close_matches(str(asked), self.values, 1)

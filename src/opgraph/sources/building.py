@@ -14,29 +14,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from opgraph.options import OPTIONS
 from opgraph.record.errors import OpgraphError, SourceError, first_line
 from opgraph.record.profile import ModelInfo
 from opgraph.sources.base import Model
 from opgraph.sources.weightless import settle, weightless
-
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
 
 MOST_REAL = 4 * 2**30
 """Bytes of weights above which a model whose constructor fails without them is not tried with them."""
 
 
 def dtype_of(name: str | None) -> torch.dtype | None:
-    """The torch dtype of a name such as "bfloat16"; None for None. Raises `SourceError`."""
-    if name is None:
-        return None
-    if name not in DTYPES:
-        raise SourceError(f"{name} is not a floating-point dtype", hint=", ".join(DTYPES))
-    return DTYPES[name]
+    """The torch dtype of a name such as "bfloat16"; None for None. Raises `InputError`."""
+    return None if name is None else getattr(torch, OPTIONS["dtype"].check(name))
 
 
 def assemble(
