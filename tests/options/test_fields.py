@@ -91,7 +91,7 @@ def test_closed_sets_are_what_stands_behind_them() -> None:
     from opgraph.tracing.modes.training import OPTIMIZERS
     from opgraph.views.files.model_explorer import OVERLAYS
     from opgraph.views.picture.coloring import COLORINGS
-    from opgraph.views.picture.picture import DIRECTIONS, THEMES
+    from opgraph.views.picture.scene import THEMES
     from opgraph.views.text.table import SORT_KEYS
 
     for name, behind in (
@@ -99,8 +99,7 @@ def test_closed_sets_are_what_stands_behind_them() -> None:
         ("optimizer", OPTIMIZERS),
         ("color_by", COLORINGS | OVERLAYS),
         ("sort", SORT_KEYS),
-        ("theme", THEMES),
-        ("direction", DIRECTIONS),
+        ("theme", {"auto", *THEMES}),
     ):
         kind = OPTIONS[name].kind
         assert isinstance(kind, Choice)

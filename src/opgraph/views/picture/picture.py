@@ -9,16 +9,14 @@ from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.selection import Range
+from opgraph.options import OPTIONS
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, Node
 from opgraph.views.picture.build import build
-from opgraph.views.picture.coloring import COLORINGS, Coloring, coloring
+from opgraph.views.picture.coloring import Coloring, coloring
 from opgraph.views.picture.model import Drawing
 from opgraph.views.picture.paint import paint
 from opgraph.views.picture.scene import Scene
-
-THEMES = ("auto", "light", "dark")
-DIRECTIONS = ("down", "right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +50,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.depth is not None and self.depth < 1:
             raise RenderError("--depth takes a number of at least 1")
-        for option, value, known in (
-            ("--theme", self.theme, THEMES),
-            ("--direction", self.direction, DIRECTIONS),
-            ("--color-by", self.color_by, tuple(COLORINGS)),
-        ):
-            if value not in known:
-                raise RenderError(
-                    f"{option} cannot be {value!r}", hint=f"one of {', '.join(known)}"
-                )
-        if not 0 < self.dpi <= 2400:
-            raise RenderError("--dpi takes a number between 1 and 2400")
+        for name in ("color_by", "direction", "theme", "dpi"):
+            OPTIONS[name].check(getattr(self, name))
 
 
 class Picture:
