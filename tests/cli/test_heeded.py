@@ -10,7 +10,8 @@ import pytest
 from tests.conftest import DATA
 
 from opgraph.cli import main, whole_parser
-from opgraph.options import OPTIONS, Stage
+from opgraph.options import OPTIONS, Stage, names
+from opgraph.options import TRACED as STAGES
 
 MODEL = str(DATA / "distilbert-base-uncased.json")
 OTHER = str(DATA / "bert-base-uncased.json")
@@ -109,3 +110,120 @@ def test_an_option_changes_the_answer_or_is_refused(
         if (status, wrote) == plain[beside]:
             silent.append(name)
     assert not silent
+
+
+CODE = """
+from torch import nn
+
+def build(width=16, layers=2):
+    return nn.Sequential(*(nn.Linear(width, width) for _ in range(layers)))
+"""
+
+TRACED = {
+    "dtype": "bfloat16", "model_args": "layers=3", "batch_size": "2", "input_shape": "3x16",
+    "input_overrides": "input=5x16", "mode": "train", "optimizer": "sgd", "context_len": "8",
+    "seq_len": "8", "decoder_seq_len": "8", "image_size": "32", "count": "embedding=matmul",
+    "fragment": "1", "tracer": "fx", "concrete_args": "input=1", "head": "base",
+}  # fmt: skip
+
+PERMISSIONS = {"trust", "warm_up", "fullgraph", "fragment"}
+"""What lets something happen, or asks for it, which this model (unbroken, and ready to run) does not need."""
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code.py").write_text(CODE)
+    return "code.py:build"
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("beside", [[], ["--mode", "train"], ["--tracer", "dynamo"]])
+def test_an_option_of_tracing_changes_the_profile_or_is_refused_or_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, beside: list[str]
+) -> None:
+    file = tmp_path / "answer.csv"
+    start = ["profile", model, *beside, "-o", str(file)]
+    assert main(start) == 0
+    plain = file.read_bytes()
+    silent = []
+    for name in names(*STAGES):
+        option = OPTIONS[name]
+        capsys.readouterr()
+        given = [option.flag, *([TRACED[name]] if name in TRACED else [])]
+        status = main([*start, *given])
+        said = capsys.readouterr().err
+        if status == 2:
+            assert said.startswith("error: ")
+        elif file.read_bytes() == plain and "changes nothing" not in said:
+            silent.append(name)
+    assert {*silent} <= PERMISSIONS | {name for name in silent if OPTIONS[name].flag in beside}
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        ("--seq-len 12", 0, "note: seq_len changes nothing: code.py:build takes no tokens"),
+        ("--image-size 32", 0, "note: image_size changes nothing"),
+        ("--count attention=causal", 0, "note: count attention=causal changes nothing"),
+        ("--optimizer sgd", 2, "error: --optimizer means nothing to the mode infer"),
+        ("--optimizer adamw", 2, "error: --optimizer means nothing to the mode infer"),
+        ("--head base", 2, "has no heads to choose from"),
+        ("--model-arg nonsense=5", 2, "unexpected keyword argument 'nonsense'"),
+        ("--tracer magic", 2, "error: --tracer: 'magic' is not a choice"),
+        ("--dtype float33", 2, "error: --dtype: 'float33' is not a choice"),
+    ],
+)
+def test_what_has_no_effect_is_said_or_refused(
+    capsys: pytest.CaptureFixture[str], model: str, options: str, status: int, said: str
+) -> None:
+    assert main(["profile", model, *options.split()]) == status
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("suffix", [".txt", ".csv", ".json", ".parquet", ".html", ".svg", ".png"])
+def test_an_option_of_a_sweep_changes_its_answer_or_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, suffix: str
+) -> None:
+    file = tmp_path / f"answer{suffix}"
+    start = ["sweep", model, "--batch-size", "1,2", "-q"]
+    plain = answer(start, file)
+    assert plain[0] == 0
+    for more in (["--symbolic"], ["--hardware", "h100-sxm"], ["--mode", "train"]):
+        status, wrote = answer([*start, *more], file)
+        assert (status, wrote) != plain
+        assert status == (2 if more == ["--symbolic"] and suffix not in (".txt", ".json") else 0)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "options",
+    ["--count embedding=matmul", "--fragment 1 --tracer dynamo", "--hardware h100-sxm",
+     "--checkpointing --mode train", "--depth 2", "--warm-up", "--fullgraph --tracer dynamo"],
+)  # fmt: skip
+def test_a_program_is_refused_what_only_a_profile_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, options: str
+) -> None:
+    assert answer(["export", model, *options.split()], tmp_path / "graph.py") == (2, b"")
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_setting_is_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a pyproject.toml says is for those answers that heed it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[tool."opgraph"]\ndepth = 1\ntheme = "dark"\n')
+    for suffix in (".csv", ".svg", ".txt"):
+        assert answer(["profile", MODEL], tmp_path / f"answer{suffix}")[0] == 0
+    assert "layer.0" not in (tmp_path / "answer.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["profile MODEL --json -o a.json", "compare MODEL MODEL --json --markdown",
+     "models --try resnet18 --json --csv", "explore MODEL --json -o a.csv"],
+)  # fmt: skip
+def test_one_answer_at_a_time(capsys: pytest.CaptureFixture[str], words: str) -> None:
+    assert main(words.replace("MODEL", MODEL).split()) == 2
+    assert "are two answers" in capsys.readouterr().err
