@@ -127,7 +127,7 @@ TRACED = {
 }  # fmt: skip
 
 PERMISSIONS = {"trust", "warm_up", "fullgraph", "fragment"}
-"""What lets something happen, or asks for it, which this model (unbroken, and ready to run) does not need."""
+"""What lets something happen, or asks for it, which this model (unbroken, and ready) does not need."""
 
 
 @pytest.fixture
