@@ -16,7 +16,7 @@ from pathlib import Path
 
 from opgraph.options import Options
 from opgraph.survey import Limits, Trial, load_trials, run, save_trial
-from opgraph.views.text.models import line
+from opgraph.survey.table import line
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "tests" / "data" / "sample.txt"

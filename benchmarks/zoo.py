@@ -19,13 +19,13 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from opgraph.sources.registry import find, listed, sources
+from opgraph.sources.registry import find, libraries, listed, sources
 from opgraph.survey import Limits, Trial, load_trials, run, save_trial
-from opgraph.views.text.models import line
+from opgraph.survey.table import line
 
 PAGE = Path(__file__).parent.parent / "docs" / "coverage.md"
 SLOWEST = 20
-LIBRARIES = ("torch", "torchvision", "transformers", "timm", "ultralytics", "diffusers")
+LIBRARIES = ("torch", *dict.fromkeys(library.package for library in libraries().values()))
 # Only a model type with a base model of its own counts as one; the others are parts of those.
 _MAPPING = "MODEL_MAPPING_NAMES"
 
