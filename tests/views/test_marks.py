@@ -8,12 +8,28 @@ from enum import StrEnum
 import pytest
 from rich.style import Style
 
-from opgraph.record.kinds import Bound, Category, FusionRule, Phase
-from opgraph.views.marks import BOUNDS, CATEGORIES, PHASES, RULES, SERIES, TONES, Mark, ink_on
+from opgraph.record.kinds import Bound, Category, ChangeKind, FusionRule, Phase
+from opgraph.views.marks import (
+    BOUNDS,
+    CATEGORIES,
+    CHANGES,
+    PHASES,
+    RULES,
+    SERIES,
+    TONES,
+    Mark,
+    ink_on,
+)
 from opgraph.views.picture.fonts import font
 from opgraph.views.picture.scene import THEMES
 
-SETS = [(Bound, BOUNDS), (Category, CATEGORIES), (Phase, PHASES), (FusionRule, RULES)]
+SETS = [
+    (Bound, BOUNDS),
+    (Category, CATEGORIES),
+    (Phase, PHASES),
+    (FusionRule, RULES),
+    (ChangeKind, CHANGES),
+]
 
 
 @pytest.mark.parametrize(("members", "marks"), SETS)

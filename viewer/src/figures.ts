@@ -9,7 +9,7 @@ import { Fusion } from "./data/fusion";
 import { Memory } from "./data/memory";
 import { type Model, readModel } from "./data/model";
 import { readTree, type Tree } from "./data/tree";
-import { COLOUR_MODES, type ColourMode, Colours, readMarks } from "./draw/colours";
+import { COLOUR_MODES, type ColourMode, Colours } from "./draw/colours";
 import { DARK, LIGHT, type Theme } from "./draw/theme";
 
 export type AppEvent = "scene" | "select" | "look" | "lit" | "camera" | "hover" | "search" | "dock";
@@ -65,7 +65,7 @@ export class Figures extends Events<AppEvent> {
     this.devices = page.devices.map((d) => ({ ...d, name: clean(d.name), vendor: clean(d.vendor) }));
     this.difference = page.against ? new Difference(this.costs, page.against) : null;
     const mode = this.difference ? "difference" : "bottleneck";
-    this.colours = new Colours(graph, this.costs, readMarks(page.marks), mode, LIGHT);
+    this.colours = new Colours(graph, this.costs, page.marks, mode, LIGHT);
     this.colours.difference = this.difference;
     this.firstMode = this.colours.mode;
     if (page.partition) this.colours.fusion = new Fusion(graph, page.partition);
@@ -150,7 +150,7 @@ export class Figures extends Events<AppEvent> {
   }
 
   boundOf(node: number): string {
-    return this.colours.bound({ first: node, last: node }).name;
+    return this.colours.bound({ first: node, last: node }).label;
   }
 
   get ridgeText(): string {

@@ -86,6 +86,17 @@ class Phase(_Labelled):
     OPTIMIZER = "optimizer"
 
 
+class ChangeKind(_Labelled):
+    """What became of a node, from one profile to another."""
+
+    COSTLIER = "costlier"
+    CHEAPER = "cheaper"
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+    SAME = "same"
+
+
 class Mode(_Labelled):
     """A way of running a model."""
 

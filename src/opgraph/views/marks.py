@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opgraph.record.kinds import Bound, Category, FusionRule, Phase
+from opgraph.record.kinds import Bound, Category, ChangeKind, FusionRule, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,21 @@ RULES: Mapping[FusionRule, Mark] = {
         (FusionRule.SINGLE, "slate", "O"),
     )
 }
+
+CHANGES: Mapping[ChangeKind, Mark] = {
+    c: Mark(tone, sign, c.label)
+    for c, tone, sign in (
+        (ChangeKind.COSTLIER, "vermilion", "▲"),
+        (ChangeKind.CHEAPER, "blue", "▼"),
+        (ChangeKind.ADDED, "green", "+"),
+        (ChangeKind.REMOVED, "crimson", "−"),
+        (ChangeKind.CHANGED, "purple", "≠"),
+        (ChangeKind.SAME, "grey", "="),
+    )
+}
+
+NO_WORK = Mark("grey", "·", "no work")
+UNKNOWN = Mark("pink", "?", "unknown cost")
 
 
 def ink_on(colour: str) -> str:

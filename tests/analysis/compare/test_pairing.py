@@ -12,8 +12,9 @@ from torch import nn
 
 import opgraph
 from opgraph import Profile
-from opgraph.analysis.compare.pairing import ChangeKind, change_of, pair_nodes, unite
+from opgraph.analysis.compare.pairing import change_of, pair_nodes, unite
 from opgraph.record.graph import Graph, Kernel, Node, Value
+from opgraph.record.kinds import ChangeKind
 
 
 def test_a_graph_is_paired_with_itself(saved: Callable[[str], Profile]) -> None:

@@ -169,17 +169,24 @@ export interface PartitionJson {
   subgraphs: number[][];
 }
 
-/** A label, a sign that tells it without colour, and its colours in a light and in a dark theme. */
-export type MarkJson = [string, string, string, string];
+/** What a thing is called, a sign that tells it without colour, and its colours in a light and in a dark theme. */
+export interface Mark {
+  label: string;
+  sign: string;
+  light: string;
+  dark: string;
+}
 
+/** The marks of `opgraph.views.marks`: by bound, by change, by category of kernels, by rule of fusion; of what does no
+ * work and what is not known; and for what has no mark of its own (dtypes, subgraphs). */
 export interface MarksJson {
-  bounds: Record<string, MarkJson>;
-  changes: Record<string, MarkJson>;
-  work: Record<string, MarkJson>;
-  rules: Record<string, MarkJson>;
-  none: MarkJson;
-  unknown: MarkJson;
-  spare: MarkJson[];
+  bounds: Record<string, Mark>;
+  changes: Record<string, Mark>;
+  work: Record<string, Mark>;
+  rules: Record<string, Mark>;
+  none: Mark;
+  unknown: Mark;
+  spare: Mark[];
 }
 
 export interface PageJson {

@@ -2,10 +2,10 @@
 // written on it. A colour never stands alone: the figure or the mark beside it says the same. Marks are those that
 // Python has for all views.
 
-import type { Bound, Costs, Measure } from "../data/costs";
+import type { Costs, Measure } from "../data/costs";
 import type { Fusion } from "../data/fusion";
-import type { Change, Difference } from "../data/difference";
-import type { MarkJson, MarksJson } from "../data/document";
+import type { Difference } from "../data/difference";
+import type { Mark, MarksJson } from "../data/document";
 import type { Graph } from "../data/graph";
 import type { Interval, Item } from "../data/tree";
 import * as format from "../format";
@@ -26,33 +26,6 @@ export const COLOUR_MODES: [ColourMode, string][] = [
   ["difference", "Difference"],
 ];
 
-export interface Category {
-  name: string;
-  /** A mark that tells it without colour. */
-  mark: string;
-  light: string;
-  dark: string;
-}
-
-export type Marks = ReturnType<typeof readMarks>;
-
-export function readMarks(json: MarksJson) {
-  const read = ([name, mark, light, dark]: MarkJson): Category => ({ name, mark, light, dark });
-  const all = (marks: Record<string, MarkJson>): Record<string, Category> =>
-    Object.fromEntries(Object.entries(marks).map(([key, mark]) => [key, read(mark)]));
-  return {
-    bounds: all(json.bounds) as Record<Bound, Category>,
-    changes: all(json.changes) as Record<Change, Category>,
-    /** By category of kernels, and by rule of fusion. */
-    work: all(json.work),
-    rules: all(json.rules),
-    none: read(json.none),
-    unknown: read(json.unknown),
-    /** For what has no colour of its own: dtypes, subgraphs. */
-    spare: json.spare.map(read),
-  };
-}
-
 export interface Look {
   /** The full colour, as in the legend. */
   colour: string;
@@ -72,7 +45,7 @@ export class Colours {
   /** What differs from another profile, if there is one. */
   difference: Difference | null = null;
   fusion: Fusion | null = null;
-  private known = new Map<string, Category>();
+  private known = new Map<string, Mark>();
   private most = new Map<Measure, number>();
   private bars = new Map<number, Part[]>();
   private drawn: Item[] = [];
@@ -80,7 +53,7 @@ export class Colours {
   constructor(
     readonly graph: Graph,
     readonly costs: Costs,
-    readonly marks: Marks,
+    readonly marks: MarksJson,
     public mode: ColourMode,
     public theme: Theme,
   ) {}
@@ -103,12 +76,12 @@ export class Colours {
     const kind = this.kind(item);
     const colour = theme.dark ? kind.dark : kind.light;
     return {
-      colour, fill: mix(theme.card, colour, theme.dark ? 0.16 : 0.1), figure: this.figure(item), mark: kind.mark,
+      colour, fill: mix(theme.card, colour, theme.dark ? 0.16 : 0.1), figure: this.figure(item), mark: kind.sign,
     };
   }
 
   /** The category of an item in a mode with categories: that of its nodes, the costliest first. */
-  kind(item: Item): Category {
+  kind(item: Item): Mark {
     if (this.mode === "bottleneck") return this.bound(item);
     if (this.mode === "difference" && this.difference) return this.marks.changes[this.difference.itemChange(item)];
     if (item.node >= 0) return this.nodeKind(item.node);
@@ -117,13 +90,13 @@ export class Colours {
   }
 
   /** What an item waits for. */
-  bound(item: Interval): Category {
+  bound(item: Interval): Mark {
     if (item.first === item.last && this.costs.node("unknown", item.first)) return this.marks.unknown;
     const bound = this.costs.bound(item);
     return bound ? this.marks.bounds[bound] : this.marks.none;
   }
 
-  nodeKind(node: number): Category {
+  nodeKind(node: number): Mark {
     const { graph } = this;
     if (this.mode === "bottleneck") return this.bound({ first: node, last: node });
     if (this.mode === "difference") return this.marks.changes[this.difference?.change(node) ?? "same"];
@@ -134,7 +107,7 @@ export class Colours {
     if (this.mode === "fusion") {
       const part = this.fusion?.at(node);
       if (!part || part.rule === "view" || part.rule === "boundary") return this.marks.none;
-      return { ...this.numbered(part.index), name: `subgraph ${part.index + 1}`, mark: String(part.index + 1) };
+      return { ...this.numbered(part.index), label: `subgraph ${part.index + 1}`, sign: String(part.index + 1) };
     }
     let costliest = "";
     let most = -1;
@@ -148,8 +121,8 @@ export class Colours {
   }
 
   /** The categories beneath an item with their share of its time (or, without any, of its nodes). */
-  shares(item: Item): [Category, number][] {
-    const byKind = new Map<string, [Category, number]>();
+  shares(item: Item): [Mark, number][] {
+    const byKind = new Map<string, [Mark, number]>();
     const timed = this.costs.item("time", item) > 0;
     let whole = 0;
     const step = Math.max(1, Math.floor((item.last - item.first) / 2000));
@@ -157,9 +130,9 @@ export class Colours {
       const weight = timed ? this.costs.node("time", i) : 1;
       if (!weight) continue;
       const kind = this.nodeKind(i);
-      const known = byKind.get(kind.name);
+      const known = byKind.get(kind.label);
       if (known) known[1] += weight;
-      else byKind.set(kind.name, [kind, weight]);
+      else byKind.set(kind.label, [kind, weight]);
       whole += weight;
     }
     const list = [...byKind.values()].sort((a, b) => b[1] - a[1]);
@@ -221,17 +194,18 @@ export class Colours {
   }
 
   /** What has no colour of its own gets one of the spare ones, in the order in which it is seen. */
-  private named(name: string): Category {
+  private named(name: string): Mark {
     let found = this.known.get(name);
     if (!found) {
       const { spare } = this.marks;
-      found = { ...spare[this.known.size % spare.length], name, mark: name.slice(0, 1).toUpperCase() || "·" };
+      const sign = name.slice(0, 1).toUpperCase() || "·";
+      found = { ...spare[this.known.size % spare.length], label: name, sign };
       this.known.set(name, found);
     }
     return found;
   }
 
-  private numbered(at: number): Category {
+  private numbered(at: number): Mark {
     // Neighbours are told apart; a colour comes back after some subgraphs.
     return this.marks.spare[at % this.marks.spare.length];
   }
@@ -268,26 +242,26 @@ export function legendEntries(colours: Colours): LegendEntry[] {
 
 function categories(colours: Colours): LegendEntry[] {
   const { costs, marks, theme } = colours;
-  const found = new Map<string, { kind: Category; nodes: number[]; time: number }>();
+  const found = new Map<string, { kind: Mark; nodes: number[]; time: number }>();
   colours.graph.nodes.forEach((node, i) => {
     if (node.kind === "input" || node.kind === "output") return;
     const kind = colours.nodeKind(i);
-    const entry = found.get(kind.name) ?? { kind, nodes: [], time: 0 };
+    const entry = found.get(kind.label) ?? { kind, nodes: [], time: 0 };
     entry.nodes.push(i);
     entry.time += costs.node("time", i);
-    found.set(kind.name, entry);
+    found.set(kind.label, entry);
   });
   const whole = costs.total("time") || 1;
   const order = (
-    e: { kind: Category; time: number }
+    e: { kind: Mark; time: number }
   ): number => (e.kind === marks.none || e.kind === marks.changes.same ? -1 : e.time);
   return [...found.values()]
     .sort((a, b) => order(b) - order(a))
     .slice(0, 14)
     .map(({ kind, nodes, time }) => ({
-      name: kind.name,
+      name: kind.label,
       colour: theme.dark ? kind.dark : kind.light,
-      mark: kind.mark,
+      mark: kind.sign,
       note: time ? `${format.percent(time / whole)} of time` : format.plural(nodes.length, "node"),
       nodes,
     }));
@@ -306,7 +280,7 @@ function rules({ fusion, marks, theme }: Colours): LegendEntry[] {
   return [...found]
     .sort((a, b) => b[1].count - a[1].count)
     .map(([rule, { count, nodes }]) => {
-      const { name, mark } = marks.rules[rule] ?? { name: rule, mark: "" };
+      const { label: name, sign: mark } = marks.rules[rule] ?? { label: rule, sign: "" };
       return { name, colour: theme.none, mark, note: format.plural(count, "subgraph"), nodes };
     });
 }

@@ -111,7 +111,7 @@ function costs(app: App, item: Item): HTMLElement {
     ["intensity", `${format.intensity(intensity)} FLOPs/byte`],
     [
       "bound by",
-      bound ? `${colours.marks.bounds[bound].name} (ridge point ${app.ridgeText})` : "nothing: no data is moved",
+      bound ? `${colours.marks.bounds[bound].label} (ridge point ${app.ridgeText})` : "nothing: no data is moved",
     ],
     ["predicted time", c.item("time", item) ? share("time") : null],
     ["unknown costs", unknown ? span("warn", format.plural(unknown, "kernel")) : null],

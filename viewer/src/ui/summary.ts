@@ -82,7 +82,7 @@ function bounds({ colours, costs, device, model, ridgeText }: App): HTMLElement 
     ["predicted time", timed ? format.seconds(costs.total("time")) : null],
     ["ridge point", device ? `${ridgeText} at ${device.dtype}` : ridgeText],
     ...kinds.map((bound): [string, string] => [
-      colours.marks.bounds[bound].name, `${format.percent((amounts.get(bound) ?? 0) / whole)} of ${timed
+      colours.marks.bounds[bound].label, `${format.percent((amounts.get(bound) ?? 0) / whole)} of ${timed
         ? "time"
         : "bytes"}`,
     ]),

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from enum import StrEnum
 
 from opgraph.analysis.compare.alignment import Change, align
 from opgraph.analysis.cost.modules import ModuleCost
 from opgraph.record.graph import Graph, Node, Scope, Value
+from opgraph.record.kinds import ChangeKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +135,6 @@ def _around(scope: str) -> list[str]:
 
 
 # Both graphs as one.
-
-
-class ChangeKind(StrEnum):
-    """What became of a node."""
-
-    SAME = "same"
-    ADDED = "added"
-    REMOVED = "removed"
-    COSTLIER = "costlier"
-    CHEAPER = "cheaper"
-    CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)

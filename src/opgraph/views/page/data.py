@@ -3,7 +3,7 @@ page shows and does not work out itself. The page in a file and the widget in a 
 
 - `profile`: the profile as it is saved; with `against`, its graph is the union of both.
 - `tree`: the items of the one tree in preorder, by column (see `_tree`).
-- `marks`: what bounds, changes, kernels and rules look like: a label, a sign, a colour for light and dark.
+- `marks`: those of `opgraph.views.marks`: a label, a sign, a colour for light and for dark.
 - `ridge`: FLOPs/byte, where no device is chosen.
 - `work`: by node its distinct work, as a place in a device's `work` and `bounds`; -1 for none.
 - `spots`: every module that computes something itself: its title, its item, and its own leaves.
@@ -20,11 +20,11 @@ device. What the page does itself are sums over these figures, and shares of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from opgraph.analysis.compare.pairing import ChangeKind, Union, unite
+from opgraph.analysis.compare.pairing import Union, unite
 from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
@@ -34,8 +34,9 @@ from opgraph.analysis.tree import ItemKind, Tree, build_tree
 from opgraph.hardware import Device, devices
 from opgraph.record import schema
 from opgraph.record.graph import Graph
-from opgraph.record.kinds import Bound, Category
+from opgraph.record.kinds import ChangeKind
 from opgraph.views.files.json import profile_data
+from opgraph.views.marks import BOUNDS, CATEGORIES, CHANGES, NO_WORK, RULES, SERIES, UNKNOWN, Mark
 
 DIGITS = 9
 """Of times: with as many, sums over ten thousand nodes are printed as they are in Python."""
@@ -48,45 +49,6 @@ _SIGNS = {
     ChangeKind.SAME: "=", ChangeKind.ADDED: "+", ChangeKind.REMOVED: "-", ChangeKind.COSTLIER: ">",
     ChangeKind.CHEAPER: "<", ChangeKind.CHANGED: "~",
 }  # fmt: skip
-
-
-_ORANGE, _BLUE, _GREEN = ("#d55e00", "#ff9d4d"), ("#0072b2", "#5cb6f2"), ("#009e73", "#35c79a")
-_PURPLE, _GREY, _YELLOW = ("#8e44ad", "#c792ea"), ("#b4b8c0", "#5a6270"), ("#e69f00", "#ffc44d")
-_PINK, _OLIVE, _BROWN = ("#cc79a7", "#e79fc6"), ("#7a7a00", "#c9c94a"), ("#a0522d", "#d99a73")
-_INDIGO, _TEAL, _SLATE = ("#4b5fc4", "#98a7ff"), ("#2f8f8f", "#7fd0d0"), ("#7f8793", "#9aa3b1")
-_RED = ("#a3315f", "#ff8fb5")
-
-_MARKS = {
-    "bounds": {
-        Bound.COMPUTE: ("compute", "▲", *_ORANGE), Bound.BALANCED: ("balanced", "◆", *_GREEN),
-        Bound.MEMORY: ("memory", "●", *_BLUE), Bound.LAUNCH: ("launches", "■", *_PURPLE),
-    },
-    "changes": {
-        ChangeKind.COSTLIER: ("costlier", "▲", *_ORANGE), ChangeKind.CHEAPER: ("cheaper", "▼", *_BLUE),
-        ChangeKind.ADDED: ("added", "+", *_GREEN), ChangeKind.REMOVED: ("removed", "−", *_RED),
-        ChangeKind.CHANGED: ("changed", "≠", *_PURPLE), ChangeKind.SAME: ("same", "=", *_GREY),
-    },
-    "work": {
-        c: (c.label, *look)
-        for c, look in {
-            Category.MATMUL: ("M", *_BLUE), Category.CONVOLUTION: ("C", *_ORANGE),
-            Category.GROUPED_CONVOLUTION: ("G", *_ORANGE), Category.DEPTHWISE_CONVOLUTION: ("D", *_ORANGE),
-            Category.ATTENTION: ("A", *_PURPLE), Category.NORMALIZATION: ("N", *_GREEN),
-            Category.ELEMENTWISE: ("+", *_YELLOW), Category.SOFTMAX: ("S", *_PINK),
-            Category.REDUCTION: ("Σ", *_OLIVE), Category.POOLING: ("P", *_BROWN),
-            Category.INDEXING: ("I", *_INDIGO), Category.SORTING: ("↓", *_INDIGO),
-            Category.RECURRENT: ("R", *_RED), Category.INTERPOLATION: ("↕", *_TEAL),
-            Category.LINEAR_ALGEBRA: ("L", *_TEAL), Category.FFT: ("F", *_TEAL),
-            Category.COPY: ("=", *_SLATE), Category.VIEW: ("·", *_GREY), Category.OTHER: ("?", *_SLATE),
-        }.items()
-    },
-    "rules": {},
-    "none": ("no work", "·", *_GREY),
-    "unknown": ("unknown cost", "?", *_PINK),
-    "spare": [("", "", *hue) for hue in (_BLUE, _ORANGE, _PURPLE, _GREEN, _YELLOW, _PINK, _OLIVE)],
-}  # fmt: skip
-"""A label, a sign that tells it without colour, and a hue for light and for dark, which people with a
-colour deficiency tell apart (after Okabe and Ito)."""
 
 
 def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> dict[str, Any]:
@@ -113,7 +75,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
     data: dict[str, Any] = {
         "profile": profile,
         "tree": _tree(tree),
-        "marks": _MARKS,
+        "marks": _marks(),
         "ridge": GENERIC_RIDGE,
         "work": work,
         "spots": [
@@ -128,6 +90,21 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
     if against is not None and union is not None:
         data["against"] = _against(against, union)
     return data
+
+
+def _marks() -> dict[str, Any]:
+    def all_of(marks: Mapping[Any, Mark]) -> dict[str, Any]:
+        return {key.value: mark.to_dict() for key, mark in marks.items()}
+
+    return {
+        "bounds": all_of(BOUNDS),
+        "changes": all_of(CHANGES),
+        "work": all_of(CATEGORIES),
+        "rules": all_of(RULES),
+        "none": NO_WORK.to_dict(),
+        "unknown": UNKNOWN.to_dict(),
+        "spare": [Mark(tone, "", "").to_dict() for tone in SERIES],
+    }
 
 
 def _tree(tree: Tree) -> dict[str, Any]:
