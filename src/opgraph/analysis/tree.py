@@ -18,9 +18,11 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate, pairwise
 from math import prod
+from operator import sub
 
 from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, classify
 from opgraph.analysis.cost.totals import Cost
+from opgraph.record.gc_pause import uncollected
 from opgraph.record.graph import Graph, Node, Value
 from opgraph.record.kinds import Bound
 
@@ -167,10 +169,16 @@ class HotSpot:
     share: float
 
 
-_COST = (
-    Metric.FLOPS, Metric.OTHER_FLOPS, Metric.READ, Metric.WRITTEN, Metric.KERNELS, Metric.NO_WORK,
-    Metric.UNKNOWN,
-)  # fmt: skip
+_OF_KERNELS: Mapping[Metric, Callable[[Sequence[int]], int]] = {
+    Metric.FLOPS: lambda row: row[0],
+    Metric.OTHER_FLOPS: lambda row: row[1],
+    Metric.READ: lambda row: row[2],
+    Metric.WRITTEN: lambda row: row[3],
+    Metric.BYTES: lambda row: row[2] + row[3],
+    Metric.KERNELS: lambda row: row[4] + row[5] + row[6],
+    Metric.NO_WORK: lambda row: row[5],
+    Metric.UNKNOWN: lambda row: row[6],
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,6 +255,8 @@ class Tree:
 
     def total(self, metric: Metric, item: Item) -> float:
         """What all repetitions take together."""
+        if not item.turns or metric in _OF_KERNELS:
+            return self._own(metric, item) * item.times
         place = (metric, self._moved(item, {}).id)
         if place not in self._totals:
             self._totals[place] = sum(self._own(metric, each) for each in self.alike(item))
@@ -268,12 +278,17 @@ class Tree:
         return metric is not Metric.SECONDS or self.seconds is not None
 
     def cost(self, item: Item) -> Cost:
-        """What all repetitions of an item cost together."""
-        return self._cost(self.total, item)
+        """What all repetitions of an item cost together: they run the same kernels."""
+        return self._cost_of(item, item.times)
 
     def cost_each(self, item: Item) -> Cost:
         """What one repetition of an item costs."""
-        return self._cost(self.each, item)
+        return self._cost_of(item.member, 1)
+
+    def _cost_of(self, item: Item, times: int) -> Cost:
+        rows = self._kernel_rows
+        own = map(sub, rows[item.last], rows[item.first - 1])
+        return Cost(*own) if times == 1 else Cost(*(times * part for part in own))
 
     def bound(self, *items: Item) -> Bound | None:
         """What an item, or some together, wait for: on a device where most of their time goes, else by
@@ -286,10 +301,6 @@ class Tree:
             if (bound := self.bounds.get(node.id)) is not None:
                 spent[bound] = spent.get(bound, 0.0) + self.seconds.get(node.id, 0.0)
         return max(spent, key=lambda b: spent[b], default=None)
-
-    def _cost(self, of: Callable[[Metric, Item], float], item: Item) -> Cost:
-        flops, other, read, written, kernels, zero, unknown = (int(of(m, item)) for m in _COST)
-        return Cost(flops, other, read, written, kernels - zero - unknown, zero, unknown)
 
     @cached_property
     def idle(self) -> tuple[IdleModule, ...]:
@@ -398,8 +409,9 @@ class Tree:
             elif metric is Metric.PARAMETERS:
                 parts = self._parameters()
             else:
-                self._known.update(self._kernel_sums())
-                return self._known[metric]
+                of = _OF_KERNELS[metric]
+                found = self._known[metric] = [of(row) for row in self._kernel_rows]
+                return found
             found = self._known[metric] = list(accumulate(parts, initial=0))
         return found
 
@@ -411,26 +423,25 @@ class Tree:
     def _known(self) -> dict[Metric, Sequence[float]]:
         return {}
 
-    def _kernel_sums(self) -> dict[Metric, Sequence[float]]:
-        flops = other = read = written = kernels = no_work = unknown = 0
-        rows = [(0, 0, 0, 0, 0, 0, 0, 0)]
+    @cached_property
+    def _kernel_rows(self) -> list[tuple[int, int, int, int, int, int, int]]:
+        """The running sums of what a `Cost` has, in its order."""
+        flops = other = read = written = formula = zero = unknown = 0
+        rows = [(0, 0, 0, 0, 0, 0, 0)]
         for node in self.nodes:
             for k in node.kernels:
                 flops += k.flops
                 other += k.other_flops
                 read += k.read
                 written += k.written
-                kernels += 1
-                if k.cost == "zero":
-                    no_work += 1
-                elif k.cost == "unknown":
+                if k.cost == "formula":
+                    formula += 1
+                elif k.cost == "zero":
+                    zero += 1
+                else:
                     unknown += 1
-            rows.append((flops, other, read, written, read + written, kernels, no_work, unknown))
-        metrics = (
-            Metric.FLOPS, Metric.OTHER_FLOPS, Metric.READ, Metric.WRITTEN, Metric.BYTES,
-            Metric.KERNELS, Metric.NO_WORK, Metric.UNKNOWN,
-        )  # fmt: skip
-        return dict(zip(metrics, zip(*rows, strict=True), strict=True))
+            rows.append((flops, other, read, written, formula, zero, unknown))
+        return rows
 
     def _allocated(self) -> Iterator[int]:
         made: dict[int, int] = {}
@@ -484,13 +495,14 @@ def build_tree(
     equal marks are folded, where there are marks (of a comparison: added, changed).
     """
     listed = graph.nodes if nodes is None else tuple(nodes)
-    top = _grow_separating_calls(graph, listed, root)
-    _number_calls(top)
-    _merge_single(top)
-    if fold:
-        _Folder(graph, listed, mark).fold(top)
     items: list[Item] = []
-    _index(top, items, -1, 0, ())
+    with uncollected():
+        top = _grow_separating_calls(graph, listed, root)
+        _number_calls(top)
+        _merge_single(top)
+        if fold:
+            _Folder(graph, listed, mark).fold(top)
+        _index(top, items, -1, 0, ())
     return Tree(graph, listed, tuple(items), seconds, bounds, ridge)
 
 

@@ -103,7 +103,7 @@ def _lines(tree: Tree, item: Item) -> Iterator[_Line]:
     operators: dict[str, list[Item]] = {}
     for child in item.member.children:
         one = child.member
-        if not (tree.total(Metric.BYTES, child) or tree.total(Metric.PARAMETERS, child)):
+        if not (tree.cost(child).bytes or tree.total(Metric.PARAMETERS, child)):
             continue
         if one.node and not one.path:
             operators.setdefault(_operator(tree.nodes[one.node - 1]), []).append(child)
