@@ -2,7 +2,7 @@
 
 Contractions (matrix products, convolutions, attention) come from torch's own registry first, so that a
 custom operator's `torch.utils.flop_counter.register_flop_formula` works here too; those it lacks are
-ours, registered in the same way but kept apart, so that torch's own counter is not changed. All other
+opgraph's, registered in the same way but kept apart, so that torch's own counter is not changed. All other
 work is counted by `work` formulas. An operator is named without its overload: "aten.addmm".
 """
 

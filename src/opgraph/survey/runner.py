@@ -73,11 +73,11 @@ def _context(sources: frozenset[str]) -> Any:
 
 
 def _start(context: Any, name: str, options: Options, memory: int | None) -> _Running:
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=main, args=(theirs, name, options, memory), daemon=True)
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=main, args=(sender, name, options, memory), daemon=True)
     process.start()
-    theirs.close()
-    return _Running(name, process, ours, time.monotonic())
+    sender.close()
+    return _Running(name, process, receiver, time.monotonic())
 
 
 def _handles(running: list[_Running]) -> list[Any]:

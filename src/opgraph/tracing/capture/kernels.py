@@ -186,8 +186,8 @@ class KernelCapture(TorchDispatchMode):
             tensors = tensors_of((*args, *kwargs.values()) if kwargs else args)
         fakes = sum(isinstance(t, FakeTensor) for t in tensors)
         if fakes and any(isinstance(a, torch.ScriptObject) for a in args):
-            # Torch remembers fake calls, too, and fails when it compares these objects.
-            with _forgetful(mode):
+            # Torch has a cache of fake calls, too, and fails when it compares these objects.
+            with _uncached(mode):
                 out = func(*_all_fake(args, mode), **kwargs)
         elif fakes == len(tensors) and fakes:
             out = func(*args, **kwargs)
@@ -296,8 +296,8 @@ class KernelCapture(TorchDispatchMode):
 
 
 @contextmanager
-def _forgetful(mode: FakeTensorMode) -> Iterator[None]:
-    """Within, the mode neither looks for calls that it remembers nor remembers any."""
+def _uncached(mode: FakeTensorMode) -> Iterator[None]:
+    """Within, torch's own cache of fake calls is neither read nor written."""
     before = mode.cache_enabled
     mode.cache_enabled = False
     try:

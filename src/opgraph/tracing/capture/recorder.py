@@ -1,8 +1,8 @@
 """The recorder: everything a run of a model does, written down as nodes, values, scopes and kernels.
 
-Three listeners work together while a forward runs. A function mode sees each outermost call of a torch
+Three things follow a run together. A function mode sees each outermost call of a torch
 function (a node); beneath it the dispatch mode sees the ATen operators that the call comes down to (its
-kernels); global module hooks keep the stack of module paths (its scope). `builder` makes the `Graph`.
+kernels); global module hooks keep the stack of module paths (its scope). `build` makes the `Graph`.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class _Names:
 
 
 class Recorder:
-    """Listens while `run` calls the model; then holds records, values and module calls."""
+    """Follows a run of the model; then holds its records, values and module calls."""
 
     def __init__(self, weights: Weights, fake_mode: Any = None) -> None:
         self.capture = KernelCapture(fake_mode, self._orphan)
@@ -154,7 +154,7 @@ class Recorder:
     # Running.
 
     def run(self, call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-        """Call the model and listen. Gives its result and None, or None and what it raised.
+        """Call the model and record. Gives its result and None, or None and what it raised.
 
         An interrupt by the person goes through.
         """
@@ -171,8 +171,8 @@ class Recorder:
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Within, neither torch functions nor module calls are listened to: what runs is not the
-        model's, and looks at what is listening (Dynamo does)."""
+        """Within, neither torch functions nor module calls are recorded: what runs is not the
+        model's, and looks at modes and hooks (Dynamo does)."""
         modes = _get_current_function_mode_stack()
         _set_function_modes([m for m in modes if m is not self._functions])
         self.modules.detach()

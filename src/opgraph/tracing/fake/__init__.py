@@ -1,1 +1,1 @@
-"""Tensors without data: making them, putting them in place of weights, and knowing operators by heart."""
+"""Tensors without data: making them, putting them in place of weights, and the cache of calls on them."""

@@ -93,13 +93,13 @@ def training(optimizer: str, checkpointing: bool = False) -> Capture:
             part.training = True
         known = inspect.signature(module.forward).parameters
         kept = _kept(optimizer)
-        listening: list[Recorder] = []
+        recorders: list[Recorder] = []
         if checkpointing:
-            enable(module, lambda function: _again(function, listening))
+            enable(module, lambda function: _again(function, recorders))
         asked = {**kwargs, **({"use_cache": False} if "use_cache" in known else {})}
 
         def run(recorder: Recorder) -> Any:
-            listening.append(recorder)
+            recorders.append(recorder)
             with recorder.silent():
                 weights = _trained(module, recorder.weights)
                 for weight in weights:
@@ -123,11 +123,11 @@ def training(optimizer: str, checkpointing: bool = False) -> Capture:
     return capture
 
 
-def _again(function: Callable[..., Any], listening: list[Recorder]) -> Callable[..., Any]:
+def _again(function: Callable[..., Any], recorders: list[Recorder]) -> Callable[..., Any]:
     """A function that says, while it runs in the backward, that this is for the second time."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        recorder = listening[0]
+        recorder = recorders[0]
         before = recorder.phase
         recorder.phase = "recompute" if before == "backward" else before
         try:

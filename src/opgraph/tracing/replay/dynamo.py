@@ -227,7 +227,7 @@ class _Fragments:
 
 
 class _Shield(Watch):
-    """Dynamo must not see that the recorder is listening, nor compile the recorder itself."""
+    """Dynamo must not see that it is recorded, nor compile the recorder itself."""
 
     def __init__(self, dynamo: Any, note: Note, fragments: _Fragments) -> None:
         super().__init__(dynamo, note)
