@@ -84,7 +84,7 @@ def main() -> int:
     found, wrong = [], []
     for name in args.models or MODELS:
         try:
-            found.append(check(name, peers=False))
+            found.append(check(name, counters=False))
         except OpgraphError as error:
             print(f"{name}: {error}", file=sys.stderr)
             wrong.append(name)

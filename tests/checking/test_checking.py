@@ -34,7 +34,7 @@ class Choosy(nn.Module):
 
 @pytest.fixture(scope="module")
 def choosy() -> Agreement:
-    return check(Choosy(), torch.ones(2, 8), peers=False)
+    return check(Choosy(), torch.ones(2, 8), counters=False)
 
 
 @pytest.mark.slow
@@ -105,7 +105,7 @@ def test_tracers_agree_to_the_digit_on_the_same_program(
              "intermediate_size": 64, "num_layers": 2, "num_heads": 2, "d_ff": 64, "d_kv": 16}  # fmt: skip
     model = getattr(transformers, name)(getattr(transformers, config)(**sizes))
     found = check(
-        model, kwargs={i: torch.ones(1, 8, dtype=torch.long) for i in inputs}, peers=False
+        model, kwargs={i: torch.ones(1, 8, dtype=torch.long) for i in inputs}, counters=False
     )
     whole = {t.tracer: t for t in found.trials if t.whole}
     assert whole.keys() >= {"eager", "dynamo", "export"}
@@ -141,7 +141,7 @@ def test_a_tracer_that_cannot_says_why() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x if x.sum() > 0 else -x
 
-    found = check(Branch(), torch.ones(2), tracers=("auto", "fx"), peers=False)
+    found = check(Branch(), torch.ones(2), tracers=("auto", "fx"), counters=False)
     assert found.trials[0].error is None
     assert found.trials[1].profile is None
     assert "branches on a tensor" in (found.trials[1].error or "")

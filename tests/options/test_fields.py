@@ -17,6 +17,7 @@ from opgraph.options import NAMES, OPTIONS, Options
 from opgraph.options.document import page
 from opgraph.options.kinds import Choice
 from opgraph.record.errors import InputError
+from opgraph.results import Costed
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,10 +43,18 @@ def test_every_option_of_every_command_is_one_of_them() -> None:
 
 
 def test_python_has_them_by_the_same_names() -> None:
-    for function, more in ((opgraph.profile, ()), (opgraph.sweep, ("symbolic", "hardware"))):
+    for function, more in (
+        (opgraph.profile, ()),
+        (opgraph.trace, ()),
+        (opgraph.compare, ("hardware", "fail_if")),
+        (opgraph.sweep, ("symbolic", "hardware")),
+    ):
         parameters = inspect.signature(function).parameters
         assert set(parameters) >= {*NAMES, *more}
         assert parameters["mode"].default == "infer"
+    assert {"tracer", "seq_len", "counters"} <= {*inspect.signature(opgraph.check).parameters}
+    for drawn in (opgraph.Profile.draw, Costed.draw):
+        assert {"depth", "color_by", "dpi"} <= {*inspect.signature(drawn).parameters}
 
 
 @pytest.mark.parametrize(

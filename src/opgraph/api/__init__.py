@@ -62,6 +62,7 @@ def profile(
     raise error
 
 
+@named_options()
 def trace(
     model: str | nn.Module,
     inputs: Any = None,
@@ -75,6 +76,7 @@ def trace(
     return profile(model, inputs, kwargs, **options).graph
 
 
+@named_options()
 def compare(
     first: Profile | Costed | str | nn.Module,
     *others: Profile | Costed | str | nn.Module,

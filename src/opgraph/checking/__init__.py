@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.check.agreement import Trial
 from opgraph.api.pipeline import prepared, profile_model
-from opgraph.options import OPTIONS, Options
+from opgraph.options import CAPTURED, OPTIONS, Options, checked, named_options, names
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.profile import ProfileRecord
 from opgraph.results import CheckedTracers
@@ -27,23 +27,23 @@ ALL = ("auto", "fx", "dynamo", "export")
 """The tracers that are compared; the first is what the others are measured by."""
 
 
+@named_options(names(*CAPTURED))
 def check(
     model: str | nn.Module,
     inputs: Any = None,
     kwargs: Mapping[str, Any] | None = None,
     *,
     tracers: Sequence[str] = ALL,
-    peers: bool = True,
+    counters: bool = True,
     **options: Any,
 ) -> CheckedTracers:
-    """Trace a model with every tracer and compare what they found; with `peers`, beside the figures of
+    """Trace a model with every tracer and compare what they found; with `counters`, beside the figures of
     the other counters that are installed. `options` are those of `profile`.
 
     An option for some of the tracers goes to these. Raises `SourceError` or `InputError`; a tracer that
     cannot is part of the result.
     """
-    if options.get("mode", "infer") != "infer":
-        raise InputError(f"tracers are compared on one forward, not on {options['mode']}")
+    options = checked(options, names(*CAPTURED), "check")
     each = {tracer: _asked(tracer, options) for tracer in tracers}
     for name in options:
         if all(name not in own for own in each.values()):
@@ -58,7 +58,7 @@ def check(
         trial if found.matches(trial) else replace(trial, told=_told(built, example, asked, trial))
         for trial in found.trials
     )
-    if not peers:
+    if not counters:
         return replace(found, trials=told)
     from opgraph.checking.counters import readings
 
@@ -67,7 +67,7 @@ def check(
 
 def _asked(tracer: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that mean something to a tracer."""
-    needs = {name: OPTIONS[name].needs.get("tracer") for name in options if name in OPTIONS}
+    needs = {name: OPTIONS[name].needs.get("tracer") for name in options}
     found = {name: options[name] for name, of in needs.items() if of is None or tracer in of}
     return {**found, "tracer": OPTIONS["tracer"].check(tracer)}
 

@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 
 from opgraph.cli.arguments import add_model, add_options, say_no_effect
 from opgraph.cli.output import color, show, width
-from opgraph.options import Stage, names
+from opgraph.options import CAPTURED, names
 from opgraph.record.errors import InputError
 from opgraph.record.files import dumps
 
@@ -19,13 +19,9 @@ EXAMPLES = """examples:
   opgraph check gpt2 --tracer export"""
 
 
-STAGES = (Stage.BUILD, Stage.INPUTS, Stage.TRACING)
-"""What of a profile is asked for: all of them are of one forward, whole and counted alike."""
-
-
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add_model(parser, saved=False, stages=STAGES)
+    add_model(parser, saved=False, stages=CAPTURED)
     add_options(parser, "counters", "json")
 
 
@@ -40,9 +36,9 @@ def run(args: argparse.Namespace) -> int:
             hint="check the model itself, or compare profiles",
         )
     tracers = ALL if args.tracer == "auto" else tuple(dict.fromkeys(("auto", args.tracer)))
-    options = {n: getattr(args, n) for n in names(*STAGES) if n in args.given and n != "tracer"}
+    options = {n: getattr(args, n) for n in names(*CAPTURED) if n in args.given and n != "tracer"}
     with redirect_stdout(sys.stderr):
-        found = check(args.model, tracers=tracers, peers=args.counters, **options)
+        found = check(args.model, tracers=tracers, counters=args.counters, **options)
     first = found.trials[0].profile
     say_no_effect(() if first is None else first.model.notes)
     if args.json:

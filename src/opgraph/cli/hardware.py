@@ -31,6 +31,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from opgraph.hardware import device, devices
 
+    if args.calibrate and args.device:
+        raise OpgraphError("--calibrate measures this machine", hint=f"leave out {args.device}")
     if args.calibrate:
         return _calibrate(args.output)
     if args.output is not None:

@@ -21,11 +21,11 @@ from opgraph.options.fields import (
     names,
 )  # fmt: skip
 from opgraph.options.kinds import TensorSpec
-from opgraph.options.option import TRACED, Option, Stage, option, options_of
+from opgraph.options.option import CAPTURED, TRACED, Option, Stage, option, options_of
 from opgraph.options.signatures import named_options
 
 __all__ = [
-    "AXES", "CONVENTIONS", "NAMES", "NO_EFFECT", "OPTIONS", "SETTINGS",
+    "AXES", "CAPTURED", "CONVENTIONS", "NAMES", "NO_EFFECT", "OPTIONS", "SETTINGS",
     "SIZES", "TRACED",
     "Commanding", "Costing", "Option", "Options", "Showing", "Stage", "TensorSpec", "check_needs",
     "checked", "named_options", "names", "option", "options_of",

@@ -31,6 +31,8 @@ class Stage(Enum):
 
 TRACED = (Stage.BUILD, Stage.INPUTS, Stage.MODE, Stage.TRACING, Stage.COUNTING)
 """The stages between a name and a profile."""
+CAPTURED = (Stage.BUILD, Stage.INPUTS, Stage.TRACING)
+"""Those of one forward, whole and counted alike: what tracers are compared on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,15 @@ from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.tree import HotSpot
+from opgraph.options import named_options
 from opgraph.record import units
 from opgraph.record.files import write_atomically
 from opgraph.record.graph import Node
 from opgraph.results.rows import NodeView, Row, Rows
 from opgraph.views import View, render, view_for, view_named
+
+DRAWN = tuple(dict.fromkeys(n for v in ("svg", "pdf", "png") for n in view_named(v).heeds))
+"""The options of a picture."""
 
 
 class Costed(CostedRecord):
@@ -59,6 +63,7 @@ class Costed(CostedRecord):
         """The operators in order of execution, with what stands around them at hand."""
         return tuple(NodeView(self, node) for node in self.graph.nodes)
 
+    @named_options(DRAWN)
     def draw(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write a picture: .svg, .png, .pdf, .dot or .mmd; `roofline.svg` draws the roofline.
 

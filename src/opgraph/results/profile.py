@@ -17,7 +17,7 @@ from opgraph.hardware import Device
 from opgraph.options import named_options
 from opgraph.record import loading, units
 from opgraph.record.profile import ProfileRecord
-from opgraph.results.costed import Costed
+from opgraph.results.costed import DRAWN, Costed
 from opgraph.results.rows import NodeView, Rows
 
 
@@ -78,6 +78,7 @@ class Profile(ProfileRecord):
         """The costs by canonical operator, the costliest first."""
         return self._plain.by_op()
 
+    @named_options(DRAWN)
     def draw(
         self, path: str | os.PathLike[str], *, hardware: str | Device | None = None, **options: Any
     ) -> None:

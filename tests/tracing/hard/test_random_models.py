@@ -93,7 +93,7 @@ def test_tracers_agree(example):
     told(model, kwargs)
     torch.compiler.reset()
     before = state(model)
-    found = check(model, args, kwargs, tracers=("auto", "fx", "dynamo"), peers=False)
+    found = check(model, args, kwargs, tracers=("auto", "fx", "dynamo"), counters=False)
     tracers = {t.tracer: t for t in found.trials}
     note(str([(t.tracer, t.error, t.profile and t.profile.totals.flops) for t in found.trials]))
     assert tracers["eager"].error is None
