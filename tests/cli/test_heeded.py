@@ -137,6 +137,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "code.py:build"
 
 
+@pytest.mark.slow
 @pytest.mark.live
 @pytest.mark.parametrize("beside", [[], ["--mode", "train"], ["--tracer", "dynamo"]])
 def test_an_option_of_tracing_changes_the_profile_or_is_refused_or_said(
@@ -182,6 +183,7 @@ def test_what_has_no_effect_is_said_or_refused(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.live
 @pytest.mark.parametrize("suffix", [".txt", ".csv", ".json", ".parquet", ".html", ".svg", ".png"])
 def test_an_option_of_a_sweep_changes_its_answer_or_is_refused(

@@ -119,9 +119,9 @@ _BUILT_IN = (
     _sweep("sweep-csv", ".csv", "files.records:points_csv"),
     _sweep("sweep-json", ".json", "files.json:sweep_json", "file", "symbolic"),
     _sweep("sweep-parquet", ".parquet", "files.records:points_parquet"),
-    _sweep("sweep-html", ".html", "picture.sweep:html", "page"),
-    _sweep("sweep-svg", ".svg", "picture.sweep:svg", "picture"),
-    _sweep("sweep-png", ".png", "picture.sweep:png", "picture"),
+    _sweep("sweep-html", ".html", "page.sweep:html", "page"),
+    _sweep("sweep-svg", ".svg", "page.sweep:svg", "picture"),
+    _sweep("sweep-png", ".png", "page.sweep:png", "picture"),
 )  # fmt: skip
 
 _NAMED = {v.name: v for v in _BUILT_IN}

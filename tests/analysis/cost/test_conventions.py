@@ -75,6 +75,7 @@ def test_saved_profiles_are_counted_once(gpt2, tmp_path):
         counted(again, {"embedding": "matmul"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [

@@ -43,6 +43,7 @@ def test_fragments_add_up(broken: Profile) -> None:
     assert largest.number == 2
 
 
+@pytest.mark.slow
 def test_one_fragment_is_a_graph_of_its_own(broken: Profile) -> None:
     graph = select_fragment(broken.graph, "largest")
     assert [n.op for n in graph.nodes] == ["input", "linear", "relu", "output"]

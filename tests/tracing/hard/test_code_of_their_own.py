@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from tests.tracing.hard.models import Function, X, agrees, profiled
 from torch import nn
@@ -54,6 +55,7 @@ def test_script_module():
     agrees(torch.jit.trace(Scripted(), X), X)
 
 
+@pytest.mark.slow
 def test_compiled_parts():
     inner = torch.compile(nn.Linear(8, 8))
 

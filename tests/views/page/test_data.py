@@ -32,6 +32,7 @@ def test_it_looks_like_its_golden(
     golden(json.dumps(data, separators=(",", ":")).replace('],"', '],\n"') + "\n", f"{name}.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "yolov8n"])
 def test_every_device_has_the_times_that_python_predicts(saved: Saved, name: str) -> None:
     data = data_of(saved(name))

@@ -13,7 +13,7 @@ from opgraph import Profile
 from opgraph.analysis.scaling.sweep import SweepPoint, point_of
 from opgraph.results import Sweep
 from opgraph.views.files.records import csv_text, points_parquet
-from opgraph.views.picture.sweep import html, png, svg
+from opgraph.views.page.sweep import html, png, svg
 from opgraph.views.text.sweep import sweep_text
 
 Saved = Callable[[str], Profile]
