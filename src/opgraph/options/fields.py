@@ -48,6 +48,10 @@ _MOST = 1_000_000
 """More seconds or GiB overflow the counters of the system."""
 
 
+# One option, one entry: a table that the formatter would make three times as long.
+# fmt: off
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What `opgraph.profile` takes by keyword: how the model is built, its inputs made, run, traced and
@@ -57,128 +61,58 @@ class Options:
     `InputError` for a value that an option cannot have, and for one that means nothing to the others.
     """
 
-    head: str | None = option(
-        Text(), Stage.BUILD, "head of a transformers model: base, causal-lm, masked-lm, …"
-    )
-    dtype: str | None = option(
-        Dtype(DTYPES),
-        Stage.BUILD,
-        f"of the parameters: {', '.join(DTYPES)}",
-        axis=True,
-        unit="DTYPE",
-    )
-    model_args: Mapping[str, Any] = option(
-        Named(Literal()),
-        Stage.BUILD,
-        "an argument of the constructor, or a value of a transformers configuration; may be repeated",
-        default={},
-        spelled="--model-arg",
-    )
-    trust: bool = option(
-        Flag(), Stage.BUILD, "let a model file or repository run code of its own", default=False
-    )
+    head: str | None = option(Text(), Stage.BUILD,
+        "head of a transformers model: base, causal-lm, masked-lm, …")
+    dtype: str | None = option(Dtype(DTYPES), Stage.BUILD,
+        f"of the parameters: {', '.join(DTYPES)}", axis=True, unit="DTYPE")
+    model_args: Mapping[str, Any] = option(Named(Literal()), Stage.BUILD,
+        "an argument of the constructor, or a value of a transformers configuration; may be "
+        "repeated", default={}, spelled="--model-arg")
+    trust: bool = option(Flag(), Stage.BUILD, "let a model file or repository run code of its own",
+        default=False)
 
     batch_size: int | None = option(Whole(), Stage.INPUTS, "how many at once", size=True, axis=True)
     seq_len: int | None = option(Whole(), Stage.INPUTS, "tokens", size=True, axis=True)
-    decoder_seq_len: int | None = option(
-        Whole(), Stage.INPUTS, "tokens of the decoder of an encoder-decoder", size=True, axis=True
-    )
-    image_size: int | tuple[int, int] | None = option(
-        ImageSize(), Stage.INPUTS, "sides of an image in pixels", size=True, axis=True
-    )
-    input_shape: tuple[int, ...] | None = option(
-        Shape(), Stage.INPUTS, "shape of the first input, batch included", size=True
-    )
-    input_overrides: Mapping[str, TensorSpec] = option(
-        Named(Tensors()),
-        Stage.INPUTS,
-        "any single argument, as in mask=1x77:int64; may be repeated",
-        default={},
-        size=True,
-        spelled="--input",
-    )
+    decoder_seq_len: int | None = option(Whole(), Stage.INPUTS,
+        "tokens of the decoder of an encoder-decoder", size=True, axis=True)
+    image_size: int | tuple[int, int] | None = option(ImageSize(), Stage.INPUTS,
+        "sides of an image in pixels", size=True, axis=True)
+    input_shape: tuple[int, ...] | None = option(Shape(), Stage.INPUTS,
+        "shape of the first input, batch included", size=True)
+    input_overrides: Mapping[str, TensorSpec] = option(Named(Tensors()), Stage.INPUTS,
+        "any single argument, as in mask=1x77:int64; may be repeated", default={}, size=True,
+        spelled="--input")
 
-    mode: str = option(
-        Choice(tuple(Mode)),
-        Stage.MODE,
-        "; ".join(f"{mode}: {mode.label}" for mode in Mode),
-        default="infer",
-        unit="MODE",
-    )
-    context_len: int | None = option(
-        Whole(),
-        Stage.MODE,
-        "tokens of the prompt (prefill) or in the cache (decode)",
-        needs={"mode": GENERATING},
-        size=True,
-        axis=True,
-    )
-    optimizer: str = option(
-        Choice(OPTIMIZERS),
-        Stage.MODE,
-        "what a step of training ends with",
-        default="adamw",
-        needs={"mode": ("train",)},
-    )
-    checkpointing: bool = option(
-        Flag(),
-        Stage.MODE,
-        "repeated blocks keep their inputs alone, and run again in the backward",
-        default=False,
-        needs={"mode": ("train",)},
-    )
+    mode: str = option(Choice(tuple(Mode)), Stage.MODE,
+        "; ".join(f"{mode}: {mode.label}" for mode in Mode), default="infer", unit="MODE")
+    context_len: int | None = option(Whole(), Stage.MODE,
+        "tokens of the prompt (prefill) or in the cache (decode)", needs={"mode": GENERATING},
+        size=True, axis=True)
+    optimizer: str = option(Choice(OPTIMIZERS), Stage.MODE, "what a step of training ends with",
+        default="adamw", needs={"mode": ("train",)})
+    checkpointing: bool = option(Flag(), Stage.MODE,
+        "repeated blocks keep their inputs alone, and run again in the backward", default=False,
+        needs={"mode": ("train",)})
 
-    count: Mapping[str, str] = option(
-        Named(Text(), CONVENTIONS),
-        Stage.COUNTING,
-        "FLOPs by another convention: "
-        + ", ".join(f"{name}={values[1]}" for name, values in CONVENTIONS.items()),
-        default={},
-        unit="VALUE",
-    )
-    fragment: int | str = option(
-        Fragment(),
-        Stage.COUNTING,
-        "one fragment of a broken graph: its number, or largest",
-        default="all",
-        needs={"tracer": CAPTURES},
-    )
+    count: Mapping[str, str] = option(Named(Text(), CONVENTIONS), Stage.COUNTING,
+        "FLOPs by another convention: " + ", ".join(f"{n}={v[1]}" for n, v in CONVENTIONS.items()),
+        default={}, unit="VALUE")
+    fragment: int | str = option(Fragment(), Stage.COUNTING,
+        "one fragment of a broken graph: its number, or largest", default="all",
+        needs={"tracer": CAPTURES})
 
-    tracer: str = option(
-        Choice(tuple(Tracer)),
-        Stage.TRACING,
-        f"one of {', '.join(Tracer)}",
-        default="auto",
-        unit="T",
-    )
-    fullgraph: bool = option(
-        Flag(),
-        Stage.TRACING,
-        "a graph break is an error",
-        default=False,
-        needs={"tracer": ("dynamo", "hybrid"), "inductor": (True,)},
-    )
-    concrete_args: Mapping[str, Any] = option(
-        Named(Literal()),
-        Stage.TRACING,
+    tracer: str = option(Choice(tuple(Tracer)), Stage.TRACING, f"one of {', '.join(Tracer)}",
+        default="auto", unit="T")
+    fullgraph: bool = option(Flag(), Stage.TRACING, "a graph break is an error", default=False,
+        needs={"tracer": ("dynamo", "hybrid"), "inductor": (True,)})
+    concrete_args: Mapping[str, Any] = option(Named(Literal()), Stage.TRACING,
         "an argument of forward that fx takes as it is, as in use_cache=False; may be repeated",
-        default={},
-        needs={"tracer": ("fx", "hybrid")},
-    )
-    warm_up: bool = option(
-        Flag(),
-        Stage.TRACING,
-        "run the model once before tracing it",
-        default=False,
-        needs={"mode": ("infer",)},
-    )
-    inductor: bool = option(
-        Flag(),
-        Stage.TRACING,
-        "keep the groups of nodes that TorchInductor would run as one kernel",
-        default=False,
-        hidden=True,
-    )
+        default={}, needs={"tracer": ("fx", "hybrid")})
+    warm_up: bool = option(Flag(), Stage.TRACING, "run the model once before tracing it",
+        default=False, needs={"mode": ("infer",)})
+    inductor: bool = option(Flag(), Stage.TRACING,
+        "keep the groups of nodes that TorchInductor would run as one kernel", default=False,
+        hidden=True)
 
     def __post_init__(self) -> None:
         own = options_of(Options)
@@ -214,33 +148,21 @@ def _as_keyword(name: str, value: Any) -> str:
 class Costing:
     """On what a profile is costed: a device, a precision, subgraphs, a layout over several devices."""
 
-    hardware: str | None = option(
-        Text(),
-        Stage.COSTING,
-        "the time it takes there, its ridge point, and whether it fits (opgraph hardware lists them)",
-        setting=True,
-        flags=("--device",),
-        unit="DEVICE",
-    )
-    autocast: str | None = option(
-        Dtype(LOWER), Stage.COSTING, "as mixed precision would run it, on paper"
-    )
+    hardware: str | None = option(Text(), Stage.COSTING,
+        "the time it takes there, its ridge point, and whether it fits (opgraph hardware lists "
+        "them)", setting=True, flags=("--device",), unit="DEVICE")
+    autocast: str | None = option(Dtype(LOWER), Stage.COSTING,
+        "as mixed precision would run it, on paper")
     memory: bool = option(Flag(), Stage.COSTING, "live memory over the run", default=False)
-    partition: str | None = option(
-        Choice(tuple(Partition)),
-        Stage.COSTING,
-        "what would be fused, by rules or by TorchInductor's scheduler, and what that saves",
-    )
-    tensor_parallel: int | None = option(
-        Whole(), Stage.PARALLEL, "devices that share each operator"
-    )
+    partition: str | None = option(Choice(tuple(Partition)), Stage.COSTING,
+        "what would be fused, by rules or by TorchInductor's scheduler, and what that saves")
+    tensor_parallel: int | None = option(Whole(), Stage.PARALLEL,
+        "devices that share each operator")
     pipeline_parallel: int | None = option(Whole(), Stage.PARALLEL, "stages, cut between layers")
-    data_parallel: int | None = option(
-        Whole(), Stage.PARALLEL, "copies, each with a batch of its own"
-    )
-    micro_batches: int | None = option(
-        Whole(), Stage.PARALLEL, "that go through the pipeline in a step (1)"
-    )
+    data_parallel: int | None = option(Whole(), Stage.PARALLEL,
+        "copies, each with a batch of its own")
+    micro_batches: int | None = option(Whole(), Stage.PARALLEL,
+        "that go through the pipeline in a step (1)")
 
 
 class Showing:
@@ -249,147 +171,89 @@ class Showing:
     start: int | None = option(Whole(), Stage.NODES, "from this node on")
     end: int | None = option(Whole(), Stage.NODES, "up to this node", unit="M")
     around: int | None = option(Whole(), Stage.NODES, "this node and its neighbours")
-    context: int | None = option(
-        Whole(0), Stage.NODES, "how many on each side (10)", needs={"around": ()}, unit="K"
-    )
+    context: int | None = option(Whole(0), Stage.NODES, "how many on each side (10)",
+        needs={"around": ()}, unit="K")
     max_nodes: int | None = option(Whole(), Stage.NODES, "the first so many")
     op: str | None = option(Text(), Stage.NODES, "operator: conv2d, 'conv*'", unit="NAME")
-    module: str | None = option(
-        Text(),
-        Stage.NODES,
-        "module and all below it: encoder.layer.0 (and, in lists, 'layer.*.dense')",
-        unit="PATH",
-    )
+    module: str | None = option(Text(), Stage.NODES,
+        "module and all below it: encoder.layer.0 (and, in lists, 'layer.*.dense')", unit="PATH")
     bottleneck: str | None = option(Choice(tuple(Bound)), Stage.NODES, "what they are bound by")
     min_flops: float | None = option(Amount(1e30), Stage.NODES, "at least so many: 1e9")
     text: str | None = option(Text(), Stage.NODES, "occurs in name, class, arguments or source")
 
-    depth: int | None = option(
-        Whole(0),
-        Stage.VIEW,
-        "levels of modules below the root; as many as fit if not given",
-        setting=True,
-    )
+    depth: int | None = option(Whole(0), Stage.VIEW,
+        "levels of modules below the root; as many as fit if not given", setting=True)
     fold: bool = option(Flag(), Stage.VIEW, "repeated modules one by one", default=True)
-    sort: str | None = option(
-        Choice(SORTS),
-        Stage.VIEW,
-        f"{', '.join(SORTS)}; by execution if not given",
-        unit="KEY",
-    )
+    sort: str | None = option(Choice(SORTS), Stage.VIEW,
+        f"{', '.join(SORTS)}; by execution if not given", unit="KEY")
     top: int | None = option(Whole(), Stage.VIEW, "only the first N rows")
     show_shapes: bool = option(Flag(), Stage.VIEW, "a column of output shapes", default=False)
     parameters: bool = option(Flag(), Stage.VIEW, "parameters as boxes of their own", default=False)
-    color_by: str = option(
-        Choice(COLORINGS), Stage.VIEW, ", ".join(COLORINGS), default="bottleneck", unit="WHAT"
-    )
+    color_by: str = option(Choice(COLORINGS), Stage.VIEW, ", ".join(COLORINGS),
+        default="bottleneck", unit="WHAT")
     direction: str = option(Choice(DIRECTIONS), Stage.VIEW, "of a picture", default="down")
-    theme: str = option(
-        Choice(THEMES),
-        Stage.VIEW,
-        "of a picture; auto follows the reader's setting, where the format can",
-        default="auto",
-        setting=True,
-    )
-    source_url: str | None = option(
-        Text(), Stage.VIEW, "links to source lines, with {path} and {line} in it", unit="URL"
-    )
+    theme: str = option(Choice(THEMES), Stage.VIEW,
+        "of a picture; auto follows the reader's setting, where the format can", default="auto",
+        setting=True)
+    source_url: str | None = option(Text(), Stage.VIEW,
+        "links to source lines, with {path} and {line} in it", unit="URL")
     dpi: float = option(Amount(2400), Stage.VIEW, "dots an inch of a PNG", default=144.0)
     paginate: bool = option(Flag(), Stage.VIEW, "break a PDF into pages", default=False)
-    against: str | None = option(
-        Text(),
-        Stage.VIEW,
-        "another model or saved profile: show what differs from it; options of its own go with it in "
-        "quotes",
-        unit="MODEL",
-    )
-    by: str = option(
-        Choice(("module", "op", "node")), Stage.VIEW, "what is compared", default="module"
-    )
+    against: str | None = option(Text(), Stage.VIEW,
+        "another model or saved profile: show what differs from it; options of its own go with it "
+        "in quotes", unit="MODEL")
+    by: str = option(Choice(("module", "op", "node")), Stage.VIEW, "what is compared",
+        default="module")
 
 
 class Commanding:
     """What single commands take, and where they write and what they say."""
 
-    fail_if: tuple[str, ...] = option(
-        Several(Text()),
-        Stage.COMMAND,
+    fail_if: tuple[str, ...] = option(Several(Text()), Stage.COMMAND,
         "exit with 1 if this holds: 'flops > +2%', 'bytes > +100MiB', 'coverage < 100%'; may be "
-        "repeated",
-        default=(),
-        unit="GATE",
-    )
-    symbolic: bool = option(
-        Flag(),
-        Stage.COMMAND,
+        "repeated", default=(), unit="GATE")
+    symbolic: bool = option(Flag(), Stage.COMMAND,
         "exact formulas in batch B and tokens S (or image side N); a single size given is kept",
-        default=False,
-    )
-    counters: bool = option(
-        Flag(),
-        Stage.COMMAND,
+        default=False)
+    counters: bool = option(Flag(), Stage.COMMAND,
         "the figures of fvcore, torchinfo, ptflops, thop and calflops, which need real weights",
-        default=True,
-    )
-    source: str | None = option(
-        Text(), Stage.COMMAND, "one source: torchvision, hf, timm, …", unit="S"
-    )
+        default=True)
+    source: str | None = option(Text(), Stage.COMMAND, "one source: torchvision, hf, timm, …",
+        unit="S")
     examples: bool = option(Flag(), Stage.COMMAND, "commands that are ready to run", default=False)
-    attempt: bool = option(
-        Flag(), Stage.COMMAND, "trace each of them", default=False, spelled="--try"
-    )
-    jobs: int = option(
-        Whole(), Stage.COMMAND, "so many at a time", default=1, needs={"attempt": (True,)}
-    )
-    timeout: float = option(
-        Amount(_MOST), Stage.COMMAND, "seconds for one", default=300.0, needs={"attempt": (True,)},
-        unit="S",
-    )  # fmt: skip
-    memory_limit: float | None = option(
-        Amount(_MOST), Stage.COMMAND, "memory for one", needs={"attempt": (True,)}, unit="GiB"
-    )
-    resume: str | None = option(
-        Text(),
-        Stage.COMMAND,
-        "keep outcomes in FILE, and go on from there",
-        needs={"attempt": (True,)},
-        unit="FILE",
-    )
-    calibrate: bool = option(
-        Flag(),
-        Stage.COMMAND,
-        "measure this machine: products and copies of several sizes and dtypes",
-        default=False,
-    )
-    interactive: bool = option(
-        Flag(), Stage.OUTPUT, "as a full-screen program", default=False, flags=("-i",)
-    )
+    attempt: bool = option(Flag(), Stage.COMMAND, "trace each of them", default=False,
+        spelled="--try")
+    jobs: int = option(Whole(), Stage.COMMAND, "so many at a time", default=1,
+        needs={"attempt": (True,)})
+    timeout: float = option(Amount(_MOST), Stage.COMMAND, "seconds for one", default=300.0,
+        needs={"attempt": (True,)}, unit="S")
+    memory_limit: float | None = option(Amount(_MOST), Stage.COMMAND, "memory for one",
+        needs={"attempt": (True,)}, unit="GiB")
+    resume: str | None = option(Text(), Stage.COMMAND,
+        "keep outcomes in FILE, and go on from there", needs={"attempt": (True,)}, unit="FILE")
+    calibrate: bool = option(Flag(), Stage.COMMAND,
+        "measure this machine: products and copies of several sizes and dtypes", default=False)
+    interactive: bool = option(Flag(), Stage.OUTPUT, "as a full-screen program", default=False,
+        flags=("-i",))
     open: bool = option(Flag(), Stage.OUTPUT, "show it in the browser", default=False)
     json: bool = option(Flag(), Stage.OUTPUT, "as JSON on stdout", default=False)
-    csv: bool = option(
-        Flag(), Stage.OUTPUT, "as CSV on stdout", default=False, needs={"attempt": (True,)}
-    )
+    csv: bool = option(Flag(), Stage.OUTPUT, "as CSV on stdout", default=False,
+        needs={"attempt": (True,)})
     markdown: bool = option(Flag(), Stage.OUTPUT, "for a comment on a pull request", default=False)
-    format: str | None = option(
-        Text(), Stage.OUTPUT, "instead of what the file's suffix means", unit="NAME"
-    )
-    output: str | None = option(
-        Text(), Stage.OUTPUT, "write to a file, as its suffix says", flags=("-o",), unit="FILE"
-    )
-    verbose: bool = option(
-        Flag(),
-        Stage.SAYING,
+    format: str | None = option(Text(), Stage.OUTPUT, "instead of what the file's suffix means",
+        unit="NAME")
+    output: str | None = option(Text(), Stage.OUTPUT, "write to a file, as its suffix says",
+        flags=("-o",), unit="FILE")
+    verbose: bool = option(Flag(), Stage.SAYING,
         "every attempt, all versions and every disagreement; on stderr, what it took",
-        default=False,
-        flags=("-v",),
-    )
-    quiet: bool = option(
-        Flag(), Stage.SAYING, "no remarks and no progress", default=False, flags=("-q",)
-    )
-    debug: bool = option(
-        Flag(), Stage.SAYING, "show the whole traceback of an error", default=False
-    )
+        default=False, flags=("-v",))
+    quiet: bool = option(Flag(), Stage.SAYING, "no remarks and no progress", default=False,
+        flags=("-q",))
+    debug: bool = option(Flag(), Stage.SAYING, "show the whole traceback of an error",
+        default=False)
 
+
+# fmt: on
 
 OPTIONS: dict[str, Option] = {
     name: each
