@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from opgraph import Profile
 from opgraph.analysis.costed import costed
-from opgraph.hardware import devices
+from opgraph.hardware import device, devices
 from opgraph.views.page.data import page_data
 
 Saved = Callable[[str], Profile]
@@ -47,6 +48,13 @@ def test_every_device_has_the_times_that_python_predicts(saved: Saved, name: str
         assert found["ridge"] == c.ridge
         bounds = {i + 1: found["bounds"][kind] for i, kind in enumerate(data["work"]) if kind >= 0}
         assert bounds == {node: bound[0] for node, bound in c.node_bounds.items()}
+
+
+def test_a_device_of_ones_own_is_among_those_of_the_page(saved: Saved) -> None:
+    own = replace(device("a10"), id="mine", name="My own")
+    data = json.loads(json.dumps(page_data(saved("gpt2").on(own))))
+    assert data["device"] == "mine"
+    assert [d["name"] for d in data["devices"] if d["id"] == "mine"] == ["My own"]
 
 
 def test_equal_layers_have_one_work(saved: Saved) -> None:

@@ -11,7 +11,7 @@ import pytest
 import opgraph
 from opgraph import Profile
 from opgraph.analysis.costed import CostedRecord
-from opgraph.analysis.tree import Item, ItemKind, Metric, Tree, build_tree
+from opgraph.analysis.tree import Item, ItemKind, Metric, Tree
 from opgraph.record import units
 
 Browse = Callable[..., Any]
@@ -89,7 +89,7 @@ def test_the_page_says_what_python_says(
     assert rows["FLOPs"] == units.flops(costed.totals.flops)
     assert rows["peak of live memory"] == units.size(costed.memory.peak)
 
-    tree = build_tree(costed.graph, seconds=costed.seconds_by_node)
+    tree = costed.tree
     spots = [(s.path or profile.model.name) for s in tree.hot_spots(10)]
     listed = page.page.locator(".panel section", has_text="Ten hot spots").locator("li .value")
     assert listed.all_inner_texts() == spots
@@ -106,6 +106,6 @@ def test_the_page_says_what_python_says(
         assert rows["bytes moved"] == said(tree, Metric.BYTES, item), item.path
         if hardware:
             assert rows["predicted time"] == said(tree, Metric.SECONDS, item), item.path
-        found = costed.bound_of(costed.graph.nodes[item.first - 1 : item.last])
+        found = costed.tree.bound(item)
         bound = {"launch": "launches"}.get(found, found) if found else "nothing"
         assert rows["bound by"].startswith(f"{bound} "), item.path

@@ -118,3 +118,7 @@ def test_a_page_that_is_cut_off_says_so(
     page.wait_for_selector("#opgraph[data-ready]")
     assert not page.get_by_text("the file is not whole").is_visible()
     page.close()
+
+
+def test_the_largest_model_makes_a_small_page(shown: Callable[[str], Profile]) -> None:
+    assert len(html(shown("llama-405b").on("h100-sxm")).encode()) < 4e6

@@ -28,6 +28,7 @@ export class Costs {
   private sums: Record<Measure, Float64Array>;
   private waits: Partial<Record<Bound, Float64Array>> = {};
   private profiled: Partial<Record<Measure, Float64Array>> = {};
+  private boundCache = new Map<number, Bound | null>();
   private parameterCache = new Map<number, Parameter[]>();
 
   constructor(
@@ -61,20 +62,29 @@ export class Costs {
     const count = this.graph.nodes.length;
     const seconds = (n: number): number => (device && times && work[n] >= 0 ? device.work[work[n]] / 1e9 : 0);
     this.ridge = device?.ridge ?? this.genericRidge;
+    this.boundCache.clear();
     this.sums.time = running(count, seconds);
     for (const [letter, bound] of Object.entries(BOUNDS)) {
       this.waits[bound] = running(count, (n) => (device?.bounds[work[n]] === letter ? seconds(n) : 0));
     }
   }
 
-  /** Seconds of an item that go to nodes which wait for this. */
-  waiting(bound: Bound, { first, last }: Interval): number {
+  /** Seconds of an item, in all its repetitions, that go to nodes which wait for this. */
+  waiting(bound: Bound, item: Interval): number {
     const sums = this.waits[bound];
-    return sums ? sums[last + 1] - sums[first] : 0;
+    const { starts, length } = repetitions(item);
+    return sums ? starts.reduce((sum, start) => sum + sums[start + length] - sums[start], 0) : 0;
   }
 
-  /** On a device where most of the time goes, without one by intensity against the ridge; null if nothing moves. */
-  bound(item: Interval): Bound | null {
+  /** What an item waits for in all its repetitions; null where nothing is moved. */
+  bound(item: Item): Bound | null {
+    let found = this.boundCache.get(item.id);
+    if (found === undefined) this.boundCache.set(item.id, (found = this.boundOf(item)));
+    return found;
+  }
+
+  /** On a device where most of the time goes, without one by intensity against the ridge. */
+  boundOf(item: Interval): Bound | null {
     if (this.total("time") > 0) {
       if (!this.item("time", item)) return null;
       return Object.values(BOUNDS).reduce((a, b) => (this.waiting(b, item) > this.waiting(a, item) ? b : a));
@@ -89,6 +99,7 @@ export class Costs {
   replace(measure: Measure, values: Float64Array | null): void {
     this.profiled[measure] ??= this.sums[measure];
     const own = this.profiled[measure] as Float64Array;
+    this.boundCache.clear();
     this.sums[measure] = values ? running(values.length, (i) => values[i]) : own;
   }
 

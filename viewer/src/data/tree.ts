@@ -18,6 +18,9 @@ interface Turn {
 export interface Interval {
   first: number;
   last: number;
+  /** How many members a fold has; 1 of all else. */
+  count?: number;
+  turns?: Turn[];
 }
 
 /** What a person sees of the nodes in its interval. */
@@ -33,7 +36,6 @@ export interface Item extends Interval {
   call: number;
   /** The position of the node, or -1. */
   node: number;
-  /** How many members a fold has; 1 of all else. */
   count: number;
   turns: Turn[];
 }
@@ -117,11 +119,12 @@ function cutLong(graph: Graph, { items }: Tree, item: Item): void {
 }
 
 /** Where every repetition of an item begins, and how many nodes each has: those of a fold are its members. */
-export function repetitions(item: Item): { starts: number[]; length: number } {
-  const length = (item.last - item.first + 1) / item.count;
-  const turns = item.count > 1 ? [...item.turns, { nodes: length, count: item.count, member: 0 }] : item.turns;
-  let starts = [item.first];
-  for (const { nodes, count, member } of turns) {
+export function repetitions(
+  { first, last, count: own = 1, turns = [] }: Interval,
+): { starts: number[]; length: number } {
+  const length = (last - first + 1) / own;
+  let starts = [first];
+  for (const { nodes, count, member } of own > 1 ? [...turns, { nodes: length, count: own, member: 0 }] : turns) {
     starts = starts.flatMap((start) => Array.from({ length: count }, (_, i) => start + (i - member) * nodes));
   }
   return { starts, length };

@@ -82,17 +82,16 @@ export class Colours {
 
   /** The category of an item in a mode with categories: that of its nodes, the costliest first. */
   kind(item: Item): Mark {
-    if (this.mode === "bottleneck") return this.bound(item);
+    if (this.mode === "bottleneck") return this.bound(item, this.costs.bound(item));
     if (this.mode === "difference" && this.difference) return this.marks.changes[this.difference.itemChange(item)];
     if (item.node >= 0) return this.nodeKind(item.node);
     const [first] = this.shares(item);
     return first ? first[0] : this.marks.none;
   }
 
-  /** What an item waits for. */
-  bound(item: Interval): Mark {
+  /** What a node, or all in an interval, wait for. */
+  bound(item: Interval, bound = this.costs.boundOf(item)): Mark {
     if (item.first === item.last && this.costs.node("unknown", item.first)) return this.marks.unknown;
-    const bound = this.costs.bound(item);
     return bound ? this.marks.bounds[bound] : this.marks.none;
   }
 

@@ -73,7 +73,7 @@ function bounds({ colours, costs, device, model, ridgeText }: App): HTMLElement 
   const measure = timed ? "time" : "bytes";
   const amounts = new Map<Bound, number>();
   for (const { index } of model.graph.nodes) {
-    const bound = costs.bound({ first: index, last: index });
+    const bound = costs.boundOf({ first: index, last: index });
     if (bound) amounts.set(bound, (amounts.get(bound) ?? 0) + costs.node(measure, index));
   }
   const kinds: Bound[] = ["compute", timed ? "launch" : "balanced", "memory"];

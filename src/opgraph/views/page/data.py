@@ -62,13 +62,18 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
     profile = profile_data(costed)
     del profile["memory"]  # the page has the storages
     if union is None:
-        tree, place = build_tree(graph), list(range(len(graph.nodes) + 1))
+        # Without a device: the page weighs hot spots by the one that is chosen there.
+        tree = replace(costed.tree, seconds=None, bounds=None)
+        place = list(range(len(graph.nodes) + 1))
     else:
         changes = union.changes
         tree = build_tree(union.graph, mark=lambda node: changes[node.id - 1])
         place = _places(union)
         profile["graph"] = schema.encode(union.graph)
     times = _Times(graph, costed.parts)
+    machines = {d.id: d for d in devices()}
+    if costed.device is not None:  # it may be from a file of its own
+        machines[costed.device.id] = costed.device
     work = [-1] * len(tree.nodes)
     for node, kind in times.by_node.items():
         work[place[node] - 1] = kind
@@ -83,7 +88,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
             for spot in tree.hot_spots()
         ],
         "partition": _partition(costed.parts, times, place),
-        "devices": [times.on(d, costed.main_dtype) for d in devices()],
+        "devices": [times.on(d, costed.main_dtype) for d in machines.values()],
     }
     if costed.device is not None:
         data["device"] = costed.device.id
