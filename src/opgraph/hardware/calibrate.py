@@ -81,38 +81,33 @@ def _best(kind: str, run: Callable[[], object]) -> float:
 
 
 def _file(kind: str, peaks: dict[str, float], bandwidth: float, overhead: float) -> str:
+    rates = "\n".join(f'{dtype} = [{rate:.4g}, "measured"]' for dtype, rate in peaks.items())
     if kind == "cuda":
         properties = torch.cuda.get_device_properties(0)
         name, units = properties.name, properties.multi_processor_count
-        capacity, section = properties.total_memory, "matrix"
+        capacity, kind = properties.total_memory, "gpu"
+        rates = f'[matrix]\n{rates}\n\n[vector]\nfloat32 = [{peaks["float32"]:.4g}, "measured"]'
     else:
         name, units = platform.processor() or platform.machine() or "CPU", torch.get_num_threads()
-        capacity, section = _memory(), "vector"
-    lines = [
-        f'name = "{_quoted(name)} (measured)"',
-        'vendor = "this machine"',
-        f'kind = "{"gpu" if kind == "cuda" else "cpu"}"',
-        f'architecture = "{_quoted(platform.machine() or "unknown")}"',
-        "",
-        "[sources]",
-        f'measured = "opgraph hardware --calibrate, torch {torch.__version__}, the best of its runs"',
-        "",
-    ]
-    if section == "matrix":
-        lines += ["[matrix]", *(f'{d} = [{v:.4g}, "measured"]' for d, v in peaks.items()), "",
-                  "[vector]", f'float32 = [{peaks["float32"]:.4g}, "measured"]', ""]  # fmt: skip
-    else:
-        lines += ["[vector]", *(f'{d} = [{v:.4g}, "measured"]' for d, v in peaks.items()), ""]
-    lines += [
-        "[memory]",
-        f'bandwidth = [{bandwidth:.4g}, "measured"]',
-        f'capacity = [{capacity}, "measured"]',
-        "",
-        "[execution]",
-        f'units = [{units}, "measured"]',
-        f'launch_overhead = [{overhead:.3g}, "measured"]',
-    ]
-    return "\n".join(lines) + "\n"
+        capacity, rates = _memory(), f"[vector]\n{rates}"
+    return f"""name = "{_quoted(name)} (measured)"
+vendor = "this machine"
+kind = "{kind}"
+architecture = "{_quoted(platform.machine() or "unknown")}"
+
+[sources]
+measured = "opgraph hardware --calibrate, torch {torch.__version__}, the best of its runs"
+
+{rates}
+
+[memory]
+bandwidth = [{bandwidth:.4g}, "measured"]
+capacity = [{capacity}, "measured"]
+
+[execution]
+units = [{units}, "measured"]
+launch_overhead = [{overhead:.3g}, "measured"]
+"""
 
 
 def _memory() -> int:
