@@ -11,7 +11,8 @@ from torch import nn
 
 import opgraph
 from opgraph import Profile
-from opgraph.analysis.tree import Item, ItemKind, Metric, Tree, build_tree, span
+from opgraph.analysis.calls import span
+from opgraph.analysis.tree import Item, ItemKind, Metric, Tree, build_tree
 
 Saved = Callable[[str], Profile]
 

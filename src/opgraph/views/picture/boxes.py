@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from opgraph.analysis.tree import Item, ItemKind, Metric, Tree, span
+from opgraph.analysis.calls import span
+from opgraph.analysis.tree import Item, ItemKind, Metric, Tree
 from opgraph.record import units
 from opgraph.record.graph import GraphBreak, Node, Parameter, Shape
 from opgraph.views.picture.model import Box, BoxKind, Edge
