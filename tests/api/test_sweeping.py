@@ -25,7 +25,7 @@ def agree(formulas: Formulas, traced: Profile, **sizes: int) -> None:
     assert totals["flops"] == traced.totals.flops
     assert totals["other_flops"] == traced.totals.other_flops
     assert totals["bytes"] == traced.totals.bytes
-    peaks = peak_memory_by_module(traced)
+    peaks = peak_memory_by_module(traced.on())
     assert totals["peak_memory"] == peaks[""]
     for module in module_tree(traced.graph).walk():
         own = formulas.modules[module.path]

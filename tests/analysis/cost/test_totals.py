@@ -17,13 +17,14 @@ PROFILES = ["resnet18", "bert-base-uncased", "gpt2", "yolov8n"]
 def test_module_totals_are_the_sums_of_their_nodes(name, saved):
     profile = saved(name)
     graph = profile.graph
-    for module in profile.by_module().values():
+    for module in module_tree(graph).walk():
         inside = [
             n for n in graph.nodes
             if not module.path or n.scope == module.path or n.scope.startswith(module.path + ".")
         ]  # fmt: skip
         assert module.cost == cost_of(inside), module.path
         assert module.cost == sum((c.cost for c in module.children), module.own)
+        assert profile.by_module()[module.path].cost == module.cost
     root = profile.by_module(depth=0)[""]
     assert root.cost == profile.totals.cost
     assert root.parameters == profile.totals.parameters
