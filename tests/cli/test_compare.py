@@ -74,7 +74,10 @@ def test_a_wrong_request_is_one_line_and_status_two(
     assert why in captured.err
 
 
-def test_files_hold_what_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_hold_what_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     for suffix in ("txt", "md", "json"):
         assert main(["compare", A, B, "-o", str(tmp_path / f"c.{suffix}")]) == 0
     capsys.readouterr()

@@ -12,8 +12,7 @@ from opgraph.analysis.check.agreement import Trial
 from opgraph.api.pipeline import prepared, profile_model
 from opgraph.options import CAPTURED, OPTIONS, Options, checked, named_options, names
 from opgraph.record.errors import InputError, TraceError
-from opgraph.record.profile import ProfileRecord
-from opgraph.results import CheckedTracers
+from opgraph.results import CheckedTracers, Profile
 
 if TYPE_CHECKING:
     from torch import nn
@@ -75,7 +74,7 @@ def _asked(tracer: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def _trial(model: Model, example: Example, options: Options) -> Trial:
     start = time.perf_counter()
     try:
-        found = profile_model(model, example, options)
+        found = Profile.of(profile_model(model, example, options))
     except TraceError as error:
         text = str(error)
         spent = time.perf_counter() - start
@@ -85,16 +84,15 @@ def _trial(model: Model, example: Example, options: Options) -> Trial:
     return Trial(found.tracing.tracer, found, reason, found.tracing.seconds)
 
 
-def _told(model: Model, example: Example, options: Options, trial: Trial) -> ProfileRecord | None:
+def _told(model: Model, example: Example, options: Options, trial: Trial) -> Profile | None:
     """A plain run in which the model hears what it heard from that tracer."""
     from opgraph.tracing.base import COMPILE_FLAGS
 
     if not trial.whole or trial.tracer not in COMPILE_FLAGS:
         return None
     try:
-        found = profile_model(
-            model, example, replace(options, tracer="auto"), COMPILE_FLAGS[trial.tracer]
-        )
+        flags = COMPILE_FLAGS[trial.tracer]
+        found = profile_model(model, example, replace(options, tracer="auto"), flags)
     except TraceError:
         return None
-    return found if found.graph.failed is None else None
+    return Profile.of(found) if found.graph.failed is None else None
