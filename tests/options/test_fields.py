@@ -95,6 +95,7 @@ def test_what_goes_together(options: dict[str, Any]) -> None:
     assert {name: getattr(made, name) for name in options} == options
 
 
+@pytest.mark.live
 def test_closed_sets_are_what_stands_behind_them() -> None:
     from opgraph.tracing import tracers
     from opgraph.tracing.modes.training import OPTIMIZERS
