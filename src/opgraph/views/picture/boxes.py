@@ -225,6 +225,7 @@ class Boxes:
             operators=sum(not is_hidden(n) for n in nodes),
             doc=known.doc if known else "",
             error=next((n.error for n in nodes if n.error is not None), None),
+            item=item,
         )
         if node is not None:
             box = self._with_node(box, node)

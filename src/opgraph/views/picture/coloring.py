@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.tree import Metric
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node
@@ -34,7 +35,12 @@ class Coloring:
     notes: dict[str, str] = field(default_factory=dict)
 
 
-Measure = Callable[[Box], float]
+_MEASURES = {
+    Metric.FLOPS: ("FLOPs", units.flops),
+    Metric.BYTES: ("bytes moved", units.size),
+    Metric.MEMORY: ("activation memory made", units.size),
+    Metric.SECONDS: ("predicted time", units.seconds),
+}
 
 
 def coloring(costed: CostedRecord, drawing: Drawing, by: str) -> Coloring:
@@ -49,19 +55,19 @@ def coloring(costed: CostedRecord, drawing: Drawing, by: str) -> Coloring:
 
 def _by_bottleneck(costed: CostedRecord, drawing: Drawing) -> Coloring:
     def mark(box: Box) -> Mark | None:
-        bound = costed.bound_of(drawing.nodes_of(box), box.total)
+        bound = None if box.item is None else drawing.tree.bound(box.item)
         return None if bound is None else BOUNDS[bound]
 
     where = f" on {costed.device.name}, by predicted time" if costed.device else ""
     title = f"bottleneck{where}, at a ridge of {costed.ridge:.4g} FLOPs/byte"
-    return _categorical(drawing, title, mark, list(BOUNDS.values()), *_flops(drawing))
+    return _categorical(drawing, title, mark, list(BOUNDS.values()))
 
 
 def _by_op(costed: CostedRecord, drawing: Drawing) -> Coloring:
     def mark(box: Box) -> Mark | None:
         return _costliest(drawing.nodes_of(box))
 
-    return _categorical(drawing, "kind of work", mark, list(CATEGORIES.values()), *_flops(drawing))
+    return _categorical(drawing, "kind of work", mark, list(CATEGORIES.values()))
 
 
 def _costliest(nodes: Iterable[Node]) -> Mark | None:
@@ -94,9 +100,7 @@ def _by_dtype(costed: CostedRecord, drawing: Drawing) -> Coloring:
                     traffic[kernel.dtype] += kernel.bytes
         return marks[traffic.most_common(1)[0][0]] if traffic else None
 
-    return _categorical(
-        drawing, "dtype of most bytes", mark, list(marks.values()), *_flops(drawing)
-    )
+    return _categorical(drawing, "dtype of most bytes", mark, list(marks.values()))
 
 
 def _short_dtype(dtype: str) -> str:
@@ -114,32 +118,26 @@ def _short_dtype(dtype: str) -> str:
 
 
 def _by_flops(costed: CostedRecord, drawing: Drawing) -> Coloring:
-    return _scaled(drawing, "FLOPs", lambda b: b.total.flops, units.flops)
+    return _scaled(drawing, Metric.FLOPS)
 
 
 def _by_bytes(costed: CostedRecord, drawing: Drawing) -> Coloring:
-    return _scaled(drawing, "bytes moved", lambda b: b.total.bytes, units.size)
+    return _scaled(drawing, Metric.BYTES)
 
 
 def _by_memory(costed: CostedRecord, drawing: Drawing) -> Coloring:
-    made: dict[int, int] = {}
-    for storage in costed.graph.storages:
-        if storage.node is not None:
-            made[storage.node] = made.get(storage.node, 0) + storage.bytes
-    sums = {b.id: sum(made.get(n.id, 0) for n in drawing.nodes_of(b)) for b in drawing.boxes}
-    return _scaled(drawing, "activation memory made", lambda b: sums.get(b.id, 0), units.size)
+    return _scaled(drawing, Metric.MEMORY)
 
 
 def _by_time(costed: CostedRecord, drawing: Drawing) -> Coloring:
-    seconds = costed.seconds_by_node
-    if costed.device is None or seconds is None:
+    if costed.device is None:
         raise RenderError(
             "time is predicted for a device",
             hint="--hardware h100-sxm (opgraph hardware lists them)",
         )
-    sums = {b.id: sum(seconds.get(n.id, 0.0) for n in drawing.nodes_of(b)) for b in drawing.boxes}
-    title = f"predicted time on {costed.device.name}"
-    return _scaled(drawing, title, lambda b: sums.get(b.id, 0.0), units.seconds)
+    found = _scaled(drawing, Metric.SECONDS)
+    title = f"{found.title} on {costed.device.name}"
+    return replace(found, title=title, measure=title)
 
 
 def _by_fusion(costed: CostedRecord, drawing: Drawing) -> Coloring:
@@ -164,9 +162,10 @@ def _by_fusion(costed: CostedRecord, drawing: Drawing) -> Coloring:
         )
     seen = {marks[b.id].meaning for b in drawing.leaves if b.id in marks}
     legend = tuple(m for m in RULES.values() if m.meaning in seen)
-    measure, value = _flops(drawing)
+    metric = _usual(drawing)
     title = "fused subgraphs by rule, with their numbers"
-    return Coloring(title, marks, legend, measure, _shares(drawing, value), notes=notes)
+    shares = _shares(drawing, metric)
+    return Coloring(title, marks, legend, _MEASURES[metric][0], shares, notes=notes)
 
 
 COLORINGS: dict[str, Callable[[CostedRecord, Drawing], Coloring]] = {
@@ -181,45 +180,44 @@ COLORINGS: dict[str, Callable[[CostedRecord, Drawing], Coloring]] = {
 }
 
 
-def _flops(drawing: Drawing) -> tuple[str, Measure]:
+def _usual(drawing: Drawing) -> Metric:
     """The measure of bars where the colouring has none of its own: FLOPs, or bytes where there are no
     FLOPs at all."""
-    if drawing.root.total.flops:
-        return "FLOPs", lambda b: b.total.flops
-    return "bytes moved", lambda b: b.total.bytes
+    return Metric.FLOPS if drawing.root.total.flops else Metric.BYTES
 
 
-def _shares(drawing: Drawing, value: Measure) -> dict[str, float]:
-    whole = sum(value(b) for b in drawing.leaves) or 1.0
-    return {b.id: value(b) / whole for b in drawing.boxes}
+def _shares(drawing: Drawing, metric: Metric) -> dict[str, float]:
+    whole = drawing.total(metric, drawing.root) or 1.0
+    return {b.id: drawing.total(metric, b) / whole for b in drawing.boxes}
 
 
 def _categorical(
-    drawing: Drawing, title: str, mark: Callable[[Box], Mark | None], known: list[Mark],
-    measure: str, value: Measure,
-) -> Coloring:  # fmt: skip
+    drawing: Drawing, title: str, mark: Callable[[Box], Mark | None], known: list[Mark]
+) -> Coloring:
     marks = {b.id: m for b in drawing.boxes if (m := mark(b)) is not None}
     used = {marks[b.id] for b in drawing.leaves if b.id in marks}
     legend = tuple(m for m in known if m in used)
-    return Coloring(title, marks, legend, measure, _shares(drawing, value))
+    metric = _usual(drawing)
+    return Coloring(title, marks, legend, _MEASURES[metric][0], _shares(drawing, metric))
 
 
-def _scaled(
-    drawing: Drawing, title: str, value: Measure, shown: Callable[[float], str]
-) -> Coloring:
+def _scaled(drawing: Drawing, metric: Metric) -> Coloring:
     """Five steps, each for boxes up to so much of the costliest: steps are wider the higher they are, since
     costs differ by orders of magnitude."""
-    top = max((value(b) for b in drawing.leaves), default=0.0)
+    title, shown = _MEASURES[metric]
+    value = {b.id: drawing.total(metric, b) for b in drawing.boxes}
+    top = max((value[b.id] for b in drawing.leaves), default=0.0)
     bounds = [top * (step / STEPS) ** 2 for step in range(1, STEPS + 1)]
     legend = tuple(
         Mark(f"s{step}", str(step), f"up to {shown(bound)}")
         for step, bound in enumerate(bounds, start=1)
     )
+    steps = list(zip(legend, bounds, strict=True))
     marks = {
-        b.id: next((m for m, bound in zip(legend, bounds, strict=True) if value(b) <= bound), legend[-1])
-        for b in drawing.boxes
-        if value(b) > 0
-    }  # fmt: skip
-    values = {b.id: shown(value(b) / b.times) for b in drawing.boxes if value(b) > 0}
-    known = legend if top else ()
-    return Coloring(title, marks, known, title, _shares(drawing, value), values=values)
+        box: next((mark for mark, bound in steps if value[box] <= bound), legend[-1])
+        for box in value
+        if value[box] > 0
+    }
+    each = {b.id: shown(value[b.id] / b.times) for b in drawing.boxes if value[b.id] > 0}
+    shares = _shares(drawing, metric)
+    return Coloring(title, marks, legend if top else (), title, shares, values=each)

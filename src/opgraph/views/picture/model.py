@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from opgraph.analysis.cost.totals import Cost
-from opgraph.analysis.tree import Tree
+from opgraph.analysis.tree import Item, Metric, Tree
 from opgraph.record.graph import GraphBreak, Node, Shape
 
 NO_COST = Cost()
@@ -25,7 +25,8 @@ class Box:
     `nodes` are the ids of the nodes that are inside this box and no smaller one; where repeats are
     folded, those of all of them. `cost` and `parameters` are those of one repetition, `total` and
     `all_parameters` those of all `times` repetitions together. `count` is the number of repetitions
-    that this very box stands for. `turn` says which of `turns` calls of its module this is.
+    that this very box stands for. `turn` says which of `turns` calls of its module this is. `item` is
+    where it stands in the tree.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Box:
     lines: tuple[str, ...] = ()
     children: tuple[Box, ...] = ()
     looped: bool = False
+    item: Item | None = None
 
     @property
     def open(self) -> bool:
@@ -119,6 +121,10 @@ class Drawing:
         """The innermost box of each node that is drawn, by node id."""
         return {n: b for b in self.root.walk() for n in b.nodes}
 
+    def total(self, metric: Metric, box: Box) -> float:
+        """What all repetitions of a box take together."""
+        return 0 if box.item is None else self.tree.total(metric, box.item)
+
     def nodes_of(self, box: Box) -> list[Node]:
-        """The nodes inside a box and the boxes in it, in order."""
-        return [self.tree.graph.node(n) for n in sorted(n for b in box.walk() for n in b.nodes)]
+        """The nodes of a box in all its repetitions, in order."""
+        return [] if box.item is None else self.tree.nodes_of(box.item)
