@@ -152,6 +152,7 @@ def reading(value: int, unit: str = "FLOPs", parameters: int | None = None) -> R
     return Reading("a counter", "1", unit, value=value, parameters=parameters)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_figure_is_explained_where_the_amounts_fit(bert: opgraph.Profile) -> None:
     flops = bert.totals.flops
     attention = sum(

@@ -105,6 +105,7 @@ def test_an_option_that_is_not_heeded_is_an_error(saved: Saved, tmp_path: Path) 
         saved("resnet18").save(tmp_path / "x.csv", depth=2)
 
 
+@pytest.mark.slow
 def test_every_result_has_a_face(saved: Saved) -> None:
     comparison = opgraph.compare(saved("resnet18"), saved("resnet50"), hardware="t4")
     for result in (saved("resnet18"), saved("resnet18").on("t4"), comparison):

@@ -139,6 +139,7 @@ def test_complaints_are_one_clean_line(tmp_path: Path, capsys: pytest.CaptureFix
             assert [line.partition(":")[0] for line in lines] in (["error"], ["error", "hint"])
 
 
+@pytest.mark.slow
 def test_the_views_of_text_hold_no_control_characters(hostile: Profile) -> None:
     for view in views_of("costed"):
         name = view.name

@@ -123,6 +123,7 @@ def test_models_without_experts_have_none(resnet18, bert, gpt2, yolov8n):
         assert "active_parameters" not in found.to_dict()["totals"]
 
 
+@pytest.mark.slow
 def test_experts_without_a_token_are_not_read():
     """One token meets 2 of 6 experts: a third of their weights is read."""
     few = opgraph.profile(resolve("hf-type:qwen3_moe", SMALL), seq_len=1)

@@ -56,6 +56,7 @@ def test_one_fragment_is_a_graph_of_its_own(broken: Profile) -> None:
     assert all(s.born <= kernels and (s.died is None or s.died <= kernels) for s in graph.storages)
 
 
+@pytest.mark.slow
 def test_an_input_that_is_read_later_comes_in_later(broken: Profile) -> None:
     graph = select_fragment(broken.graph, 3)
     assert {graph.value[v].name for v in graph.inputs} == {"relu", "x"}

@@ -78,6 +78,7 @@ def test_bytes_are_those_of_the_storages(make, stored, exact):
     assert totals.flops == FLOPS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.filterwarnings("ignore")
 def test_bitsandbytes(bits):

@@ -120,5 +120,6 @@ def test_a_page_that_is_cut_off_says_so(
     page.close()
 
 
+@pytest.mark.slow
 def test_the_largest_model_makes_a_small_page(shown: Callable[[str], Profile]) -> None:
     assert len(html(shown("llama-405b").on("h100-sxm")).encode()) < 4e6
