@@ -78,8 +78,8 @@ def share_text(box: Box, coloring: Coloring) -> str:
 
 def header(box: Box, coloring: Coloring) -> str:
     """The second line of an open box: its costs, of one repetition and of all."""
-    each = f"each {costs(box)}" if box.times > 1 and costs(box) else costs(box)
-    return " · ".join(part for part in (each, share_text(box, coloring)) if part)
+    said = (figures(box, coloring), share_text(box, coloring))
+    return " · ".join(part for part in said if part)
 
 
 def badge(box: Box) -> str:
