@@ -11,7 +11,9 @@ from torch import nn
 import opgraph
 from opgraph import Profile, RenderError
 from opgraph.analysis.cost.totals import Cost
+from opgraph.analysis.tree import ItemKind
 from opgraph.views import render
+from opgraph.views.picture.picture import picture
 from opgraph.views.text.table import rows
 
 
@@ -56,6 +58,19 @@ def test_what_stands_in_a_repeated_block_counts_as_often_as_it(
     assert layer.seconds is not None
     assert mlp.seconds is not None
     assert 0 < mlp.seconds < layer.seconds
+
+
+@pytest.mark.parametrize("name", ["resnet50", "bert-base-uncased", "gpt2", "yolov8n"])
+def test_the_table_and_the_picture_fold_what_the_tree_folds(
+    saved: Callable[[str], Profile], name: str
+) -> None:
+    costed = saved(name).on()
+    tree = costed.tree
+    folds = {tree.title(i): i.count for i in tree.root.shown() if i.kind is ItemKind.FOLD}
+    drawn = {b.path: b.count for b in picture(costed, depth=99).drawing.boxes if b.count > 1}
+    assert folds
+    assert drawn == folds
+    assert {r.path: r.count for r in rows(costed, 99) if r.path in folds} == folds
 
 
 def test_modules_that_never_run_keep_their_parameters() -> None:
