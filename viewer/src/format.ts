@@ -25,7 +25,7 @@ export function count(value: number, unit = ""): string {
   const scaled = significant(found ? value / found[0] : value);
   const prefix = found ? found[1] : "";
   if (unit) return `${scaled} ${prefix}${unit}`;
-  return scaled + (prefix === "G" ? "B" : prefix === "k" ? "K" : prefix);
+  return scaled + prefix.toUpperCase();
 }
 
 export const flops = (value: number): string => count(value, "FLOPs");

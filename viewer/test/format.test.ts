@@ -5,7 +5,7 @@ import * as format from "../src/format";
 test.each([
   [format.flops(3_628_146_688), "3.63 GFLOPs"],
   [format.count(109_482_240), "109.48M"],
-  [format.count(405_853_388_800), "405.85B"],
+  [format.count(405_853_388_800), "405.85G"],
   [format.size(437_935_104), "417.65 MiB"],
   [format.size(3.125 * 2 ** 20), "3.12 MiB"],
   [format.size(3.375 * 2 ** 20), "3.38 MiB"],

@@ -59,7 +59,7 @@ QUANTITIES = (
     Quantity("flops", "FLOPs", "flops", lambda c: c.totals.flops),
     Quantity("macs", "MACs", "macs", lambda c: c.totals.macs),
     Quantity("other_flops", "Other FLOPs", "flops", lambda c: c.totals.other_flops),
-    Quantity("bytes", "Traffic", "bytes", lambda c: c.totals.bytes),
+    Quantity("bytes", "Bytes", "bytes", lambda c: c.totals.bytes),
     Quantity("peak_memory", "Peak memory", "bytes", lambda c: c.peak_memory),
     Quantity("intensity", "FLOPs/byte", "intensity", lambda c: c.totals.arithmetic_intensity),
     Quantity("nodes", "Nodes", "integer", lambda c: c.totals.nodes),

@@ -60,7 +60,7 @@ def _calibrate(output: str | None) -> int:
 def _list(known: tuple[Device, ...]) -> str:
     from opgraph.views.terminal import draw, fitting
 
-    note = "FLOP/s are dense peaks of contractions; ridge: FLOPs/byte at float16."
+    note = "FLOP/s are dense peaks of matrix products; ridge: FLOPs/byte at float16."
     table = fitting([_table(known, without) for without in _LESS], width())
     return draw([table, "", note], width(), color())
 

@@ -19,8 +19,7 @@ def count(number: float, unit: str = "") -> str:
     """
     prefix, scaled = _scale(number)
     if not unit:
-        prefix = {"G": "B", "T": "T", "k": "K"}.get(prefix, prefix)
-        return f"{scaled}{prefix}"
+        return f"{scaled}{prefix.upper()}"
     return f"{scaled} {prefix}{unit}"
 
 

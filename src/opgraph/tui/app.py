@@ -24,7 +24,7 @@ from opgraph.views.text.nodes import NodeRow, node_rows
 MOST_ROWS = 2000
 """Nodes listed at once; a module or a text narrows the list."""
 
-_COLUMNS = ("#", "operator", "FLOPs", "traffic", "AI", "bound", "name", "makes")
+_COLUMNS = ("#", "operator", "FLOPs", "bytes", "FLOPs/byte", "bound", "name", "makes")
 
 
 class Explorer(App[None]):
@@ -77,7 +77,7 @@ class Explorer(App[None]):
         yield Static(
             f"{safe(self.profile.model.name)}   {units.plural(totals.nodes, 'node')}   "
             f"{units.count(totals.parameters)} parameters   {units.flops(totals.flops)}   "
-            f"{units.size(totals.bytes)} of traffic",
+            f"{units.size(totals.bytes)} moved",
             id="title",
             markup=False,
         )

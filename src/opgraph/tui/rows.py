@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SORTS: dict[str, Callable[[NodeRow], float]] = {
     "execution": lambda r: r.id,
     "FLOPs": lambda r: -r.flops,
-    "traffic": lambda r: -r.bytes,
+    "bytes": lambda r: -r.bytes,
     "parameters": lambda r: -r.parameters,
     "intensity": lambda r: -(r.intensity or 0.0),
     "time": lambda r: -(r.seconds or 0.0),
@@ -122,7 +122,7 @@ def _facts(row: NodeRow, node: Node) -> Iterator[tuple[str, str]]:
         yield "arguments", safe(node.arguments, 300)
     yield "parameters", units.integer(row.parameters)
     yield "FLOPs", f"{units.flops(row.flops)}, {units.flops(row.other_flops)} other"
-    yield "traffic", units.size(row.bytes)
+    yield "bytes", units.size(row.bytes)
     yield "intensity", f"{units.intensity(row.intensity)} FLOPs/byte"
     if row.seconds is not None:
         yield "predicted", units.seconds(row.seconds)
@@ -149,7 +149,7 @@ def _lists(
                 safe(part.reason),
                 f"nodes {part.nodes[0]} to {part.nodes[-1]}",
                 *([f"ends: {safe(end)}"] if end else []),
-                f"traffic fused {saved}",
+                f"bytes fused {saved}",
             ],
         )
 
@@ -162,5 +162,5 @@ def _kernel(kernel: Kernel) -> str:
     if kernel.cost == "unknown":
         return f"{safe(kernel.op)}  cost unknown"
     if not kernel.bytes:
-        return f"{safe(kernel.op)}  free"
+        return f"{safe(kernel.op)}  no work"
     return f"{safe(kernel.op)}  {units.flops(kernel.flops)}, {units.size(kernel.bytes)}"

@@ -50,7 +50,7 @@ def facts(costed: CostedRecord) -> str:
         *([inputs] if inputs else []),
     ]
     if totals.coverage < 1:
-        parts.append(f"{units.percent(totals.coverage)} of kernels costed")
+        parts.append(f"{units.percent(totals.coverage)} of kernels have a known cost")
     return "  ·  ".join(parts)
 
 

@@ -198,7 +198,7 @@ def scene(costed: CostedRecord) -> Scene:
 
 
 def marks(points: Sequence[RooflinePoint], total: float) -> list[Mark]:
-    """Subgraphs that differ in nothing but numbers in their names as one mark, the dearest first."""
+    """Subgraphs that differ in nothing but numbers in their names as one mark, the costliest first."""
     groups: dict[tuple[object, ...], list[RooflinePoint]] = {}
     for p in points:
         key = (re.sub(r"\d+", "#", p.label), p.flops, p.bytes, p.rule, p.dtype)
@@ -284,7 +284,7 @@ def _roofs(plane: LogPlane, target: Device, found: Sequence[Mark], names: Names)
 
 
 def _marks(plane: LogPlane, found: Sequence[Mark], names: Names) -> Iterator[Shape]:
-    """The subgraphs, large ones below, and the numbers of the dearest."""
+    """The subgraphs, large ones below, and the numbers of the costliest."""
     places = [plane.at(m.point.intensity, m.point.achieved) for m in found]
     for mark, (x, y) in zip(found, places, strict=True):
         r = mark.radius
@@ -362,7 +362,9 @@ def _said(costed: CostedRecord) -> str:
     value = costed.graph.value
     inputs = (value[i] for i in costed.graph.inputs)
     said = ", ".join(f"{v.name} {units.shape(v.shape)} {v.dtype}" for v in inputs)
-    return plain(f"{units.flops(costed.totals.flops)} in contractions · {said}", 130)
+    return plain(
+        f"{units.flops(costed.totals.flops)} in matrix products and convolutions · {said}", 130
+    )
 
 
 def _rate(value: float) -> str:

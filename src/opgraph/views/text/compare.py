@@ -167,7 +167,7 @@ def name_of(change: Change) -> str:
 
 
 def _flops(change: Change) -> str:
-    """FLOPs before and after; where there are none on either side, the traffic."""
+    """FLOPs before and after; where there are none on either side, the bytes."""
     a, b = change.before, change.after
     flops = [None if m is None else m.flops for m in (a, b)]
     if any(flops):
@@ -193,7 +193,7 @@ def _by_op(comparison: ComparisonRecord, other: int, width: int) -> Iterator[Ren
     table.add_column("", width=1)
     table.add_column("operator", no_wrap=True, overflow="ellipsis", max_width=30)
     b, share = letter(other), f"{letter(other)} / A"
-    for head in ("nodes A", b, "FLOPs A", b, share) + (("traffic A", b, share) * roomy):
+    for head in ("nodes A", b, "FLOPs A", b, share) + (("bytes A", b, share) * roomy):
         table.add_column(head, justify="right", no_wrap=True)
     for c in changes[:TOP_OPERATORS]:
         status: Status = (
@@ -257,7 +257,7 @@ def _node_line(change: NodeChange) -> Text:
     traffic = [None if n is None else n.bytes for n in (a, b)]
     values, form = (flops, units.count) if any(flops) else (traffic, units.size)
     for value in values:
-        line.append(("—" if value is None else form(value) if value else "free").rjust(11))
+        line.append(("—" if value is None else form(value) if value else "no work").rjust(11))
     line.append(ratio_of(values))
     return line
 

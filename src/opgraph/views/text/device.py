@@ -105,7 +105,7 @@ def fused(parts: Sequence[Subgraph]) -> Group:
     spared = units.percent(1 - after / before) if before else "nothing"
     nodes = sum(s.nodes for s in rows)
     head = f"{units.plural(nodes, 'node')} in {units.plural(len(parts), 'subgraph')}"
-    return Group(_title(f"Fused subgraphs: {head}, {spared} of the traffic saved"), result)
+    return Group(_title(f"Fused subgraphs: {head}, {spared} of the bytes saved"), result)
 
 
 def sections(

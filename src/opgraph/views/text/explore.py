@@ -50,8 +50,8 @@ def node_list(
     if rows:
         side = bool(parts) and width >= SIDE_BY_SIDE
         room = width - WIDTH - 2 if side else width
-        dearest = max(n.flops for n in costed.graph.nodes)
-        layout = _Layout.fitting(rows, room, dearest, timed=costed.device is not None)
+        costliest = max(n.flops for n in costed.graph.nodes)
+        layout = _Layout.fitting(rows, room, costliest, timed=costed.device is not None)
         edges = _gutter(costed.graph, selection, layout.lanes)
         layout = layout.beside(
             max(len(g.line) for g in edges.values()), max(len(r.name) for r in rows)
@@ -116,16 +116,18 @@ class _Layout:
     width: int
     id: int
     op: int
-    dearest: int
+    costliest: int
     lanes: int
     timed: bool = False
     gutter: int = 0
 
     @classmethod
-    def fitting(cls, rows: Sequence[NodeRow], width: int, dearest: int, *, timed: bool) -> _Layout:
+    def fitting(
+        cls, rows: Sequence[NodeRow], width: int, costliest: int, *, timed: bool
+    ) -> _Layout:
         op = min(max(max(len(r.op), len(r.cls)) for r in rows), 28 if width >= 140 else 18)
         lanes = 10 if width >= 140 else 8 if width >= ROOMY else 5
-        return cls(width, max(len(str(r.id)) for r in rows), op, dearest, lanes, timed)
+        return cls(width, max(len(str(r.id)) for r in rows), op, costliest, lanes, timed)
 
     def beside(self, gutter: int, names: int) -> _Layout:
         """The same beside a gutter of that width, and no wider than names of that width need."""
@@ -144,7 +146,7 @@ class _Layout:
     @property
     def figures(self) -> int:
         """The width of the figures, at the right of the first line."""
-        return (54 if self.roomy else 38) + (10 if self.timed else 0)
+        return (58 if self.roomy else 42) + (10 if self.timed else 0)
 
     @property
     def height(self) -> int:
@@ -161,7 +163,7 @@ class _Layout:
         line.append("  params" if self.roomy else "")
         line.append("    FLOPs ")
         line.append("      " if self.roomy else "")
-        line.append("   traffic     AI " + ("     time " if self.timed else "") + "bound")
+        line.append("     bytes FLOPs/byte " + ("     time " if self.timed else "") + "bound")
         line.stylize("bold")
         return [line, text("─" * self.width)]
 
@@ -222,17 +224,17 @@ class _Layout:
             line.append(_right(units.count(row.parameters) if row.parameters else "", 8))
         line.append(_right(units.count(row.flops) if row.flops else "", 9) + " ")
         if self.roomy:
-            line.append_text(bar(row.flops / self.dearest if self.dearest else 0.0, 6))
+            line.append_text(bar(row.flops / self.costliest if self.costliest else 0.0, 6))
         line.append(_right(units.size(row.bytes) if row.bytes else "", 10))
         line.append(
-            _right("" if row.intensity is None else units.intensity(row.intensity), 7) + " "
+            _right("" if row.intensity is None else units.intensity(row.intensity), 11) + " "
         )
         if self.timed:
             line.append(_right(units.seconds(row.seconds) if row.seconds else "", 9) + " ")
         if row.bottleneck is not None:
             line.append_text(bound(row.bottleneck))
         elif row.kind == "call":
-            line.append("free", style="dim")
+            line.append("no work", style="dim")
         return line
 
 
@@ -272,7 +274,7 @@ def _footer(
     lines = [
         text(
             f"{units.plural(len(rows), 'node')}: {units.flops(cost.flops)} ({share} of the model's), "
-            f"{units.size(cost.bytes)} of traffic ({traffic}), "
+            f"{units.size(cost.bytes)} moved ({traffic}), "
             f"intensity {units.intensity(cost.arithmetic_intensity)} FLOPs/byte"
         )
     ]

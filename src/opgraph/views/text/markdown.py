@@ -28,13 +28,13 @@ _COLUMNS: dict[str, Callable[[NodeRow], str]] = {
     "in → out": lambda row: f"{_shapes(row.inputs)} → {_shapes(row.outputs)}",
     "params": lambda row: units.count(row.parameters) if row.parameters else "",
     "FLOPs": lambda row: units.flops(row.flops) if row.flops else "",
-    "traffic": lambda row: units.size(row.bytes) if row.bytes else "",
+    "bytes": lambda row: units.size(row.bytes) if row.bytes else "",
     "FLOPs/byte": lambda row: "" if row.intensity is None else units.intensity(row.intensity),
     "bound": lambda row: row.bottleneck or "",
     "time": lambda row: units.seconds(row.seconds) if row.seconds else "",
     "source": lambda row: row.place,
 }
-_NUMBERS = frozenset({"#", "params", "FLOPs", "traffic", "FLOPs/byte", "time", "subgraph"})
+_NUMBERS = frozenset({"#", "params", "FLOPs", "bytes", "FLOPs/byte", "time", "subgraph"})
 
 
 def as_markdown(
@@ -124,7 +124,7 @@ def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
         for o in found[:OPERATORS]
     ]  # fmt: skip
     yield from _table(
-        ("Operator", "Nodes", "FLOPs", "Traffic", "FLOPs/byte"), operators, numbers=(1, 2, 3, 4)
+        ("Operator", "Nodes", "FLOPs", "Bytes", "FLOPs/byte"), operators, numbers=(1, 2, 3, 4)
     )
     if len(found) > OPERATORS:
         yield f"\n… and {units.plural(len(found) - OPERATORS, 'more operator')}."

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 WIDEST = 140
 """Columns beyond which figures stand too far from their names."""
 
-_NARROWEST = 16
+_NARROWEST = 20
 """Characters that a name has at least; shares go before names do."""
 
 TOP_OPERATORS = 10
@@ -129,9 +129,10 @@ def _facts(costed: CostedRecord) -> Table:
             if costed.graph.breaks else "")),
         ("Inputs", ", ".join(given) or "none"),
         ("Parameters", f"{units.count(t.parameters)}, {units.size(t.weight_bytes)}"),
-        ("FLOPs", f"{units.flops(t.flops)} in contractions, {units.flops(t.other_flops)} in other "
+        ("FLOPs", f"{units.flops(t.flops)} in matrix products and convolutions, "
+                  f"{units.flops(t.other_flops)} in other "
                   f"work; {units.macs(t.macs)}"),
-        ("Traffic", f"{units.size(t.bytes)}, unfused"),
+        ("Bytes", f"{units.size(t.bytes)}, unfused"),
         ("Intensity", f"{units.intensity(t.arithmetic_intensity)} FLOPs/byte on average; nodes from "
                       f"{units.intensity(low)} to {units.intensity(high)}, "
                       f"median {units.intensity(middle)}"),
@@ -200,7 +201,7 @@ def _costs(costed: CostedRecord, width: int) -> Table:
     roomy = width >= 100
     bars = min(16, width // 5 - 15) if roomy else 6
     columns = [c for c in _columns(bars) if roomy or not c[2]]
-    for share in ("bytes %", "flops %"):
+    for share in ("bytes %", "flops %", "flops bar"):
         if width - sum(size + 1 for _, size, _ in columns) <= _NARROWEST:
             columns = [c for c in columns if c[0] != share]
     label = width - sum(size + 1 for _, size, _ in columns)
@@ -217,8 +218,8 @@ def _costs(costed: CostedRecord, width: int) -> Table:
         if number:
             result.add_row()
         note = f", ridge {costed.ridge:.4g}" if title == "Bottlenecks" else ""
-        heads = {"count": _COUNTED.get(title, "nodes"), "flops": "FLOPs", "bytes": "traffic",
-                 "intensity": "AI"}  # fmt: skip
+        heads = {"count": _COUNTED.get(title, "nodes"), "flops": "FLOPs", "bytes": "bytes",
+                 "intensity": "FLOPs/byte"}  # fmt: skip
         result.add_row(Text(title + note, style="bold"),
                        *(Text(heads.get(name, ""), style="dim") for name, _, _ in columns))  # fmt: skip
         most = _MOST.get(title, len(entries))
@@ -235,7 +236,7 @@ def _columns(bars: int) -> tuple[tuple[str, int, bool], ...]:
     return (
         ("count", 6, False), ("flops", 7, False), ("flops %", 6, False), ("flops bar", bars, False),
         ("bytes", 10, False), ("bytes %", 6, False), ("bytes bar", bars, True),
-        ("intensity", 6, False),
+        ("intensity", 10, False),
     )  # fmt: skip
 
 

@@ -160,16 +160,17 @@ def facts(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str
          + ("" if t.trainable_parameters == t.parameters
             else f", {units.integer(t.trainable_parameters)} of them trainable")),
         *_experts(costed),
-        ("FLOPs", f"{units.flops(t.flops)}  ({units.integer(t.flops)}) in contractions, "
+        ("FLOPs", f"{units.flops(t.flops)}  ({units.integer(t.flops)}) "
+                  "in matrix products and convolutions, "
                   f"{units.flops(t.other_flops)} in other work"),
         ("MACs", f"{units.macs(t.macs)}  ({units.integer(t.macs)})"),
         *_counted(profile),
         ("Memory", f"{units.size(t.weight_bytes)} of weights"
          + (f" and {units.size(t.buffer_bytes)} of buffers" if t.buffer_bytes else "")
          + f", {units.size(t.input_bytes)} of inputs, {units.size(t.output_bytes)} of outputs"),
-        ("Traffic", f"{units.size(t.cost.read)} read, {units.size(t.cost.written)} written, unfused"),
+        ("Bytes", f"{units.size(t.cost.read)} read, {units.size(t.cost.written)} written, unfused"),
         ("Intensity", f"{units.intensity(t.arithmetic_intensity)} FLOPs/byte on average "
-                      "(all FLOPs over traffic)"),
+                      "(all FLOPs over bytes)"),
         ("Graph", f"{units.plural(t.nodes, 'node')}, {units.plural(t.kernels, 'kernel')}"
          + (f", {units.plural(len(graph.breaks), 'graph break')}" if graph.breaks else "")),
         *seams(costed, verbose=verbose),
@@ -271,8 +272,10 @@ def _training(profile: ProfileRecord) -> list[tuple[str, str]]:
 
 def _coverage(costed: CostedRecord) -> str:
     cost, unknown = costed.totals.cost, costed.totals.unknown
-    known = f"{units.percent(cost.coverage)} of kernels: {cost.formula:,} by formula"
-    known += f", {cost.zero:,} free (views)"
+    known = (
+        f"{units.percent(cost.coverage)} of kernels have a known cost: {cost.formula:,} by formula"
+    )
+    known += f", {cost.zero:,} no work (views)"
     if not cost.unknown:
         return known
     named = ", ".join(f"{op} × {n}" for op, n in unknown[:5])

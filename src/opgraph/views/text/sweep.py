@@ -23,13 +23,13 @@ SHOWN = ("flops", "bytes", "peak_memory", "intensity", "latency", "throughput", 
 LABELS = {
     "flops": "FLOPs",
     "other_flops": "Other FLOPs",
-    "bytes": "Traffic",
+    "bytes": "Bytes",
     "peak_memory": "Peak memory",
 }
 TOP_MODULES = 12
 
 _HEADS = {
-    "intensity": "AI", "memory_share": "used", "peak_memory": "peak", "bytes": "traffic",
+    "intensity": "FLOPs/byte", "memory_share": "used", "peak_memory": "peak", "bytes": "bytes",
     "batch_size": "batch", "seq_len": "tokens", "decoder_seq_len": "decoder", "image_size": "image",
     "context_len": "context",
 }  # fmt: skip
