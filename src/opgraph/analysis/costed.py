@@ -8,12 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, BoundShare, classify
 from opgraph.analysis.cost.conventions import counted
 from opgraph.analysis.cost.modules import ModuleCost, module_tree
-from opgraph.analysis.cost.precision import autocast
 from opgraph.analysis.cost.totals import Cost, OperatorCost, Totals, by_op, cost_of, totals
 from opgraph.analysis.fusion.partition import (
     Subgraph,
@@ -23,10 +22,7 @@ from opgraph.analysis.fusion.partition import (
     singletons,
 )
 from opgraph.analysis.memory import Fit, MemoryTimeline, fit, memory
-from opgraph.analysis.parallel.plan import Layout, Plan, parallel
-from opgraph.analysis.serving import Step, steps
 from opgraph.analysis.timing.prediction import DEVICE_BOUNDS, Prediction, predict
-from opgraph.analysis.timing.roofline import RooflinePoint, roofline
 from opgraph.analysis.tree import Tree, build_tree
 from opgraph.hardware import Device, device
 from opgraph.options import OPTIONS, Stage, checked, names
@@ -34,6 +30,11 @@ from opgraph.record.errors import InputError, RenderError
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Bound, Mode, Partition
 from opgraph.record.profile import ProfileRecord
+
+if TYPE_CHECKING:
+    from opgraph.analysis.parallel.plan import Layout, Plan
+    from opgraph.analysis.serving import Step
+    from opgraph.analysis.timing.roofline import RooflinePoint
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +174,8 @@ class CostedRecord:
 
         Raises `RenderError` without a device.
         """
+        from opgraph.analysis.timing.roofline import roofline
+
         return roofline(self.graph, self.parts, self._named_device())
 
     @cached_property
@@ -202,6 +205,8 @@ class CostedRecord:
 
     def plan_of(self, layout: Layout) -> Plan:
         """The model over so many devices. Raises `RenderError` where it does not divide."""
+        from opgraph.analysis.parallel.plan import parallel
+
         cache = 0 if self.profile.cache is None else self.profile.cache.bytes
         return parallel(self.graph, layout, self.device, cache=cache)
 
@@ -210,6 +215,8 @@ class CostedRecord:
         """Prefill or decoding steps by batch, as far as they fit; empty for another mode or no device."""
         if self.device is None or self.profile.cache is None:
             return ()
+        from opgraph.analysis.serving import steps
+
         return steps(self.profile, self.device) if Mode(self.profile.mode).generates else ()
 
     @cached_property
@@ -236,7 +243,7 @@ def costed(
     return CostedRecord(*terms(profile, hardware, **asked))
 
 
-Terms = tuple[ProfileRecord, Device | None, Partition, Layout | None]
+Terms: TypeAlias = "tuple[ProfileRecord, Device | None, Partition, Layout | None]"
 
 ASKED = (
     *(n for n in names(Stage.COSTING, Stage.PARALLEL) if n not in ("hardware", "memory")),
@@ -259,7 +266,11 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
     if "autocast" in given:
         profile = in_precision(profile, given["autocast"])
     sizes = [given.get(name) for name in names(Stage.PARALLEL)]
-    layout = Layout(*(1 if size is None else size for size in sizes)) if any(sizes) else None
+    layout = None
+    if any(sizes):
+        from opgraph.analysis.parallel.plan import Layout
+
+        layout = Layout(*(1 if size is None else size for size in sizes))
     return profile, found, Partition(given.get("partition", Partition.FUSE)), layout
 
 
@@ -277,6 +288,8 @@ def in_precision(profile: ProfileRecord, lower: str) -> ProfileRecord:
             f"this profile was saved with --autocast {already}",
             hint=f"name the model, or a profile without it, for {lower}",
         )
+    from opgraph.analysis.cost.precision import autocast
+
     return replace(
         profile,
         graph=autocast(profile.graph, lower),
