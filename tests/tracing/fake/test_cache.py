@@ -43,9 +43,9 @@ class Rolling(nn.Module):
     ids=["views", "shufflenet", "gpt2"],
 )
 def test_the_cache_changes_nothing(monkeypatch, mode, model, options):
-    cached = opgraph.profile(model, mode=mode, **options).graph
+    cached = opgraph.profile(model, mode=mode, partial=True, **options).graph
     monkeypatch.setenv(SWITCH, "0")
-    assert opgraph.profile(model, mode=mode, **options).graph == cached
+    assert opgraph.profile(model, mode=mode, partial=True, **options).graph == cached
     assert cached.failed is None or isinstance(model, Rolling)
 
 
