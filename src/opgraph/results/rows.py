@@ -162,6 +162,16 @@ class NodeView:
         return self.record.phase
 
     @property
+    def fragment(self) -> int:
+        """The fragment of a broken graph that it is in, from 1 on; 0 is between them."""
+        return self.record.fragment
+
+    @property
+    def error(self) -> str | None:
+        """Why the forward stopped here; None where it did not."""
+        return self.record.error
+
+    @property
     def flops(self) -> int:
         return self.record.flops
 
