@@ -70,10 +70,10 @@ def test_cache_of_llama_by_the_formula():
         ("t5-small", {}, 5, {CachePart("growing", 6, 2 * 512 * 4),
                              CachePart("cross", 6, fixed=128 * 2 * 512 * 4)}),
         # DeepSeek's latent attention: 512 numbers, and 64 of the rotated key.
-        ("hf-type:deepseek_v3", {"num_hidden_layers": "2", "first_k_dense_replace": "2"}, 5,
+        ("hf-type:deepseek_v3", {"num_hidden_layers": 2, "first_k_dense_replace": 2}, 5,
          {CachePart("growing", 2, (512 + 64) * 4)}),
         # Every other layer of gpt-oss looks back 128 tokens only, its own included.
-        ("hf-type:gpt_oss", {"num_hidden_layers": "4"}, 300,
+        ("hf-type:gpt_oss", {"num_hidden_layers": 4}, 300,
          {CachePart("window", 2, 8 * 64 * 2 * 4, limit=127), CachePart("growing", 2, 8 * 64 * 2 * 4)}),
         # Selective state spaces: 1536 channels, of a convolution over 4 and of 16 states.
         ("hf-type:mamba", {"num_hidden_layers": 2}, 2,

@@ -131,7 +131,7 @@ def test_a_yolo_object_with_all_its_fragments() -> None:
     assert all(b.file and b.line for b in found.graph.breaks)
     assert f"the largest is number {largest.number}" in render("table", found.on())
     again = select_fragment(found.graph, "largest")
-    assert sum(n.flops for n in again.graph.nodes) == found.totals.flops
+    assert sum(n.flops for n in again.nodes) == found.totals.flops
 
 
 def test_what_only_steers_is_in_the_json_and_in_no_table_or_picture() -> None:
