@@ -29,6 +29,14 @@ def test_points_and_formulas_as_json(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.slow
 @pytest.mark.live
+def test_formulas_of_a_model_at_no_size_in_particular(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "resnet18", "--symbolic", "--json"]) == 0
+    formulas = json.loads(capsys.readouterr().out)["formulas"]
+    assert [v["name"] for v in formulas["variables"]] == ["B", "N"]
+
+
+@pytest.mark.slow
+@pytest.mark.live
 def test_a_failing_point_is_status_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "bert-base-uncased", "--seq-len", "16,600"]) == 1
     assert "At seq len 600" in capsys.readouterr().out

@@ -121,3 +121,49 @@ def test_a_costed_model_is_compared_on_its_own_device(saved: Saved) -> None:
     assert found.device is not None
     with pytest.raises(InputError, match="has its device"):
         opgraph.compare(saved("resnet18").on("t4"), saved("resnet50"), hardware="t4")
+
+
+def test_what_is_not_taken_is_named(saved: Saved) -> None:
+    profile = saved("resnet18")
+    for asked in (
+        lambda: opgraph.profile("resnet18", batchsize=2),
+        lambda: opgraph.profile("resnet18", hardware="h100-sxm"),
+        lambda: opgraph.compare(profile, profile, nonsense=1),
+        lambda: opgraph.sweep("resnet18", bath_size=[1]),
+    ):
+        with pytest.raises(InputError, match="does not take") as error:
+            asked()
+        assert error.value.hint
+    with pytest.raises(InputError, match="traced already"):
+        opgraph.compare(profile, profile, seq_len=512)
+    with pytest.raises(RenderError, match="heeds no option"):
+        profile.widget(bogus=1)
+
+
+def test_flops_are_the_same_in_every_table_of_bounds(saved: Saved) -> None:
+    from opgraph.views.text.overview import overview_data
+
+    for hardware in (None, "h100-sxm"):
+        found = overview_data(saved("gpt2").on(hardware))
+        assert [b["flops"] for b in found["bounds"]] == [b["flops"] for b in found["bottlenecks"]]
+        assert sum(b["flops"] for b in found["bounds"]) == saved("gpt2").totals.flops
+
+
+@pytest.mark.slow
+def test_formulas_are_of_the_precision_and_the_convention(saved: Saved) -> None:
+    whole = opgraph.sweep("resnet18", symbolic=True, image_size=32).profile
+    assert whole is not None
+    assert whole.formulas is not None
+    assert Profile.of(whole).on(autocast="float16").profile.formulas is None
+
+
+def test_a_graph_of_nothing_is_shown_by_every_view(tmp_path: Path, saved: Saved) -> None:
+    data = saved("resnet18").to_dict()
+    scopes = [{**s, "inputs": [], "outputs": []} for s in data["graph"]["scopes"][:1]]
+    data["graph"] = {key: [] for key in data["graph"]} | {"scopes": scopes}
+    path = tmp_path / "empty.json"
+    path.write_text(json.dumps(data))
+    empty = opgraph.load(path)
+    for suffix in ("txt", "md", "svg", "mmd", "dot", "csv", "html", "json"):
+        empty.save(tmp_path / f"x.{suffix}")
+    empty.save(tmp_path / "x.trace.json", hardware="h100-sxm")

@@ -84,7 +84,7 @@ def test_sorting_by_any_cost(saved: Saved) -> None:
     async def script(app: Explorer, pilot: Pilot[None]) -> None:
         keys: list[tuple[str, Callable[[int], float]]] = [
             ("FLOPs", lambda i: app.shown[i].flops),
-            ("traffic", lambda i: app.shown[i].bytes),
+            ("bytes", lambda i: app.shown[i].bytes),
             ("parameters", lambda i: app.shown[i].parameters),
             ("intensity", lambda i: app.shown[i].intensity or 0.0),
         ]

@@ -293,5 +293,6 @@ def in_precision(profile: ProfileRecord, lower: str) -> ProfileRecord:
     return replace(
         profile,
         graph=autocast(profile.graph, lower),
+        formulas=None,  # they are those of the precision before
         convention={**profile.convention, "autocast": lower},
     )

@@ -162,6 +162,8 @@ class Tree:
 
     def output(self, item: Item) -> Value | None:
         """The first result of a module or a node."""
+        if not self.nodes:
+            return None
         scope = self.graph.scope.get(item.path) if item.cls else None
         last = self.nodes[item.last - 1]
         made = scope.outputs if scope else ()
@@ -270,7 +272,7 @@ class Tree:
             if not leaf.node:
                 continue
             item = leaf
-            while not item.path and item.parent >= 0:
+            while not item.path and item.parent >= 0 and item.kind is not ItemKind.PHASE:
                 item = self.items[item.parent].member
             title = titles[item.id] if item.id in titles else self.title(item)
             titles[item.id] = title

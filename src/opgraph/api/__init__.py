@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from opgraph.options import Options, named_options
+from opgraph.options import Options, checked, named_options
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.loading import is_saved_profile
 from opgraph.results import Comparison, Costed, Profile, compared, load
@@ -47,7 +47,8 @@ def profile(
 
     from opgraph.api.pipeline import profiled
 
-    found = Profile.of(profiled(model, inputs, kwargs, Options(**options)))
+    asked = Options(**checked(options, Options.__dataclass_fields__, "profile"))
+    found = Profile.of(profiled(model, inputs, kwargs, asked))
     if name is not None:
         found = replace(found, model=replace(found.model, name=name))
     failed = found.graph.failed
@@ -93,6 +94,17 @@ def compare(
 
     >>> print(opgraph.compare("resnet18", "resnet50"))
     """
+
+    given = checked(options, Options.__dataclass_fields__, "compare")
+
+    def traced(model: object) -> bool:
+        return not isinstance(model, Profile | Costed | str) or (
+            isinstance(model, str) and not is_saved_profile(model)
+        )
+
+    if given and not any(map(traced, (first, *others))):
+        raise InputError(f"{', '.join(given)} cannot be met: each of these is traced already",
+                         hint="name a model")  # fmt: skip
 
     def found(model: Profile | Costed | str | nn.Module) -> Costed:
         if isinstance(model, Costed):

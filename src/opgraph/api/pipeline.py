@@ -196,7 +196,7 @@ def _in_mode(model: Model, example: Example, options: Options) -> ProfileRecord:
 def _profile_of(
     model: Model, example: Example, outcomes: list[Outcome], fragment: int | str
 ) -> ProfileRecord:
-    from opgraph.analysis.cost.fragments import select_fragment
+    from opgraph.analysis.cost.fragments import cut
 
     last = outcomes[-1]
     if last.graph is None:
@@ -207,8 +207,8 @@ def _profile_of(
             f"{model.info.name} cannot be traced: {reasons}",
             hint="--tracer auto records whatever Python the model runs" if captures else None,
         ) from last.error
-    return ProfileRecord(
-        graph=select_fragment(last.graph, fragment),
+    whole = ProfileRecord(
+        graph=last.graph,
         model=replace(
             model.info,
             cls=model.info.cls or type(model.module).__qualname__,
@@ -218,6 +218,7 @@ def _profile_of(
         versions=_versions(model),
         cache=last.cache,
     )
+    return cut(whole, fragment)
 
 
 def resolved(model: str | nn.Module | Model, options: Options | None = None) -> Model:

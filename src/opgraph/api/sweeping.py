@@ -8,15 +8,14 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
 from opgraph.analysis.cost.modules import module_tree
 from opgraph.analysis.costed import costed
 from opgraph.analysis.quantities import peak_memory_by_module
 from opgraph.analysis.scaling.sweep import SweepPoint, point_of
 from opgraph.analysis.scaling.symbolic import Key, Sample, solve
 from opgraph.api.pipeline import profiled, resolved
-from opgraph.hardware import device
-from opgraph.options import AXES, NAMES, NO_EFFECT, OPTIONS, Options, named_options
+from opgraph.hardware import Device, device
+from opgraph.options import AXES, NAMES, NO_EFFECT, OPTIONS, Options, checked, named_options
 from opgraph.record import units
 from opgraph.record.errors import InputError, OpgraphError
 from opgraph.record.formulas import Formula, Formulas, Point, Variable
@@ -49,7 +48,7 @@ def sweep(
     model: str | nn.Module,
     *,
     symbolic: bool = False,
-    hardware: str | None = None,
+    hardware: str | Device | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Sweep:
@@ -58,7 +57,7 @@ def sweep(
     `options` are those of `profile`; of those in `AXES` (`batch_size`, `seq_len`, `image_size`, `dtype` …)
     there can be several values. With `symbolic`, formulas of its costs are found as well
     (`Sweep.formulas`), in all sizes that its inputs follow and that no single value was given for. With
-    `hardware`, the name of a device, there are predicted latency and throughput, and its ridge point. A
+    `hardware`, a device or its name, there are predicted latency and throughput, and its ridge point. A
     point at which the model does not run says why; only a model that cannot be built raises, and a size
     that changes nothing of it.
 
@@ -75,11 +74,16 @@ def sweep(
         for axis in AXES
         if options.get(axis) is not None
     }
+    for axis, values in axes.items():
+        if not values:
+            raise InputError(
+                f"a sweep over no {axis.replace('_', ' ')}", hint="give at least one value"
+            )
+    options = checked(options, Options.__dataclass_fields__, "sweep")
     Options(**options, **{axis: values[0] for axis, values in axes.items()})  # before any is traced
     dtypes = axes.get("dtype", (None,))
     tell = progress or (lambda _: None)
-    chosen_device = None if hardware is None else device(hardware)
-    ridge = GENERIC_RIDGE
+    chosen_device = device(hardware) if isinstance(hardware, str) else hardware
     points: list[SweepPoint] = []
     built: dict[str | None, Model] = {}
     for dtype in dtypes:
@@ -97,16 +101,14 @@ def sweep(
             for note in found.model.notes:
                 if NO_EFFECT in note and note.split()[0] in at:
                     raise InputError(note, hint="leave it out of the sweep")
-            here = costed(found, chosen_device)
-            ridge = here.ridge
-            points.append(point_of(here, shown))
+            points.append(point_of(costed(found, chosen_device), shown))
     whole = next(iter(built.values()))
     base = None
     if symbolic:
         pinned = {axis: v[0] for axis, v in axes.items() if len(v) == 1 and axis != "dtype"}
         base = with_formulas(whole, pinned, tell, {**options, "dtype": next(iter(built))})
     name = whole.info.name
-    return Sweep(name, axes, tuple(points) if axes else (), ridge, base, chosen_device)
+    return Sweep(name, axes, tuple(points) if axes else (), base, chosen_device)
 
 
 def _listed(values: Any) -> Iterable[Any]:
@@ -144,7 +146,8 @@ def with_formulas(
             letter, meaning = LETTERS[size.option]
             notes.append(f"the model runs at {meaning} {letter} = {size.value} only")
     if not variables:
-        raise InputError(f"{model.info.name} has no size that can be left open: {'; '.join(notes)}")
+        why = "; ".join(notes) or "each has a value that was given"
+        raise InputError(f"{model.info.name} has no size that can be left open: {why}")
     return replace(base, formulas=_formulas(tracer, variables, notes))
 
 
@@ -258,7 +261,7 @@ class _Samples:
             where = ", ".join(f"{LETTERS[option][0]} = {size}" for option, size in key)
             self._tell(f"formulas: {len(self._known) + 1} traces, at {where}")
             try:
-                asked = Options(**self._pinned, **sizes, **self._profile_options)  # type: ignore[arg-type]
+                asked = Options(**{**self._profile_options, **self._pinned, **sizes})
                 traced = profiled(self._model, options=asked)
                 self._known[key] = None if traced.graph.failed else _sample(traced)
             except OpgraphError:

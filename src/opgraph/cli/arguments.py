@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,15 +147,14 @@ def profile_from(
 
     if is_saved_profile(args.model):
         from opgraph.analysis.cost.conventions import counted
-        from opgraph.analysis.cost.fragments import select_fragment
+        from opgraph.analysis.cost.fragments import cut
 
         saved = load(args.model)
         _refuse_tracing(args if own is None else own, saved.mode)
         if args.mode not in ("infer", saved.mode):
             raise InputError(f"this profile was saved in the mode {saved.mode}",
                              hint=f"name the model to trace it with --mode {args.mode}")  # fmt: skip
-        part = replace(saved, graph=select_fragment(saved.graph, args.fragment))
-        found = counted(part, args.count)
+        found = counted(cut(saved, args.fragment), args.count)
         if args.count:
             say_no_effect(found.model.notes)
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import re
 import shlex
 import sys
 from typing import TYPE_CHECKING
@@ -95,7 +96,10 @@ def _overview(costed: CostedRecord, args: argparse.Namespace, form: str | None) 
     if form == ".csv":
         return overview_csv(costed)
     if form == ".md":
-        return f"```\n{overview(costed, width=100, command=command)}```\n"
+        text = overview(costed, width=100, command=command)
+        longest = max(map(len, re.findall("`+", text)), default=0)  # names can hold any
+        fence = "`" * max(3, longest + 1)
+        return f"{fence}\n{text}{fence}\n"
     return overview(costed, color=color() and form is None, width=width(), command=command)
 
 

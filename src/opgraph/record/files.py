@@ -26,6 +26,10 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
         target = target.resolve()
         if target.is_dir():
             raise IsADirectoryError(None, "it is a folder")
+        if _passes_on(path):
+            with Path(path).open("wb") as file:
+                file.write(data)
+            return
         temporary = target.with_name(f".opgraph-{secrets.token_hex(8)}")
         try:
             _write(temporary, data, target)
@@ -35,6 +39,12 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
             raise
     except (OSError, RuntimeError) as error:
         raise RenderError(f"cannot write {path}: {_reason(error)}") from error
+
+
+def _passes_on(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a pipe or a device, which is written to and never replaced."""
+    target = Path(path)
+    return target.exists() and not target.is_file() and not target.is_dir()
 
 
 def _write(temporary: Path, data: bytes, target: Path) -> None:
@@ -68,6 +78,8 @@ def ensure_writable(path: str | os.PathLike[str]) -> None:
     try:
         if target.is_dir():
             raise IsADirectoryError(None, "it is a folder")
+        if _passes_on(path):
+            return
         with tempfile.TemporaryFile(dir=target.resolve().parent):
             pass
     except (OSError, RuntimeError) as error:

@@ -14,6 +14,7 @@ import msgspec
 
 from opgraph.record.errors import ProfileError
 from opgraph.record.gc_pause import uncollected
+from opgraph.record.kinds import Mode
 from opgraph.record.profile import (
     FORMAT,
     SCHEMA_VERSION,
@@ -61,7 +62,7 @@ class _Record(msgspec.Struct):
     format: Literal["opgraph-profile"]
     schema_version: Annotated[int, msgspec.Meta(ge=1, le=SCHEMA_VERSION)]
     model: ModelInfo
-    mode: str
+    mode: Mode
     convention: dict[str, str]
     versions: dict[str, str]
     tracing: Annotated[tuple[Attempt, ...], msgspec.Meta(min_length=1)]
@@ -89,7 +90,7 @@ def profile_from(read: Callable[..., Any]) -> ProfileRecord:
             graph=verify(decode(record.graph)),
             model=record.model,
             tracing=Tracing(record.tracing),
-            mode=record.mode,
+            mode=record.mode.value,
             convention=record.convention,
             versions=record.versions,
             formulas=_formulas(record.formulas),

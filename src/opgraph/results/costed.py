@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.costed import CostedRecord, costed
 from opgraph.analysis.tree import HotSpot
 from opgraph.options import named_options
 from opgraph.record import units
 from opgraph.record.files import write_atomically
 from opgraph.record.graph import Node
+from opgraph.record.profile import ProfileRecord
 from opgraph.results.rows import NodeView, Row, Rows
 from opgraph.views import View, render, view_for, view_named
 
@@ -91,7 +92,10 @@ class Costed(CostedRecord):
         self._write(path, view_for(path), options)
 
     def _write(self, path: str | os.PathLike[str], view: View, options: Mapping[str, Any]) -> None:
-        write_atomically(path, view.load()(self, **view.check(options)))
+        given = view.check(options)
+        if isinstance(other := given.get("against"), ProfileRecord):
+            given["against"] = costed(other)
+        write_atomically(path, view.load()(self, **given))
 
     def render(self, view: str = "table", **options: Any) -> str | bytes:
         """What a view makes of it, by the view's name: "table", "svg", "markdown", "csv" …"""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,16 @@ def test_permissions_are_those_it_had_or_any_file_gets(
     assert old.stat().st_mode & 0o777 == 0o640
     assert new.stat().st_mode == plain.stat().st_mode
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(pipe.read_text)
+        write_atomically(pipe, "passed on")
+        assert read.result(timeout=30) == "passed on"
+    assert pipe.is_fifo()
 
 
 WRITER = """

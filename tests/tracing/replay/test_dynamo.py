@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import nn
 
 import opgraph
 from opgraph import Profile
-from opgraph.analysis.cost.fragments import dominant, fragments, select_fragment
+from opgraph.analysis.cost.fragments import cut, dominant, fragments, select_fragment
 from opgraph.views import render
 from opgraph.views.text.overview import overview, overview_data
 
@@ -148,6 +149,15 @@ def test_what_only_steers_is_in_the_json_and_in_no_table_or_picture() -> None:
         assert "autocast" not in str(text), name
         assert "grad_enabled" not in str(text), name
         assert "arange" not in str(text), name  # what it costs is in the sums
+
+
+def test_a_fragment_keeps_nothing_of_the_whole(tmp_path: Path) -> None:
+    """The nodes of a part are numbered anew: groups and formulas of the whole would be wrong."""
+    whole = opgraph.profile(Steered(), torch.zeros(4, 4), tracer="dynamo")
+    part = cut(replace(whole, compiled=((1, 2),)), 1)
+    assert (part.compiled, part.formulas, part.cache) == ((), None, None)
+    Profile.of(part).save(tmp_path / "part.json")
+    assert opgraph.load(tmp_path / "part.json").graph == part.graph
 
 
 class Tied(nn.Module):

@@ -33,7 +33,8 @@ def lengths(saved: Saved) -> Sweep:
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_points_look_like_their_golden(lengths: Sweep, golden: Golden, width: int) -> None:
-    golden(sweep_text(replace(lengths, ridge=60.0), width=width), f"sweep-points-{width}.txt")
+    cheap = replace(lengths, points=tuple(replace(p, ridge=60.0) for p in lengths.points))
+    golden(sweep_text(cheap, width=width), f"sweep-points-{width}.txt")
 
 
 @pytest.mark.parametrize("width", [80, 140])

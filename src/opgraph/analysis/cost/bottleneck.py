@@ -36,8 +36,8 @@ class BoundShare:
 
     @property
     def flops(self) -> int:
-        """FLOPs of all kinds."""
-        return self.cost.flops + self.cost.other_flops
+        """FLOPs of matrix products and convolutions, as wherever FLOPs are shown."""
+        return self.cost.flops
 
     @property
     def bytes(self) -> int:
@@ -46,6 +46,7 @@ class BoundShare:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
         return {
-            "bound": self.bound.value, "nodes": self.nodes, "flops": self.flops, "bytes": self.bytes,
+            "bound": self.bound.value, "nodes": self.nodes, "flops": self.flops,
+            "other_flops": self.cost.other_flops, "bytes": self.bytes,
             "seconds": self.seconds, "share": self.share,
         }  # fmt: skip

@@ -51,6 +51,7 @@ def counted(profile: ProfileRecord, asked: Mapping[str, str]) -> ProfileRecord:
     return replace(
         profile,
         graph=replace(profile.graph, nodes=nodes),
+        formulas=profile.formulas if nodes == profile.graph.nodes else None,
         convention={**profile.convention, **changes},
         model=replace(profile.model, notes=(*profile.model.notes, *notes)),
     )
@@ -78,7 +79,7 @@ def _node(node: Node, changes: Mapping[str, str]) -> Node:
 def _causal(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     """Query i attends to the keys up to i: of S x T pairs those with min(i, T) keys are left."""
     first = next((k for k in kernels if k.flops), None)
-    if first is None:
+    if first is None or len(first.shapes) < 2 or min(map(len, first.shapes[:2])) < 2:
         return kernels
     queries = first.shapes[0][-2]
     keys = first.shapes[1][-2] if first.category == "attention" else first.shapes[1][-1]

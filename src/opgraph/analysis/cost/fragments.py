@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from opgraph.analysis.cost.totals import Cost, cost_of
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, GraphBreak, Node, Scope, Storage, Value
+from opgraph.record.profile import ProfileRecord
 from opgraph.record.verify import verify
 
 
@@ -49,6 +50,15 @@ def dominant(graph: Graph) -> Fragment | None:
     if len(found) < 2:
         return None
     return max(found, key=lambda f: (f.cost.flops, f.cost.bytes, f.nodes))
+
+
+def cut(profile: ProfileRecord, which: int | str) -> ProfileRecord:
+    """One fragment as a profile of its own (see `select_fragment`); what was worked out for the whole, its
+    formulas, cache and compiled groups, is not that of a part."""
+    graph = select_fragment(profile.graph, which)
+    if graph is profile.graph:
+        return profile
+    return replace(profile, graph=graph, formulas=None, cache=None, compiled=())
 
 
 def select_fragment(graph: Graph, which: int | str) -> Graph:

@@ -34,6 +34,7 @@ class SweepPoint:
     values: Mapping[str, float | None]
     bounds: Mapping[Bound, float] = field(default_factory=dict)
     error: str | None = None
+    ridge: float = GENERIC_RIDGE
 
     @property
     def compute_share(self) -> float | None:
@@ -54,9 +55,13 @@ class SweepRecord:
     model: str
     axes: Mapping[str, tuple[Size, ...]]
     points: tuple[SweepPoint, ...]
-    ridge: float = GENERIC_RIDGE
     profile: ProfileRecord | None = None
     device: Device | None = None
+
+    @property
+    def ridges(self) -> tuple[float, ...]:
+        """The ridge points in FLOPs/byte, a device's being those of its dtypes; in their order."""
+        return tuple(sorted({p.ridge for p in self.points if p.error is None}))
 
     @property
     def formulas(self) -> Formulas | None:
@@ -97,7 +102,7 @@ class SweepRecord:
         return {
             "model": self.model,
             "axes": {option: list(values) for option, values in self.axes.items()},
-            "ridge": self.ridge,
+            "ridges": list(self.ridges),
             "device": None if self.device is None else self.device.id,
             "points": self.records(),
             "formulas": None if self.formulas is None else self.formulas.to_dict(),
@@ -110,7 +115,7 @@ def point_of(costed: CostedRecord, sizes: Mapping[str, Size]) -> SweepPoint:
     if failed is not None:
         return SweepPoint(sizes, {}, error=f"node {failed.id} ({failed.name}): {failed.error}")
     values = {q.name: q.of(costed) for q in quantities(costed.device)}
-    return SweepPoint(sizes, values, _bounds(costed))
+    return SweepPoint(sizes, values, _bounds(costed), ridge=costed.ridge)
 
 
 def _bounds(costed: CostedRecord) -> dict[Bound, float]:

@@ -61,7 +61,7 @@ class _Timeline:
 
     def item(self, item: Item) -> Iterator[Event]:
         """The slice of a module and all in it; of an operator and its kernels."""
-        begin, end = self._begin[item.first], self._end[item.last]
+        begin, end = self._begin.get(item.first, 0.0), self._end.get(item.last, 0.0)
         if end <= begin:
             return
         holds = item.kind in (ItemKind.ROOT, ItemKind.PHASE, ItemKind.MODULE)

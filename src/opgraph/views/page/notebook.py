@@ -11,6 +11,7 @@ from typing import Any
 from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.record.errors import MissingDependency
+from opgraph.views import view_named
 from opgraph.views.page.data import page_data
 from opgraph.views.page.html import bundle, embed, html
 from opgraph.views.text.table import Row, rows, table
@@ -28,7 +29,8 @@ def widget(costed: CostedRecord, *, height: int = 576, **options: Any) -> Any:
     """
     if find_spec("anywidget") is None:
         raise MissingDependency("anywidget", "notebook")
-    return _widget_class()(data=embed(page_data(costed, **options)), height=height)
+    given = view_named("html").check(options)
+    return _widget_class()(data=embed(page_data(costed, **given)), height=height)
 
 
 def mimebundle(costed: CostedRecord, **_: Any) -> Any:

@@ -94,7 +94,8 @@ def _figure(sweep: SweepRecord) -> Figure:
         panel.yaxis.set_major_formatter(_formatter(q.format))
         panel.grid(alpha=0.3)
         if q.name == "intensity":
-            panel.axhline(sweep.ridge, color="gray", linestyle="--", label=f"ridge {sweep.ridge:g}")
+            for ridge in sweep.ridges:
+                panel.axhline(ridge, color="gray", linestyle="--", label=f"ridge {ridge:g}")
         if panel.get_legend_handles_labels()[1]:
             panel.legend(fontsize="small")
     return figure

@@ -251,7 +251,7 @@ class Boxes:
             yield from self._seams(last, last + 1)
 
     def _id(self, position: int) -> int:
-        return self._tree.nodes[position - 1].id
+        return self._tree.nodes[position - 1].id if self._tree.nodes else 0
 
     def _end(self, one: Drawn) -> int:
         """The last node of all repetitions that follow one another here."""
@@ -274,14 +274,12 @@ class Boxes:
 
     def _output(self, one: Drawn, node: Node | None) -> tuple[Shape | None, str]:
         """The shape and dtype of the first result."""
-        scope = self._graph.scope.get(one.item.path) if one.cls and not node else None
-        outputs = scope.outputs if scope else ()
-        last = node or self._tree.nodes[one.item.last - 1]
-        outputs = outputs or last.outputs or last.inputs[:1] * (last.kind == "output")
-        if not outputs:
-            return None, ""
-        value = self._graph.value[outputs[0]]
-        return value.shape, value.dtype
+        if node:
+            outputs = node.outputs or node.inputs[:1] * (node.kind == "output")
+            value = self._graph.value[outputs[0]] if outputs else None
+        else:
+            value = self._tree.output(one.item)
+        return (None, "") if value is None else (value.shape, value.dtype)
 
     def _breaks_between(self, first: int, last: int) -> tuple[GraphBreak, ...]:
         """The graph breaks behind one of the nodes from `first` on and before the node `last`."""

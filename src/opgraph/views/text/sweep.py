@@ -89,11 +89,12 @@ def _crossings(sweep: SweepRecord) -> Iterator[Text]:
     """Where the bottleneck moves, a sentence each."""
     from rich.text import Text
 
-    on = f" ({sweep.device.name})" if sweep.device else ""
     said = [_crossing(*crossing) for crossing in sweep.crossings]
     yield Text(
-        "compute: the share of a roofline's time, at a ridge of "
-        f"{sweep.ridge:.4g} FLOPs/byte{on}, that goes to compute-bound nodes",
+        "compute: the share of the predicted time that goes to compute-bound nodes"
+        if sweep.device
+        else "compute: the share of a roofline's time, at a ridge of "
+        f"{', '.join(f'{r:.4g}' for r in sweep.ridges)} FLOPs/byte, that goes to compute-bound nodes",
         style="dim",
     )
     yield from (Text(safe(text, 300)) for text in said)
