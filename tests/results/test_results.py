@@ -167,3 +167,13 @@ def test_a_graph_of_nothing_is_shown_by_every_view(tmp_path: Path, saved: Saved)
     for suffix in ("txt", "md", "svg", "mmd", "dot", "csv", "html", "json"):
         empty.save(tmp_path / f"x.{suffix}")
     empty.save(tmp_path / "x.trace.json", hardware="h100-sxm")
+
+
+def test_models_on_different_devices_are_told_apart(saved: Saved) -> None:
+    one = saved("resnet18")
+    assert opgraph.compare(one.on("h100-sxm"), one.on("rtx-4090")).labels == (
+        "resnet18  NVIDIA H100 SXM5 80GB",
+        "resnet18  NVIDIA GeForce RTX 4090",
+    )
+    with pytest.raises(InputError, match="on a device, and another is not"):
+        opgraph.compare(one.on(), one.on("h100-sxm"))

@@ -64,12 +64,14 @@ class Row:
 
     @property
     def share(self) -> float:
-        """The share of the predicted time, or without a device of the FLOPs."""
+        """The share of the predicted time, or without a device of the FLOPs, then of the bytes."""
         prediction = self.costed.prediction
         if prediction is not None:
             return (self.seconds or 0.0) / prediction.seconds if prediction.seconds else 0.0
-        whole = self.costed.totals.flops
-        return self.flops / whole if whole else 0.0
+        whole = self.costed.totals.cost
+        if whole.flops:
+            return self.flops / whole.flops
+        return self.bytes / whole.bytes if whole.bytes else 0.0
 
     @property
     def bound(self) -> Bound | None:

@@ -15,12 +15,11 @@ from opgraph.analysis.cost.totals import Cost, OperatorCost
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.quantities import Quantity, quantities
 from opgraph.record import units
-from opgraph.record.errors import RenderError
+from opgraph.record.errors import InputError, RenderError
 
 if TYPE_CHECKING:
     from opgraph.hardware import Device
     from opgraph.record.graph import Node
-    from opgraph.record.profile import ProfileRecord
 
 __all__ = ["ComparisonRecord", "NodeChange", "OperatorChange", "compared"]
 
@@ -61,7 +60,7 @@ class NodeChange:
 
 @dataclass(frozen=True)
 class ComparisonRecord:
-    """Some models on one device, or none, the first of which the others are compared with. `labels` tell
+    """Some models, all on devices or none, the first of which the others are compared with. `labels` tell
     them apart."""
 
     models: tuple[CostedRecord, ...]
@@ -70,7 +69,7 @@ class ComparisonRecord:
 
     @property
     def device(self) -> Device | None:
-        """The device that all are costed on."""
+        """The device of the first; where others differ, the labels name all."""
         return self.models[0].device
 
     @property
@@ -127,38 +126,49 @@ def compared(
     """Compare the first of some models with each of the others, and judge the gates `fail_if`; on a device
     also by predicted time.
 
-    Raises `RenderError` for fewer than two profiles, or for a gate that cannot be read.
+    Raises `RenderError` for fewer than two profiles, or for a gate that cannot be read, and `InputError`
+    where one is on a device and another is not.
     """
     if len(models) < 2:
         raise RenderError(
             "there is nothing to compare with", hint="a comparison takes two profiles"
         )
+    if len({m.device is None for m in models}) > 1:
+        raise InputError("one of these is on a device, and another is not",
+                         hint="compare all of them on devices, or none")  # fmt: skip
     texts = [fail_if] if isinstance(fail_if, str) else fail_if
     gates = [parse_gate(text, models[0].device) for text in texts]
-    names = tuple(labels or _labels([m.profile for m in models]))
+    names = tuple(labels or _labels(models))
     return ComparisonRecord(tuple(models), names, judge(gates, models))
 
 
-def _labels(profiles: Sequence[ProfileRecord]) -> list[str]:
-    """The models' names, followed by what tells those of one name apart: the mode, the inputs, the
-    dtype of the weights, the tracer."""
-    told = [_traits(p) for p in profiles]
+def _labels(models: Sequence[CostedRecord]) -> list[str]:
+    """The models' names, followed by what tells those of one name apart: the device, how they are counted,
+    the mode, the inputs, the dtype of the weights, the tracer."""
+    profiles = [m.profile for m in models]
+    told = [_traits(m) for m in models]
     labels = []
     for profile, traits in zip(profiles, told, strict=True):
         namesakes = [
             t for p, t in zip(profiles, told, strict=True) if p.model.name == profile.model.name
         ]
         telling = [
-            text for key, text in traits.items() if any(t.get(key) != text for t in namesakes)
+            text
+            for key, text in traits.items()
+            if text and any(t.get(key) != text for t in namesakes)
         ]
         labels.append("  ".join([profile.model.name, *telling[:2]]))
     return labels
 
 
-def _traits(profile: ProfileRecord) -> dict[str, str]:
+def _traits(costed: CostedRecord) -> dict[str, str]:
+    profile = costed.profile
     value = profile.graph.value
     inputs = (value[v] for v in profile.graph.inputs)
+    lower = profile.convention.get("autocast")
     return {
+        "device": "" if costed.device is None else costed.device.name,
+        "precision": f"autocast {lower}" if lower else "",
         "mode": profile.mode,
         **{f"input {v.name}": f"{v.name} {units.shape(v.shape)} {v.dtype}" for v in inputs},
         "weights": ", ".join(dict.fromkeys(p.dtype for p in profile.graph.parameters)),

@@ -26,25 +26,22 @@ class SweepPoint:
     """One choice of sizes (by option: `{"batch_size": 4, "seq_len": 512}`) and the figures there, by
     quantity; `error` says why there are none.
 
-    `bounds` are shares of the time by what the nodes wait for: of the predicted time on a device, else of a
-    roofline's, where at a ridge of r FLOPs/byte a node takes max(FLOPs / r, bytes).
+    `bounds` are the shares by what the nodes wait for, and `bottleneck` is what the whole waits for, as
+    `CostedRecord.bounds` and `bound_of` have them (None where nothing runs).
     """
 
     sizes: Mapping[str, Size]
     values: Mapping[str, float | None]
     bounds: Mapping[Bound, float] = field(default_factory=dict)
+    bottleneck: Bound | None = None
     error: str | None = None
     ridge: float = GENERIC_RIDGE
 
     @property
     def compute_share(self) -> float | None:
-        """The part of the time that goes to arithmetic; None where nothing runs."""
+        """The share that is bound by compute, of the time on a device, of the bytes without one; None where
+        nothing runs."""
         return self.bounds.get(Bound.COMPUTE)
-
-    @property
-    def bottleneck(self) -> Bound | None:
-        """What most of the time goes to; None where nothing runs."""
-        return max(self.bounds, key=lambda b: self.bounds[b], default=None)
 
 
 @dataclass(frozen=True)
@@ -115,19 +112,6 @@ def point_of(costed: CostedRecord, sizes: Mapping[str, Size]) -> SweepPoint:
     if failed is not None:
         return SweepPoint(sizes, {}, error=f"node {failed.id} ({failed.name}): {failed.error}")
     values = {q.name: q.of(costed) for q in quantities(costed.device)}
-    return SweepPoint(sizes, values, _bounds(costed), ridge=costed.ridge)
-
-
-def _bounds(costed: CostedRecord) -> dict[Bound, float]:
-    """The shares of the time by what nodes wait for; empty where nothing runs."""
-    if costed.device is not None:
-        return {b.bound: b.share for b in costed.bounds if b.seconds}
-    computing = total = 0.0
-    for node in costed.graph.nodes:
-        flops = node.flops + node.other_flops
-        time = max(flops / costed.ridge, node.bytes)
-        total += time
-        if flops > costed.ridge * node.bytes:
-            computing += time
-    share = computing / total if total else 0.0
-    return {Bound.MEMORY: 1 - share, Bound.COMPUTE: share} if total else {}
+    bounds = {b.bound: b.share for b in costed.bounds if b.nodes}
+    bottleneck = costed.bound_of(costed.graph.nodes, costed.totals.cost)
+    return SweepPoint(sizes, values, bounds, bottleneck, ridge=costed.ridge)

@@ -155,12 +155,6 @@ class Prediction:
         """Items of the batch a second."""
         return self.batch / self.seconds if self.seconds else 0.0
 
-    def share(self, bound: Bound) -> float:
-        """The share of the time that goes to nodes that are bound so."""
-        total = self.seconds
-        spent = sum(s for node, s in self.by_node.items() if self.bounds[node] == bound)
-        return spent / total if total else 0.0
-
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
         return {
@@ -168,7 +162,6 @@ class Prediction:
             "seconds": self.seconds,
             "batch": self.batch,
             "throughput": self.throughput,
-            "bound": {b.value: self.share(b) for b in DEVICE_BOUNDS},
             "by_node": {str(k): v for k, v in self.by_node.items()},
         }
 

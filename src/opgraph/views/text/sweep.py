@@ -93,8 +93,8 @@ def _crossings(sweep: SweepRecord) -> Iterator[Text]:
     yield Text(
         "compute: the share of the predicted time that goes to compute-bound nodes"
         if sweep.device
-        else "compute: the share of a roofline's time, at a ridge of "
-        f"{', '.join(f'{r:.4g}' for r in sweep.ridges)} FLOPs/byte, that goes to compute-bound nodes",
+        else "compute: the share of the bytes that compute-bound nodes move, at a ridge of "
+        f"{', '.join(f'{r:.4g}' for r in sweep.ridges)} FLOPs/byte",
         style="dim",
     )
     yield from (Text(safe(text, 300)) for text in said)
