@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from opgraph.analysis.cost.totals import Cost
+from opgraph.analysis.cost.totals import Cost, WithCost
 from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.record.errors import InputError
@@ -16,7 +16,7 @@ from opgraph.record.kinds import Bound
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Row:
+class Row(WithCost):
     """What some nodes cost together: those of a module with all below it, or those of an operator.
 
     `count` is how often the module was called, or how many nodes there are; `parameters` is None for
@@ -30,26 +30,6 @@ class Row:
     parameters: int | None
     cost: Cost
     records: tuple[Node, ...]
-
-    @property
-    def flops(self) -> int:
-        return self.cost.flops
-
-    @property
-    def macs(self) -> int:
-        return self.cost.macs
-
-    @property
-    def other_flops(self) -> int:
-        return self.cost.other_flops
-
-    @property
-    def bytes(self) -> int:
-        return self.cost.bytes
-
-    @property
-    def arithmetic_intensity(self) -> float | None:
-        return self.cost.arithmetic_intensity
 
     @property
     def nodes(self) -> tuple[NodeView, ...]:

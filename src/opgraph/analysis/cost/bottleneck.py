@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from opgraph.analysis.cost.totals import Cost
+from opgraph.analysis.cost.totals import Cost, WithCost
 from opgraph.record.kinds import Bound
 
 GENERIC_RIDGE = 10.0
@@ -24,7 +24,7 @@ def classify(intensity: float | None, ridge: float = GENERIC_RIDGE) -> Bound | N
 
 
 @dataclass(frozen=True, slots=True)
-class BoundShare:
+class BoundShare(WithCost):
     """How many nodes are bound so, what they cost together, and on a device the seconds they take; `share`
     is that of the predicted time there, and of the bytes moved without a device."""
 
@@ -33,15 +33,6 @@ class BoundShare:
     cost: Cost
     seconds: float | None
     share: float
-
-    @property
-    def flops(self) -> int:
-        """FLOPs of matrix products and convolutions, as wherever FLOPs are shown."""
-        return self.cost.flops
-
-    @property
-    def bytes(self) -> int:
-        return self.cost.bytes
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data."""

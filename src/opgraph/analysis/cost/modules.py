@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from opgraph.analysis.cost.totals import Cost, cost_of
+from opgraph.analysis.cost.totals import Cost, WithCost, cost_of
 from opgraph.record.graph import Graph, Node, Scope, Shape
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleCost:
+class ModuleCost(WithCost):
     """A module with all that is below it.
 
     `cost` and `parameters` are those of the whole subtree; `own` is the cost of the nodes that stand
@@ -34,22 +34,6 @@ class ModuleCost:
     nodes: tuple[Node, ...] = field(repr=False)
     children: tuple[ModuleCost, ...] = field(repr=False)
     count: int = 1
-
-    @property
-    def flops(self) -> int:
-        return self.cost.flops
-
-    @property
-    def macs(self) -> int:
-        return self.cost.macs
-
-    @property
-    def bytes(self) -> int:
-        return self.cost.bytes
-
-    @property
-    def arithmetic_intensity(self) -> float | None:
-        return self.cost.arithmetic_intensity
 
     def walk(self, depth: int | None = None) -> Iterator[ModuleCost]:
         """This module and those below it, in order, down to a depth below the root."""

@@ -80,27 +80,12 @@ def cost_of_kernels(kernels: Iterable[Kernel]) -> Cost:
     return Cost(flops, other, read, written, formula, zero, unknown)
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """The totals of a graph. Sizes are in bytes; parameters are counted once however often they are
-    used, FLOPs at every use. `unknown` lists the operators without a cost formula and how often each
-    ran; `coverage` is the share of kernels that have a cost.
+class WithCost:
+    """What has a `cost`, and its figures at hand."""
 
-    With mixtures of experts, `active_parameters` are those that one token uses, `looked_up_parameters`
-    how many of them are tables of embeddings, and `expert_flops` the FLOPs of the experts; None without."""
+    __slots__ = ()
 
     cost: Cost
-    parameters: int
-    trainable_parameters: int
-    weight_bytes: int
-    buffer_bytes: int
-    input_bytes: int
-    output_bytes: int
-    nodes: int
-    unknown: tuple[tuple[str, int], ...] = ()
-    active_parameters: int | None = None
-    looked_up_parameters: int | None = None
-    expert_flops: int | None = None
 
     @property
     def flops(self) -> int:
@@ -129,6 +114,29 @@ class Totals:
     @property
     def arithmetic_intensity(self) -> float | None:
         return self.cost.arithmetic_intensity
+
+
+@dataclass(frozen=True, slots=True)
+class Totals(WithCost):
+    """The totals of a graph. Sizes are in bytes; parameters are counted once however often they are
+    used, FLOPs at every use. `unknown` lists the operators without a cost formula and how often each
+    ran; `coverage` is the share of kernels that have a cost.
+
+    With mixtures of experts, `active_parameters` are those that one token uses, `looked_up_parameters`
+    how many of them are tables of embeddings, and `expert_flops` the FLOPs of the experts; None without."""
+
+    cost: Cost
+    parameters: int
+    trainable_parameters: int
+    weight_bytes: int
+    buffer_bytes: int
+    input_bytes: int
+    output_bytes: int
+    nodes: int
+    unknown: tuple[tuple[str, int], ...] = ()
+    active_parameters: int | None = None
+    looked_up_parameters: int | None = None
+    expert_flops: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data, for people and scripts that read a saved profile."""
@@ -174,20 +182,12 @@ def totals(graph: Graph) -> Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorCost:
+class OperatorCost(WithCost):
     """All nodes of one operator together."""
 
     op: str
     count: int
     cost: Cost
-
-    @property
-    def flops(self) -> int:
-        return self.cost.flops
-
-    @property
-    def bytes(self) -> int:
-        return self.cost.bytes
 
 
 CONSTANTS = "constants"
