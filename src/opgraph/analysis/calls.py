@@ -193,12 +193,24 @@ def _short_name(node: Node) -> str:
 
 
 def _find_cuts(graph: Graph, nodes: Sequence[Node], top: Item, cuts: _Cuts) -> bool:
-    """Look for calls that run into one another; true when new ones were found."""
+    """Look for calls that run into one another; true when new ones were found. The backward of a module
+    is no call of it, nor is what updates its weights."""
     runs: dict[str, int] = {}
-    for item in _modules(top):
-        runs[item.path] = runs.get(item.path, 0) + 1
+    called = [c for c in top.children if c.label in _CALLING] if _phased(top) else [top]
+    for part in called:
+        for item in _modules(part):
+            runs[item.path] = runs.get(item.path, 0) + 1
     several = {p for p, run in runs.items() if p in graph.scope and graph.scope[p].calls > run}
-    return bool(several) and _cut(graph, nodes, top, runs, cuts)
+    found = [_cut(graph, nodes, part, runs, cuts) for part in called if several]
+    return any(found)
+
+
+_CALLING = ("forward", "recompute")
+"""The phases in which modules are called."""
+
+
+def _phased(top: Item) -> bool:
+    return any(c.kind is ItemKind.PHASE for c in top.children)
 
 
 def _modules(item: Item) -> Iterator[Item]:

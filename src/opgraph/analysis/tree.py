@@ -147,13 +147,20 @@ class Tree:
         return sorted(found, key=lambda n: n.id) if len(item.turns) > 1 else found
 
     def title(self, item: Item) -> str:
-        """The path with the ranges of the folds around it (`encoder.layer.[0-11].attention`); what has no
-        path is called by its label below that."""
+        """The path with the ranges of the folds around it (`encoder.layer.[0-11].attention`), behind its
+        phase where that is not the forward ("backward of layer1.0.conv1"); what has no path is called by
+        its label below that."""
         member = item.member
         if not member.path:
             above = self.parent(item)
             names = (self.title(above) if above else "", item.label)
             return ".".join(name for name in names if name)
+        phase = self.nodes[item.first - 1].phase if self.nodes else "forward"
+        if phase != "forward" and member.id:
+            return f"{phase} of {self._path(member)}"
+        return self._path(member)
+
+    def _path(self, member: Item) -> str:
         ends = (
             (self._moved(member, {at: 1}).path, self._moved(member, {at: turn.count - 1}).path)
             for at, turn in enumerate(member.turns)

@@ -121,7 +121,8 @@ class Node:
     `op` is canonical (the same whichever tracer found it), `target` is as the tracer spelled it,
     `arguments` are the arguments that are not tensors, `scope` the path of the module that made the
     call, `file` and `line` the user's source. `phase` is "forward", "backward", "recompute" (what a
-    backward runs again of the forward) or "optimizer".
+    backward runs again of the forward) or "optimizer". `forward` is the id of the node whose gradient a
+    node of the backward computes, in whose module it then is.
     """
 
     id: int
@@ -140,6 +141,7 @@ class Node:
     fragment: int = 0
     phase: str = "forward"
     error: str | None = None
+    forward: int | None = None
 
     @property
     def flops(self) -> int:

@@ -88,6 +88,8 @@ def _names(graph: Graph) -> Iterator[str]:
         names.add(node.name)
         if node.scope not in graph.scope:
             yield f"node {node.id} is in the module {node.scope!r}, which does not exist"
+        if node.forward is not None and not 1 <= node.forward < node.id:
+            yield f"node {node.id} is the gradient of node {node.forward}, which is not before it"
         for name in node.parameters:
             if name not in parameters:
                 yield f"node {node.id} uses the parameter {name!r}, which does not exist"

@@ -144,6 +144,11 @@ class NodeView:
         return self.record.phase
 
     @property
+    def forward(self) -> int | None:
+        """The number of the node whose gradient it computes; None outside of a backward."""
+        return self.record.forward
+
+    @property
     def fragment(self) -> int:
         """The fragment of a broken graph that it is in, from 1 on; 0 is between them."""
         return self.record.fragment

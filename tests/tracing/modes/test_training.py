@@ -11,8 +11,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
+from opgraph.analysis.cost.modules import by_module
 from opgraph.analysis.cost.training import training
 from opgraph.analysis.memory import memory
+from opgraph.analysis.tree import build_tree
 from opgraph.inputs import InputRequest, make_inputs
 from opgraph.record.errors import OpgraphError
 from opgraph.sources import resolve
@@ -122,3 +124,52 @@ def test_the_second_profile_is_the_first_again(cls):
     first, second, third = (opgraph.profile(model, x, mode="train").graph for _ in range(3))
     assert first == second == third
     assert not any(n.op == "copy" and n.phase == "backward" for n in first.nodes)
+
+
+def test_every_part_of_a_step_stands_under_its_module():
+    """Forward, backward and optimizer of `one`: by its path, and each gradient with the node it is of."""
+    profile = opgraph.profile(Two(), (torch.zeros(3, 8),), mode="train")
+    graph = profile.graph
+    flops = {(n.phase, n.scope): n.flops for n in graph.nodes if n.flops and n.phase == "forward"}
+    assert flops == {("forward", "one"): 2 * 3 * 128, ("forward", "two"): 2 * 3 * 64}
+    products = [n for n in graph.nodes if n.phase == "backward" and n.op == "mm"]
+    assert [n.name for n in products] == ["two.mm", "two.mm_1", "one.mm"]
+    assert [graph.node(n.forward).name for n in products] == ["two", "two", "one"]
+    assert {n.scope for n in graph.nodes if n.phase == "optimizer"} == {"one", "two"}
+    tree = build_tree(graph)
+    titles = {tree.title(item) for item in tree.items}
+    assert {"backward of one", "backward of two", "optimizer of one", "one"} <= titles
+    assert sum(m.own.flops for m in by_module(graph)) == profile.totals.flops
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "tokens"), [("resnet18", None), ("gpt2", 16)])
+def test_no_flops_of_a_step_belong_to_the_root(name, tokens):
+    """What is left there are sums of results, reshapes and the first gradient."""
+    graph = opgraph.profile(name, mode="train", seq_len=tokens).graph
+    assert sum(n.flops for n in graph.nodes if not n.scope) == 0
+    convolution = next((n for n in graph.nodes if n.name == "layer1.0.conv1"), None)
+    if convolution is not None:
+        gradient = next(n for n in graph.nodes if n.forward == convolution.id and n.flops)
+        assert (gradient.op, gradient.scope) == ("convolution_backward", "layer1.0.conv1")
+    assert {n.scope for n in graph.nodes if n.phase == "optimizer"} == {
+        p.scope for p in graph.parameters if p.kind == "parameter"
+    }
+
+
+@pytest.mark.parametrize("blocks", [2, 3])
+def test_what_is_computed_again_stands_in_its_block(blocks):
+    model = nn.ModuleDict({"layers": nn.ModuleList(Residual() for _ in range(blocks))})
+    model.forward = lambda x: [x := layer(x) for layer in model["layers"]][-1]
+    graph = opgraph.profile(model, (torch.zeros(3, 8),), mode="train", checkpointing=True).graph
+    again = [n.scope for n in graph.nodes if n.phase == "recompute" and n.op == "mul"]
+    assert again == [f"layers.{i}" for i in reversed(range(blocks))]
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+
+    def forward(self, x):
+        return self.inner(x * 2)

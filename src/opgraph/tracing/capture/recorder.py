@@ -7,6 +7,7 @@ kernels); global module hooks keep the stack of module paths (its scope). `build
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,7 +28,7 @@ from opgraph.record.verify import verify
 from opgraph.tracing.capture.kernels import KernelCapture
 from opgraph.tracing.capture.locations import Location, current_location, raised_location
 from opgraph.tracing.capture.names import BY_NAME, cut, names, short
-from opgraph.tracing.capture.scopes import ModuleCalls, misfit
+from opgraph.tracing.capture.scopes import Call, ModuleCalls, misfit
 from opgraph.tracing.capture.values import Record, ValueTable, tensors_in
 from opgraph.tracing.fake.tensors import MOVES, brought_here, fake
 from opgraph.tracing.fake.weights import Weights
@@ -44,9 +45,10 @@ def build(
     storages = recorder.capture.memory.close()
     kernels = recorder.capture.kernels
     names = _Names()
+    position = {id(r): i for i, r in enumerate(recorder.records, start=1)}
     nodes = tuple(
         Node(
-            id=position,
+            id=number,
             kind=record.kind,
             op=record.op,
             name=names.of(record),
@@ -62,8 +64,9 @@ def build(
             fragment=record.fragment,
             phase=record.phase,
             error=record.error,
+            forward=None if record.forward is None else position.get(id(record.forward)),
         )
-        for position, record in enumerate(recorder.records, start=1)
+        for number, record in enumerate(recorder.records, start=1)
     )
     numbered = tuple(
         s if s.node is None else type(s)(s.bytes, s.born, s.died, s.node + 1) for s in storages
@@ -147,6 +150,9 @@ class Recorder:
         self.held: list[Any] = []  # what stays alive after the run: the state of an optimizer
         self.breaks: list[GraphBreak] = []
         self.location: Location | None = None
+        self._inside: Call | None = None
+        self._made: list[Record] = []  # what made nodes of autograd, in order, and how many
+        self._numbers: list[int] = []  # there were after each (see `_differentiated`)
         self._functions = _Functions(self)
         for tensor in weights.names.values():
             self.capture.memory.ignore(tensor[0])
@@ -181,6 +187,15 @@ class Recorder:
         finally:
             self.modules.attach()
             _set_function_modes(modes)
+
+    @contextmanager
+    def inside(self, path: str) -> Iterator[None]:
+        """Within, what runs is recorded in the module of that path, though nobody calls it."""
+        before, self._inside = self._inside, Call(path)
+        try:
+            yield
+        finally:
+            self._inside = before
 
     # Nodes.
 
@@ -224,6 +239,10 @@ class Recorder:
         index = len(self.records)
         self.records.append(record)
         record.call.nodes += 1
+        number = _sequence_number()
+        if not self._numbers or number > self._numbers[-1]:
+            self._made.append(record)
+            self._numbers.append(number)
         if all(self.table.values[v].kind == "constant" for v in record.inputs):
             record.kind = "constant"
         written = self.table.written()
@@ -234,12 +253,21 @@ class Recorder:
 
     def _record(self, func: Any, args: Any, kwargs: Any, first: int) -> Record:
         name, op, where = names(func)
+        call, of = self.modules.current, None
+        if self._inside is not None:
+            call = self._inside
+        elif self.phase == "backward" and (found := self._differentiated()) is not None:
+            path, of = found
+            call = Call(path)
         record = Record(
-            "call", op, where, self.modules.current,
+            "call", op, where, call,
             first=first, last=len(self.capture.kernels), fragment=self.fragment,
             phase=self.phase,
             location=self.location or current_location(Recorder.run.__code__),
+            forward=of,
         )  # fmt: skip
+        if call is not self.modules.current:  # else the name is that of the only node of a call
+            record.name = f"{call.path}.{op}" if call.path else op
         shown: list[str] = []
         # A deep copy is given all that was copied before it, which it does not read.
         prefixes = BY_NAME.get(op, ())
@@ -251,6 +279,21 @@ class Recorder:
         record.arguments = cut(", ".join(shown))
         record.inputs = list(dict.fromkeys(record.inputs))
         return record
+
+    def _differentiated(self) -> tuple[str, Record | None] | None:
+        """The module of the node whose gradient is being computed, and that node; of the gradient of a
+        weight alone the module that owns it. Autograd numbers what it has to differentiate in order."""
+        evaluated = torch._C._current_autograd_node()
+        if evaluated is None:
+            return None
+        weight = getattr(evaluated, "variable", None)
+        if weight is not None:
+            known = self.weights.name_of(weight)
+            return None if known is None else (known.scope, None)
+        at = bisect_right(self._numbers, evaluated._sequence_nr())
+        if at == len(self._made):
+            return None
+        return self._made[at].call.path, self._made[at]
 
     def _argument(self, item: Any, prefix: str, record: Record, shown: list[str]) -> None:
         if type(item) in _PLAIN:
@@ -350,6 +393,7 @@ class _Functions(TorchFunctionMode):
 
 
 _PLAIN = frozenset({int, float, bool, type(None)})
+_sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr
 
 _RUNNERS = frozenset({torch.autograd.backward})
 """Functions that do nothing but run others: what they run are nodes of their own."""

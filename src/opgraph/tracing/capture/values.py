@@ -36,6 +36,7 @@ class Record:
     error: str | None = None
     exception: BaseException | None = None
     name: str | None = None
+    forward: Record | None = None
 
 
 class ValueTable:

@@ -76,6 +76,11 @@ class Weights:
         entry = self.names.get(id(tensor))
         return entry[1] if entry is not None else None
 
+    def home(self, tensor: Tensor) -> str:
+        """The path of the module that owns a parameter; the root's for what is none of the model's."""
+        known = self.name_of(tensor)
+        return "" if known is None else known.scope
+
     def is_trainable(self, tensor: Tensor) -> bool:
         """Whether a tensor stands for a parameter that is not frozen, or for none of the model's."""
         known = self.name_of(tensor)

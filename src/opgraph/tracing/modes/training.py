@@ -95,7 +95,7 @@ def training(optimizer: str, checkpointing: bool = False) -> Capture:
         kept = _kept(optimizer)
         recorders: list[Recorder] = []
         if checkpointing:
-            enable(module, lambda function: _again(function, recorders))
+            enable(module, partial(_again, recorders))
         asked = {**kwargs, **({"use_cache": False} if "use_cache" in known else {})}
 
         def run(recorder: Recorder) -> Any:
@@ -110,12 +110,13 @@ def training(optimizer: str, checkpointing: bool = False) -> Capture:
             # Not `loss.backward()`: that is one torch function, and would be one node (see `_RUNNERS`).
             torch.autograd.backward([loss])
             recorder.phase = "optimizer"
-            stepper = OPTIMIZERS[optimizer](weights)
-            recorder.held.append(stepper)
-            for weight in weights:
-                if weight.grad is not None:
-                    stepper.state[weight] = _state(weight, kept, recorder)
-            stepper.step()
+            steppers = {w: OPTIMIZERS[optimizer]([w]) for w in weights if w.grad is not None}
+            recorder.held += steppers.values()
+            for weight, stepper in steppers.items():
+                stepper.state[weight] = _state(weight, kept, recorder)
+            for weight, stepper in steppers.items():
+                with recorder.inside(recorder.weights.home(weight)):
+                    stepper.step()
             return loss
 
         return run
@@ -123,17 +124,32 @@ def training(optimizer: str, checkpointing: bool = False) -> Capture:
     return capture
 
 
-def _again(function: Callable[..., Any], recorders: list[Recorder]) -> Callable[..., Any]:
-    """A function that says, while it runs in the backward, that this is for the second time."""
+def _again(recorders: list[Recorder], function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that says, while it runs in the backward, that this is for the second time, and of which
+    block: it is the block's forward, and no call that hooks would hear of."""
+    inner, given = (
+        (function.func, function.args) if isinstance(function, partial) else (function, ())
+    )
+    owner = getattr(inner, "__self__", *given[:1] or (None,))
+    block = (
+        owner
+        if getattr(inner, "__name__", "") == "forward" and isinstance(owner, nn.Module)
+        else None
+    )
 
     def run(*args: Any, **kwargs: Any) -> Any:
         recorder = recorders[0]
-        before = recorder.phase
-        recorder.phase = "recompute" if before == "backward" else before
+        if recorder.phase != "backward":
+            return function(*args, **kwargs)
+        recorder.phase = "recompute"
+        if block is not None:
+            recorder.modules.enter(block)
         try:
             return function(*args, **kwargs)
         finally:
-            recorder.phase = before
+            if block is not None:
+                recorder.modules.leave()
+            recorder.phase = "backward"
 
     return run
 

@@ -89,6 +89,7 @@ def _record(costed: CostedRecord, node: Node, elements: dict[str, int]) -> Recor
         "line": node.line,
         "fragment": node.fragment,
         "phase": node.phase,
+        "forward": node.forward,
         "error": node.error,
     }  # fmt: skip
 
