@@ -115,17 +115,20 @@ def test_each_times_and_share_of_modules_are_the_same(
     table = said("profile", "--depth", "99")
     costed.draw(tmp_path / "x.svg", depth=99)
     picture = (tmp_path / "x.svg").read_text("utf-8")
+    by_flops = said("profile", "--depth", "99", "--sort", "flops")
     for item in chosen:
-        share = costed.tree.share(Metric.FLOPS, item)
-        assert share.total == share.each * share.times
-        row = rf" {re.escape(units.count(share.total))} +{re.escape(units.percent(share.share))}"
-        assert re.search(row, table), item.path
-        if share.times > 1:
-            each = rf"{re.escape(units.count(share.each))} +× {share.times} +"
-            assert re.search(each + re.escape(units.count(share.total)), table), item.path
-            flops = units.flops(share.each)
-            assert f"{flops} ·" in picture or f"each {flops}" in picture, item.path
-        assert units.percent(share.share) in picture, item.path
+        flops, time = (costed.tree.share(m, item) for m in (Metric.FLOPS, Metric.SECONDS))
+        assert flops.total == flops.each * flops.times
+        share = re.escape(units.percent(time.share))
+        assert re.search(rf" {re.escape(units.seconds(time.total))} +{share}", table), item.path
+        share = re.escape(units.percent(flops.share))
+        assert re.search(rf" {re.escape(units.count(flops.total))} +{share}", by_flops), item.path
+        if flops.times > 1:
+            each = rf"{re.escape(units.count(flops.each))} +× {flops.times} +"
+            assert re.search(each + re.escape(units.count(flops.total)), table), item.path
+            taken = units.seconds(time.total / time.times)
+            assert f"{taken} ·" in picture or f"each {taken}" in picture, item.path
+        assert units.percent(time.share) in picture, item.path
 
 
 def test_the_time_of_modules_is_the_same_in_python(costed: Costed) -> None:

@@ -105,6 +105,42 @@ def test_an_option_that_is_not_heeded_is_an_error(saved: Saved, tmp_path: Path) 
         saved("resnet18").save(tmp_path / "x.csv", depth=2)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "asked"),
+    [
+        ("x.csv", {"tensor_parallel": 2}, "tensor_parallel"),
+        ("x.svg", {"hardware": "h100-sxm", "pipeline_parallel": 2}, "pipeline_parallel"),
+        ("x.graphml", {"partition": "none"}, "partition"),
+        ("x.overlay.json", {"hardware": "t4"}, "hardware"),
+        ("x.overlay.json", {"autocast": "float16"}, "autocast"),
+    ],
+)
+def test_what_a_view_would_show_nothing_of_is_refused(
+    saved: Saved, tmp_path: Path, name: str, options: dict[str, object], asked: str
+) -> None:
+    costed = saved("resnet18").on(**options)
+    with pytest.raises(RenderError, match=f"^{asked} changes nothing of "):
+        costed.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_value_that_a_view_does_not_have_is_refused(saved: Saved, tmp_path: Path) -> None:
+    with pytest.raises(RenderError, match="svg has no color_by intensity"):
+        saved("resnet18").save(tmp_path / "x.svg", color_by="intensity")
+    with pytest.raises(RenderError, match="model-explorer-overlay has no color_by op"):
+        saved("resnet18").save(tmp_path / "x.overlay.json", color_by="op")
+    with pytest.raises(RenderError, match="color_by time is of the time on a device"):
+        saved("resnet18").draw(tmp_path / "x.svg", color_by="time")
+
+
+def test_shares_and_order_are_of_the_time_on_a_device(saved: Saved) -> None:
+    costed = saved("gpt2").on("a100")
+    shares = [row.share for row in costed.by_op().values()]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1)
+    assert next(iter(saved("gpt2").by_op())) == "addmm"
+
+
 @pytest.mark.slow
 def test_every_result_has_a_face(saved: Saved) -> None:
     comparison = opgraph.compare(saved("resnet18"), saved("resnet50"), hardware="t4")

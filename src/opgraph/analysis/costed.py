@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, BoundShare, classify
 from opgraph.analysis.cost.conventions import counted
 from opgraph.analysis.cost.modules import ModuleCost, module_tree
-from opgraph.analysis.cost.totals import Cost, OperatorCost, Totals, by_op, cost_of, totals
+from opgraph.analysis.cost.totals import (
+    Cost,
+    OperatorCost,
+    Totals,
+    by_op,
+    cost_of,
+    total_seconds,
+    totals,
+)
 from opgraph.analysis.fusion.partition import (
     Subgraph,
     compiled,
@@ -23,7 +31,7 @@ from opgraph.analysis.fusion.partition import (
 )
 from opgraph.analysis.memory import Fit, MemoryTimeline, fit, memory
 from opgraph.analysis.timing.prediction import DEVICE_BOUNDS, Prediction, predict
-from opgraph.analysis.tree import Tree, build_tree
+from opgraph.analysis.tree import Metric, Tree, build_tree, usual_metric
 from opgraph.hardware import Device, device
 from opgraph.options import OPTIONS, Stage, checked, names
 from opgraph.record.errors import InputError, RenderError
@@ -42,12 +50,14 @@ class CostedRecord:
     """A profile costed on a device, or without one on the generic ridge.
 
     `partition` says which subgraphs `parts` are, `layout` over how many devices `plan` lays the model.
+    `asked` are the options that it was costed with: a view that would show nothing of one refuses it.
     """
 
     profile: ProfileRecord
     device: Device | None = None
     partition: Partition = Partition.FUSE
     layout: Layout | None = None
+    asked: frozenset[str] = frozenset()
 
     @property
     def graph(self) -> Graph:
@@ -83,6 +93,11 @@ class CostedRecord:
         """The predicted seconds of every node that takes any, by its id; None without a device."""
         return None if self.prediction is None else self.prediction.by_node
 
+    @property
+    def metric(self) -> Metric:
+        """What shares are of, and hot spots are ordered by (see `usual_metric`)."""
+        return usual_metric(self.totals.cost, timed=self.device is not None)
+
     @cached_property
     def node_bounds(self) -> Mapping[int, Bound]:
         """What each node that moves data waits for, by its id."""
@@ -117,13 +132,7 @@ class CostedRecord:
                 groups[bound].append(node)
         seconds = self.seconds_by_node
         rows = [
-            (
-                b,
-                nodes,
-                cost_of(nodes),
-                None if seconds is None else sum(seconds[n.id] for n in nodes),
-            )
-            for b, nodes in groups.items()
+            (b, nodes, cost_of(nodes), total_seconds(nodes, seconds)) for b, nodes in groups.items()
         ]
         whole = sum(cost.bytes if taken is None else taken for _, _, cost, taken in rows) or 1.0
         return tuple(
@@ -226,8 +235,8 @@ class CostedRecord:
 
     @cached_property
     def operators(self) -> tuple[OperatorCost, ...]:
-        """The costs by canonical operator, the costliest first."""
-        return by_op(self.graph)
+        """The costs by canonical operator, the costliest first: by time on a device."""
+        return by_op(self.graph, self.seconds_by_node)
 
     def _named_device(self) -> Device:
         if self.device is None:
@@ -243,7 +252,7 @@ def costed(
     return CostedRecord(*terms(profile, hardware, **asked))
 
 
-Terms: TypeAlias = "tuple[ProfileRecord, Device | None, Partition, Layout | None]"
+Terms: TypeAlias = "tuple[ProfileRecord, Device | None, Partition, Layout | None, frozenset[str]]"
 
 ASKED = (
     *(n for n in names(Stage.COSTING, Stage.PARALLEL) if n not in ("hardware", "memory")),
@@ -254,7 +263,7 @@ ASKED = (
 
 def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked: Any) -> Terms:
     """The fields of a `CostedRecord`: the profile as it is costed, the device by its name, its file or
-    itself, the partition and the layout.
+    itself, the partition, the layout, and what was asked.
 
     `asked` are options of `ASKED`: `autocast="float16"`, `partition="none"`, `count={"attention":
     "causal"}`, `tensor_parallel=8` … Raises `UnknownDevice`, and `InputError` for what the profile cannot
@@ -271,7 +280,8 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
         from opgraph.analysis.parallel.plan import Layout
 
         layout = Layout(*(1 if size is None else size for size in sizes))
-    return profile, found, Partition(given.get("partition", Partition.FUSE)), layout
+    heeded = frozenset([n for n, v in given.items() if v != {}] + ["hardware"] * bool(found))
+    return profile, found, Partition(given.get("partition", Partition.FUSE)), layout, heeded
 
 
 def in_precision(profile: ProfileRecord, lower: str) -> ProfileRecord:

@@ -26,6 +26,7 @@ from opgraph.record.kinds import Bound
 
 __all__ = [
     "Figures", "HotSpot", "IdleModule", "Item", "ItemKind", "Metric", "Share", "Tree", "build_tree",
+    "usual_metric",
 ]  # fmt: skip
 
 
@@ -97,6 +98,12 @@ class HotSpot:
     cost: Cost
     seconds: float | None
     share: float
+
+
+def usual_metric(whole: Cost, *, timed: bool) -> Metric:
+    """By what the parts of a whole are ordered and shared where nothing else is asked for: the predicted
+    time on a device, else FLOPs, or bytes where there are no FLOPs at all."""
+    return Metric.SECONDS if timed else Metric.FLOPS if whole.flops else Metric.BYTES
 
 
 _OF_KERNELS: Mapping[Metric, Callable[[Sequence[int]], int]] = {
@@ -213,6 +220,11 @@ class Tree:
         """Whether there is such a metric: seconds only with a device."""
         return metric is not Metric.SECONDS or self.seconds is not None
 
+    @property
+    def metric(self) -> Metric:
+        """What shares are of where nothing else is asked for (see `usual_metric`)."""
+        return usual_metric(self.cost(self.root), timed=self.has(Metric.SECONDS))
+
     def cost(self, item: Item) -> Cost:
         """What all repetitions of an item cost together: they run the same kernels."""
         return self._cost_of(item, item.times)
@@ -284,9 +296,8 @@ class Tree:
             title = titles[item.id] if item.id in titles else self.title(item)
             titles[item.id] = title
             groups.setdefault(title, (item, []))[1].append(leaf)
-        whole = self.cost(self.root)
         seconds = self.has(Metric.SECONDS)
-        metric = Metric.SECONDS if seconds else Metric.FLOPS if whole.flops else Metric.BYTES
+        metric = self.metric
         found = []
         for title, (item, leaves) in groups.items():
             cost = sum((self.cost(leaf) for leaf in leaves), Cost())

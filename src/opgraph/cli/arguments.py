@@ -228,10 +228,7 @@ def heeded_by(view: View) -> set[str]:
     found = {*names(*TRACED, Stage.COMMAND)} - {"symbolic"}
     if view.result == "costed":
         found.discard("count")
-    found |= {*view.heeds, *view.costs}
-    if "layout" in view.costs:
-        found |= {*names(Stage.PARALLEL)}
-    return found
+    return found | {*view.heeds, *view.costs}
 
 
 def view_from(
@@ -263,10 +260,8 @@ def view_from(
     if "color_by" in view.heeds and "partition" in args.given and args.color_by != "fusion":
         raise RenderError(f"--partition changes nothing of {view.name} coloured by {args.color_by}",
                           hint="add --color-by fusion")  # fmt: skip
-    for name in view.needs:
-        if getattr(args, name, None) is None:
-            raise RenderError(f"{view.name} needs {flag(name)}",
-                              hint="--hardware h100-sxm (opgraph hardware lists them)")  # fmt: skip
+    on = ("hardware",) if getattr(args, "hardware", None) else ()
+    view.check_values(view_options(args, view), on, flag)
     if args.output is not None:
         ensure_writable(args.output)
     return view
@@ -307,10 +302,7 @@ def view_options(args: argparse.Namespace, view: View) -> dict[str, Any]:
     """The options of its own that a view gets."""
     taken = {n: getattr(args, n) for n in view.heeds if hasattr(args, n)}
     # What was not asked for is left to the view, which has the default of its own.
-    found = {n: v for n, v in taken.items() if n in args.given or v != OPTIONS[n].default}
-    if "subgraphs" in view.heeds:
-        found["subgraphs"] = getattr(args, "partition", None) is not None
-    return found
+    return {n: v for n, v in taken.items() if n in args.given or v != OPTIONS[n].default}
 
 
 def options_from(args: argparse.Namespace) -> dict[str, Any]:

@@ -40,7 +40,7 @@ CONVENTIONS = {
     "embedding": ("lookup", "matmul"),
 }
 """The conventions of counting with their values, opgraph's own first."""
-SORTS = ("flops", "macs", "bytes", "parameters", "intensity", "name")
+SORTS = ("flops", "macs", "bytes", "parameters", "time", "intensity", "name")
 COLORINGS = ("bottleneck", "op", "flops", "bytes", "memory", "dtype", "time", "fusion", "intensity")
 THEMES = ("auto", "light", "dark")
 DIRECTIONS = ("down", "right")

@@ -92,14 +92,14 @@ class Costed(CostedRecord):
         self._write(path, view_for(path), options)
 
     def _write(self, path: str | os.PathLike[str], view: View, options: Mapping[str, Any]) -> None:
-        given = view.check(options)
+        given = view.check(options, self.asked)
         if isinstance(other := given.get("against"), ProfileRecord):
             given["against"] = costed(other)
         write_atomically(path, view.load()(self, **given))
 
     def render(self, view: str = "table", **options: Any) -> str | bytes:
         """What a view makes of it, by the view's name: "table", "svg", "markdown", "csv" …"""
-        return render(view, self, **view_named(view).check(options))
+        return render(view, self, **view_named(view).check(options, self.asked))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data, as the JSON view writes it."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from opgraph.analysis.cost.totals import Cost, WithCost
+from opgraph.analysis.cost.totals import Cost, WithCost, total_seconds
 from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.tree import Metric
 from opgraph.record import units
 from opgraph.record.errors import InputError
 from opgraph.record.graph import Kernel, Node, Shape, Value
@@ -39,19 +40,19 @@ class Row(WithCost):
     @property
     def seconds(self) -> float | None:
         """The predicted seconds; None without a device."""
-        times = self.costed.seconds_by_node
-        return None if times is None else sum(times.get(n.id, 0.0) for n in self.records)
+        return total_seconds(self.records, self.costed.seconds_by_node)
 
     @property
     def share(self) -> float:
-        """The share of the predicted time, or without a device of the FLOPs, then of the bytes."""
-        prediction = self.costed.prediction
-        if prediction is not None:
-            return (self.seconds or 0.0) / prediction.seconds if prediction.seconds else 0.0
-        whole = self.costed.totals.cost
-        if whole.flops:
-            return self.flops / whole.flops
-        return self.bytes / whole.bytes if whole.bytes else 0.0
+        """The share of the whole by `CostedRecord.metric`: the predicted time, FLOPs, or bytes."""
+        costed, whole = self.costed, self.costed.totals
+        of: tuple[float, float] = (self.bytes, whole.bytes)
+        if costed.metric is Metric.SECONDS:
+            every = total_seconds(costed.graph.nodes, costed.seconds_by_node)
+            of = (self.seconds or 0.0, every or 0.0)
+        elif costed.metric is Metric.FLOPS:
+            of = (self.flops, whole.flops)
+        return of[0] / of[1] if of[1] else 0.0
 
     @property
     def bound(self) -> Bound | None:

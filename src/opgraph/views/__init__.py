@@ -5,14 +5,15 @@ the entry point group `opgraph.views`. Every command and every `save` takes its 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from opgraph.options import OPTIONS
+from opgraph.options import OPTIONS, Stage, names
+from opgraph.options.fields import COLORINGS
 from opgraph.record.errors import RenderError
 
 __all__ = ["Kind", "Result", "View", "render", "view_for", "view_named", "views", "views_of"]
@@ -24,6 +25,8 @@ Result = Literal["costed", "comparison", "sweep"]
 
 Kind = Literal["text", "picture", "page", "file"]
 
+Spelled = Callable[[str], str]
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -31,8 +34,9 @@ class View:
     ("module:function", imported when it is used).
 
     `heeds` are its own options; `costs` are those of what it is given that change what it shows
-    ("hardware", "autocast", "count", "partition", "layout", "symbolic"), and `needs` those that it cannot
-    do without. An option that is in neither is refused.
+    ("hardware", "autocast", "count", "partition", "tensor_parallel", "symbolic" …), and `needs` those that
+    it cannot do without. An option that is in neither is refused. `values` are those that an option has
+    here, where they are fewer than there are.
     """
 
     name: str
@@ -43,6 +47,7 @@ class View:
     needs: tuple[str, ...] = ()
     result: Result = "costed"
     kind: Kind = "file"
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def load(self) -> Callable[..., str | bytes]:
         """The function that draws it."""
@@ -50,26 +55,54 @@ class View:
         found: Callable[..., str | bytes] = getattr(import_module(module), function)
         return found
 
-    def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Its own options with their values in their one form. Raises `RenderError` for one that the view
-        would not heed, and `InputError` for a value that it cannot have."""
+    def check(self, options: Mapping[str, Any], asked: Collection[str] = ()) -> dict[str, Any]:
+        """Its own options with their values in their one form. `asked` is what the result was costed with.
+
+        Raises `RenderError` for an option of either that the view would not heed, and for one that it
+        cannot do without; `InputError` for a value that an option cannot have.
+        """
         for name in options:
             if name not in self.heeds:
                 known = ", ".join(self.heeds)
                 raise RenderError(f"{self.name} heeds no option {name!r}",
                                   hint=f"one of {known}" if known else "it takes none")  # fmt: skip
+        for name in asked:
+            if name not in self.costs:
+                raise RenderError(f"{name} changes nothing of {self.name}",
+                                  hint="save what was costed without it")  # fmt: skip
         plain = OPTIONS.keys() - {"against"}  # in Python a result, not its name
-        return {n: OPTIONS[n].check(v) if n in plain else v for n, v in options.items()}
+        found = {n: OPTIONS[n].check(v) if n in plain else v for n, v in options.items()}
+        self.check_values(found, asked)
+        return found
+
+    def check_values(
+        self, options: Mapping[str, Any], asked: Collection[str], spell: Spelled = str
+    ) -> None:
+        """Raise `RenderError` for a value of an option that this view does not have, or that is of a time
+        that no device was `asked` for, and where what it needs is not there."""
+        for name, value in options.items():
+            known = self.values.get(name, (value,))
+            if value is not None and value not in known:
+                raise RenderError(f"{self.name} has no {spell(name)} {value}",
+                                  hint=f"one of {', '.join(known)}")  # fmt: skip
+        timed = [spell(n) + " time" for n in ("sort", "color_by") if options.get(n) == "time"]
+        for what in (*timed, *([self.name] if "hardware" in self.needs else ())):
+            if "hardware" not in asked:
+                raise RenderError(f"{what} is of the time on a device",
+                                  hint="--hardware h100-sxm (opgraph hardware lists them)")  # fmt: skip
 
 
 _PICTURE = ("depth", "fold", "module", "start", "end", "around", "context", "parameters", "color_by",
             "direction")  # fmt: skip
 _EVERY = ("hardware", "autocast", "count", "partition")
+_LAID = (*_EVERY, *names(Stage.PARALLEL))
+_COLORS = tuple(c for c in COLORINGS if c != "intensity")
 
 
 def _picture(name: str, *suffixes: str, more: tuple[str, ...] = ()) -> View:
     target = f"opgraph.views.picture.formats:{name}"
-    return View(name, suffixes, target, (*_PICTURE, *more), _EVERY, kind="picture")
+    return View(name, suffixes, target, (*_PICTURE, *more), _EVERY, kind="picture",
+                values={"color_by": _COLORS})  # fmt: skip
 
 
 def _roofline(form: str) -> View:
@@ -87,20 +120,19 @@ def _sweep(name: str, suffix: str, target: str, kind: Kind = "file", *more: str)
 
 _BUILT_IN = (
     View("table", (".txt",), "opgraph.views.text.table:table",
-         ("depth", "sort", "top", "show_shapes", "fold", "verbose", "memory", "subgraphs"),
-         (*_EVERY, "layout"), kind="text"),
+         ("depth", "sort", "top", "show_shapes", "fold", "verbose", "memory"), _LAID, kind="text"),
     View("markdown", (".md", ".markdown"), "opgraph.views.text.markdown:to_markdown", ("verbose",),
          kind="text"),
-    View("json", (".json",), "opgraph.views.files.json:to_json", ("subgraphs", "memory"),
-         (*_EVERY, "layout")),
+    View("json", (".json",), "opgraph.views.files.json:to_json", ("memory",), _LAID),
     View("html", (".html", ".htm"), "opgraph.views.page.html:html", ("against",), _EVERY, kind="page"),
-    View("csv", (".csv",), "opgraph.views.files.records:to_csv", ("subgraphs",), _EVERY),
-    View("parquet", (".parquet",), "opgraph.views.files.records:to_parquet", ("subgraphs",), _EVERY),
+    View("csv", (".csv",), "opgraph.views.files.records:to_csv", (), _EVERY),
+    View("parquet", (".parquet",), "opgraph.views.files.records:to_parquet", (), _EVERY),
     View("graphml", (".graphml",), "opgraph.views.files.graphml:to_graphml"),
     View("model-explorer", (".model-explorer.json",),
          "opgraph.views.files.model_explorer:to_model_explorer"),
     View("model-explorer-overlay", (".overlay.json",),
-         "opgraph.views.files.model_explorer:to_overlay", ("color_by",), ("count",)),
+         "opgraph.views.files.model_explorer:to_overlay", ("color_by",), ("count",),
+         values={"color_by": ("flops", "bytes", "intensity")}),
     View("trace", (".trace.json",), "opgraph.views.files.trace:to_trace",
          costs=("hardware", "autocast"), needs=("hardware",)),
     _roofline("svg"),

@@ -193,7 +193,11 @@ def test_links_go_to_source_lines(saved: Callable[[str], Profile]) -> None:
             "there is no module 'layer9'",
             "did you mean layer",
         ),
-        (["-o", "x.svg", "--color-by", "time"], "time is predicted for a device", "--hardware"),
+        (
+            ["-o", "x.svg", "--color-by", "time"],
+            "--color-by time is of the time on a device",
+            "--hardware",
+        ),
         (["-o", "x.svg", "--start", "900"], "there is no node 900", ""),
         (["-o", "x.svg", "--depth", "0"], "--depth takes a number of at least 1", ""),
         (["-o", "x.png", "--dpi", "2400"], "a PNG of", "write .svg or .pdf, or give --dpi"),

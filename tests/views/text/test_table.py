@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import opgraph
-from opgraph import Profile, RenderError
+from opgraph import InputError, Profile, RenderError
 from opgraph.analysis.cost.totals import Cost
-from opgraph.analysis.tree import ItemKind
+from opgraph.analysis.tree import ItemKind, Metric
 from opgraph.views import render
 from opgraph.views.picture.picture import picture
 from opgraph.views.text.table import rows
@@ -54,10 +54,16 @@ def test_what_stands_in_a_repeated_block_counts_as_often_as_it(
     layer, mlp = found["h.[0-11]"], found["h.[0-11].mlp"]
     assert (layer.count, layer.times, mlp.count, mlp.times) == (12, 12, 1, 12)
     assert mlp.flops_each == 2 * 603_979_776
-    assert mlp.share == pytest.approx(0.6486, abs=1e-4)
     assert layer.seconds is not None
     assert mlp.seconds is not None
     assert 0 < mlp.seconds < layer.seconds
+    assert mlp.share / layer.share == pytest.approx(mlp.seconds / layer.seconds)
+    (whole, *_, by_flops) = (
+        r
+        for r in rows(saved("gpt2").on("h100-sxm"), 3, metric=Metric.FLOPS)
+        if r.path in ("", "h.[0-11].mlp")
+    )
+    assert (whole.share, by_flops.share) == (1, pytest.approx(0.6486, abs=1e-4))
 
 
 @pytest.mark.parametrize("name", ["resnet50", "bert-base-uncased", "gpt2", "yolov8n"])
@@ -100,5 +106,7 @@ def test_the_table_keeps_to_its_width(
 
 
 def test_an_unknown_order_is_refused(saved: Callable[[str], Profile]) -> None:
-    with pytest.raises(RenderError, match="cannot sort by 'weight'"):
-        render("table", saved("resnet18").on(), sort="weight")
+    with pytest.raises(InputError, match="sort: 'weight' is not a choice"):
+        saved("resnet18").on().render("table", sort="weight")
+    with pytest.raises(RenderError, match="sort time is of the time on a device"):
+        saved("resnet18").on().render("table", sort="time")

@@ -12,16 +12,16 @@ from opgraph.record.profile import FORMAT, SCHEMA_VERSION
 from opgraph.record.schema import encode
 
 
-def to_json(costed: CostedRecord, *, subgraphs: bool = False, memory: bool = False) -> str:
+def to_json(costed: CostedRecord, *, memory: bool = False) -> str:
     """The profile as JSON text: the same profile gives the same bytes.
 
-    On a device, over several devices, with `subgraphs` or with `memory`, what was asked stands under
+    On a device, over several devices, with a partition or with `memory`, what was asked stands under
     "costed", which a reader of profiles passes over.
     """
     data = profile_data(costed)
     long = {key: data.pop(key) for key in ("compiled", "formulas", "graph") if key in data}
     parts = f',\n "memory": {_compact(data.pop("memory"))}'
-    if (more := costed_data(costed, subgraphs=subgraphs, memory=memory)) is not None:
+    if (more := costed_data(costed, memory=memory)) is not None:
         parts += f',\n "costed": {_compact(more)}'
     parts += "".join(f',\n "{key}": {_sections(part)}' for key, part in long.items())
     head = dumps(data, indent=1)
@@ -53,9 +53,7 @@ def profile_data(costed: CostedRecord) -> dict[str, Any]:
     }
 
 
-def costed_data(
-    costed: CostedRecord, *, subgraphs: bool = False, memory: bool = False
-) -> dict[str, Any] | None:
+def costed_data(costed: CostedRecord, *, memory: bool = False) -> dict[str, Any] | None:
     """What was asked beside the profile, as JSON-ready data; None where nothing was."""
     found: dict[str, Any] = {}
     if costed.device is not None:
@@ -73,7 +71,7 @@ def costed_data(
             found["steps"] = [s.to_dict() for s in costed.steps]
     if costed.plan is not None:
         found["plan"] = costed.plan.to_dict()
-    if subgraphs:
+    if "partition" in costed.asked:
         found["partition"] = costed.partition.value
         found["subgraphs"] = [part.to_dict() for part in costed.parts]
     if memory:

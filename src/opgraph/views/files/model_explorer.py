@@ -9,7 +9,6 @@ from typing import Any
 from opgraph.analysis.cost.modules import ModuleCost
 from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
-from opgraph.record.errors import RenderError
 from opgraph.record.files import dumps
 from opgraph.record.graph import Node, Value
 from opgraph.views.picture.scene import LIGHT
@@ -38,10 +37,6 @@ def to_model_explorer(costed: CostedRecord) -> str:
 
 def to_overlay(costed: CostedRecord, *, color_by: str = "flops") -> str:
     """Node data that colour the nodes by a cost: "flops", "bytes" or "intensity"."""
-    if color_by not in OVERLAYS:
-        raise RenderError(
-            f"there is no overlay by {color_by!r}", hint=f"one of {', '.join(OVERLAYS)}"
-        )
     values = {str(n.id): OVERLAYS[color_by](n) for n in costed.graph.nodes}
     data = {
         "name": f"opgraph {color_by}",

@@ -100,12 +100,10 @@ def _record(costed: CostedRecord, node: Node, elements: dict[str, int]) -> Recor
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def to_csv(
-    costed: CostedRecord, nodes: Iterable[Node] | None = None, *, subgraphs: bool = False
-) -> str:
-    """The nodes (those given, or all) as comma-separated values with a header, in UTF-8; `subgraphs` as in
-    `records`."""
-    return csv_text(records(costed, nodes, subgraphs=subgraphs))
+def to_csv(costed: CostedRecord) -> str:
+    """The nodes as comma-separated values with a header, in UTF-8, with their subgraphs where a partition
+    was asked for."""
+    return csv_text(records(costed, subgraphs="partition" in costed.asked))
 
 
 def csv_text(rows: Sequence[Mapping[str, str | float | None]]) -> str:
@@ -131,12 +129,12 @@ def _cell(value: str | float | None) -> str | float | None:
 LARGEST = 2**63 - 1
 
 
-def to_parquet(costed: CostedRecord, *, subgraphs: bool = False) -> bytes:
-    """The nodes as a Parquet table; its metadata name the model. Raises `MissingDependency` without
+def to_parquet(costed: CostedRecord) -> bytes:
+    """The same as a Parquet table; its metadata name the model. Raises `MissingDependency` without
     pyarrow."""
     model = costed.profile.model
     about = {"opgraph.model": model.name, "opgraph.class": model.cls}
-    return _parquet(records(costed, subgraphs=subgraphs), about)
+    return _parquet(records(costed, subgraphs="partition" in costed.asked), about)
 
 
 def _parquet(rows: Sequence[Mapping[str, Any]], about: Mapping[str, str]) -> bytes:

@@ -14,7 +14,7 @@ from opgraph.record.errors import MissingDependency
 from opgraph.views import view_named
 from opgraph.views.page.data import page_data
 from opgraph.views.page.html import bundle, embed, html
-from opgraph.views.text.table import Row, rows, table
+from opgraph.views.text.table import Row, cells_of, columns_of, rows, table
 
 LARGEST_FRAME = 900_000
 """Bytes of the page in a frame, at most: a notebook with a larger output is a burden to everybody."""
@@ -65,23 +65,25 @@ def _table(costed: CostedRecord) -> str:
         f"<b>{_text(costed.profile.model.name)}</b>: {units.count(t.parameters)} parameters, "
         f"{units.flops(t.flops)}, {units.size(t.cost.bytes)} moved, {units.plural(t.nodes, 'node')}"
     )
-    body = "".join(map(_row, rows(costed, 2)[:200]))
-    heads = ("module", "class", "parameters", "each", "× n", "FLOPs", "share", "bytes")
-    head = "".join(f"<th>{name}</th>" for name in heads)
+    left_out = {
+        "output",
+        "share_bar",
+        "bytes_bar",
+        "macs",
+        *(() if costed.device else ("seconds",)),
+    }
+    columns = [c for c in columns_of(costed.metric) if c.key not in left_out]
+    body = "".join(_row(row, [c.key for c in columns]) for row in rows(costed, 2)[:200])
+    head = "".join(f"<th>{name}</th>" for name in ("Module", *(c.title for c in columns)))
     return f"<summary>{title}</summary><table><tr>{head}</tr>{body}</table>"
 
 
-def _row(row: Row) -> str:
+def _row(row: Row, columns: list[str]) -> str:
     times = f" × {row.count}" if row.count > 1 else ""
+    shown = cells_of(row)
     cells = (
         "&nbsp;" * 2 * row.depth + _text(row.label) + times,
-        _text(row.cls),
-        units.count(row.parameters) if row.parameters else "",
-        units.flops(row.flops_each) if row.times > 1 and row.cost.flops else "",
-        f"× {row.times}" if row.times > 1 else "",
-        units.flops(row.cost.flops) if row.cost.flops else "",
-        units.percent(row.share) if row.cost.flops else "",
-        units.size(row.cost.bytes) if row.cost.bytes else "",
+        *(_text(shown[c]) for c in columns),
     )
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 

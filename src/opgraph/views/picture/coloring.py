@@ -162,10 +162,8 @@ def _by_fusion(costed: CostedRecord, drawing: Drawing) -> Coloring:
         )
     seen = {marks[b.id].meaning for b in drawing.leaves if b.id in marks}
     legend = tuple(m for m in RULES.values() if m.meaning in seen)
-    metric = _usual(drawing)
     title = "fused subgraphs by rule, with their numbers"
-    shares = _shares(drawing, metric)
-    return Coloring(title, marks, legend, _MEASURES[metric][0], shares, notes=notes)
+    return replace(_shared(drawing, title, marks, legend), notes=notes)
 
 
 COLORINGS: dict[str, Callable[[CostedRecord, Drawing], Coloring]] = {
@@ -180,15 +178,20 @@ COLORINGS: dict[str, Callable[[CostedRecord, Drawing], Coloring]] = {
 }
 
 
-def _usual(drawing: Drawing) -> Metric:
-    """The measure of bars where the colouring has none of its own: FLOPs, or bytes where there are no
-    FLOPs at all."""
-    return Metric.FLOPS if drawing.root.total.flops else Metric.BYTES
-
-
-def _shares(drawing: Drawing, metric: Metric) -> dict[str, float]:
+def _shared(
+    drawing: Drawing, title: str, marks: dict[str, Mark], legend: tuple[Mark, ...],
+    by: Metric | None = None,
+) -> Coloring:  # fmt: skip
+    """Marks with the share of each box: of the metric that colours mean, or of the usual one. What it is of
+    is shown, but for FLOPs and bytes where the colours mean something else: boxes have their costs."""
+    metric = drawing.tree.metric if by is None else by
+    measure, shown = _MEASURES[metric]
+    value = {b.id: drawing.total(metric, b) for b in drawing.boxes}
     whole = drawing.total(metric, drawing.root) or 1.0
-    return {b.id: drawing.total(metric, b) / whole for b in drawing.boxes}
+    shares = {box: part / whole for box, part in value.items()}
+    said = by is not None or metric is Metric.SECONDS
+    each = {b.id: shown(value[b.id] / b.times) for b in drawing.boxes if said and value[b.id] > 0}
+    return Coloring(title, marks, legend, measure, shares, values=each)
 
 
 def _categorical(
@@ -197,8 +200,7 @@ def _categorical(
     marks = {b.id: m for b in drawing.boxes if (m := mark(b)) is not None}
     used = {marks[b.id] for b in drawing.leaves if b.id in marks}
     legend = tuple(m for m in known if m in used)
-    metric = _usual(drawing)
-    return Coloring(title, marks, legend, _MEASURES[metric][0], _shares(drawing, metric))
+    return _shared(drawing, title, marks, legend)
 
 
 def _scaled(drawing: Drawing, metric: Metric) -> Coloring:
@@ -218,6 +220,4 @@ def _scaled(drawing: Drawing, metric: Metric) -> Coloring:
         for box in value
         if value[box] > 0
     }
-    each = {b.id: shown(value[b.id] / b.times) for b in drawing.boxes if value[b.id] > 0}
-    shares = _shares(drawing, metric)
-    return Coloring(title, marks, legend if top else (), title, shares, values=each)
+    return _shared(drawing, title, marks, legend if top else (), metric)

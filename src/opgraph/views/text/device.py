@@ -11,7 +11,6 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph, savings
 from opgraph.analysis.timing.prediction import Prediction
 from opgraph.record import units
-from opgraph.record.graph import Graph
 from opgraph.views.terminal import bar, columns, safe
 from opgraph.views.text.parallel import held_by, over_devices
 from opgraph.views.text.summary import serving
@@ -42,19 +41,19 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
         f"Memory       {room} (weights {units.size(need.weights)}, peak {units.size(need.peak)})",
         *([] if need.fits else [f"Devices      {held_by(costed.graph, target, need)}"]),
     ]
-    return Group(_title(f"On {target.name}"), *lines, "", _costliest(costed.graph, found, top))
+    return Group(_title(f"On {target.name}"), *lines, "", _costliest(costed, found, top))
 
 
-def _costliest(graph: Graph, found: Prediction, top: int) -> Table:
-    by_op: dict[str, list[float]] = {}
-    for node, seconds in found.by_node.items():
-        by_op.setdefault(graph.node(node).op, []).append(seconds)
+def _costliest(costed: CostedRecord, found: Prediction, top: int) -> Table:
     total = found.seconds or 1.0
-    result = columns("operator", "nodes", "time", "share", "")
-    for op, times in sorted(by_op.items(), key=lambda i: -sum(i[1]))[:top]:
-        share = sum(times) / total
-        result.add_row(safe(op), f"{len(times):,}", units.seconds(sum(times)),
+    result = columns("operator", "nodes", "time", "% time", "")
+    timed = [o for o in costed.operators if o.seconds]
+    for o in timed[:top]:
+        share = (o.seconds or 0.0) / total
+        result.add_row(safe(o.op), f"{o.count:,}", units.seconds(o.seconds or 0.0),
                        units.percent(share), bar(share))  # fmt: skip
+    if len(timed) > top:
+        result.add_row(f"… and {len(timed) - top} more")
     return result
 
 
@@ -108,9 +107,7 @@ def fused(parts: Sequence[Subgraph]) -> Group:
     return Group(_title(f"Fused subgraphs: {head}, {spared} of the bytes saved"), result)
 
 
-def sections(
-    costed: CostedRecord, *, subgraphs: bool, memory: bool, width: int
-) -> list[RenderableType]:
+def sections(costed: CostedRecord, *, memory: bool, width: int) -> list[RenderableType]:
     """The sections that were asked for, each after an empty line."""
     found: list[RenderableType] = []
     if costed.device is not None:
@@ -120,7 +117,7 @@ def sections(
         found += ["", over_devices(costed.plan, name)]
     if memory:
         found += ["", memory_over_time(costed, width)]
-    if subgraphs:
+    if "partition" in costed.asked:
         found += ["", fused(costed.parts)]
     if costed.steps:
         found += ["", serving(costed)]

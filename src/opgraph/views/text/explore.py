@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from opgraph.analysis.cost.totals import cost_of
+from opgraph.analysis.cost.totals import cost_of, total_seconds
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.selection import Selection, edges, sources
 from opgraph.record import units
@@ -271,11 +271,14 @@ def _footer(
     cost, every = cost_of(selection.nodes), costed.totals
     share = units.percent(cost.flops / every.flops) if every.flops else "none"
     traffic = units.percent(cost.bytes / every.bytes) if every.bytes else "none"
+    taken = total_seconds(selection.nodes, times := costed.seconds_by_node)
+    whole = total_seconds(costed.graph.nodes, times)
+    timed = f", {units.seconds(taken)} ({units.percent(taken / whole)})" if taken and whole else ""
     lines = [
         text(
             f"{units.plural(len(rows), 'node')}: {units.flops(cost.flops)} ({share} of the model's), "
             f"{units.size(cost.bytes)} moved ({traffic}), "
-            f"intensity {units.intensity(cost.arithmetic_intensity)} FLOPs/byte"
+            f"intensity {units.intensity(cost.arithmetic_intensity)} FLOPs/byte{timed}"
         )
     ]
     if selection.omitted:

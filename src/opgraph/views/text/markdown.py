@@ -17,7 +17,7 @@ from opgraph.views.picture.picture import Options, Picture
 from opgraph.views.terminal import safe
 from opgraph.views.text.nodes import NodeRow, node_rows
 from opgraph.views.text.summary import bottleneck_title, facts
-from opgraph.views.text.table import Row, rows
+from opgraph.views.text.table import Row, cells_of, columns_of, rows
 
 # Lists of nodes for files and scripts: Markdown and JSON (CSV is a view of its own).
 
@@ -112,19 +112,23 @@ def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
     yield from ("", "## Graph", "", "```mermaid", _diagram(costed).rstrip(), "```")
     yield from ("", "## Modules", "")
     timed = ["Time"] if costed.device else []
-    heads = ("Module", "Class", "Output", "Params", "Each", "× n", "FLOPs", "Share", "Bytes",
-             "FLOPs/byte", *timed, "Bound")  # fmt: skip
-    body = [_module(row, timed=bool(timed)) for row in rows(costed)]
-    yield from _table(heads, body, raw=(0,), numbers=range(3, len(heads) - 1))
+    left_out = {"share_bar", "bytes_bar", "macs", *(() if timed else ("seconds",))}
+    columns = [c for c in columns_of(costed.metric) if c.key not in left_out]
+    numbers = [i for i, c in enumerate(columns, start=1) if c.justify == "right"]
+    body = [(_module(row), *(cells_of(row)[c.key] for c in columns)) for row in rows(costed)]
+    yield from _table(("Module", *(c.title for c in columns)), body, raw=(0,), numbers=numbers)
     yield from ("", "## Operators", "")
-    found = by_op(costed.graph, constants_apart=False)
+    found = by_op(costed.graph, costed.seconds_by_node, constants_apart=False)
     operators = [
         (o.op, f"{o.count:,}", units.flops(o.flops), units.size(o.bytes),
-         units.intensity(o.cost.arithmetic_intensity))
+         units.intensity(o.cost.arithmetic_intensity),
+         *([units.seconds(o.seconds or 0.0)] if timed else []))
         for o in found[:OPERATORS]
     ]  # fmt: skip
     yield from _table(
-        ("Operator", "Nodes", "FLOPs", "Bytes", "FLOPs/byte"), operators, numbers=(1, 2, 3, 4)
+        ("Operator", "Nodes", "FLOPs", "Bytes", "FLOPs/byte", *timed),
+        operators,
+        numbers=(1, 2, 3, 4, 5),
     )
     if len(found) > OPERATORS:
         yield f"\n… and {units.plural(len(found) - OPERATORS, 'more operator')}."
@@ -149,23 +153,10 @@ def _diagram(costed: CostedRecord) -> str:
     return to_mermaid(picture)
 
 
-def _module(row: Row, *, timed: bool) -> tuple[str, ...]:
-    cost, label = row.cost, markdown_cell(row.label)
+def _module(row: Row) -> str:
+    label = markdown_cell(row.label)
     times = f" × {row.count}" if row.count > 1 else ""
-    return (
-        "&emsp;" * row.depth + (label if row.is_module else f"*{label}*") + times,
-        row.cls,
-        "" if row.output is None else units.shape(row.output),
-        units.count(row.parameters) if row.parameters else "",
-        units.flops(row.flops_each) if row.times > 1 and cost.flops else "",
-        f"× {row.times}" if row.times > 1 else "",
-        units.flops(cost.flops) if cost.flops else "",
-        units.percent(row.share) if cost.flops else "",
-        units.size(cost.bytes) if cost.bytes else "",
-        "" if cost.arithmetic_intensity is None else units.intensity(cost.arithmetic_intensity),
-        *([units.seconds(row.seconds) if row.seconds else ""] if timed else []),
-        row.bottleneck or "",
-    )
+    return "&emsp;" * row.depth + (label if row.is_module else f"*{label}*") + times
 
 
 def _table(

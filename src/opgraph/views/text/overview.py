@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from opgraph.analysis.cost.totals import Cost, by_op
+from opgraph.analysis.cost.totals import Cost, by_op, total_seconds
 from opgraph.analysis.costed import CostedRecord
-from opgraph.analysis.fusion.partition import Subgraph, savings
+from opgraph.analysis.fusion.partition import savings
+from opgraph.analysis.tree import Metric
 from opgraph.record import units
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Bound
@@ -36,11 +37,12 @@ TOP_REPEATS = 6
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a section: how often, and the cost."""
+    """One line of a section: how often, the cost, and on a device the predicted seconds."""
 
     label: str
     count: int
     cost: Cost
+    seconds: float | None
     detail: str = ""
     mark: Mark | None = None
 
@@ -108,6 +110,7 @@ def _entry_data(entry: Entry) -> dict[str, str | float | None]:
         "other_flops": entry.cost.other_flops,
         "bytes": entry.cost.bytes,
         "intensity": entry.cost.arithmetic_intensity,
+        **({} if entry.seconds is None else {"seconds": entry.seconds}),
     }
 
 
@@ -170,27 +173,38 @@ def _sections(
     graph = costed.graph
     yield (
         "Bottlenecks",
-        [Entry(s.bound.value, s.nodes, s.cost, mark=BOUNDS[s.bound]) for s in costed.bounds],
+        [
+            Entry(s.bound.value, s.nodes, s.cost, s.seconds, mark=BOUNDS[s.bound])
+            for s in costed.bounds
+        ],
     )
-    operators = by_op(graph, constants_apart=constants_apart)
-    yield "Operators", [Entry(c.op, c.count, c.cost) for c in operators]
-    fused = [s for s in savings(costed.parts) if s.rule not in ("boundary", "view")]
-    yield "Fusion", [Entry(s.rule, s.subgraphs, _cost_of_rule(costed.parts, s.rule)) for s in fused]
+    times = costed.seconds_by_node
+    operators = by_op(graph, times, constants_apart=constants_apart)
+    yield "Operators", [Entry(c.op, c.count, c.cost, c.seconds) for c in operators]
+    fused = []
+    for saved in savings(costed.parts):
+        if saved.rule not in ("boundary", "view"):
+            parts = [p for p in costed.parts if p.rule == saved.rule]
+            taken = total_seconds((graph.node(n) for p in parts for n in p.nodes), times)
+            cost = sum((p.cost for p in parts), Cost())
+            fused.append(Entry(saved.rule, saved.subgraphs, cost, taken))
+    yield "Fusion", fused
     tree = costed.tree
     costly = tree.hot_spots(TOP_MODULES)
-    yield "Costliest modules", [Entry(h.path or h.cls, h.nodes, h.cost, h.cls) for h in costly]
     yield (
-        "Repeated blocks",
-        [Entry(tree.title(i), i.count, tree.cost(i), i.cls) for i in tree.repeats()],
+        "Costliest modules",
+        [Entry(h.path or h.cls, h.nodes, h.cost, h.seconds, h.cls) for h in costly],
     )
+    repeats = [
+        Entry(tree.title(i), i.count, tree.cost(i),
+              None if times is None else tree.total(Metric.SECONDS, i), i.cls)
+        for i in tree.repeats()
+    ]  # fmt: skip
+    yield "Repeated blocks", sorted(repeats, key=lambda e: -(e.seconds or 0.0))
 
 
 _MOST = {"Operators": TOP_OPERATORS, "Repeated blocks": TOP_REPEATS}
 _COUNTED = {"Repeated blocks": "times", "Fusion": "graphs"}
-
-
-def _cost_of_rule(parts: tuple[Subgraph, ...], rule: str) -> Cost:
-    return sum((p.cost for p in parts if p.rule == rule), Cost())
 
 
 def _costs(costed: CostedRecord, width: int) -> Table:
@@ -200,12 +214,14 @@ def _costs(costed: CostedRecord, width: int) -> Table:
 
     roomy = width >= 100
     bars = min(16, width // 5 - 15) if roomy else 6
-    columns = [c for c in _columns(bars) if roomy or not c[2]]
-    for share in ("bytes %", "flops %", "flops bar"):
+    timed = costed.device is not None
+    columns = [c for c in _columns(bars, timed=timed) if roomy or not c[2]]
+    for share in ("seconds %", "seconds bar") if timed else ("bytes %", "flops %", "flops bar"):
         if width - sum(size + 1 for _, size, _ in columns) <= _NARROWEST:
             columns = [c for c in columns if c[0] != share]
     label = width - sum(size + 1 for _, size, _ in columns)
     total = costed.totals.cost
+    whole = total_seconds(costed.graph.nodes, costed.seconds_by_node) or 0.0
     result = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     result.add_column(no_wrap=True, min_width=label - 1, max_width=label - 1)
     for name, size, _ in columns:
@@ -219,20 +235,26 @@ def _costs(costed: CostedRecord, width: int) -> Table:
             result.add_row()
         note = f", ridge {costed.ridge:.4g}" if title == "Bottlenecks" else ""
         heads = {"count": _COUNTED.get(title, "nodes"), "flops": "FLOPs", "bytes": "bytes",
-                 "intensity": "FLOPs/byte"}  # fmt: skip
+                 "intensity": "FLOPs/byte", "seconds": "time"}  # fmt: skip
         result.add_row(Text(title + note, style="bold"),
                        *(Text(heads.get(name, ""), style="dim") for name, _, _ in columns))  # fmt: skip
         most = _MOST.get(title, len(entries))
         for entry in entries[:most]:
-            cells = _cells(entry, total, bars)
+            cells = _cells(entry, total, whole, bars)
             result.add_row(_label(entry, label - 1), *(cells[name] for name, _, _ in columns))
         if len(entries) > most:
             result.add_row(Text(f"  … and {len(entries) - most} more", style="dim"))
     return result
 
 
-def _columns(bars: int) -> tuple[tuple[str, int, bool], ...]:
-    """The columns behind the label: name, width, and whether only wide terminals have them."""
+def _columns(bars: int, *, timed: bool) -> tuple[tuple[str, int, bool], ...]:
+    """The columns behind the label: name, width, and whether only wide terminals have them. Shares stand
+    behind what they are of: the time on a device, FLOPs and bytes without one."""
+    if timed:
+        return (
+            ("count", 6, False), ("flops", 7, False), ("bytes", 10, False), ("intensity", 10, True),
+            ("seconds", 8, False), ("seconds %", 6, False), ("seconds bar", bars, False),
+        )  # fmt: skip
     return (
         ("count", 6, False), ("flops", 7, False), ("flops %", 6, False), ("flops bar", bars, False),
         ("bytes", 10, False), ("bytes %", 6, False), ("bytes bar", bars, True),
@@ -240,11 +262,12 @@ def _columns(bars: int) -> tuple[tuple[str, int, bool], ...]:
     )  # fmt: skip
 
 
-def _cells(entry: Entry, total: Cost, bars: int) -> dict[str, RenderableType]:
+def _cells(entry: Entry, total: Cost, whole: float, bars: int) -> dict[str, RenderableType]:
     from rich.text import Text
 
     cost = entry.cost
     none = Text("—", style="dim")
+    time = (entry.seconds or 0.0) / whole if whole else 0.0
     flops = cost.flops / total.flops if total.flops else 0.0
     traffic = cost.bytes / total.bytes if total.bytes else 0.0
     return {
@@ -256,6 +279,9 @@ def _cells(entry: Entry, total: Cost, bars: int) -> dict[str, RenderableType]:
         "bytes %": units.percent(traffic) if cost.bytes else "",
         "bytes bar": bar(traffic, bars),
         "intensity": units.intensity(cost.arithmetic_intensity),
+        "seconds": units.seconds(entry.seconds) if entry.seconds else none,
+        "seconds %": units.percent(time) if time else "",
+        "seconds bar": bar(time, bars),
     }
 
 
@@ -272,7 +298,10 @@ def _label(entry: Entry, width: int) -> Text:
 
 def next_steps(costed: CostedRecord, command: str) -> Iterator[tuple[str, str]]:
     """Commands that show more of this graph, with what each shows."""
-    costly: Node | None = max(costed.graph.nodes, key=lambda n: (n.flops, n.bytes), default=None)
+    times = costed.seconds_by_node or {}
+    costly: Node | None = max(
+        costed.graph.nodes, key=lambda n: (times.get(n.id, 0.0), n.flops, n.bytes), default=None
+    )
     if costly is None:
         return
     yield f"{command} --around {costly.id}", f"the costliest node, {costly.op}, and its neighbours"

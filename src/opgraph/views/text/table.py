@@ -12,7 +12,6 @@ from opgraph.analysis.cost.totals import CONSTANTS, Cost
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.tree import Item, ItemKind, Metric, Tree
 from opgraph.record import units
-from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node, Shape
 from opgraph.record.kinds import Bound
 from opgraph.views.terminal import bar, bound, draw, safe
@@ -36,6 +35,7 @@ class Row:
 
     `cost`, `parameters` and `seconds` are of all `times` repetitions together; `count` says how many
     members the fold has that this is, or how many operators the line stands for in each repetition.
+    `share` is that of the whole, by the metric that the rows were asked for.
     """
 
     path: str
@@ -63,18 +63,31 @@ SORT_KEYS: dict[str, Callable[[Row], float | str]] = {
     "macs": lambda r: r.cost.macs,
     "bytes": lambda r: r.cost.bytes,
     "parameters": lambda r: r.parameters,
+    "time": lambda r: r.seconds or 0.0,
     "intensity": lambda r: r.cost.arithmetic_intensity or 0.0,
     "name": lambda r: r.path,
 }
 
 
-def rows(costed: CostedRecord, depth: int | None = None, *, fold: bool = True) -> list[Row]:
+METRICS = {"flops": Metric.FLOPS, "macs": Metric.FLOPS, "bytes": Metric.BYTES,
+           "parameters": Metric.PARAMETERS, "time": Metric.SECONDS}  # fmt: skip
+"""What rows have their share of when they are sorted so."""
+
+
+def rows(
+    costed: CostedRecord,
+    depth: int | None = None,
+    *,
+    fold: bool = True,
+    metric: Metric | None = None,
+) -> list[Row]:
     """The rows down to a depth below the root, in order of execution; without one, down to the deepest
-    level at which the table still fits a page."""
+    level at which the table still fits a page. Shares are of `metric`, or of the usual one."""
     tree = costed.tree if fold else costed.tree_of(fold=False)
     lines = list(_lines(tree, tree.root))
     deepest = _fitting(lines) if depth is None else depth
-    return [_row(tree, line) for line in lines if line.depth <= deepest]
+    by = costed.metric if metric is None else metric
+    return [_row(tree, line, by) for line in lines if line.depth <= deepest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +153,14 @@ def _idle(tree: Tree, item: Item) -> Iterator[tuple[str, str, int]]:
     yield from ((name, cls, count) for (name, cls), count in found.items())
 
 
-def _row(tree: Tree, line: _Line) -> Row:
+def _row(tree: Tree, line: _Line, metric: Metric) -> Row:
     if not line.items:
         name, cls, parameters = line.idle
-        return Row(name, name, cls, line.depth, 1, 1, parameters, Cost(), 0.0)
+        whole = tree.total(metric, tree.root) if metric is Metric.PARAMETERS else 0.0
+        share = parameters / whole if whole else 0.0
+        return Row(name, name, cls, line.depth, 1, 1, parameters, Cost(), share)
     items, first = line.items, line.items[0]
     cost = sum((tree.cost(item) for item in items), Cost())
-    whole = tree.total(Metric.FLOPS, tree.root)
     single = len(items) == 1 and line.is_module
     output = tree.output(first) if line.is_module else None
     return Row(
@@ -158,7 +172,7 @@ def _row(tree: Tree, line: _Line) -> Row:
         times=tree.repetitions(first) if single else first.times,
         parameters=int(sum(tree.total(Metric.PARAMETERS, item) for item in items)),
         cost=cost,
-        share=cost.flops / whole if whole else 0.0,
+        share=sum(tree.share(metric, item).share for item in items),
         seconds=sum(tree.total(Metric.SECONDS, i) for i in items) if tree.seconds else None,
         output=None if output is None else output.shape,
         bottleneck=tree.bound(*items),
@@ -184,23 +198,18 @@ def table(
     fold: bool = True,
     verbose: bool = False,
     memory: bool = False,
-    subgraphs: bool = False,
 ) -> str:
     """The profile as text in three sections, and more where they are asked for.
 
     `depth` is how many levels below the root are shown (chosen to fit about forty rows by default);
-    `sort` orders rows by "flops", "macs", "bytes", "parameters", "intensity" or "name" instead of by
-    execution, and `top` keeps that many. `fold` draws equal neighbours once. `width` is in characters.
-    `memory` draws the live memory over the run, `subgraphs` says what the partition saves. On a device,
-    or over several, what it takes there stands below.
+    `sort` orders rows by "flops", "macs", "bytes", "parameters", "time", "intensity" or "name" instead of
+    by execution, and `top` keeps that many. Shares are of what rows are sorted by, else of the time on a
+    device and of FLOPs without one. `fold` draws equal neighbours once. `width` is in characters.
+    `memory` draws the live memory over the run. On a device, or over several, what it takes there stands
+    below, and where a partition was asked for, what that saves.
     """
-    if sort is not None and sort not in SORT_KEYS:
-        raise RenderError(f"cannot sort by {sort!r}", hint=f"one of {', '.join(SORT_KEYS)}")
-    if top is not None and top < 1:
-        raise RenderError("--top takes a number of at least 1")
-    if depth is not None and depth < 0:
-        raise RenderError("--depth takes a number of at least 0")
-    listed = rows(costed, depth, fold=fold)
+    metric = METRICS.get(sort or "", costed.metric)
+    listed = rows(costed, depth, fold=fold, metric=metric)
     hidden = 0
     if sort is not None:
         listed = sorted(listed, key=SORT_KEYS[sort], reverse=sort != "name")
@@ -209,22 +218,28 @@ def table(
         listed = listed[:top]
     flat = sort is not None
     parts: list[RenderableType] = [
-        _hierarchy(costed, listed, show_shapes=show_shapes, flat=flat, width=width),
+        _hierarchy(costed, listed, metric, show_shapes=show_shapes, flat=flat, width=width),
         *([f"  … and {units.plural(hidden, 'more row')}"] if hidden else []),
         "",
         summary(costed, verbose=verbose),
         "",
         bottleneck_analysis(costed),
     ]
-    if costed.device is not None or costed.layout is not None or memory or subgraphs:
+    if costed.asked or memory:
         from opgraph.views.text.device import sections
 
-        parts += sections(costed, subgraphs=subgraphs, memory=memory, width=width)
+        parts += sections(costed, memory=memory, width=width)
     return draw(parts, width, color)
 
 
 def _hierarchy(
-    costed: CostedRecord, listed: list[Row], *, show_shapes: bool, flat: bool, width: int
+    costed: CostedRecord,
+    listed: list[Row],
+    metric: Metric,
+    *,
+    show_shapes: bool,
+    flat: bool,
+    width: int,
 ) -> Table:
     from rich import box
     from rich.table import Table
@@ -234,7 +249,7 @@ def _hierarchy(
     repeats = any(row.times > 1 for row in listed)
     missing = {"output": not show_shapes, "each": not repeats, "times": not repeats,
                "seconds": costed.device is None}  # fmt: skip
-    columns = [c for c in _COLUMNS if not missing.get(c.key)]
+    columns = [c for c in columns_of(metric) if not missing.get(c.key)]
     longest = max((name.cell_len for name in names), default=0)
     for column in sorted(columns, key=lambda c: -c.spared):
         room = min(longest, _ROOM if column.spared > 1 else _NARROWEST)
@@ -278,8 +293,6 @@ _COLUMNS = (
     _Column("each", "Each", 7),
     _Column("times", "× n", 5),
     _Column("flops", "FLOPs", 7),
-    _Column("share", "Share", 6),
-    _Column("flops_bar", "", 5, "left", spared=2),
     _Column("macs", "MACs", 7, spared=6),
     _Column("bytes", "Bytes", 10, spared=1),
     _Column("bytes_bar", "", 5, "left", spared=4),
@@ -288,6 +301,18 @@ _COLUMNS = (
     _Column("bound", "Bound", 10, "left"),
 )
 """Figures are of all repetitions, but for `each`: the FLOPs of one."""
+
+_SHARES = {Metric.FLOPS: "% FLOPs", Metric.BYTES: "% bytes", Metric.PARAMETERS: "% params",
+           Metric.SECONDS: "% time"}  # fmt: skip
+
+
+def columns_of(metric: Metric) -> list[_Column]:
+    """The columns behind the name, the share of `metric` behind the figure that it is of."""
+    title = _SHARES[metric]
+    share = [_Column("share", title, len(title)), _Column("share_bar", "", 5, "left", spared=2)]
+    known = [c for c in _COLUMNS if metric is not Metric.BYTES or c.key != "bytes_bar"]
+    at = 1 + next(i for i, c in enumerate(known) if c.key == metric.value)
+    return [*known[:at], *share, *known[at:]]
 
 
 def _name(row: Row, flat: bool, text: type[Text]) -> Text:
@@ -298,22 +323,39 @@ def _name(row: Row, flat: bool, text: type[Text]) -> Text:
     return name
 
 
-def _cells(row: Row, all_bytes: int, text: type[Text]) -> dict[str, Text | str]:
-    none = text("—", style="dim")
+def cells_of(row: Row) -> dict[str, str]:
+    """What a row shows in each column, "" where there is nothing."""
     cost, repeated = row.cost, row.times > 1
     return {
-        "class": text(safe(row.cls), style="dim", no_wrap=True, overflow="ellipsis"),
-        "parameters": units.count(row.parameters) if row.parameters else none,
-        "output": "" if row.output is None else safe(units.shape(row.output)),
+        "class": row.cls,
+        "parameters": units.count(row.parameters) if row.parameters else "",
+        "output": "" if row.output is None else units.shape(row.output),
         "each": units.count(row.flops_each) if repeated and cost.flops else "",
-        "times": text(f"× {row.times}", style="magenta") if repeated else "",
-        "flops": units.count(cost.flops) if cost.flops else none,
-        "share": units.percent(row.share) if cost.flops else "",
-        "flops_bar": bar(row.share, 5),
-        "macs": units.count(cost.macs) if cost.macs else none,
-        "bytes": units.size(cost.bytes) if cost.bytes else none,
-        "bytes_bar": bar(cost.bytes / all_bytes if all_bytes else 0.0, 5),
-        "intensity": units.intensity(cost.arithmetic_intensity),
-        "seconds": units.seconds(row.seconds) if row.seconds else none,
+        "times": f"× {row.times}" if repeated else "",
+        "flops": units.count(cost.flops) if cost.flops else "",
+        "share": units.percent(row.share) if row.share else "",
+        "macs": units.count(cost.macs) if cost.macs else "",
+        "bytes": units.size(cost.bytes) if cost.bytes else "",
+        "intensity": "" if cost.arithmetic_intensity is None
+        else units.intensity(cost.arithmetic_intensity),
+        "seconds": units.seconds(row.seconds) if row.seconds else "",
+        "bound": row.bottleneck or "",
+    }  # fmt: skip
+
+
+_DASHED = ("parameters", "flops", "macs", "bytes", "intensity", "seconds")
+"""Columns in which nothing is a dash."""
+
+
+def _cells(row: Row, all_bytes: int, text: type[Text]) -> dict[str, Text | str]:
+    plain = cells_of(row)
+    return {
+        **plain,
+        **{key: text("—", style="dim") for key in _DASHED if not plain[key]},
+        "class": text(safe(row.cls), style="dim", no_wrap=True, overflow="ellipsis"),
+        "output": safe(plain["output"]),
+        "times": text(plain["times"], style="magenta"),
+        "share_bar": bar(row.share, 5),
+        "bytes_bar": bar(row.cost.bytes / all_bytes if all_bytes else 0.0, 5),
         "bound": bound(row.bottleneck),
     }
