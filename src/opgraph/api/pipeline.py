@@ -212,7 +212,7 @@ def _profile_of(
         model=replace(
             model.info,
             cls=model.info.cls or type(model.module).__qualname__,
-            notes=(*model.info.notes, *example.notes),
+            notes=(*model.info.notes, *example.notes, *last.notes),
         ),
         tracing=Tracing(tuple(o.attempt for o in outcomes)),
         versions=_versions(model),

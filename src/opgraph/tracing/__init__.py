@@ -31,7 +31,9 @@ def _auto(model: Model, example: Example, options: TraceOptions) -> list[Outcome
 
 def _eager(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
     flags = options.compile_flags
-    return [eager.trace_fake(model, example, warm_up=options.warm_up, compile_flags=flags)]
+    return [
+        eager.said(eager.trace_fake(model, example, warm_up=options.warm_up, compile_flags=flags))
+    ]
 
 
 def _hybrid(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:

@@ -64,7 +64,9 @@ class TraceOptions:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What one attempt of a tracer gave: a graph (a partial one when the forward raised), the error,
-    how long it took, and the cache that the model returned."""
+    how long it took, and the cache that the model returned. `caught` is an error for want of values that
+    the model caught itself, to go on as it would not with real ones; `notes` are remarks on the run;
+    `misfit` says that a layer got other sizes than it states."""
 
     tracer: str
     tensors: str
@@ -72,10 +74,15 @@ class Outcome:
     error: BaseException | None = None
     seconds: float = 0.0
     cache: KVCache | None = None
+    caught: str | None = None
+    notes: tuple[str, ...] = ()
+    misfit: bool = False
 
     @property
     def attempt(self) -> Attempt:
-        reason = None if self.error is None else first_line(self.error)
+        reason = None if self.caught is None else f"the model caught {self.caught}"
+        if self.error is not None:
+            reason = first_line(self.error)
         return Attempt(self.tracer, self.tensors, reason, round(self.seconds, 4))
 
 
@@ -151,7 +158,9 @@ def record(
             graph = build(recorder, inputs, outputs)
         cache = measured(found) if (found := cache_in(result)) is not None else None
         del result, found
-    return Outcome(tracer, tensors, graph, error, time.perf_counter() - start, cache)
+    seconds = time.perf_counter() - start
+    return Outcome(tracer, tensors, graph, error, seconds, cache, recorder.caught,
+                   recorder.notes, recorder.misfit)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

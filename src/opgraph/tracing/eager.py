@@ -4,35 +4,21 @@ on real ones where the values of the data decide the path."""
 from __future__ import annotations
 
 import copy
+import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    UnsupportedFakeTensorException,
-    UnsupportedOperatorException,
-)
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
 from opgraph.inputs.base import Example
+from opgraph.record import units
 from opgraph.record.errors import TraceError
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Outcome, arguments, record
-
-_NEEDS_VALUES = (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    UnsupportedFakeTensorException,
-    UnsupportedOperatorException,
-    GuardOnDataDependentSymNode,
-)
-_SIGNS_OF_FAKE = (
-    "fake", "meta tensor", "meta device", "data_ptr", "numpy() is not supported", "tensor subclass",
-    "no data", "storage", "data dependent", "data-dependent", "couldn't swap",
-    "quantized::",
-)  # fmt: skip
+from opgraph.tracing.fake.tensors import needs_values
+from opgraph.tracing.fake.weights import stored_bytes
 
 
 def trace_fake(model: Model, example: Example, **how: Any) -> Outcome:
@@ -50,28 +36,76 @@ def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
 
 
 def trace_either(model: Model, example: Example, **how: Any) -> list[Outcome]:
-    """One run on fake tensors and, where the values of the data decide the path, one in which the inputs
-    have values, and at last one on real tensors altogether."""
+    """One run on fake tensors and, where the values of the data decide the path (or a plain run fails for
+    whatever reason), one in which the inputs have values, and at last one on real tensors altogether.
+    The outcome that counts is the last."""
+    plain = "capture" not in how
     attempts = [trace_fake(model, example, **how)]
-    if needs_values(attempts[-1].error) and _has_numbers(example):
+    if _lacks_values(attempts[-1]) and _has_numbers(example):
         attempts.append(trace_fake(model, example, real_inputs=True, **how))
-    if needs_values(attempts[-1].error):
-        attempts.append(trace_real(model, example, **how))
-    return attempts
+    if _lacks_values(attempts[-1]) or (plain and _failed_for_no_size(attempts[-1])):
+        attempts.append(_tried_on_real(model, example, how))
+    counting = _counting(attempts)
+    return [*(o for o in attempts if o is not counting), said(counting, attempts[-1])]
+
+
+def _lacks_values(outcome: Outcome) -> bool:
+    """Whether a forward failed for want of values, or caught such a failure itself."""
+    return outcome.caught is not None or needs_values(outcome.error)
+
+
+def _failed_for_no_size(outcome: Outcome) -> bool:
+    """Whether a forward failed, and not because a layer got other sizes than it states, as it would with
+    real tensors, too."""
+    return outcome.error is not None and not outcome.misfit
+
+
+def _tried_on_real(model: Model, example: Example, how: dict[str, Any]) -> Outcome:
+    """The attempt on real tensors, or the reason why there is none."""
+    start = time.perf_counter()
+    try:
+        needed, free = sum(stored_bytes(p) for p in model.module.parameters()), _free_bytes()
+        if needed > free // 2:
+            raise TraceError(
+                f"weights of {units.size(needed)} are more than half of the {units.size(free)} "
+                "that are free"
+            )
+        return trace_real(model, example, **how)
+    except TraceError as error:
+        tracer = how.get("tracer", "eager")
+        return Outcome(tracer, "real", None, error, time.perf_counter() - start)
+
+
+def _free_bytes() -> int:
+    """The memory that is free for the asking, in bytes."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(s.split()[1]) * 1024 for s in lines if s.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 1 << 62
+
+
+def _counting(attempts: list[Outcome]) -> Outcome:
+    """Of several attempts the one that counts: the last that got through, or else the last with a graph."""
+    through = [o for o in attempts if o.graph is not None and o.error is None]
+    partial = [o for o in attempts if o.graph is not None]
+    return (through or partial or attempts)[-1]
+
+
+def said(outcome: Outcome, real: Outcome | None = None) -> Outcome:
+    """The same with a remark where the run went on without a value, and why none on real tensors counts."""
+    if outcome.caught is None:
+        return outcome
+    refused = real is not None and real.tensors == "real" and real.error is not None
+    why = f"; on real tensors: {real.attempt.error}" if real is not None and refused else ""
+    note = f"went on without a value, perhaps not as with real data: the model caught {outcome.caught}{why}"
+    return replace(outcome, notes=(*outcome.notes, note))
 
 
 def _has_numbers(example: Example) -> bool:
     """Whether there are inputs that a fake run would fake."""
     leaves = tree_leaves((tuple(example.args), dict(example.kwargs)))
     return any(isinstance(x, torch.Tensor) and x.is_floating_point() for x in leaves)
-
-
-def needs_values(error: BaseException | None) -> bool:
-    """Whether a forward failed only because fake tensors have no values."""
-    if error is None:
-        return False
-    text = str(error).lower()
-    return isinstance(error, _NEEDS_VALUES) or any(sign in text for sign in _SIGNS_OF_FAKE)
 
 
 def materialized(model: Model) -> torch.nn.Module:

@@ -16,10 +16,11 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opgraph.costs.count import Operator, cost, tensors_of
+from opgraph.record.errors import first_line
 from opgraph.record.graph import Kernel, Storage
 from opgraph.sources.weightless import places_for_masks
 from opgraph.tracing.fake.cache import cached_call, fake_call_cache, looks
-from opgraph.tracing.fake.tensors import REAL_LIMIT, fake
+from opgraph.tracing.fake.tensors import REAL_LIMIT, fake, needs_values
 
 # The memory that is made and freed while a model is recorded, in numbers of kernels.
 
@@ -116,6 +117,7 @@ class KernelCapture(TorchDispatchMode):
         self.kernels: list[Kernel] = []
         self.memory = MemoryLog(lambda: len(self.kernels))
         self.writes: list[Tensor] = []
+        self.lacking: dict[int, str] = {}  # errors for want of values, by their ids
         self.in_node = False
         self.fake_mode = fake_mode
         self._on_orphan = on_orphan
@@ -156,8 +158,18 @@ class KernelCapture(TorchDispatchMode):
             out = func(*args, **kwargs)
             self._note(operator, args, kwargs, out, self._cost(operator, args, kwargs, out))
         else:
-            out = self._run(operator, args, kwargs, self.fake_mode, predictable)
+            try:
+                out = self._run(operator, args, kwargs, self.fake_mode, predictable)
+            except Exception as error:
+                self.raised(error)
+                raise
         return out
+
+    def raised(self, error: BaseException) -> None:
+        """An operator raised. Where that was for want of values, a model that catches it goes on as it
+        would not with real tensors."""
+        if self.fake_mode is not None and needs_values(error):
+            self.lacking[id(error)] = first_line(error)
 
     def _run(
         self,
@@ -220,8 +232,9 @@ class KernelCapture(TorchDispatchMode):
         return out
 
     def _decompose(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Composite operators reach us whole in inference mode: what they are made of is counted."""
-        if not hasattr(func, "decompose"):
+        """Composite operators reach us whole in inference mode: what they are made of is counted. That is
+        not known of nested tensors, which have kernels of their own."""
+        if not hasattr(func, "decompose") or any(t.is_nested for t in tensors_of(args)):
             return NotImplemented
         with self:
             return func.decompose(*args, **kwargs)

@@ -149,6 +149,8 @@ class Recorder:
         self.phase = "forward"
         self.held: list[Any] = []  # what stays alive after the run: the state of an optimizer
         self.breaks: list[GraphBreak] = []
+        self.notes: tuple[str, ...] = ()
+        self.misfit = False
         self.location: Location | None = None
         self._inside: Call | None = None
         self._made: list[Record] = []  # what made nodes of autograd, in order, and how many
@@ -323,13 +325,20 @@ class Recorder:
         """A node for a call that raised."""
         record = self._record(func, args, kwargs, first)
         record.error, record.exception = first_line(error), error
+        self.capture.raised(error)
         self.capture.writes.clear()
         self.records.append(record)
         record.call.nodes += 1
 
+    @property
+    def caught(self) -> str | None:
+        """The first error for want of values that the model caught itself."""
+        return next(iter(self.capture.lacking.values()), None)
+
     def finish(self, error: BaseException | None) -> None:
         """Keep the failing node if the run failed, and only that one: what a model caught itself is
         not a failure."""
+        self.capture.lacking.pop(id(error), None)
         kept = [r for r in self.records if r.exception is None or r.exception is error]
         if len(kept) != len(self.records):
             self._renumber(kept)
@@ -346,6 +355,7 @@ class Recorder:
             )  # fmt: skip
             call.nodes += 1
         reason = None if raised is None else misfit(raised)
+        self.misfit = reason is not None
         for record in self.records:
             if record.error is not None and reason is not None:
                 record.error = f"{reason} ({record.error})"

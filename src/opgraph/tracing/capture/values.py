@@ -206,9 +206,13 @@ def _walk(item: Any, depth: int, found: dict[int, Tensor]) -> None:
             _walk(part, depth - 1, found)
 
 
+_NUMBERS = frozenset({int})
+
+
 def _strides(tensor: Tensor) -> tuple[int, ...] | None:
-    """The strides of a tensor that is not contiguous, where it has any."""
+    """The strides of a tensor that is not contiguous, where it has any in numbers."""
     try:
-        return None if tensor.is_contiguous() else tuple(map(int, tensor.stride()))
+        strides = None if tensor.is_contiguous() else tensor.stride()
+        return strides if strides is None or _NUMBERS.issuperset(map(type, strides)) else None
     except (RuntimeError, TypeError, NotImplementedError):
         return None

@@ -9,7 +9,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 CPU = torch.device("cpu")
 REAL_LIMIT = 64 * 2**20
@@ -49,6 +57,28 @@ def _state() -> Mapping[str, Any]:
     with torch._C._DisableTorchDispatch():
         tensor = FakeTensor(FakeTensorMode(), torch.empty(0, device="meta"), CPU)
     return {key: value for key, value in vars(tensor).items() if key != "fake_mode"}
+
+
+_NEEDS_VALUES = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+    GuardOnDataDependentSymNode,
+)
+_SIGNS_OF_FAKE = (
+    "fake", "meta tensor", "meta device", "data_ptr", "numpy() is not supported", "tensor subclass",
+    "no data", "storage", "data dependent", "data-dependent", "couldn't swap",
+    "quantized::",
+)  # fmt: skip
+
+
+def needs_values(error: BaseException | None) -> bool:
+    """Whether something failed only because fake tensors have no values."""
+    if error is None:
+        return False
+    text = str(error).lower()
+    return isinstance(error, _NEEDS_VALUES) or any(sign in text for sign in _SIGNS_OF_FAKE)
 
 
 # Devices that a model names and that are not here: what it makes on them or moves to them is on the CPU

@@ -18,7 +18,8 @@ from opgraph.sources.base import Model
 from opgraph.tracing.base import Capture, Outcome, Runner, TraceOptions, named
 from opgraph.tracing.capture.locations import raised_location
 from opgraph.tracing.capture.recorder import Recorder
-from opgraph.tracing.eager import needs_values, trace_either
+from opgraph.tracing.eager import trace_either
+from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.fake.weights import snapshot
 from opgraph.tracing.replay.replay import Replay
 

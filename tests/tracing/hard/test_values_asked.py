@@ -1,0 +1,208 @@
+"""Forwards that ask fake tensors for what they have not got: for values, and catch the error themselves;
+for what only a run on real tensors can do."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import opgraph
+
+ERRORS = (Exception,)
+"""What a model catches that does not care."""
+Forward = Callable[["Layers", Tensor], object]
+
+
+class Layers(nn.Module):
+    """Two linear layers, and a forward of one's own."""
+
+    def __init__(self, run: Forward) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.run = run
+
+    def forward(self, x: Tensor) -> object:
+        return self.run(self, x)
+
+
+def tries(m: Layers, x: Tensor) -> Tensor:
+    x = m.first(x)
+    try:
+        times = int(x.argmax()) * 0 + 2
+    except ERRORS:
+        times = 7
+    for _ in range(times):
+        x = m.second(x)
+    return x
+
+
+def suppresses(m: Layers, x: Tensor) -> Tensor:
+    x, times = m.first(x), 1
+    with contextlib.suppress(*ERRORS):
+        times = 3 if x.sum().item() < float("inf") else 2
+    for _ in range(times):
+        x = m.second(x)
+    return x
+
+
+def asks_numpy(m: Layers, x: Tensor) -> Tensor:
+    x = m.first(x)
+    try:
+        times = np.asarray(x.detach()).size
+    except ERRORS:
+        times = 1
+    for _ in range(times):
+        x = m.second(x)
+    return x
+
+
+def asks_the_input(m: Layers, x: Tensor) -> Tensor:
+    try:
+        times = 2 + bool(x.sum() > 0)
+    except ERRORS:
+        times = 1
+    for _ in range(times):
+        x = m.second(x)
+    return x
+
+
+def reads_a_scripted_value(m: Layers, x: Tensor) -> Tensor:
+    try:
+        times = 3 if scripted(m.first(x)) else 2
+    except ERRORS:
+        times = 1
+    for _ in range(times):
+        x = m.second(x)
+    return x
+
+
+@torch.jit.script
+def scripted(x: Tensor) -> bool:
+    return bool((x.abs() < 1e9).all().item())
+
+
+def flops_for_real(model: nn.Module, x: Tensor) -> int:
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(x)
+    return counter.get_total_flops()
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "run", [tries, suppresses, asks_numpy, asks_the_input, reads_a_scripted_value]
+)
+def test_an_error_for_want_of_values_that_the_model_catches_leads_to_values(run: Forward) -> None:
+    model, x = Layers(run).eval(), torch.ones(2, 4)
+    profile = opgraph.profile(model, x)
+    first, last = profile.tracing.attempts[0], profile.tracing.attempts[-1]
+    assert first.tensors == "fake"
+    assert first.error is not None
+    assert first.error.startswith("the model caught ")
+    assert last.tensors == ("fake weights" if run is asks_the_input else "real")
+    assert last.error is None
+    assert profile.totals.flops == flops_for_real(model, x)
+    assert not profile.model.notes
+
+
+@pytest.mark.live
+def test_where_no_real_run_is_made_a_remark_says_what_the_model_caught() -> None:
+    profile = opgraph.profile(Layers(tries).eval(), torch.ones(2, 4), tracer="eager")
+    assert profile.tracing.attempts[-1].tensors == "fake"
+    (note,) = profile.model.notes
+    assert note.startswith("went on without a value, perhaps not as with real data: ")
+    assert "DataDependentOutputException" in note
+
+
+@pytest.mark.live
+def test_an_error_that_real_tensors_raise_too_says_nothing_of_values() -> None:
+    def careful(m: Layers, x: Tensor) -> Tensor:
+        try:
+            return x @ torch.ones(7)
+        except RuntimeError:
+            return m.first(x)
+
+    profile = opgraph.profile(Layers(careful), torch.ones(2, 4))
+    assert [a.tensors for a in profile.tracing.attempts] == ["fake"]
+    assert not profile.model.notes
+
+
+def saves(m: Layers, x: Tensor) -> Tensor:
+    torch.save(m.first(x), io.BytesIO())
+    return m.second(x)
+
+
+def asks_for_the_class(m: Layers, x: Tensor) -> Tensor:
+    assert type(m.first.weight) is nn.Parameter
+    return m.first(x)
+
+
+def jvp(m: Layers, x: Tensor) -> object:
+    return torch.func.jvp(m.first, (x,), (x,))
+
+
+def hessian(m: Layers, x: Tensor) -> object:
+    return torch.func.hessian(lambda a: m.first(a).square().sum())(x)
+
+
+def jagged(m: Layers, x: Tensor) -> Tensor:
+    ragged = m.first(torch.nested.nested_tensor([x, x[:1]], layout=torch.jagged))
+    q = ragged.unflatten(-1, (2, 2)).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, q, q).transpose(1, 2).values()
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("run", "flops"),
+    [
+        (saves, 2 * 2 * 2 * 4 * 4),
+        (asks_for_the_class, 2 * 2 * 4 * 4),
+        (jvp, 3 * 2 * 2 * 4 * 4),  # the product, and that of the tangent by torch in two
+        (hessian, None),
+        (jagged, 2 * 3 * 4 * 4),
+    ],
+)
+def test_what_fails_on_fake_tensors_is_tried_on_real_ones(run: Forward, flops: int | None) -> None:
+    profile = opgraph.profile(Layers(run).eval(), torch.ones(2, 4))
+    fake, *_, last = profile.tracing.attempts
+    assert fake.tensors == "fake"
+    assert fake.error is not None
+    assert (last.tensors, last.error) == ("real", None)
+    assert profile.graph.failed is None
+    if flops is not None:
+        assert profile.totals.flops == flops
+
+
+@pytest.mark.live
+def test_a_size_that_does_not_fit_is_not_tried_again() -> None:
+    with pytest.raises(opgraph.TraceError) as raised:
+        opgraph.profile(nn.Linear(4, 4), torch.ones(2, 5))
+    assert [a.tensors for a in raised.value.profile.tracing.attempts] == ["fake"]
+
+
+@pytest.mark.live
+def test_weights_that_do_not_fit_are_not_made_for_a_value() -> None:
+    """Hundreds of GiB of weights: the graph of the fake run stays, with the reason beside it."""
+    with torch.device("meta"):
+        model = Layers(hessian)
+        model.second = nn.Linear(400_000, 400_000)
+    x = torch.ones(2, 4)
+    model.run = lambda m, x: (int_or_none(m.first(x)), m.first(x))[1]
+    profile = opgraph.profile(model.eval(), x)
+    assert profile.tracing.attempts[-1].tensors == "fake weights"
+    assert profile.totals.flops == 2 * 2 * 2 * 4 * 4
+    (note,) = profile.model.notes
+    assert "; on real tensors: weights of 596.05 GiB are more than half of the " in note
+
+
+def int_or_none(x: Tensor) -> int | None:
+    with contextlib.suppress(*ERRORS):
+        return int(x.sum())
+    return None
