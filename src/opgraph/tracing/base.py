@@ -28,7 +28,7 @@ from opgraph.record.profile import Attempt, KVCache
 from opgraph.tracing.capture.kv_cache import cache_in, measured
 from opgraph.tracing.capture.recorder import Recorder, build
 from opgraph.tracing.capture.values import tensors_in
-from opgraph.tracing.fake.tensors import fake
+from opgraph.tracing.fake.tensors import Pointers, fake, shared_memory
 from opgraph.tracing.fake.weights import (
     Weights,
     set_eval,
@@ -140,7 +140,8 @@ def record(
         args, kwargs = stage.args, stage.kwargs
         try:
             if prepare is not None:
-                args, kwargs = prepare(module, args, kwargs, stage.mode)
+                with Pointers():
+                    args, kwargs = prepare(module, args, kwargs, stage.mode)
             run = capture(module, args, kwargs)
         except (KeyboardInterrupt, InputError):
             raise
@@ -214,7 +215,8 @@ def staged(
         if warm_up:
             restore = snapshot(modules)
             try:
-                module(*args, **kwargs)
+                with Pointers():
+                    module(*args, **kwargs)
             except Exception:  # noqa: BLE001  (what is wrong will show again, with a reason)
                 restore()
         yield Stage(args, kwargs, weights, mode)
@@ -235,9 +237,10 @@ def arguments(
             return _filled(item)
         numbers = not real_inputs and (item.is_floating_point() or item.is_complex())
         if numbers or item.device.type != "cpu" or isinstance(item, FakeTensor):
-            return fake(item, mode)
+            return fake(item, mode, shared)
         return _copied(item)
 
+    shared = shared_memory(tensors_in((example.args, dict(example.kwargs)))) if mode else {}
     memo: dict[int, Any] = {}
 
     def once(item: Any) -> Any:

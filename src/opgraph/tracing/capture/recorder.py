@@ -30,7 +30,7 @@ from opgraph.tracing.capture.locations import Location, current_location, raised
 from opgraph.tracing.capture.names import BY_NAME, cut, names, short
 from opgraph.tracing.capture.scopes import Call, ModuleCalls, misfit
 from opgraph.tracing.capture.values import Record, ValueTable, tensors_in
-from opgraph.tracing.fake.tensors import MOVES, brought_here, fake
+from opgraph.tracing.fake.tensors import ADDRESSES, MOVES, address, brought_here, fake
 from opgraph.tracing.fake.weights import Weights
 
 # From what a recorder wrote down to a verified `Graph`.
@@ -385,8 +385,8 @@ class _Functions(TorchFunctionMode):
         kwargs = kwargs or {}
         recorder = self._recorder
         capture = recorder.capture
-        if capture.in_node or func in _RUNNERS:
-            return func(*args, **kwargs)
+        if capture.in_node or func in _NO_NODES:
+            return address(func, args, kwargs) if func in ADDRESSES else func(*args, **kwargs)
         if "device" in kwargs or func in MOVES:
             func, args, kwargs = brought_here(func, args, kwargs)
         first = len(capture.kernels)
@@ -405,8 +405,8 @@ class _Functions(TorchFunctionMode):
 _PLAIN = frozenset({int, float, bool, type(None)})
 _sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr
 
-_RUNNERS = frozenset({torch.autograd.backward})
-"""Functions that do nothing but run others: what they run are nodes of their own."""
+_NO_NODES = frozenset({torch.autograd.backward, *ADDRESSES})
+"""Functions that only run others, which are nodes of their own, and those that compute nothing."""
 
 _LOOKS = frozenset({"grad", "requires_grad", "requires_grad_", "is_leaf", "grad_fn", "_base",
                     "__set__", "shape", "__setattr__"})  # fmt: skip

@@ -3,7 +3,7 @@ remembered call needs, so what it sets is found out once and given to each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.overrides import TorchFunctionMode
 
 CPU = torch.device("cpu")
 REAL_LIMIT = 64 * 2**20
@@ -25,14 +26,20 @@ REAL_LIMIT = 64 * 2**20
 that a model computes from constants stay real, so that their values can be looked at, up to here."""
 
 
-def fake(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
-    """A fake CPU tensor of the same shape, strides and dtype, wherever the tensor is."""
+def fake(tensor: Tensor, mode: FakeTensorMode, shared: Memory | None = None) -> Tensor:
+    """A fake CPU tensor of the same shape, strides and dtype, wherever the tensor is. It has memory of its
+    own, but for that which is `shared`."""
     plain = type(tensor) in (Tensor, torch.nn.Parameter, FakeTensor)
     if not plain or tensor.layout is not torch.strided:
         return mode.from_tensor(tensor)
     if tensor.device.type == "meta" and type(tensor) is not FakeTensor:
         return around(tensor.detach(), mode)
     with torch._C._DisableTorchDispatch():
+        storage = shared.get(tensor.untyped_storage()._cdata) if shared else None
+        if storage is not None:
+            meta = torch.empty(0, dtype=tensor.dtype, device="meta")
+            meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+            return around(meta, mode)
         meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     return around(meta, mode)
 
@@ -51,12 +58,79 @@ def around(meta: Tensor, mode: FakeTensorMode) -> FakeTensor:
     return made
 
 
+Memory = Mapping[int, torch.UntypedStorage]
+"""The memory on meta that stands for that of several tensors, by what theirs is known by."""
+
+
+def shared_memory(tensors: Iterable[Tensor]) -> Memory:
+    """Memory that stands for what more than one of these tensors lies in."""
+    storages: dict[int, torch.UntypedStorage] = {}
+    owners: dict[int, set[int]] = {}
+    for tensor in tensors:
+        if tensor.layout is torch.strided and type(tensor) in (
+            Tensor,
+            torch.nn.Parameter,
+            FakeTensor,
+        ):
+            storage = tensor.untyped_storage()
+            storages[storage._cdata] = storage
+            owners.setdefault(storage._cdata, set()).add(id(tensor))
+    return {
+        key: torch.UntypedStorage(storages[key].nbytes(), device="meta")
+        for key, ids in owners.items()
+        if len(ids) > 1
+    }
+
+
 @cache
 def _state() -> Mapping[str, Any]:
     """The attributes of a fake CPU tensor but for its mode, as the constructor sets them."""
     with torch._C._DisableTorchDispatch():
         tensor = FakeTensor(FakeTensorMode(), torch.empty(0, device="meta"), CPU)
     return {key: value for key, value in vars(tensor).items() if key != "fake_mode"}
+
+
+# Fake tensors have no memory, and torch says 0 of where it is. Models ask, to find out which tensors share
+# memory or what they have seen before: so each memory gets a number when somebody asks.
+
+_NOWHERE = 1 << 52
+"""Where numbers of memory begin: beyond every address that a process has."""
+_ALIGNED = 64
+
+
+class Pointers(TorchFunctionMode):
+    """Within, fake tensors have addresses: distinct ones, that stay, and the same for shared memory."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in ADDRESSES:
+            return address(func, args, kwargs or {})
+        return func(*args, **(kwargs or {}))
+
+
+ADDRESSES = frozenset(
+    {Tensor.data_ptr, Tensor.const_data_ptr, Tensor.untyped_storage, Tensor.storage}
+)
+"""Functions that give the address of a tensor's memory, or an object that does."""
+
+
+def address(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What one of the functions that ask for an address gives."""
+    tensor = args[0]
+    if type(tensor) is not FakeTensor:
+        return func(*args, **kwargs)
+    with torch._C.DisableTorchFunction():
+        storage = tensor.untyped_storage()
+        known = vars(storage).get("data_ptr")
+        if known is None and storage.nbytes():
+            start = getattr(tensor.fake_mode, "_opgraph_next", _NOWHERE)
+            tensor.fake_mode._opgraph_next = start + -(-storage.nbytes() // _ALIGNED) * _ALIGNED
+            known = storage.data_ptr = lambda: start
+        if func is Tensor.untyped_storage or func is Tensor.storage:
+            return func(*args, **kwargs)
+        at = 0 if known is None or not tensor.numel() else known()
+        return at and at + tensor.storage_offset() * tensor.element_size()
 
 
 _NEEDS_VALUES = (

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from opgraph.costs.count import dtype_name, packed_tensors, sizes_of
 from opgraph.record.graph import Parameter
-from opgraph.tracing.fake.tensors import REAL_LIMIT, fake
+from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, shared_memory
 
 Modules = Collection[torch.nn.Module]
 """All modules of a model, each of them once."""
@@ -256,6 +256,7 @@ def stand_in(modules: Modules, weights: Weights, mode: FakeTensorMode | None) ->
     buffers are cloned.
     """
     memo: dict[int, Tensor] = {}
+    shared = shared_memory(t for m in modules for t in m._parameters.values() if t is not None)
     for module in modules:
         for table, is_buffer in zip(_tables(module), (False, True), strict=False):
             for key, tensor in table.items():
@@ -263,7 +264,7 @@ def stand_in(modules: Modules, weights: Weights, mode: FakeTensorMode | None) ->
                     continue
                 stand = memo.get(id(tensor))
                 if stand is None:
-                    stand = memo[id(tensor)] = _stand_in(tensor, mode, is_buffer)
+                    stand = memo[id(tensor)] = _stand_in(tensor, mode, is_buffer, shared)
                     known = weights.name_of(tensor)
                     if known is not None:
                         weights.stands_for(stand, known)
@@ -291,7 +292,9 @@ def _is_piece(tensor: Any) -> bool:
     return type(tensor).__name__ == "DTensor" and hasattr(tensor, "full_tensor")
 
 
-def _stand_in(tensor: Tensor, mode: FakeTensorMode | None, is_buffer: bool) -> Tensor:
+def _stand_in(
+    tensor: Tensor, mode: FakeTensorMode | None, is_buffer: bool, shared: Memory
+) -> Tensor:
     if tensor.is_quantized:
         return tensor  # not all schemes can be copied, and none is written to
     if mode is None:
@@ -303,7 +306,7 @@ def _stand_in(tensor: Tensor, mode: FakeTensorMode | None, is_buffer: bool) -> T
         tensor, "to_local"
     ):  # a piece; all of it is meant
         tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-    stand = fake(tensor, mode)
+    stand = fake(tensor, mode, shared)
     if not is_buffer:
         stand._is_param = True
     return stand

@@ -107,7 +107,7 @@ def training(optimizer: str, checkpointing: bool = False) -> Capture:
             with torch.enable_grad():
                 loss = _loss(module(*args, **asked))
             recorder.phase = "backward"
-            # Not `loss.backward()`: that is one torch function, and would be one node (see `_RUNNERS`).
+            # Not `loss.backward()`: that is one torch function, and would be one node (see `_NO_NODES`).
             torch.autograd.backward([loss])
             recorder.phase = "optimizer"
             steppers = {w: OPTIMIZERS[optimizer]([w]) for w in weights if w.grad is not None}
