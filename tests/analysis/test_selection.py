@@ -97,8 +97,16 @@ def test_a_filter_within_a_range_and_cut_short(saved: Saved) -> None:
 
 def test_a_filter_that_nothing_passes_says_what_there_is(saved: Saved) -> None:
     costed = saved("bert-base-uncased").on()
-    assert "linear × 73" in select(costed, which=Filter(op="conv2d")).notes[0]
-    assert "encoder" in select(costed, which=Filter(module="decoder")).notes[0]
+    for which, hint in (
+        (Filter(op="conv2d"), "linear × 73"),
+        (Filter(op="layernorm"), "did you mean layer_norm"),
+        (Filter(module="xyz"), "there are embeddings, encoder, pooler"),
+        (Filter(module="pooler.den"), "did you mean pooler.dense"),
+    ):
+        with pytest.raises(SelectionError, match="there is no") as error:
+            select(costed, which=which)
+        assert hint in (error.value.hint or "")
+    assert select(costed, which=Filter(op="linear", min_flops=1e30)).notes == ("no node passes",)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,18 @@ def test_a_broken_gate_is_status_one_and_named(
     )
 
 
+def test_options_can_stand_between_models(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = []
+    for arguments in (
+        [A, B, "--hardware", "t4"],
+        [A, "--hardware", "t4", B],
+        ["--hardware", "t4", A, B],
+    ):
+        assert main(["compare", *arguments, "--json"]) == 0
+        answers.append(capsys.readouterr().out)
+    assert len(set(answers)) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.live
 def test_a_model_can_have_options_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,6 +47,7 @@ def test_a_failing_point_is_status_one(capsys: pytest.CaptureFixture[str]) -> No
     [
         (["resnet18"], "a sweep over what?"),
         (["resnet18", "--batch-size", "1,0"], "0 is not a whole number of at least 1"),
+        (["resnet18", "--batch-size", "1,,2"], "'' is not a whole number of at least 1"),
         (["resnet18", "--batch-size", "1,abc"], "abc is not a whole number of at least 1"),
         (["resnet18", "--batch-size", "1", "-o", "x.pdf"], "no view is written to .pdf"),
         (["saved.json", "--batch-size", "1"], "a saved profile has none"),

@@ -47,7 +47,7 @@ def test_what_costing_does_not_take(options: dict[str, Any], message: str) -> No
         ("a.svg", {"theme": "blue"}, "theme: 'blue' is not a choice"),
         ("a.txt", {"sort": "colour"}, "sort: 'colour' is not a choice"),
         ("a.csv", {"sort": "flops"}, "csv heeds no option 'sort'"),
-        ("a.overlay.json", {"color_by": "op"}, "no overlay by 'op'"),
+        ("a.overlay.json", {"color_by": "op"}, "overlay has no color_by op"),
     ],
 )
 def test_what_a_file_does_not_take(

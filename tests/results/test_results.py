@@ -166,14 +166,38 @@ def test_what_is_not_taken_is_named(saved: Saved) -> None:
         lambda: opgraph.profile("resnet18", hardware="h100-sxm"),
         lambda: opgraph.compare(profile, profile, nonsense=1),
         lambda: opgraph.sweep("resnet18", bath_size=[1]),
+        lambda: profile.by_module(deth=1),
     ):
         with pytest.raises(InputError, match="does not take") as error:
             asked()
         assert error.value.hint
     with pytest.raises(InputError, match="traced already"):
         opgraph.compare(profile, profile, seq_len=512)
-    with pytest.raises(RenderError, match="heeds no option"):
-        profile.widget(bogus=1)
+    for options in ({"bogus": 1}, {"depth": 2}):
+        for ask in (profile.widget, profile.view):
+            with pytest.raises(RenderError, match="heeds no option"):
+                ask(**options)
+    with pytest.raises(RenderError, match="which file"):
+        profile.view()
+    with pytest.raises(InputError, match="depth: -1 is not a whole number"):
+        profile.by_module(depth=-1)
+    with pytest.raises(InputError, match="a sweep over what"):
+        opgraph.sweep("resnet18")
+
+
+def test_a_fold_is_all_of_its_modules_together(saved: Saved) -> None:
+    profile = saved("gpt2")
+    modules = profile.by_module()
+    fold, parts = modules["h.[0-3].attn"], [modules[f"h.{i}.attn"] for i in range(4)]
+    assert fold.flops == sum(part.flops for part in parts)
+    assert fold.parameters == sum(part.parameters or 0 for part in parts)
+    assert fold.count == 4
+    assert [n.id for n in fold.nodes] == sorted(n.id for part in parts for n in part.nodes)
+    tree = profile.on().tree
+    for item in tree.repeats():
+        assert modules[tree.title(item)].flops == tree.cost(item).flops
+    with pytest.raises(InputError, match="no module"):
+        modules["h.[0-3].atn"]
 
 
 def test_flops_are_the_same_in_every_table_of_bounds(saved: Saved) -> None:

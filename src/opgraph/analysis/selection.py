@@ -10,7 +10,7 @@ from fnmatch import translate
 from functools import cache
 
 from opgraph.analysis.costed import CostedRecord
-from opgraph.record.errors import RenderError
+from opgraph.record.errors import RenderError, did_you_mean
 from opgraph.record.graph import Graph, Node
 
 # Who reads what: edges between nodes, also where only some of the nodes are listed.
@@ -179,7 +179,8 @@ def select(
     limit: int | None = None,
 ) -> Selection:
     """The nodes in a range that pass a filter. `limit` keeps a filter's answer to that many, where no
-    range says how many are wanted. Raises `SelectionError` for a range outside the graph."""
+    range says how many are wanted. Raises `SelectionError` for a range outside the graph, and for an
+    operator or a module that it does not have."""
     graph = costed.graph
     where, which = where or Range(), which or Filter()
     if not graph.nodes:
@@ -191,7 +192,7 @@ def select(
         passes = _test(costed, which)
         found = tuple(n for n in found if passes(n))
         if not found:
-            notes.append(_nothing(graph, which))
+            notes.append("no node passes")
         most = where.count or (limit if where == Range() else None)
     else:
         most = where.count
@@ -207,10 +208,12 @@ def _test(costed: CostedRecord, which: Filter) -> Callable[[Node], bool]:
     graph = costed.graph
     tests: list[Callable[[Node], bool]] = []
     if which.op is not None:
+        _check_operator(graph, which.op)
         op = re.compile(translate(which.op.lower()))
         tests.append(lambda n: op.match(n.op.lower()) is not None)
     if which.module is not None:
         module = which.module
+        check_module(graph, module)
         tests.append(lambda n: matches(module, n.scope))
     if which.bottleneck is not None:
         known, bound = {b.bound.value for b in costed.bounds}, which.bottleneck
@@ -235,31 +238,47 @@ def _texts(graph: Graph, node: Node) -> Iterable[str]:
     yield from (k.op for k in node.kernels)
 
 
-def _nothing(graph: Graph, which: Filter) -> str:
-    """That no node passes, and what would."""
-    if which.op is not None and not any(
-        re.match(translate(which.op.lower()), n.op.lower()) for n in graph.nodes
-    ):
-        common = Counter(n.op for n in graph.nodes if n.kind == "call").most_common(6)
-        return f"no node is {which.op}; there are {', '.join(f'{op} × {n}' for op, n in common)}"
-    if which.module is not None and not any(matches(which.module, s) for s in graph.scope):
-        tops = [s for s in graph.scope if s and "." not in s]
-        return f"no module is {which.module}; there are {', '.join(tops[:6]) or 'none'}"
-    return "no node passes"
+def check_module(graph: Graph, pattern: str) -> None:
+    """Raise `SelectionError`, with the nearest paths, where no module of the graph is one that is meant."""
+    if any(matches(pattern, path) for path in graph.scope):
+        return
+    paths = [path for path in graph.scope if path]
+    tops = ", ".join([path for path in paths if "." not in path][:6])
+    raise SelectionError(
+        f"there is no module {pattern!r:.80}",
+        hint=did_you_mean(pattern, paths, cutoff=0.5) or (f"there are {tops}" if tops else None),
+    )
 
 
-def matches(pattern: str, path: str) -> bool:
+def _check_operator(graph: Graph, pattern: str) -> None:
+    known = Counter(n.op for n in graph.nodes if n.kind == "call")
+    if any(re.match(translate(pattern.lower()), n.op.lower()) for n in graph.nodes):
+        return
+    common = ", ".join(f"{op} × {n}" for op, n in known.most_common(6))
+    raise SelectionError(
+        f"there is no operator {pattern!r:.80}",
+        hint=did_you_mean(pattern.lower(), known) or (f"there are {common}" if common else None),
+    )
+
+
+def matches(pattern: str, path: str, *, below: bool = True) -> bool:
     """Whether a module's path is one that the pattern means: `*` and `?` stand for any characters,
     `[0-11]` for the numbers from 0 to 11 and `[0-30:6]` for every sixth of them, as tables print them; a
-    path without `*` means the module with all that is below it."""
-    return _pattern(pattern).fullmatch(path) is not None
+    path without `*` means the module with all that is `below` it."""
+    return _pattern(pattern, below).fullmatch(path) is not None
+
+
+def stem(pattern: str) -> str:
+    """The module in which all that a pattern means are: the path as far as it says one alone."""
+    plain = re.split(r"[\[*?]", pattern, maxsplit=1)[0]
+    return pattern if plain == pattern else plain.rpartition(".")[0]
 
 
 @cache
-def _pattern(pattern: str) -> re.Pattern[str]:
+def _pattern(pattern: str, below: bool) -> re.Pattern[str]:
     parts = re.split(r"(\[\d+-\d+(?::\d+)?\]|\*|\?)", pattern)
     text = "".join(_piece(part) for part in parts)
-    return re.compile(text if "*" in pattern else text + r"(\..*)?" if pattern else "")
+    return re.compile(text + r"(\..*)?" if pattern and below and "*" not in pattern else text)
 
 
 def _piece(part: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from opgraph.options import Options, checked, named_options
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.loading import is_saved_profile
+from opgraph.record.profile import GUESSED
 from opgraph.results import Comparison, Costed, Profile, compared, load
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def profile(
     where = f" at {failed.file}:{failed.line}" if failed.file else ""
     error = TraceError(
         f"the forward of {found.model.name} failed{where}: {failed.failure}",
-        hint="error.profile holds the graph up to there; partial=True returns it",
+        hint=(f"{GUESSED} (inputs=, kwargs=); " if GUESSED in found.model.notes else "")
+        + "error.profile holds the graph up to there; partial=True returns it",
     )
     error.profile = found
     raise error

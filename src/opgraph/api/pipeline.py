@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.cost.conventions import counted
 from opgraph.inputs.base import Example, InputRequest
-from opgraph.options import Options
+from opgraph.options import NO_EFFECT, Options
 from opgraph.record.errors import InputError, SourceError, TraceError
 from opgraph.record.graph import Node
 from opgraph.record.kinds import Mode
-from opgraph.record.profile import ProfileRecord, Tracing
+from opgraph.record.profile import GUESSED, ProfileRecord, Tracing
 from opgraph.sources import resolve
 from opgraph.sources.base import BuildOptions, Model
 from opgraph.version import __version__
@@ -93,8 +93,10 @@ def profiled(
     asked = options or Options()
     built, example = prepared(model, inputs, kwargs, asked)
     found = profile_model(built, example, asked)
-    if found.graph.failed is not None and inputs is None and kwargs is None and asked.sized:
-        _blame_the_sizes(built, found.graph.failed, asked)
+    if found.graph.failed is not None and inputs is None and kwargs is None:
+        if asked.sized:
+            _blame_the_sizes(built, found.graph.failed, asked)
+        found = _noting(found, GUESSED)
     return counted(found, asked.count)
 
 
@@ -150,8 +152,15 @@ def profile_model(
     how = TraceOptions(asked.concrete_args, asked.fullgraph, asked.warm_up, compile_flags)
     if asked.inductor:
         return _compiled(model, example, how)
+    cold = (
+        attempts(model, example, asked.tracer, replace(how, warm_up=False)) if asked.warm_up else []
+    )
     outcomes = attempts(model, example, asked.tracer, how)
     found = _profile_of(model, example, outcomes, asked.fragment)
+    if cold and cold[-1].graph == outcomes[-1].graph:
+        found = _noting(found, f"warm_up {NO_EFFECT}: the first run is like the second")
+    if asked.fullgraph and outcomes[-1].tracer != "dynamo":
+        found = _noting(found, f"fullgraph {NO_EFFECT}: the graph is that of {outcomes[-1].tracer}")
     warm_up = asked.warm_up or asked.tracer == "hybrid"
     difference = plain_difference(model, example, outcomes[-1], warm_up=warm_up)
     return found if difference is None else _noting(found, difference)

@@ -58,8 +58,8 @@ def sweep(
     there can be several values. With `symbolic`, formulas of its costs are found as well
     (`Sweep.formulas`), in all sizes that its inputs follow and that no single value was given for. With
     `hardware`, a device or its name, there are predicted latency and throughput, and its ridge point. A
-    point at which the model does not run says why; only a model that cannot be built raises, and a size
-    that changes nothing of it.
+    point at which the model does not run says why, and `Sweep.notes` which options change nothing; only a
+    model that cannot be built raises, and a sweep over nothing.
 
     >>> s = opgraph.sweep("bert-base-uncased", seq_len=[128, 512], symbolic=True)
     >>> s.formulas.at(B=1, S=300)["flops"]
@@ -80,11 +80,16 @@ def sweep(
                 f"a sweep over no {axis.replace('_', ' ')}", hint="give at least one value"
             )
     options = checked(options, Options.__dataclass_fields__, "sweep")
+    if not axes and not symbolic:
+        raise InputError(
+            "a sweep over what?", hint="give batch_size=[1, 4], another size, or symbolic"
+        )
     Options(**options, **{axis: values[0] for axis, values in axes.items()})  # before any is traced
     dtypes = axes.get("dtype", (None,))
     tell = progress or (lambda _: None)
     chosen_device = device(hardware) if isinstance(hardware, str) else hardware
     points: list[SweepPoint] = []
+    notes: dict[str, None] = {}
     built: dict[str | None, Model] = {}
     for dtype in dtypes:
         alike = {**options, "dtype": dtype}
@@ -98,9 +103,7 @@ def sweep(
             if isinstance(found, str):
                 points.append(SweepPoint(shown, {}, error=found))
                 continue
-            for note in found.model.notes:
-                if NO_EFFECT in note and note.split()[0] in at:
-                    raise InputError(note, hint="leave it out of the sweep")
+            notes |= dict.fromkeys(n for n in found.model.notes if NO_EFFECT in n)
             points.append(point_of(costed(found, chosen_device), shown))
     whole = next(iter(built.values()))
     base = None
@@ -108,7 +111,7 @@ def sweep(
         pinned = {axis: v[0] for axis, v in axes.items() if len(v) == 1 and axis != "dtype"}
         base = with_formulas(whole, pinned, tell, {**options, "dtype": next(iter(built))})
     name = whole.info.name
-    return Sweep(name, axes, tuple(points) if axes else (), base, chosen_device)
+    return Sweep(name, axes, tuple(points) if axes else (), base, chosen_device, tuple(notes))
 
 
 def _listed(values: Any) -> Iterable[Any]:

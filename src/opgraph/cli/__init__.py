@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from opgraph.cli import output
 from opgraph.cli.arguments import OptionParser, add_options
 from opgraph.options.config import defaults
-from opgraph.record.errors import OpgraphError
+from opgraph.record.errors import OpgraphError, did_you_mean
 from opgraph.version import __version__
 
 __all__ = ["COMMANDS", "main", "process", "whole_parser"]
@@ -118,13 +118,15 @@ class _Parser(OptionParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What is not known is an error of the command that does not know it, which knows what is close."""
         found, unknown = super().parse_known_args(args, namespace)
+        several = [a.dest for a in self._actions if a.nargs == "+" and not a.option_strings]
+        if several and not any(word.startswith("-") for word in unknown):
+            getattr(found, several[0]).extend(unknown)  # MODEL --option VALUE MODEL
+            return found, []
         if unknown:
-            from difflib import get_close_matches  # only a mistake needs it
-
             known = self._option_string_actions
             names = [a.partition("=")[0] for a in unknown if a.startswith("--")]
-            close = [c for n in names for c in get_close_matches(n, known, 1, 0.75)]
-            hint = f"did you mean {', '.join(close)}? ({self.prog} --help)" if close else None
+            close = [c for n in names if (c := did_you_mean(n, known, 1, 0.75))]
+            hint = f"{' '.join(close)} ({self.prog} --help)" if close else None
             self.error(f"unrecognized arguments: {' '.join(unknown)}", hint)
         return found, unknown
 

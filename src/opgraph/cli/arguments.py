@@ -155,8 +155,7 @@ def profile_from(
             raise InputError(f"this profile was saved in the mode {saved.mode}",
                              hint=f"name the model to trace it with --mode {args.mode}")  # fmt: skip
         found = counted(cut(saved, args.fragment), args.count)
-        if args.count:
-            say_no_effect(found.model.notes)
+        say_no_effect(found.model.notes[len(saved.model.notes) :])
         return found
     from opgraph.api.pipeline import profiled
     from opgraph.cli.output import progress

@@ -14,7 +14,7 @@ from pathlib import Path
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.files import write_atomically
-from opgraph.record.profile import ProfileRecord
+from opgraph.record.profile import GUESSED, ProfileRecord
 from opgraph.views.terminal import readable_lines, safe
 
 _quiet = False
@@ -124,7 +124,8 @@ def status_of(profile: ProfileRecord) -> int:
         return 0
     where = f" at {failed.file}:{failed.line}" if failed.file else ""
     insist(safe(f"error: the forward failed{where}: {failed.failure}", 500))
-    insist("hint: the graph holds what ran until then")
+    guessed = f"{GUESSED} (--input-shape, --input); " if GUESSED in profile.model.notes else ""
+    insist(f"hint: {guessed}the graph holds what ran until then")
     return 1
 
 

@@ -6,7 +6,14 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from opgraph.cli.arguments import add_model, add_options, options_from, suffixes, view_from
+from opgraph.cli.arguments import (
+    add_model,
+    add_options,
+    options_from,
+    say_no_effect,
+    suffixes,
+    view_from,
+)
 from opgraph.cli.output import answer, color, progress, width
 from opgraph.options import AXES
 from opgraph.record.errors import RenderError
@@ -43,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
             progress=tell,
             **options,
         )
+    say_no_effect(found.notes)
     if args.json:
         answer(None, plain(found))
     elif args.output is None:

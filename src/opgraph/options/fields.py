@@ -25,7 +25,7 @@ from opgraph.options.kinds import (
     Whole,
 )  # fmt: skip
 from opgraph.options.option import Option, Stage, option, options_of
-from opgraph.record.errors import InputError
+from opgraph.record.errors import InputError, did_you_mean
 from opgraph.record.kinds import Bound, Mode, Partition, Tracer
 
 GENERATING = tuple(str(mode) for mode in Mode if mode.generates)
@@ -288,11 +288,8 @@ def checked(values: Mapping[str, Any], allowed: Collection[str], by: str) -> dic
     """
     for name in values:
         if name not in allowed:
-            from difflib import get_close_matches
-
-            close = get_close_matches(name, allowed, 1)
-            known = f"did you mean {close[0]}?" if close else f"it takes {', '.join(allowed)}"
-            raise InputError(f"{by} does not take {name}", hint=known)
+            hint = did_you_mean(name, allowed, 1) or f"it takes {', '.join(allowed)}"
+            raise InputError(f"{by} does not take {name}", hint=hint)
     return {name: OPTIONS[name].check(value) for name, value in values.items()}
 
 

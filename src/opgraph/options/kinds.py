@@ -72,7 +72,9 @@ class Whole(Kind):
         try:
             return self.check(int(text))
         except ValueError:
-            raise Unfit(f"{text:.40} is not a whole number of at least {self.least}") from None
+            raise Unfit(
+                f"{text or repr(text):.40} is not a whole number of at least {self.least}"
+            ) from None
 
     def check(self, value: Any) -> int:
         try:
@@ -96,7 +98,9 @@ class Amount(Kind):
         try:
             return self.check(float(text))
         except ValueError:
-            raise Unfit(f"{text:.40} is not a number above 0, up to {self.most:,}") from None
+            raise Unfit(
+                f"{text or repr(text):.40} is not a number above 0, up to {self.most:,}"
+            ) from None
 
     def check(self, value: Any) -> float:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)

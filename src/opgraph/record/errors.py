@@ -15,6 +15,7 @@ Each has a one-line message and, where it helps, a one-line `hint`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -67,6 +68,16 @@ class ProfileError(OpgraphError):
 
 class RenderError(OpgraphError):
     """A view cannot be drawn or written."""
+
+
+def did_you_mean(
+    name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.6
+) -> str | None:
+    """A hint with the nearest of the names that are known; None where none is near."""
+    from difflib import get_close_matches  # only a mistake needs it
+
+    near = get_close_matches(name, list(known), count, cutoff)
+    return f"did you mean {', '.join(near)}?" if near else None
 
 
 def first_line(error: BaseException) -> str:

@@ -69,6 +69,9 @@ class KVCache:
 
 
 FORMAT = "opgraph-profile"
+GUESSED = "its inputs were guessed from its signature: give others if they do not fit it"
+"""A note on a model whose forward failed, on inputs that nobody gave."""
+
 SCHEMA_VERSION = 1
 
 

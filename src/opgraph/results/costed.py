@@ -9,8 +9,9 @@ from typing import Any
 
 from opgraph.analysis.costed import CostedRecord, costed
 from opgraph.analysis.tree import HotSpot
-from opgraph.options import named_options
+from opgraph.options import checked, named_options
 from opgraph.record import units
+from opgraph.record.errors import RenderError
 from opgraph.record.files import write_atomically
 from opgraph.record.graph import Node
 from opgraph.record.profile import ProfileRecord
@@ -19,6 +20,8 @@ from opgraph.views import View, render, view_for, view_named
 
 DRAWN = tuple(dict.fromkeys(n for v in ("svg", "pdf", "png") for n in view_named(v).heeds))
 """The options of a picture."""
+PAGED = tuple(n for n in view_named("html").heeds if n != "against")
+"""The options of the page."""
 
 
 class Costed(CostedRecord):
@@ -43,10 +46,15 @@ class Costed(CostedRecord):
         """The costliest modules, equal ones together: by time on a device, else by FLOPs, then bytes."""
         return self.tree.hot_spots()
 
-    def by_module(self, depth: int | None = None) -> Rows:
+    @named_options(("depth",))
+    def by_module(self, depth: int | None = None, **options: Any) -> Rows:
         """The costs by module: a mapping from paths ("" is the root, which comes first), down to `depth`
-        levels below the root."""
-        found = self.module_tree.walk(depth)
+        levels below the root.
+
+        Raises `InputError` for a depth below 0, and for other options.
+        """
+        given = checked({"depth": depth, **options}, ("depth",), "by_module")
+        found = self.module_tree.walk(given["depth"])
         return Rows("module", {m.path: Row(self, m.path, m.cls, m.calls, m.parameters, m.cost,
                                            tuple(n for b in m.walk() for n in b.nodes))
                                for m in found})  # fmt: skip
@@ -73,15 +81,25 @@ class Costed(CostedRecord):
         """
         self._write(path, view_for(path, "picture"), options)
 
+    @named_options(PAGED)
     def view(
-        self, path: str | os.PathLike[str], *, against: Costed | CostedRecord | None = None
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        against: Costed | CostedRecord | None = None,
+        **options: Any,
     ) -> None:
         """Write the interactive page: one HTML file that needs no network. With `against`, what differs
         from that model is shown.
 
-        Raises `RenderError` for another suffix than .html or .htm.
+        Raises `RenderError` for another suffix than .html or .htm, and for an option of other views.
         """
-        self._write(path, view_for(path, "page"), {"against": against} if against else {})
+        given = {**options, **({"against": against} if against else {})}
+        view = view_named("html") if path is None else view_for(path, "page")
+        view.check(given, self.asked)
+        if path is None:
+            raise RenderError("which file?", hint="view('model.html')")
+        self._write(path, view, given)
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write a file as its suffix says: .json (which `load` reads), .txt, .md, .csv, .parquet, .html,

@@ -17,7 +17,7 @@ from opgraph.hardware import Device
 from opgraph.options import named_options
 from opgraph.record import loading, units
 from opgraph.record.profile import ProfileRecord
-from opgraph.results.costed import DRAWN, Costed
+from opgraph.results.costed import DRAWN, PAGED, Costed
 from opgraph.results.rows import NodeView, Rows
 
 
@@ -70,9 +70,10 @@ class Profile(ProfileRecord):
         """The operators in order of execution, with what stands around them at hand."""
         return self._plain.nodes
 
-    def by_module(self, depth: int | None = None) -> Rows:
-        """The costs by module, by path ("" is the root), down to `depth` levels below the root."""
-        return self._plain.by_module(depth)
+    @named_options(("depth",))
+    def by_module(self, depth: int | None = None, **options: Any) -> Rows:
+        """The costs by module (see `Costed.by_module`)."""
+        return self._plain.by_module(depth, **options)
 
     def by_op(self) -> Rows:
         """The costs by canonical operator, the costliest first."""
@@ -85,16 +86,18 @@ class Profile(ProfileRecord):
         """Write a picture of the graph (see `Costed.draw`)."""
         self.on(hardware).draw(path, **options)
 
+    @named_options(PAGED)
     def view(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None = None,
         *,
         hardware: str | Device | None = None,
         against: ProfileRecord | Costed | None = None,
+        **options: Any,
     ) -> None:
         """Write the interactive page (see `Costed.view`)."""
         other = Profile.of(against).on(hardware) if isinstance(against, ProfileRecord) else against
-        self.on(hardware).view(path, against=other)
+        self.on(hardware).view(path, against=other, **options)
 
     def save(
         self, path: str | os.PathLike[str], *, hardware: str | Device | None = None, **options: Any

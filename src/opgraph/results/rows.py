@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from opgraph.analysis.cost.totals import Cost, WithCost, total_seconds
 from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.selection import matches
 from opgraph.analysis.tree import Metric
 from opgraph.record import units
-from opgraph.record.errors import InputError
+from opgraph.record.errors import InputError, did_you_mean
 from opgraph.record.graph import Kernel, Node, Shape, Value
 from opgraph.record.kinds import Bound
 
@@ -75,20 +76,27 @@ class Row(WithCost):
 
 
 class Rows(Mapping[str, Row]):
-    """Costs by name, in an order that says which comes first. A name that is not there is an
+    """Costs by name, in an order that says which comes first. The path of a fold, as tables print it
+    (`encoder.layer.[0-11].output`), is all of its modules together. A name that is not there is an
     `InputError` with the nearest ones."""
 
     def __init__(self, kind: str, rows: Mapping[str, Row]) -> None:
         self._kind, self._rows = kind, rows
 
     def __getitem__(self, name: str) -> Row:
-        if name not in self._rows:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, self._rows, n=3, cutoff=0.5)
-            hint = f"did you mean {', '.join(near)}?" if near else None
+        if name in self._rows:
+            return self._rows[name]
+        found = [row for path, row in self._rows.items() if matches(name, path, below=False)]
+        if not found:
+            hint = did_you_mean(name, self._rows, cutoff=0.5)
             raise InputError(f"there is no {self._kind} {name!r}", hint=hint)
-        return self._rows[name]
+        first, *others = found
+        return replace(
+            first, name=name, count=sum(row.count for row in found),
+            parameters=None if first.parameters is None else sum(row.parameters or 0 for row in found),
+            cost=sum((row.cost for row in others), first.cost),
+            records=tuple(n for row in found for n in row.records),
+        )  # fmt: skip
 
     def __contains__(self, name: object) -> bool:
         return name in self._rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from opgraph.options import Options
-from opgraph.record.errors import SourceError
+from opgraph.record.errors import SourceError, did_you_mean
 from opgraph.record.profile import ModelInfo
 
 
@@ -69,10 +69,7 @@ def check_arguments(asked: Iterable[str], known: Collection[str], what: str) -> 
     """Raise `SourceError`, with the nearest names, for an argument (`--model-arg`) that is not known."""
     for name in asked:
         if name not in known:
-            from difflib import get_close_matches
-
-            close = get_close_matches(name, known, 3)
-            hint = f"did you mean {', '.join(close)}?" if close else None
+            hint = did_you_mean(name, known) or f"it takes {', '.join(sorted(known)[:12])}"
             raise SourceError(f"{what} takes no {name}", hint=hint)
 
 

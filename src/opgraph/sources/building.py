@@ -3,19 +3,22 @@ always with the caller's random state, warnings and default dtype left alone."""
 
 from __future__ import annotations
 
+import inspect
 import logging
 import random
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any
 
 import torch
 from torch import nn
 
 from opgraph.options import OPTIONS
-from opgraph.record.errors import OpgraphError, SourceError, first_line
+from opgraph.record.errors import OpgraphError, SourceError, did_you_mean, first_line
 from opgraph.record.profile import ModelInfo
 from opgraph.sources.base import Model
 from opgraph.sources.weightless import settle, weightless
@@ -53,10 +56,27 @@ def assemble(
     except OpgraphError:
         raise
     except Exception as error:
-        raise SourceError(f"{name} cannot be built: {first_line(error)}") from error
+        hint = _nearest_argument(error)
+        raise SourceError(f"{name} cannot be built: {first_line(error)}", hint=hint) from error
     cls = type(module)
     info = ModelInfo(name, source, f"{cls.__module__}.{cls.__qualname__}", notes)
     return Model(module, info, config, dict(hints or {}), real)
+
+
+_UNEXPECTED = re.compile(r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'")
+
+
+def _nearest_argument(error: Exception) -> str | None:
+    """What is near to an argument that a constructor does not take, by the signature of that constructor,
+    which is among the names where it was called."""
+    said = _UNEXPECTED.search(str(error))
+    if said is None or not isinstance(error, TypeError):
+        return None
+    for frame, _ in reversed(list(walk_tb(error.__traceback__))):
+        for value in (*frame.f_locals.values(), *frame.f_globals.values()):
+            if callable(value) and getattr(value, "__name__", None) == said[1]:
+                return did_you_mean(said[2], inspect.signature(value).parameters)
+    return None
 
 
 def _lightest(construct: Callable[[], nn.Module], dtype: torch.dtype | None) -> nn.Module:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.record.errors import SourceError, first_line
+from opgraph.record.errors import SourceError, did_you_mean, first_line
 from opgraph.record.profile import ModelInfo
 from opgraph.sources.base import BuildOptions, Model, without_arguments
 
@@ -112,14 +112,11 @@ def _here(folder: Path | None = None) -> Iterator[None]:
 def _inside(home: Any, name: str, where: str) -> Any:
     for part in name.split("."):
         if not hasattr(home, part):
-            import difflib
-
             names = [n for n in vars(home) if not n.startswith("_")]
-            close = difflib.get_close_matches(part, names, 3)
-            raise SourceError(
-                f"{where} has no {part}",
-                hint=f"it has {', '.join(close or names[:8])}" if names else None,
+            hint = did_you_mean(part, names) or (
+                f"it has {', '.join(names[:8])}" if names else None
             )
+            raise SourceError(f"{where} has no {part}", hint=hint)
         home = getattr(home, part)
     return home
 

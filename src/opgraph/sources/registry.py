@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opgraph.options import NO_EFFECT
 from opgraph.record.errors import SourceError, UnknownModel
 from opgraph.record.gc_pause import uncollected
+from opgraph.sources import catalogue
 from opgraph.sources.base import BuildOptions, Model, Source, without_arguments
 from opgraph.sources.code import CodeSource, from_module
 from opgraph.sources.files import FILES, FileSource
@@ -83,12 +85,23 @@ def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model
         _without_head(options, f"a model from {source.name}")
     try:
         with lazy_imports(), uncollected():
-            return source.build(rest, options)
+            model = source.build(rest, options)
     except UnknownModel as error:
         if error.hint is not None:
             raise
         hint = suggestion(rest, source if rest != spec else None)
         raise UnknownModel(str(error), hint=hint) from error.__cause__
+    if not options.trust or _brings_code(source, rest):
+        return model
+    note = f"trust {NO_EFFECT}: {model.info.name} brings no code of its own"
+    return replace(model, info=replace(model.info, notes=(*model.info.notes, note)))
+
+
+def _brings_code(source: Source, spec: str) -> bool:
+    """Whether a model can have code that is run if it is trusted: one of a file, or of a repository."""
+    if isinstance(source, HuggingFaceSource):
+        return catalogue.lookup(spec, source.library.package) is None
+    return source.name == "file" or not type(source).__module__.startswith("opgraph.")
 
 
 def _without_head(options: BuildOptions, what: str) -> None:

@@ -204,6 +204,8 @@ def view_for(
 
     Raises `RenderError` when no such view writes such files.
     """
+    if Path(path).is_dir():
+        raise RenderError(f"{path} is a folder", hint="name a file in it")
     name, suffix = Path(path).name.lower(), Path(path).suffix.lower()
     known = [(s, v) for v in views_of(result) if kind in (None, v.kind) for s in v.suffixes]
     found = [pair for pair in known if name.endswith(pair[0])]

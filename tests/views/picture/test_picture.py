@@ -171,6 +171,18 @@ def test_views_are_no_other_work(saved: Callable[[str], Profile]) -> None:
     assert meanings["scaled_dot_product_attention"] == "attention"
 
 
+def test_the_modules_of_a_fold_are_drawn(saved: Callable[[str], Profile]) -> None:
+    from opgraph.views.picture.picture import picture
+
+    profile = saved("gpt2")
+    shown = picture(profile.on(), module="h.[0-3].attn", depth=99)
+    inside = {b.path for b in shown.drawing.boxes if b.kind in ("module", "operator")}
+    assert {"h.[0-3]", "h.[0-3].attn", "h.[0-3].attn.c_attn"} <= inside
+    assert not any("mlp" in path for path in inside)
+    four = profile.by_module()["h.[0-3].attn"]
+    assert shown.drawing.root.total.flops == four.flops
+
+
 def test_links_go_to_source_lines(saved: Callable[[str], Profile]) -> None:
     svg = render("svg", saved("resnet18").on(), source_url="https://example.org/{path}#L{line}")
     links = {a.get("href") for a in ET.fromstring(svg).iter(f"{SVG}a")}
@@ -192,6 +204,11 @@ def test_links_go_to_source_lines(saved: Callable[[str], Profile]) -> None:
             ["-o", "x.svg", "--module", "layer9"],
             "there is no module 'layer9'",
             "did you mean layer",
+        ),
+        (
+            ["-o", "x.svg", "--color-by", "intensity"],
+            "svg has no --color-by intensity",
+            "one of bottleneck",
         ),
         (
             ["-o", "x.svg", "--color-by", "time"],

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from opgraph.analysis.cost.totals import Cost, cost_of
+from opgraph.options import NO_EFFECT
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, GraphBreak, Node, Scope, Storage, Value
 from opgraph.record.profile import ProfileRecord
@@ -56,8 +57,9 @@ def cut(profile: ProfileRecord, which: int | str) -> ProfileRecord:
     """One fragment as a profile of its own (see `select_fragment`); what was worked out for the whole, its
     formulas, cache and compiled groups, is not that of a part."""
     graph = select_fragment(profile.graph, which)
-    if graph is profile.graph:
-        return profile
+    if graph is profile.graph or len(graph.nodes) == len(profile.graph.nodes):
+        idle = () if which == "all" else (f"fragment {NO_EFFECT}: the graph is one piece",)
+        return replace(profile, model=replace(profile.model, notes=(*profile.model.notes, *idle)))
     return replace(profile, graph=graph, formulas=None, cache=None, compiled=())
 
 

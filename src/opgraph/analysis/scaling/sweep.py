@@ -47,13 +47,14 @@ class SweepPoint:
 @dataclass(frozen=True)
 class SweepRecord:
     """A model swept over `axes` (values by option). `profile` is the model at its usual sizes, with
-    formulas where they were asked for."""
+    formulas where they were asked for; `notes` say which of the options change nothing of it."""
 
     model: str
     axes: Mapping[str, tuple[Size, ...]]
     points: tuple[SweepPoint, ...]
     profile: ProfileRecord | None = None
     device: Device | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def ridges(self) -> tuple[float, ...]:
@@ -101,6 +102,7 @@ class SweepRecord:
             "axes": {option: list(values) for option, values in self.axes.items()},
             "ridges": list(self.ridges),
             "device": None if self.device is None else self.device.id,
+            "notes": list(self.notes),
             "points": self.records(),
             "formulas": None if self.formulas is None else self.formulas.to_dict(),
         }

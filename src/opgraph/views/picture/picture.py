@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
-from opgraph.analysis.selection import Range
+from opgraph.analysis.selection import Range, check_module, matches, stem
 from opgraph.options import OPTIONS
 from opgraph.record.errors import RenderError
-from opgraph.record.graph import Graph, Node
+from opgraph.record.graph import Node
 from opgraph.views.picture.build import build
 from opgraph.views.picture.coloring import Coloring, coloring
 from opgraph.views.picture.model import Drawing
@@ -62,7 +61,7 @@ class Picture:
         self.profile = costed.profile
         graph = costed.graph
         if options.module:
-            _check_module(graph, options.module)
+            check_module(graph, options.module)
         where = Range(options.start, options.end, options.around, options.context)
         self.notes: tuple[str, ...] = ()
         self._nodes: tuple[Node, ...] | None = None
@@ -74,7 +73,7 @@ class Picture:
             parts.append(f"nodes {first} to {last} of {len(graph.nodes)}")
         if options.module:
             self._nodes = tuple(
-                n for n in self._nodes or graph.nodes if _within(n.scope, options.module)
+                n for n in self._nodes or graph.nodes if matches(options.module, n.scope)
             )
             if not self._nodes:
                 raise RenderError(f"no node of the part that is asked for is in {options.module}")
@@ -86,9 +85,9 @@ class Picture:
         options = self.options
         tree = self.costed.tree
         if self._nodes is not None or not options.fold:
-            tree = self.costed.tree_of(self._nodes, root=options.module, fold=options.fold)
+            tree = self.costed.tree_of(self._nodes, root=stem(options.module), fold=options.fold)
         return build(
-            tree, depth=options.depth, module=options.module, parameters=options.parameters
+            tree, depth=options.depth, module=stem(options.module), parameters=options.parameters
         )
 
     @cached_property
@@ -117,17 +116,3 @@ def picture(costed: CostedRecord, **options: Any) -> Picture:
         if name not in known:
             raise RenderError(f"there is no option {name!r}", hint=f"one of {', '.join(known)}")
     return Picture(costed, Options(**options))
-
-
-def _within(scope: str, module: str) -> bool:
-    return scope == module or scope.startswith(f"{module}.")
-
-
-def _check_module(graph: Graph, module: str) -> None:
-    if module in graph.scope:
-        return
-    near = get_close_matches(module, [s for s in graph.scope if s], n=3, cutoff=0.5)
-    raise RenderError(
-        f"there is no module {module!r}",
-        hint=f"did you mean {', '.join(near)}?" if near else "opgraph profile lists the modules",
-    )
