@@ -206,6 +206,56 @@ def test_repeats_have_one_name(labels: list[str], expected: str) -> None:
     assert span(labels) == expected
 
 
+def test_operators_that_repeat_alone_belong_to_the_module_around_them() -> None:
+    class Sines(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(5):
+                x = x.sin()
+            return x
+
+    (spot,) = build_tree(opgraph.profile(Sines(), torch.randn(2)).graph).hot_spots()
+    assert (spot.path, spot.cls, spot.nodes) == ("", "Sines", 7), "input and output, too"
+
+
+def layer(*functions: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], nn.Module]:
+    class Layer(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for function in functions:
+                x = function(x)
+            return x
+
+    return Layer
+
+
+def test_patterns_of_several_lengths_keep_all_that_is_in_them() -> None:
+    a, b, c = layer(torch.sin, torch.cos), layer(torch.tan, torch.exp), layer(torch.erf, torch.abs)
+    kinds = [a, b, a, b, a, b, nn.ReLU, a, b, c, a, b, c, a, b, c]
+    tree = build_tree(opgraph.profile(nn.Sequential(*(k() for k in kinds)), torch.randn(2)).graph)
+    assert folds(tree) == {"[0-5]": 3, "[7-15]": 3}
+    assert len(tree.leaves) == len(tree.nodes)
+
+
+def test_members_of_a_fold_are_wired_alike() -> None:
+    """The second pair adds what its first part reads, too: it is like no other."""
+
+    class Pairs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.ModuleList(layer(torch.sin, torch.cos)() for _ in range(8))
+            self.b = nn.ModuleList(nn.Bilinear(4, 4, 4) for _ in range(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for i, (a, b) in enumerate(zip(self.a, self.b, strict=True)):
+                made = a(x)
+                x = b(made, x if i == 3 else made)
+            return x
+
+    tree = build_tree(opgraph.profile(Pairs(), torch.randn(2, 4)).graph)
+    assert [(i.kind, i.count) for i in tree.root.children if i.kind is not ItemKind.NODE] == [
+        (ItemKind.FOLD, 3), (ItemKind.MODULE, 1), (ItemKind.FOLD, 4),
+    ]  # fmt: skip
+
+
 @pytest.mark.slow
 def test_long_lists_take_no_quadratic_time() -> None:
     """Three thousand equal operators side by side: none reads what another makes, so none is folded."""

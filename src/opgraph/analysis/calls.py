@@ -365,8 +365,15 @@ class _Folder:
         at = 0
         for size, times in repeats:
             part = children[at : at + size * times]
-            folded.append(part[0] if times == 1 else _fold_of(part, size))
             at += size * times
+            if times == 1:
+                folded.append(part[0])
+                continue
+            key = part[0].key
+            if size > 1:
+                below = tuple([c.key for c in part[:size]])
+                key = self._key((ItemKind.GROUP, below, self._wires(part[:size])))
+            folded.append(_fold_of(part, size, key))
         item.children = folded
         for child in folded:
             # The members of a fold are not looked at as one list again.
@@ -393,8 +400,32 @@ class _Folder:
                     continue
                 if times >= self._needed(children, at, size, times, chained):
                     best = (size, times)
+            if best[0] > 1:
+                best = self._wired_alike(children, at, *best, chained)
             yield best
             at += best[0] * best[1]
+
+    def _wired_alike(
+        self, children: Sequence[Item], at: int, size: int, times: int,
+        chained: dict[tuple[int, int], int],
+    ) -> tuple[int, int]:  # fmt: skip
+        """A repeat as far as its members are alike also in the edges between their parts."""
+        wires = self._wires(children[at : at + size])
+        for turn in range(1, times):
+            start = at + turn * size
+            if self._wires(children[start : start + size]) != wires:
+                enough = turn > 1 and turn >= self._needed(children, at, size, turn, chained)
+                return (size, turn) if enough else (1, 1)
+        return size, times
+
+    def _wires(self, part: Sequence[Item]) -> tuple[tuple[int, int], ...]:
+        """The edges into the nodes of some items: the node, and how far behind it what it reads was made
+        (-1 for whatever was made before them)."""
+        first, sources = part[0].first, self._sources
+        return tuple([
+            (i - first, i - s if s >= first else -1)
+            for i in range(first, part[-1].last + 1) for s in sources[i]
+        ])  # fmt: skip
 
     def _needed(
         self, children: Sequence[Item], at: int, size: int, times: int,
@@ -436,23 +467,23 @@ def _runs(keys: Sequence[int], size: int) -> list[int]:
     return runs
 
 
-def _fold_of(part: Sequence[Item], size: int) -> Item:
+def _fold_of(part: Sequence[Item], size: int, key: int) -> Item:
     """The fold of some equal items, or of repetitions of a pattern of so many."""
     members = list(part)
     first, cls = part[0], part[0].cls
     if size > 1:
-        members = [_group_of(part[i : i + size]) for i in range(0, len(part), size)]
+        members = [_group_of(part[i : i + size], key) for i in range(0, len(part), size)]
         cls = " · ".join(dict.fromkeys(c.cls or c.label for c in part[:size]))
     label = span([m.label for m in members])
     return Item(
         ItemKind.FOLD, first.first, part[-1].last, label, members[0].path, cls,
-        count=len(members), children=members, key=first.key,
+        count=len(members), children=members, key=key,
     )  # fmt: skip
 
 
-def _group_of(part: Sequence[Item]) -> Item:
-    label = span([part[0].label, part[-1].label])
-    return Item(ItemKind.GROUP, part[0].first, part[-1].last, label, children=list(part))
+def _group_of(part: Sequence[Item], key: int) -> Item:
+    label = span([child.label for child in part])
+    return Item(ItemKind.GROUP, part[0].first, part[-1].last, label, children=list(part), key=key)
 
 
 # Names of repeats.

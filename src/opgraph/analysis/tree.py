@@ -292,7 +292,7 @@ class Tree:
                 continue
             item = leaf
             while not item.path and item.parent >= 0 and item.kind is not ItemKind.PHASE:
-                item = self.items[item.parent].member
+                item = self.items[item.parent]  # a fold has a path where its members have one
             title = titles[item.id] if item.id in titles else self.title(item)
             titles[item.id] = title
             groups.setdefault(title, (item, []))[1].append(leaf)

@@ -88,8 +88,8 @@ def _load(home: str) -> Any:
     if not path.is_file():
         raise SourceError(f"there is no file {home}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise SourceError(f"{home} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
     with _here(path.parent):

@@ -41,6 +41,33 @@ def pairs(profile: Profile) -> set[tuple[int, int]]:
     }
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_residuals_around_a_list_of_modules(depth: int) -> None:
+    """The commonest layout: each module of a list holds one other, and what it gives is added."""
+
+    class Around(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)  # type: ignore[no-any-return]
+
+    class Stack(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.l = nn.ModuleList(Around() for _ in range(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for a in self.l:
+                x = a(x) + x
+            return x
+
+    profile = opgraph.profile(Stack(), torch.randn(2, 4))
+    boxes = draw(profile.graph, depth=depth).boxes
+    assert {n for box in boxes for n in box.nodes} == operators(profile)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_whole_graph_has_a_box_for_each_operator_and_an_edge_for_each_pair(
     saved: Callable[[str], Profile], name: str

@@ -206,8 +206,7 @@ def from_config(
             notes += (f"with the head {taken}: the base model has nothing to run",)
         info = replace(model.info, notes=notes)
         return replace(model, info=info, hints=input_hints(model))
-    assert failure is not None
-    raise failure
+    raise failure or SourceError(f"nothing says how to build {name}")
 
 
 def _built(

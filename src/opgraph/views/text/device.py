@@ -11,6 +11,7 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph, savings
 from opgraph.analysis.timing.prediction import Prediction
 from opgraph.record import units
+from opgraph.record.errors import RenderError
 from opgraph.views.terminal import bar, columns, safe
 from opgraph.views.text.parallel import held_by, over_devices
 from opgraph.views.text.summary import serving
@@ -27,9 +28,8 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
     from rich.console import Group
 
     target, found, need = costed.device, costed.prediction, costed.fit
-    assert target is not None, "time is predicted for a device"
-    assert found is not None
-    assert need is not None
+    if target is None or found is None or need is None:
+        raise RenderError("time is predicted for a device")
     room = (
         f"fits: {units.size(need.needed)} of {units.size(need.capacity)}"
         if need.fits

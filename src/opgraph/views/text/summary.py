@@ -12,6 +12,7 @@ from opgraph.analysis.cost.experts import mixtures
 from opgraph.analysis.cost.fragments import dominant, fragments, outside
 from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
+from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, GraphBreak, Value
 from opgraph.record.profile import CachePart, KVCache, ProfileRecord
 from opgraph.views.terminal import bar, bound, safe
@@ -118,8 +119,9 @@ def serving(costed: CostedRecord) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    assert costed.device is not None, "steps are timed on a device"
     device = costed.device
+    if device is None:
+        raise RenderError("steps are timed on a device")
     prefill = costed.profile.mode == "prefill"
     title = "Time to the first token" if prefill else "Time per output token"
     result = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))

@@ -158,7 +158,7 @@ class _Inside:
     cells: dict[str, Cell] = field(default_factory=dict)
     nets: dict[int, Net] = field(default_factory=dict)
     ports: dict[tuple[str, int], Cell] = field(default_factory=dict)
-    laid: Laid | None = None
+    laid: Laid = field(default_factory=lambda: Laid(0.0, 0.0, {}, {}))
 
 
 class _Compound:
@@ -246,7 +246,6 @@ class _Compound:
 
     def _take_ports(self, cell: Cell, inner: _Inside) -> None:
         laid = inner.laid
-        assert laid is not None
         cell.width, cell.height, cell.fixed = laid.width, laid.length, True
         for (kind, net), port in inner.ports.items():
             offset = laid.at[port][0] - laid.width / 2
@@ -254,7 +253,6 @@ class _Compound:
 
     def geometry(self) -> Geometry:
         laid = self.inside[self.root.id].laid
-        assert laid is not None
         origins: dict[str, Point] = {self.root.id: (0.0, 0.0)}
         rects: dict[str, Four] = {self.root.id: (0.0, 0.0, laid.width, laid.length)}
         self._spread(self.root, origins, rects)
@@ -271,7 +269,6 @@ class _Compound:
 
     def _spread(self, box: Node, origins: dict[str, Point], rects: dict[str, Four]) -> None:
         inside = self.inside[box.id]
-        assert inside.laid is not None
         u, v = origins[box.id]
         for child in box.children:
             cell = inside.cells[child.id]
@@ -287,7 +284,6 @@ class _Compound:
 
         def add(box: str, target: Cell) -> None:
             laid = self.inside[box].laid
-            assert laid is not None
             u, v = origins[box]
             points.extend((u + a, v + b) for a, b in laid.lines[link.net, target])
 
