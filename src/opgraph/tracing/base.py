@@ -28,7 +28,7 @@ from opgraph.record.profile import Attempt, KVCache
 from opgraph.tracing.capture.kv_cache import cache_in, measured
 from opgraph.tracing.capture.recorder import Recorder, build
 from opgraph.tracing.capture.values import tensors_in
-from opgraph.tracing.fake.tensors import Pointers, fake, shared_memory
+from opgraph.tracing.fake.tensors import Pointers, RunMode, fake, shared_memory
 from opgraph.tracing.fake.weights import (
     Weights,
     set_eval,
@@ -192,7 +192,7 @@ def staged(
     """Within, a model in eval mode, with stand-ins for its weights, may be called or captured; afterwards
     it is as it was, and so is the state of the process. The options are those of `record`. Threads take
     turns."""
-    mode = None if real else FakeTensorMode(allow_non_fake_inputs=True)
+    mode = None if real else RunMode()
     weights = Weights(module)
     modules = weights.tree.values()
     with ExitStack() as stack:

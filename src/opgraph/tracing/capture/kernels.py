@@ -3,6 +3,7 @@ really runs, notes what it costs, and follows the memory that is made and freed.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -119,6 +120,8 @@ class KernelCapture(TorchDispatchMode):
         self.writes: list[Tensor] = []
         self.lacking: dict[int, str] = {}  # errors for want of values, by their ids
         self.in_node = False
+        self.lock: threading.RLock | None = None  # as soon as there are other threads
+        self.over = False
         self.fake_mode = fake_mode
         self._on_orphan = on_orphan
         self._cache = fake_call_cache()
@@ -140,8 +143,18 @@ class KernelCapture(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if self.lock is not None:
+            with self.lock:
+                return self._heard(func, types, args, kwargs)
+        return self._heard(func, types, args, kwargs)
+
+    def _heard(
+        self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+    ) -> Any:
         if any(map(_is_wrapper, types)):
             return NotImplemented  # a subclass made of other tensors: those are what is computed on
+        if self.over:
+            return func(*args, **(kwargs or {}))
         if func is _DEVICE and type(args[0]) is FakeTensor:
             return args[0].fake_device
         kwargs = kwargs or {}

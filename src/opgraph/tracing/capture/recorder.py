@@ -7,9 +7,10 @@ kernels); global module hooks keep the stack of module paths (its scope). `build
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -20,8 +21,11 @@ from torch.overrides import (
     _pop_mode,
     _push_mode,
 )
+from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
+from torch.utils._python_dispatch import _push_mode as push_dispatch_mode
 
 from opgraph.costs.count import Operator, tensors_of
+from opgraph.record import units
 from opgraph.record.errors import first_line
 from opgraph.record.graph import Graph, GraphBreak, Node, Scope
 from opgraph.record.verify import verify
@@ -29,6 +33,7 @@ from opgraph.tracing.capture.kernels import KernelCapture
 from opgraph.tracing.capture.locations import Location, current_location, raised_location
 from opgraph.tracing.capture.names import BY_NAME, cut, names, short
 from opgraph.tracing.capture.scopes import Call, ModuleCalls, misfit
+from opgraph.tracing.capture.threads import HandedOver
 from opgraph.tracing.capture.values import Record, ValueTable, tensors_in
 from opgraph.tracing.fake.tensors import ADDRESSES, MOVES, address, brought_here, fake
 from opgraph.tracing.fake.weights import Weights
@@ -167,8 +172,9 @@ class Recorder:
         An interrupt by the person goes through.
         """
         self.modules.attach()
+        handed = HandedOver(self._following, self._lacks)
         try:
-            with self.capture, self._functions:
+            with self.capture, self._functions, handed.following():
                 return call(), None
         except KeyboardInterrupt:
             raise
@@ -176,6 +182,40 @@ class Recorder:
             return None, error
         finally:
             self.modules.detach()
+            with self.capture.lock or nullcontext():
+                self.capture.over = True
+            self._tell_of_threads(handed.left)
+
+    def _following(self) -> AbstractContextManager[None]:
+        """The context in which another thread works for the call that runs now."""
+        self.capture.lock = self.capture.lock or threading.RLock()
+        return self._elsewhere(self.modules.current)
+
+    @contextmanager
+    def _elsewhere(self, call: Call) -> Iterator[None]:
+        threads: set[int] = getattr(self.capture.fake_mode, "threads", set())
+        threads.add(threading.get_ident())
+        push_dispatch_mode(self.capture)
+        _push_mode(self._functions)
+        try:
+            with self.modules.beside(call):
+                yield
+        finally:
+            _pop_mode()
+            pop_dispatch_mode()
+            threads.discard(threading.get_ident())
+
+    def _lacks(self, error: BaseException) -> bool:
+        return id(error) in self.capture.lacking
+
+    def _tell_of_threads(self, left: int) -> None:
+        if left:
+            self.notes += (f"{left} of the threads that forward started still ran when it had returned: "
+                           "what they did from then on is not counted",)  # fmt: skip
+        unheard = getattr(self.capture.fake_mode, "unheard", 0)
+        if unheard:
+            self.notes += (f"{units.plural(unheard, 'operator')} ran in threads that forward did not "
+                           "start, and are not counted",)  # fmt: skip
 
     @contextmanager
     def silent(self) -> Iterator[None]:
@@ -382,10 +422,16 @@ class _Functions(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
+        lock = self._recorder.capture.lock
+        if lock is not None and func not in _NO_NODES:
+            with lock:
+                return self._heard(func, args, kwargs or {})
+        return self._heard(func, args, kwargs or {})
+
+    def _heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         recorder = self._recorder
         capture = recorder.capture
-        if capture.in_node or func in _NO_NODES:
+        if capture.in_node or func in _NO_NODES or capture.over:
             return address(func, args, kwargs) if func in ADDRESSES else func(*args, **kwargs)
         if "device" in kwargs or func in MOVES:
             func, args, kwargs = brought_here(func, args, kwargs)

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,14 +64,28 @@ class ModuleCalls:
         self._paths: dict[int, str] = {id(m): p for p, m in tree.items()}
         self._owners = _owners(tree.values())
         self._fresh: list[torch.nn.Module] = []
-        self._stack = [Call("", module=id(tree[""]))]
+        self._main = [Call("", module=id(tree[""]))]
         self._thread = threading.get_ident()
+        self._others: dict[int, list[Call]] = {}
         self._hooks: list[Any] = []
 
     @property
     def current(self) -> Call:
         """The call that runs now; the first one is that of the root."""
-        return self._stack[-1]
+        return (self._stack() if self._others else self._main)[-1]
+
+    def _stack(self) -> list[Call]:
+        """The calls that run now in this thread."""
+        return self._others.get(threading.get_ident(), self._main)
+
+    @contextmanager
+    def beside(self, call: Call) -> Iterator[None]:
+        """Within, this thread is another than that of the run, and works for a call."""
+        self._others[threading.get_ident()] = [call]
+        try:
+            yield
+        finally:
+            del self._others[threading.get_ident()]
 
     def attach(self) -> None:
         """Follow the calls of all modules, until `detach`."""
@@ -94,20 +109,25 @@ class ModuleCalls:
             path = self._alias(module) or path
         self.current.children += 1
         self.counts[path] = self.counts.get(path, 0) + 1
-        self._stack.append(Call(path, first=self._position(), module=id(module)))
+        self._stack().append(Call(path, first=self._position(), module=id(module)))
 
     def leave(self) -> Call:
         """The call that runs now has ended."""
-        call = self._stack.pop()
+        call = self._stack().pop()
         self.last = call.path
         return call
 
     def _enter(self, module: torch.nn.Module, _args: Any) -> None:
-        if threading.get_ident() == self._thread:
+        if self._follows():
             self.enter(module)
 
+    def _follows(self) -> bool:
+        """Whether this thread works for the run."""
+        thread = threading.get_ident()
+        return thread == self._thread or thread in self._others
+
     def _leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if threading.get_ident() != self._thread or len(self._stack) < 2:
+        if not self._follows() or len(self._stack()) < 2:
             return
         error = sys.exc_info()[1]
         call = self.leave()

@@ -3,6 +3,7 @@ remembered call needs, so what it sets is found out once and given to each."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
@@ -24,6 +25,22 @@ CPU = torch.device("cpu")
 REAL_LIMIT = 64 * 2**20
 """Bytes above which a tensor that no fake tensor went into is made fake all the same: masks and tables
 that a model computes from constants stay real, so that their values can be looked at, up to here."""
+
+
+class RunMode(FakeTensorMode):
+    """The mode of the fake tensors of a run. It counts the operators that are called in threads which do
+    not work for the run (that `threads` do), where nobody else hears them."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.threads = {threading.get_ident()}
+        self.unheard = 0
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """What torch calls for every operator."""
+        if threading.get_ident() not in self.threads:
+            self.unheard += 1
+        return super().dispatch(func, types, args, kwargs)
 
 
 def fake(tensor: Tensor, mode: FakeTensorMode, shared: Memory | None = None) -> Tensor:

@@ -1,0 +1,99 @@
+"""Work that a forward hands to other threads. Torch's modes and the stack of module calls are those of one
+thread, so whatever a run starts or submits to a pool takes them along."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, thread, wait
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+_PATIENCE = 2.0
+"""Seconds that a run waits, after the model has returned, for threads that are still at work."""
+
+
+class HandedOver:
+    """What is handed to threads within `following`: `left` is how much was not done when the model had
+    returned and a while had passed.
+
+    `follow` gives, in the thread that hands over, the context in which the other one works; `forgiven` says
+    which errors of a thread's own need not be shown.
+    """
+
+    def __init__(
+        self,
+        follow: Callable[[], AbstractContextManager[None]],
+        forgiven: Callable[[BaseException], bool],
+    ) -> None:
+        self.left = 0
+        self._follow = follow
+        self._forgiven = forgiven
+        self._ours = {threading.get_ident()}
+        self._threads: list[threading.Thread] = []
+        self._futures: list[Future[Any]] = []
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Within, threads that this one starts follow it, and so do calls that it submits; theirs, too."""
+        start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+
+        def started(other: threading.Thread) -> None:
+            # The threads of a pool live on after the run, and follow only what is submitted in it.
+            pooled = getattr(other, "_target", None) is thread._worker
+            if threading.get_ident() in self._ours and not pooled:
+                vars(other)["run"] = self._carried(self._quiet(other))
+                self._threads.append(other)
+            start(other)
+
+        def submitted(
+            pool: ThreadPoolExecutor, call: Callable[..., Any], /, *args: Any, **kwargs: Any
+        ) -> Future[Any]:
+            if threading.get_ident() not in self._ours:
+                return submit(pool, call, *args, **kwargs)
+            self._futures.append(submit(pool, self._carried(call), *args, **kwargs))
+            return self._futures[-1]
+
+        threading.Thread.start, ThreadPoolExecutor.submit = started, submitted  # type: ignore[method-assign, assignment]
+        try:
+            yield
+            self._await()
+        finally:
+            threading.Thread.start, ThreadPoolExecutor.submit = start, submit  # type: ignore[method-assign]
+            self._threads.clear()
+            self._futures.clear()
+
+    def _await(self) -> None:
+        for other in self._threads:
+            other.join(_PATIENCE)
+        undone = wait(self._futures, _PATIENCE).not_done if self._futures else ()
+        self.left = sum(t.is_alive() for t in self._threads) + len(undone)
+
+    def _carried(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        context = self._follow()
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            me = threading.get_ident()
+            if me in self._ours:
+                return call(*args, **kwargs)
+            self._ours.add(me)
+            try:
+                with context:
+                    return call(*args, **kwargs)
+            finally:
+                self._ours.discard(me)
+
+        return run
+
+    def _quiet(self, other: threading.Thread) -> Callable[[], None]:
+        run = other.run
+
+        def called() -> None:
+            vars(other).pop("run", None)
+            try:
+                run()
+            except BaseException as error:
+                if not self._forgiven(error):
+                    raise
+
+        return called
