@@ -5,7 +5,7 @@ import { type Filter, NO_FILTER, passing } from "./data/filters";
 import type { PageJson } from "./data/document";
 import type { Item } from "./data/tree";
 import { find } from "./data/search";
-import { bringing, type Camera, fitted, type Inset, showing } from "./draw/camera";
+import { bringing, type Camera, fitted, type Inset, showing, visible } from "./draw/camera";
 import { edgesAt, type Marks } from "./draw/marks";
 import { Figures } from "./figures";
 import { LayoutClient, Queue } from "./layout/client";
@@ -14,6 +14,12 @@ import { openReadable, plumbing, setDeep, View } from "./layout/view";
 
 export type { AppEvent } from "./figures";
 export type Dock = "" | "memory" | "roofline";
+
+/** How many boxes are opened at first, as far as they can be read. */
+const BUDGETS = [26, 20, 16];
+/** The scale at which the smallest letters are nine pixels high. */
+const READABLE = 0.9;
+const MARGIN = 16;
 
 export class App extends Figures {
   readonly view: View;
@@ -36,9 +42,13 @@ export class App extends Figures {
   moment: number | null = null;
   dock: Dock = "";
   /** What is open without anyone having opened anything. */
-  readonly openAtFirst: ReadonlySet<number>;
+  openAtFirst: ReadonlySet<number>;
   /** The camera follows the whole picture until a person moves it. */
   following = true;
+  /** The camera shows all, however small. */
+  whole = false;
+  /** Laid out as one column, to be read from its top. */
+  private tall = false;
 
   private client = new LayoutClient();
   private maker = new SceneMaker(this.client);
@@ -60,11 +70,36 @@ export class App extends Figures {
 
   // What is open.
 
-  openDefault(): void {
+  openDefault(boxes?: number): void {
     const { costs } = this;
     const flops = costs.total("flops") || 1;
     const bytes = costs.total("bytes") || 1;
-    openReadable(this.view, (item) => costs.item("flops", item) / flops + costs.item("bytes", item) / bytes);
+    openReadable(this.view, (item) => costs.item("flops", item) / flops + costs.item("bytes", item) / bytes, boxes);
+  }
+
+  /** Open as much as is seen whole in letters that can be read; of what is larger still, its top is shown. */
+  async openFirst(): Promise<void> {
+    this.tall = false;
+    for (const boxes of BUDGETS) {
+      this.openDefault(boxes);
+      this.openAtFirst = new Set(this.view.open);
+      await this.update();
+      if (this.scene && this.fittedAll(this.scene).zoom >= READABLE) return;
+    }
+    // As one column from the top, unless several show much more.
+    const seen = this.seen();
+    this.tall = true;
+    await this.update();
+    if (this.seen() >= seen / 1.5) return;
+    this.tall = false;
+    await this.update();
+  }
+
+  /** How many boxes are wholly in sight. */
+  private seen(): number {
+    const { x, y, w, h } = visible(this.camera, this.size.width, this.size.height);
+    const inside = (b: Box): boolean => b.x >= x && b.y >= y && b.x + b.w <= x + w && b.y + b.h <= y + h;
+    return this.scene?.boxes.filter(inside).length ?? 0;
   }
 
   /** Open or close; `deep` does so with all that is beneath. The box stays where it is on the screen. */
@@ -102,6 +137,8 @@ export class App extends Figures {
   openAll(open: boolean, unfold = false): Promise<void> {
     this.view.all.clear();
     if (unfold) for (const item of this.tree.items) if (item.kind === "fold") this.view.all.add(item.id);
+    this.whole = true;
+    this.tall = false;
     if (open) setDeep(this.view, this.tree.root, true);
     else {
       this.view.open = new Set([this.tree.root.id]);
@@ -111,9 +148,9 @@ export class App extends Figures {
   }
 
   resetOpen(): Promise<void> {
-    this.openDefault();
     this.following = true;
-    return this.update();
+    this.whole = false;
+    return this.openFirst();
   }
 
   setPlumbingHidden(hidden: boolean): Promise<void> {
@@ -129,12 +166,12 @@ export class App extends Figures {
   }
 
   private async make(anchor?: Box): Promise<void> {
-    const aspect = this.size.width / Math.max(this.size.height, 1);
+    const aspect = this.tall ? 0 : this.size.width / Math.max(this.size.height, 1);
     const scene = await this.maker.make(this.view, Math.round(Math.min(2.2, Math.max(0.6, aspect)) * 5) / 5);
     const before = this.scene;
     this.scene = scene;
     this.colours.setDrawn(scene.boxes.filter((b) => !b.layout).map((b) => b.item));
-    if (this.following || !before) this.camera = this.fittedAll(scene);
+    if (this.following || !before) this.camera = this.framed(scene);
     else if (anchor) {
       const now = scene.find(anchor.item);
       const { width, height } = this.size;
@@ -176,14 +213,33 @@ export class App extends Figures {
   }
 
   fit(): void {
+    this.whole = true;
+    if (!this.tall) return this.frame();
+    this.tall = false;
+    this.following = true;
+    void this.update();
+  }
+
+  private frame(): void {
     if (!this.scene) return;
-    this.camera = this.fittedAll(this.scene);
+    this.camera = this.framed(this.scene);
     this.following = true;
     this.emit("camera");
   }
 
+  /** All of it; until a person asks for that, from the top in letters that can be read. */
+  private framed(scene: Scene): Camera {
+    const camera = this.fittedAll(scene);
+    if (this.whole || camera.zoom >= READABLE) return camera;
+    const { left, top } = this.inset;
+    const room = (this.size.width - left) / READABLE;
+    const { x, y, w } = scene.root;
+    const from = w > room ? x - MARGIN / READABLE : x + w / 2 - room / 2;
+    return { zoom: READABLE, x: from - left / READABLE, y: y - (top + MARGIN) / READABLE };
+  }
+
   private fittedAll(scene: Scene): Camera {
-    return fitted(scene.root, this.size.width, this.size.height, 16, 1.15, this.inset);
+    return fitted(scene.root, this.size.width, this.size.height, MARGIN, 1.15, this.inset);
   }
 
   /** Bring an item into sight: not at all if it is readable and well inside, else to the middle. */
@@ -197,7 +253,7 @@ export class App extends Figures {
     if (width === this.size.width && height === this.size.height) return;
     this.size = { width, height };
     this.inset = inset;
-    if (this.following) this.fit();
+    if (this.following) this.frame();
     else this.emit("camera");
   }
 

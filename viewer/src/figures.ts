@@ -1,14 +1,15 @@
 // A model with its figures and colours: on a device or none, at the profiled sizes or others, coloured in
 // one of the ways, light or dark.
 
-import { Costs } from "./data/costs";
-import { heaviestPath, type HotSpot, hotSpots } from "./data/costliest";
+import { Costs, type Measure } from "./data/costs";
+import { heaviestPath, type HotSpot, hotSpots, inRow } from "./data/costliest";
 import { Difference } from "./data/difference";
 import { clean, type DeviceJson, type PageJson } from "./data/document";
 import { Fusion } from "./data/fusion";
 import { Memory } from "./data/memory";
 import { type Model, readModel } from "./data/model";
-import { readTree, type Tree } from "./data/tree";
+import { headline } from "./data/headline";
+import { type Item, readTree, type Tree } from "./data/tree";
 import { COLOUR_MODES, type ColourMode, Colours } from "./draw/colours";
 import { DARK, LIGHT, type Theme } from "./draw/theme";
 
@@ -60,6 +61,9 @@ export class Figures extends Events<AppEvent> {
     this.model = readModel(page.profile, page.against);
     const { graph } = this.model;
     this.tree = readTree(page.tree, graph);
+    for (const [text, ids] of Object.entries(page.details ?? {})) {
+      for (const id of ids) graph.details[id - 1] = clean(text, 60);
+    }
     this.costs = new Costs(graph, page.work, page.ridge);
     this.memory = new Memory(graph);
     this.devices = page.devices.map((d) => ({ ...d, name: clean(d.name), vendor: clean(d.vendor) }));
@@ -139,14 +143,29 @@ export class Figures extends Events<AppEvent> {
     this.costs.setDevice(this.device, !this.sizes);
   }
 
+  /** What shares are of: the measure that colours show, else time where it is predicted, else FLOPs or bytes. */
+  get metric(): Measure {
+    return this.colours.metric;
+  }
+
+  /** The folded modules that the whole consists of, with their shares. */
+  row(): [Item, number][] {
+    return inRow(this.tree, this.costs, this.metric);
+  }
+
+  /** The sentence that says where the cost is, and what it means. */
+  headline(): [string, string] {
+    return headline(this.page.headline, this.model, this.costs, this.device, this.tree, this.page.spots);
+  }
+
   /** The ten modules that take the longest themselves, or without a device do most. */
   hotspots(count = 10): HotSpot[] {
-    return hotSpots(this.page.spots, this.tree, this.costs, count);
+    return hotSpots(this.page.spots, this.tree, this.costs, this.metric, count);
   }
 
   /** The chain of nodes, each reading what the one before made, that is costliest in all. */
   costliestPath(): number[] {
-    return heaviestPath(this.model.graph, this.costs);
+    return heaviestPath(this.model.graph, this.costs, this.metric);
   }
 
   boundOf(node: number): string {

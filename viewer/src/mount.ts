@@ -26,7 +26,7 @@ export function mount(host: HTMLElement, data: PageJson, state = "", darkAround?
   parts.stage.measure();
   app.recolour();
   app.emit("select");
-  void (state.length > 1 ? read(app, state) : app.update()).then(() => {
+  void (state.length > 1 ? read(app, state) : app.openFirst()).then(() => {
     // The first picture is drawn in the next frame; who waits for it can see it here.
     requestAnimationFrame(() => requestAnimationFrame(() => (host.dataset.ready = "")));
   });

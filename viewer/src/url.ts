@@ -68,7 +68,7 @@ export async function read(app: App, text: string): Promise<void> {
   const count = tree.items.length;
   const open = state.get("open");
   if (open !== null) view.open = new Set([tree.root.id, ...unpack(open, count)]);
-  else app.openDefault();
+  else await app.openFirst();
   view.all = new Set(unpack(state.get("all") ?? "", count));
   view.shown = new Map();
   for (const pair of (state.get("shown") ?? "").split("_")) {

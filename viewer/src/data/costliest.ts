@@ -1,6 +1,6 @@
 // What costs most: the modules that do most themselves, and the costliest way through the graph.
 
-import type { Costs } from "./costs";
+import type { Costs, Measure } from "./costs";
 import { clean, type PageJson } from "./document";
 import type { Graph } from "./graph";
 import { type Item, repetitions, type Tree } from "./tree";
@@ -14,14 +14,15 @@ export interface HotSpot {
   share: number;
 }
 
-/** What nodes and modules are weighed by: time where it is predicted, else FLOPs, else bytes. */
-export function weighedBy(costs: Costs): "time" | "flops" | "bytes" {
+/** What nodes and modules are weighed by where nothing else is chosen: time as predicted, else FLOPs, else bytes. */
+export function weighedBy(costs: Costs): Measure {
   return (["time", "flops", "bytes"] as const).find((measure) => costs.total(measure) > 0) ?? "bytes";
 }
 
 /** The hot spots that weigh most, costliest first. */
-export function hotSpots(json: PageJson["spots"], tree: Tree, costs: Costs, count: number): HotSpot[] {
-  const measure = weighedBy(costs);
+export function hotSpots(
+  json: PageJson["spots"], tree: Tree, costs: Costs, measure: Measure, count: number,
+): HotSpot[] {
   const known = json.filter(([, ...ids]) => ids.every((id) => tree.items[id as number]));
   const all = known.map(([path, item, ...leaves]): HotSpot => {
     const own = leaves.map((id) => tree.items[id]);
@@ -39,8 +40,7 @@ export function nodesOf({ leaves }: HotSpot): number[] {
 }
 
 /** The chain of nodes, each reading what the one before made, that weighs most in all. */
-export function heaviestPath(graph: Graph, costs: Costs): number[] {
-  const measure = weighedBy(costs);
+export function heaviestPath(graph: Graph, costs: Costs, measure: Measure): number[] {
   // As these are differences of sums, only their leading digits are told apart: equal layers weigh the same.
   const weight = Float32Array.from(graph.nodes, (_, n) => costs.node(measure, n));
   const best = new Float64Array(weight.length);
@@ -56,4 +56,23 @@ export function heaviestPath(graph: Graph, costs: Costs): number[] {
   const path: number[] = [];
   for (let n = end; n >= 0; n = from[n]) path.unshift(n);
   return path;
+}
+
+/**
+ * The whole as a row of folded modules in order, each with its share: the heaviest is opened again and again, while one
+ * weighs much of the whole and there is room.
+ */
+export function inRow(tree: Tree, costs: Costs, measure: Measure, most = 18, heavy = 0.12): [Item, number][] {
+  const share = (item: Item): number => costs.share(measure, item).share;
+  const inside = (item: Item): [Item, number][] =>
+    (item.kind === "fold" && item.children[0].node < 0 ? item.children[0] : item).children.map((c) => [c, share(c)]);
+  let row = inside(tree.root);
+  for (const stuck = new Set<Item>(); ; ) {
+    const open = row.filter(([item, part]) => part > heavy && item.children.length && !stuck.has(item));
+    if (!open.length) return row.filter(([, part]) => part > 0);
+    const [heaviest] = open.reduce((a, b) => (b[1] > a[1] ? b : a));
+    const parts = inside(heaviest).filter(([, part]) => part > 0);
+    if (!parts.length || row.filter(([, part]) => part > 0.002).length + parts.length - 1 > most) stuck.add(heaviest);
+    else row = row.flatMap((entry) => (entry[0] === heaviest ? parts : [entry]));
+  }
 }

@@ -95,6 +95,17 @@ export class Costs {
     return intensity < this.ridge / 2 ? "memory" : "balanced";
   }
 
+  /** The shares of a measure that go to nodes which wait for the same. */
+  byBound(measure: Measure): Map<Bound, number> {
+    const shares = new Map<Bound, number>();
+    const whole = this.total(measure) || 1;
+    for (let index = 0; index < this.graph.nodes.length; index++) {
+      const bound = this.boundOf({ first: index, last: index });
+      if (bound) shares.set(bound, (shares.get(bound) ?? 0) + this.node(measure, index) / whole);
+    }
+    return shares;
+  }
+
   /** Put other values in place of what the profile has, or with null take them back. */
   replace(measure: Measure, values: Float64Array | null): void {
     this.profiled[measure] ??= this.sums[measure];

@@ -126,6 +126,8 @@ export interface TreeJson {
   classes: [number, number][];
   paths: number[];
   calls: [number, number][];
+  /** Pairs of a module and a text: the shape of its first result. */
+  outputs?: [number, number][];
   texts: string[];
 }
 
@@ -189,6 +191,17 @@ export interface MarksJson {
   spare: Mark[];
 }
 
+/** The words of the sentence over the graph: with a device and without, and by bound what most of the time goes to,
+ * where most of the bytes are moved, and what that means; `meaning` where there is no device. */
+export interface HeadlineJson {
+  timed: string;
+  plain: string;
+  inputs: string;
+  of: Record<string, string>;
+  words: Record<string, [string, string, string]>;
+  meaning: string;
+}
+
 export interface PageJson {
   profile: ProfileJson;
   tree: TreeJson;
@@ -197,6 +210,9 @@ export interface PageJson {
   partition?: PartitionJson;
   /** FLOPs per byte, where no device is chosen. */
   ridge: number;
+  headline: HeadlineJson;
+  /** What is said of operators in few characters ("7×7 /2"), with the ids of their nodes. */
+  details?: Record<string, number[]>;
   /** By node its distinct work, or -1. */
   work: number[];
   /** Modules that compute something themselves: the path with the ranges of folds, the item, and what is its own. */

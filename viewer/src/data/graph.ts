@@ -38,6 +38,8 @@ export class Graph {
   sources: number[][] = [];
   /** Kernels before node i ran: `kernelStart[i]`; one more entry for the end. */
   kernelStart: Float64Array;
+  /** What is said of an operator in few characters ("7×7 /2"), by node. */
+  details: string[] = [];
   /** How many nodes it has without those that are removed. */
   own = 0;
   /** How many references in the file led nowhere. */

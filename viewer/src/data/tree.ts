@@ -38,6 +38,8 @@ export interface Item extends Interval {
   node: number;
   count: number;
   turns: Turn[];
+  /** The shape of the first result of a module, or "". */
+  output: string;
 }
 
 export interface Tree {
@@ -67,6 +69,7 @@ export function readTree(given: TreeJson, graph: Graph): Tree {
   const leaf: Item[] = [];
   const calls = new Map(json.calls);
   const classes = new Map(json.classes);
+  const outputs = new Map(json.outputs ?? []);
   let branches = 0;
   const read = (parent: Item | null, turns: Turn[]): Item => {
     const id = items.length;
@@ -78,6 +81,7 @@ export function readTree(given: TreeJson, graph: Graph): Tree {
       id, kind, parent, children: [], first, last: first, cls, path, call: calls.get(id) ?? 0,
       label: texts[json.labels[id]] ?? graph.nodes[first]?.name ?? "",
       node: kind === "node" ? first : -1, count: 1, turns,
+      output: texts[outputs.get(id) ?? -1] ?? "",
     };
     items.push(item);
     if (kind === "node") leaf.push(item);
@@ -110,6 +114,7 @@ function cutLong(graph: Graph, { items }: Tree, item: Item): void {
       const group: Item = {
         id: items.length, kind: "group", parent: item, children: part, first, last, label: graph.numbers(first, last),
         cls: "", path: "", call: 0, node: -1, count: 1, turns: item.kind === "fold" ? item.turns : turns,
+        output: "",
       };
       items.push(group);
       for (const child of part) child.parent = group;

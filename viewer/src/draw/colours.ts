@@ -5,6 +5,7 @@
 import type { Costs, Measure } from "../data/costs";
 import type { Fusion } from "../data/fusion";
 import type { Difference } from "../data/difference";
+import { weighedBy } from "../data/costliest";
 import type { Mark, MarksJson } from "../data/document";
 import type { Graph } from "../data/graph";
 import type { Interval, Item } from "../data/tree";
@@ -36,18 +37,13 @@ export interface Look {
   mark: string;
 }
 
-export interface Part {
-  colour: string;
-  share: number;
-}
-
 export class Colours {
   /** What differs from another profile, if there is one. */
   difference: Difference | null = null;
   fusion: Fusion | null = null;
   private known = new Map<string, Mark>();
   private most = new Map<Measure, number>();
-  private bars = new Map<number, Part[]>();
+  private parts = new Map<number, number>();
   private drawn: Item[] = [];
 
   constructor(
@@ -60,7 +56,7 @@ export class Colours {
 
   /** Forget what depends on the mode, the device or the theme. */
   forget(): void {
-    this.bars.clear();
+    this.parts.clear();
     this.difference?.forget();
     this.most.clear();
   }
@@ -138,17 +134,16 @@ export class Colours {
     return list.map(([kind, weight]) => [kind, weight / whole]);
   }
 
-  /** The strip of colours along the bottom of a closed module. */
-  bar(item: Item): Part[] {
-    if (this.mode in MEASURES || this.mode === "fusion") return [];
-    let parts = this.bars.get(item.id);
-    if (!parts) {
-      parts = this.shares(item)
-        .slice(0, 6)
-        .map(([kind, share]) => ({ colour: this.theme.dark ? kind.dark : kind.light, share }));
-      this.bars.set(item.id, parts);
-    }
-    return parts;
+  /** What shares are of: the measure that is shown as a colour, else what things are weighed by. */
+  get metric(): Measure {
+    return MEASURES[this.mode] ?? weighedBy(this.costs);
+  }
+
+  /** The share of the whole that an item has, in all its repetitions. */
+  share(item: Item): number {
+    let found = this.parts.get(item.id);
+    if (found === undefined) this.parts.set(item.id, (found = this.costs.share(this.metric, item).share));
+    return found;
   }
 
   /** For a measure: its name, and the figure at each end of the ramp. */

@@ -20,6 +20,10 @@ const BLOCK = 22;
 const SPECK = 5;
 const LETTERS = 4.6;
 const FINE = 6.4;
+/** Letters at an edge are as high as this, or left out. */
+const LEGIBLE = 9;
+/** Shares below this are not said. */
+const LEAST = 0.0005;
 /** In the world: what is no longer there is drawn with dashes. */
 const DASH = [6, 4];
 
@@ -54,9 +58,16 @@ export class Painter {
         pen.edges(former, box.x, box.y, { stroke: this.theme.edge, width, alpha, dash: DASH }, this.zoom > 0.3);
       }
     }
-    for (const child of box.children) {
-      if (overlaps(child, this.view)) this.box(child, pen);
-    }
+    const shapes = 10.5 * this.zoom >= LEGIBLE && !faded;
+    const ends = new Set(box.edges.filter((e) => e.to >= 0 || box.layout?.outs.length).map((e) => e.from));
+    box.children.forEach((child, i) => {
+      if (!overlaps(child, this.view)) return;
+      this.box(child, pen);
+      if (!shapes || !ends.has(i)) return;
+      pen.text(this.shape(child.item), child.x + child.w / 2 + 7, child.y + child.h + 15, {
+        size: 10.5, fill: this.theme.muted, alpha,
+      });
+    });
   }
 
   private count(measure: Measure, item: Item): number {
@@ -115,7 +126,7 @@ export class Painter {
     chevron(pen, box.x + 13, box.y + HEADER / 2, true, theme.muted, alpha);
     let x = box.x + 25;
     let room = box.w - 36;
-    const figure = this.colours.look(item).figure;
+    const figure = this.withShare(item, this.colours.look(item).figure);
     const figureSize = size - 1.5;
     const figureWidth = figure ? measure(figure, figureSize, 500) : 0;
     if (figure && figureWidth < room * 0.45) {
@@ -188,7 +199,7 @@ export class Painter {
     }
     pen.text(this.title(item, box), left, upper, { size: 12.5, weight: 600, fill: letters.text, max: room, alpha });
     if (10.5 * zoom >= FINE - 2) this.lower(box, pen, look.figure, left, right, letters, alpha);
-    if (!node) this.strip(box, pen, alpha);
+    this.bar(box, pen, mix(fill, letters.text, 0.1), this.flat ? letters.text : look.colour, alpha);
     this.flags(box, pen, alpha);
   }
 
@@ -203,25 +214,29 @@ export class Painter {
   ): void {
     const { item } = box;
     const y = box.y + (item.node >= 0 ? 34 : 36);
-    const width = figure ? measure(figure, 10.5, 500) : 0;
-    if (figure) {
-      pen.text(figure, right, y, { size: 10.5, weight: 500, fill: letters.text, align: "right", alpha: alpha * 0.85 });
-    }
-    pen.text(this.subtitle(item), left, y, { size: 10.5, fill: letters.muted, max: right - left - width - 8, alpha });
+    const said = this.subtitle(item);
+    const style = { size: 10.5, weight: 500, fill: letters.text, align: "right" as const, alpha: alpha * 0.85 };
+    const both = this.withShare(item, figure);
+    const room = right - left - 8 - Math.min(measure(said, 10.5, 400), 84);
+    const text = measure(both, 10.5, 500) <= room ? both : figure;
+    if (text) pen.text(text, right, y, style);
+    const width = text ? measure(text, 10.5, 500) + 8 : 0;
+    pen.text(said, left, y, { size: 10.5, fill: letters.muted, max: right - left - width, alpha });
   }
 
-  /** The shares of a closed module's time, along its lower rim. */
-  private strip(box: Box, pen: Pen, alpha: number): void {
-    const parts = this.colours.bar(box.item);
-    let x = box.x + 15;
-    const whole = box.w - 26;
-    for (const part of parts) {
-      const w = whole * part.share;
-      if (w >= 1) {
-        pen.rect(x, box.y + box.h - 9, Math.max(w - 1, 0.8), 3, 1, { fill: part.colour, alpha: alpha * 0.85 });
-      }
-      x += w;
-    }
+  /** What one repetition takes, and the share that all have of the whole. */
+  private withShare(item: Item, figure: string): string {
+    const share = this.colours.share(item);
+    return share < LEAST ? figure : [figure, format.percent(share)].filter(Boolean).join(" · ");
+  }
+
+  /** The share of the whole, along the lower rim. */
+  private bar(box: Box, pen: Pen, ground: string, colour: string, alpha: number): void {
+    const share = this.colours.share(box.item);
+    if (share < LEAST) return;
+    const [x, y, w] = [box.x + 15, box.y + box.h - 9, box.w - 26];
+    pen.rect(x, y, w, 3.5, 1.75, { fill: ground, alpha });
+    pen.rect(x, y, Math.max(2, w * Math.min(1, share)), 3.5, 1.75, { fill: colour, alpha });
   }
 
   /** Errors and unknown costs are seen from outside. */
@@ -257,11 +272,29 @@ export class Painter {
     return item.call ? `${label} (call ${item.call})` : label || item.cls || "model";
   }
 
+  /** Class or operator, and what it does ("Conv2d 7×7 /2"): of a closed module that does one such thing, too. */
   private subtitle(item: Item): string {
-    if (item.node < 0) return item.cls || item.kind;
-    const node = this.graph.nodes[item.node];
-    const value = node.outputs.length ? this.graph.values[node.outputs[0]] : null;
-    return value ? format.shape(value.shape) : node.kind;
+    const { graph } = this;
+    if (item.node < 0) {
+      let only = "";
+      for (let n = item.first; n <= item.last; n++) {
+        const said = graph.details[n];
+        if (said && only && item.kind !== "fold") return item.cls || item.kind;
+        only = said || only;
+      }
+      return `${item.cls || item.kind} ${item.kind === "fold" ? "" : only}`.trim();
+    }
+    const node = graph.nodes[item.node];
+    const said = graph.details[item.node] ?? "";
+    return [item.path ? item.cls : "", said].filter(Boolean).join(" ") || this.shape(item) || node.kind;
+  }
+
+  /** The shape of the first result. */
+  private shape(item: Item): string {
+    const inner = item.kind === "fold" ? item.children[0] : item;
+    if (inner.node < 0) return inner.output;
+    const [value] = this.graph.nodes[inner.node].outputs;
+    return value === undefined ? "" : format.shape(this.graph.values[value].shape);
   }
 
   private overlay(pen: Pen): void {

@@ -6,7 +6,7 @@ import { breaks } from "./columns";
 import { rank, type Ranked } from "./ranks";
 import { HEADER, type Layout, PAD, type Spec } from "./spec";
 
-const ROW_GAP = 30;
+const ROW_GAP = 26;
 const COLUMN_GAP = 44;
 const LANE = 9;
 /** How far the ways in and out are from the children. */

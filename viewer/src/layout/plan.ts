@@ -5,8 +5,8 @@ import type { Item } from "../data/tree";
 import type { Box, Edge, Spec } from "./spec";
 import type { View } from "./view";
 
-export const NODE = { w: 176, h: 44 };
-export const MODULE = { w: 196, h: 54 };
+export const NODE = { w: 188, h: 50 };
+export const MODULE = { w: 204, h: 56 };
 export const TERMINAL = { w: 132, h: 30 };
 
 export interface Plan {

@@ -1,7 +1,6 @@
 // What the panel is made of: sections, lists of figures, and lists of links to items.
 
 import type { App } from "../app";
-import { weighedBy } from "../data/costliest";
 import type { Measure, Share } from "../data/costs";
 import type { Item } from "../data/tree";
 import * as format from "../format";
@@ -22,10 +21,9 @@ export function shareText(measure: Measure, share: Share): string {
   return share.share > 0 ? `${all} ·\u00a0${format.percent(share.share).replace(" ", "\u00a0")}` : all;
 }
 
-/** What an item costs, in the measure that counts: time where it is predicted. */
-export function figure({ costs }: App, item: Item): string {
-  const measure = weighedBy(costs);
-  return shareText(measure, costs.share(measure, item));
+/** What an item costs, in the measure that is chosen. */
+export function figure({ costs, metric }: App, item: Item): string {
+  return shareText(metric, costs.share(metric, item));
 }
 
 /** What is said of an item where the pointer rests on it. */

@@ -9,6 +9,7 @@ import { dock, legend } from "./dock";
 import { button, clamp, div, fill, h, ICONS, span } from "./dom";
 import { fileName, png, save, seen, svg, whole } from "./export";
 import { filterSheet } from "./filters";
+import { headlineBar } from "./headline";
 import { help } from "./help";
 import { minimap } from "./minimap";
 import { panel } from "./panel";
@@ -76,7 +77,7 @@ export function shell(app: App): Shell {
   );
   const key = legend(app);
   const middle = h(
-    "main", { class: "middle" }, div("stage-box", stage.element, controls, minimap(app), notice(app)), dock(app, key),
+    "main", { class: "middle" }, headlineBar(app), div("stage-box", stage.element, controls, minimap(app), notice(app)), dock(app, key),
     live,
   );
   fill(

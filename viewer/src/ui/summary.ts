@@ -2,7 +2,7 @@
 
 import type { App } from "../app";
 import type { Bound } from "../data/costs";
-import { nodesOf, weighedBy } from "../data/costliest";
+import { nodesOf } from "../data/costliest";
 import type { Difference } from "../data/difference";
 import * as format from "../format";
 import { div, h, p, press, span } from "./dom";
@@ -68,21 +68,16 @@ export function summary(app: App): HTMLElement[] {
 }
 
 /** What the model waits for: on a device by predicted time, without one by bytes moved. */
-function bounds({ colours, costs, device, model, ridgeText }: App): HTMLElement {
+function bounds({ colours, costs, device, ridgeText }: App): HTMLElement {
   const timed = costs.total("time") > 0;
   const measure = timed ? "time" : "bytes";
-  const amounts = new Map<Bound, number>();
-  for (const { index } of model.graph.nodes) {
-    const bound = costs.boundOf({ first: index, last: index });
-    if (bound) amounts.set(bound, (amounts.get(bound) ?? 0) + costs.node(measure, index));
-  }
+  const shares = costs.byBound(measure);
   const kinds: Bound[] = ["compute", timed ? "launch" : "balanced", "memory"];
-  const whole = costs.total(measure) || 1;
   return rows(device ? `On ${device.name}` : "Bottlenecks", [
     ["predicted time", timed ? format.seconds(costs.total("time")) : null],
     ["ridge point", device ? `${ridgeText} at ${device.dtype}` : ridgeText],
     ...kinds.map((bound): [string, string] => [
-      colours.marks.bounds[bound].label, `${format.percent((amounts.get(bound) ?? 0) / whole)} of ${timed
+      colours.marks.bounds[bound].label, `${format.percent(shares.get(bound) ?? 0)} of ${timed
         ? "time"
         : "bytes"}`,
     ]),
@@ -111,7 +106,7 @@ function differences(app: App, { name, totals }: Difference): HTMLElement {
 }
 
 function hotspots(app: App): HTMLElement {
-  const measure = weighedBy(app.costs);
+  const measure = app.metric;
   const all = app.hotspots().map((spot) => {
     const shares = spot.leaves.map((leaf) => app.costs.share(measure, leaf));
     const total = shares.reduce((sum, s) => sum + s.total, 0);

@@ -2,6 +2,7 @@
 // Only the rows in sight exist. Choosing and scrolling go both ways between table and graph.
 
 import type { App } from "../app";
+import type { Measure } from "../data/costs";
 import type { Item } from "../data/tree";
 import * as format from "../format";
 import type { Box } from "../layout/scene";
@@ -29,29 +30,60 @@ const figure = (
   },
 });
 
-const COLUMNS: Column[] = [
-  { name: "Name", key: "name", width: 0, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
-  figure("Time", "time", 74, (app, i) => app.costs.item("time", i), format.seconds),
-  figure(
-    "FLOPs", "flops", 82, (app, i) => app.costs.item("flops", i),
-    (v) => format.count(v, "").replace(/B$/, "G").replace(/([A-Za-z])$/, " $1"),
-  ),
-  figure("Bytes", "bytes", 84, (app, i) => app.costs.item("bytes", i), format.size),
-  figure("Parameters", "parameters", 84, (app, i) => app.costs.parameterCount(i), (v) => format.count(v)),
-  figure("Intensity", "intensity", 72, (app, i) => app.costs.intensity(i) ?? 0, format.intensity),
-  figure("Memory", "memory", 84, (app, i) => app.costs.item("memory", i), format.size),
+/** A measure of all repetitions of an item, or of one. */
+const total = (measure: Measure) => (app: App, item: Item): number => app.costs.share(measure, item).total;
+const each = (measure: Measure) => (app: App, item: Item): number => app.costs.share(measure, item).each;
+const own = (measure: Measure) => (app: App, item: Item): number => app.costs.item(measure, item);
+const share = (value: number): string => (value < 0.0005 ? "" : format.percent(value));
+const flops = (value: number): string =>
+  format.count(value, "").replace(/B$/, "G").replace(/([A-Za-z])$/, " $1");
+
+const INTENSITY = figure("Intensity", "intensity", 72, (app, i) => app.costs.intensity(i) ?? 0, format.intensity);
+const ENDS: Column[] = [
   { name: "Class or operator", key: "kind", width: 150, value: (app, i) => kindOf(app, i), text: kindOf },
   { name: "Output", key: "output", width: 140, value: (app, i) => outputOf(app, i), text: outputOf },
 ];
+const PARAMETERS = figure("Parameters", "parameters", 84, (app, i) => app.costs.parameterCount(i), (v) => format.count(v));
+
+/** Of the tree: what all repetitions take, and then what one does. */
+const TREE: Column[] = [
+  { name: "Name", key: "name", width: 0, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
+  figure("Share", "share", 84, (app, i) => app.colours.share(i), share),
+  figure("Time", "time", 76, total("time"), format.seconds),
+  figure("FLOPs", "flops", 82, total("flops"), flops),
+  figure("Bytes", "bytes", 84, total("bytes"), format.size),
+  figure("Time each", "time_each", 74, each("time"), format.seconds),
+  figure("FLOPs each", "flops_each", 84, each("flops"), flops),
+  figure("Bytes each", "bytes_each", 84, each("bytes"), format.size),
+  figure("Times", "times", 54, (app, i) => app.costs.share("kernels", i).times, (v) => (v > 1 ? `× ${v}` : "")),
+  PARAMETERS,
+  INTENSITY,
+  figure("Memory", "memory", 84, total("memory"), format.size),
+  ...ENDS,
+];
+
+/** Of the list of all nodes: what each takes itself, and where it stands. */
+const NODES: Column[] = [
+  { name: "Name", key: "name", width: 0, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
+  figure("Share", "share", 84, (app, i) => own(app.metric)(app, i) / (app.costs.total(app.metric) || 1), share),
+  figure("Time", "time", 76, own("time"), format.seconds),
+  figure("FLOPs", "flops", 82, own("flops"), flops),
+  figure("Bytes", "bytes", 84, own("bytes"), format.size),
+  { name: "Path", key: "path", width: 190, value: pathOf, text: pathOf },
+  PARAMETERS,
+  INTENSITY,
+  figure("Memory", "memory", 84, own("memory"), format.size),
+  ...ENDS,
+];
 
 /** Time is a column where a device is chosen. */
-function columnsOf(app: App): Column[] {
-  return app.costs.total("time") > 0 ? COLUMNS : COLUMNS.filter((c) => c.key !== "time");
+function columnsOf(app: App, flat: boolean): Column[] {
+  const columns = flat ? NODES : TREE;
+  return app.costs.total("time") > 0 ? columns : columns.filter((c) => !c.key.startsWith("time_") && c.key !== "time");
 }
 
 /** Items as lines of plain figures. */
-function csv(app: App, items: Item[]): string {
-  const columns = columnsOf(app);
+function csv(app: App, items: Item[], columns: Column[]): string {
   const quote = (cell: string): string => (/[",\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
   // A cell that begins like a formula would be run by a spreadsheet.
   const safe = (cell: string): string => quote(/^[=+\-@\t]/.test(cell) ? `'${cell}` : cell);
@@ -66,6 +98,10 @@ function csv(app: App, items: Item[]): string {
 function nameOf(item: Item): string {
   if (item.node < 0) return item.label + (item.call ? ` (call ${item.call})` : "");
   return item.label;
+}
+
+function pathOf(_: App, item: Item): string {
+  return item.path || (item.parent?.path ?? "");
 }
 
 function kindOf(app: App, item: Item): string {
@@ -89,7 +125,7 @@ interface Row {
   depth: number;
 }
 
-function rowElement(app: App, { item, box, depth }: Row, at: number): HTMLElement {
+function rowElement(app: App, { item, box, depth }: Row, at: number, columns: Column[]): HTMLElement {
   const branch = item.children.length > 0;
   const open = box ? box.layout !== null : false;
   const faded = app.litBefore ? app.litBefore[item.last + 1] === app.litBefore[item.first] : false;
@@ -119,8 +155,13 @@ function rowElement(app: App, { item, box, depth }: Row, at: number): HTMLElemen
         app.emit("hover");
       },
     },
-    ...columnsOf(app).map((c, i) => {
-      if (i) return h("span", { class: "cell number", role: "gridcell" }, c.text(app, item));
+    ...columns.map((c, i) => {
+      if (i) {
+        const part = c.key === "share" ? { "--share": `${Math.min(1, Number(c.value(app, item))) * 100}%` } : undefined;
+        const kind = part ? "cell number share" : typeof c.value(app, item) === "number" ? "cell number" : "cell";
+        return h("span", { class: kind, role: "gridcell", style: part, title: c.key === "path" ? c.text(app, item) : undefined },
+          c.text(app, item));
+      }
       return h(
         "span",
         { class: "cell name", role: "gridcell", style: { "padding-left": `${8 + depth * 13}px` } },
@@ -196,6 +237,10 @@ export class Table {
     });
   }
 
+  private get columns(): Column[] {
+    return columnsOf(this.app, this.flat);
+  }
+
   private tools(): HTMLElement {
     const choice = (name: string, flat: boolean): HTMLButtonElement =>
       h("button", { type: "button", "aria-pressed": String(this.flat === flat), onclick: () => {
@@ -237,7 +282,7 @@ export class Table {
   }
 
   private sort(rows: Row[]): Row[] {
-    const column = COLUMNS.find((c) => c.key === this.sortKey);
+    const column = this.columns.find((c) => c.key === this.sortKey);
     if (!column) return rows;
     const values = new Map(rows.map((r) => [r, column.value(this.app, r.item)]));
     return rows.sort((a, b) => {
@@ -248,7 +293,7 @@ export class Table {
 
   /** Names take what room the figures leave that are seen whole. */
   private widen(): void {
-    const figures = columnsOf(this.app).slice(1).map((c) => c.width);
+    const figures = this.columns.slice(1).map((c) => c.width);
     const first = (n: number): number => figures.slice(0, n).reduce((sum, w) => sum + w, 0);
     const rest = [figures.length, 4, 3, 2, 1].map((n) => this.body.clientWidth - first(n)).find((w) => w >= 175) ?? 175;
     for (const part of [this.head, this.space]) {
@@ -258,7 +303,7 @@ export class Table {
   }
 
   private drawHead(): void {
-    const columns = columnsOf(this.app);
+    const { columns } = this;
     this.widen();
     fill(this.head, ...columns.map((c) =>
       h("button", {
@@ -291,7 +336,7 @@ export class Table {
     }
     for (let at = first; at < last; at++) {
       if (this.drawn.has(at)) continue;
-      const row = rowElement(this.app, this.rows[at], at);
+      const row = rowElement(this.app, this.rows[at], at, this.columns);
       this.drawn.set(at, row);
       this.space.append(row);
     }
@@ -379,7 +424,7 @@ export class Table {
   }
 
   private async copy(near: HTMLElement): Promise<void> {
-    await copyText(csv(this.app, this.rows.map((row) => row.item)));
+    await copyText(csv(this.app, this.rows.map((row) => row.item), this.columns));
     near.classList.add("done");
     setTimeout(() => near.classList.remove("done"), 900);
   }

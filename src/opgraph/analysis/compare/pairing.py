@@ -231,7 +231,9 @@ class _Merger:
         path, then = scope, node.scope
         while path and path not in self.scopes:
             known = self.earlier.scope.get(then)
-            self.scopes[path] = replace(known, path=path) if known else Scope(path, "", 1)
+            gone = known or Scope(path, "", 1)
+            # What they read and made has other numbers here.
+            self.scopes[path] = replace(gone, path=path, inputs=(), outputs=())
             path, then = path.rpartition(".")[0], then.rpartition(".")[0]
 
     def union(self) -> Union:

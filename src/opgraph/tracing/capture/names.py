@@ -3,6 +3,7 @@ the model spelled it (`x + y`, `torch.add`, `x.add_(y)` and `aten.add.Tensor` ar
 
 from __future__ import annotations
 
+import inspect
 from functools import lru_cache
 from typing import Any
 
@@ -95,11 +96,71 @@ def target(func: Any) -> str:
 
 _SHOWN = 120
 
-BY_NAME = {
-    "scaled_dot_product_attention": ("", "", "", "attn_mask=", "dropout_p=", "is_causal="),
-}
-"""What is written before the positional arguments of some operators, so that they are written the same
-however they were given: whether attention is causal is read from them."""
+_NO_DEFAULT = object()
+
+
+@lru_cache(maxsize=4096)
+def positional(func: Any) -> tuple[tuple[str, Any], ...]:
+    """What is written before each positional argument of a function ("stride="), and its default; so they
+    are written the same however they were given. Methods, and functions whose overloads disagree about
+    names, have none."""
+    overloads = [s for s in _schemas(func) if s]
+    if overloads:
+        longest = max(overloads, key=len)
+        kept = []
+        for i, (name, default) in enumerate(longest):
+            if any(len(o) > i and o[i][0] != name for o in overloads):
+                break
+            kept.append((f"{name}=", default))
+        return tuple(kept)
+    return ()
+
+
+def _schemas(func: Any) -> list[tuple[tuple[str, Any], ...]]:
+    """The names and defaults of the positional arguments of each overload, as far as torch tells."""
+    if hasattr(func, "_schema"):
+        return [_of_schema(func._schema)]
+    if hasattr(func, "__objclass__") or getattr(func, "__name__", "").startswith("__"):
+        return []
+    if type(func).__name__ == "builtin_function_or_method":
+        packet = getattr(torch.ops.aten, getattr(func, "__name__", ""), None)
+        names = [n for n in packet.overloads() if "out" not in n] if packet is not None else []
+        return [_of_schema(getattr(packet, n)._schema) for n in names]
+    try:
+        given = inspect.signature(func).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [
+        tuple(
+            (p.name, _NO_DEFAULT if p.default is inspect.Parameter.empty else p.default)
+            for p in given
+            if p.kind in kinds
+        )
+    ]
+
+
+def _of_schema(schema: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple(
+        (a.name, a.default_value if a.has_default_value() else _NO_DEFAULT)
+        for a in schema.arguments
+        if not a.kwarg_only
+    )
+
+
+def usual(value: Any, default: Any) -> bool:
+    """Whether a value is what an argument has when nothing is said; (1, 1) is the same as 1."""
+    values, defaults = _list(value), _list(default)
+    if len(values) != len(defaults) and 1 not in (len(values), len(defaults)):
+        return False
+    if not values or not defaults:
+        return values == defaults
+    pairs = zip(values * len(defaults), defaults * len(values), strict=False)
+    return all(type(v) is type(d) and v == d for v, d in pairs)
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (tuple, list)) else [value]
 
 
 def cut(text: str) -> str:

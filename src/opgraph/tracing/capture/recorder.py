@@ -31,7 +31,7 @@ from opgraph.record.graph import Graph, GraphBreak, Node, Scope
 from opgraph.record.verify import verify
 from opgraph.tracing.capture.kernels import KernelCapture
 from opgraph.tracing.capture.locations import Location, current_location, raised_location
-from opgraph.tracing.capture.names import BY_NAME, cut, names, short
+from opgraph.tracing.capture.names import cut, names, positional, short, usual
 from opgraph.tracing.capture.scopes import Call, ModuleCalls, misfit
 from opgraph.tracing.capture.threads import HandedOver
 from opgraph.tracing.capture.values import Record, ValueTable, tensors_in
@@ -312,11 +312,17 @@ class Recorder:
             record.name = f"{call.path}.{op}" if call.path else op
         shown: list[str] = []
         # A deep copy is given all that was copied before it, which it does not read.
-        prefixes = BY_NAME.get(op, ())
+        given = positional(func)
         for position, item in enumerate(args[:1] if name == "__deepcopy__" else args):
-            prefix = prefixes[position] if position < len(prefixes) else ""
+            prefix = ""
+            if position < len(given):
+                prefix, default = given[position]
+                if not isinstance(item, Tensor) and usual(item, default):
+                    continue
             self._argument(item, prefix, record, shown)
         for key, item in kwargs.items():
+            if type(item) in _PLAIN and (f"{key}=", item) in given:
+                continue
             self._argument(item, f"{key}=", record, shown)
         record.arguments = cut(", ".join(shown))
         record.inputs = list(dict.fromkeys(record.inputs))

@@ -5,6 +5,8 @@ page shows and does not work out itself. The page in a file and the widget in a 
 - `tree`: the items of the one tree in preorder, by column (see `_tree`).
 - `marks`: those of `opgraph.views.marks`: a label, a sign, a colour for light and for dark.
 - `ridge`: FLOPs/byte, where no device is chosen.
+- `headline`: the words of the sentence over the graph (see `opgraph.views.headline`).
+- `details`: "7×7 /2" and the like, each with the ids of its nodes (see `opgraph.views.details`).
 - `work`: by node its distinct work, as a place in a device's `work` and `bounds`; -1 for none.
 - `spots`: every module that computes something itself: its title, its item, and its own leaves.
 - `partition`: rules with their reasons; distinct parts by rule, bytes read and bytes written as one kernel;
@@ -35,7 +37,9 @@ from opgraph.hardware import Device, devices
 from opgraph.record import schema
 from opgraph.record.graph import Graph
 from opgraph.record.kinds import ChangeKind
+from opgraph.views.details import details
 from opgraph.views.files.json import profile_data
+from opgraph.views.headline import headline_data
 from opgraph.views.marks import BOUNDS, CATEGORIES, CHANGES, NO_WORK, RULES, SERIES, UNKNOWN, Mark
 
 DIGITS = 9
@@ -82,6 +86,8 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         "tree": _tree(tree),
         "marks": _marks(),
         "ridge": GENERIC_RIDGE,
+        "headline": headline_data(costed),
+        "details": _details(costed.graph, place),
         "work": work,
         "spots": [
             [spot.path, spot.item.id, *(leaf.id for leaf in spot.leaves)]
@@ -95,6 +101,16 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
     if against is not None and union is not None:
         data["against"] = _against(against, union)
     return data
+
+
+def _details(graph: Graph, place: Sequence[int]) -> dict[str, list[int]]:
+    """The nodes of which there is something to say in few characters, by what that is."""
+    known = {name: p for p in graph.parameters for name in (p.name, *p.tied)}
+    found: dict[str, list[int]] = {}
+    for node in graph.nodes:
+        if node.kernels and (said := details(graph, node, known)):
+            found.setdefault(said, []).append(place[node.id])
+    return found
 
 
 def _marks() -> dict[str, Any]:
@@ -115,7 +131,8 @@ def _marks() -> dict[str, Any]:
 def _tree(tree: Tree) -> dict[str, Any]:
     """The items by column: a letter for each kind; of every branch how many children it has; labels by
     their place in `texts`; a path by its length, as it begins that of its first node's module; pairs of an
-    item and its class, where that is not its module's; and pairs of an item and which call it is."""
+    item and its class, where that is not its module's; of an item and which call it is; and of a module and
+    the shape of its first result."""
     scopes = tree.graph.scope
     texts: dict[str, int] = {}
     found: dict[str, Any] = {"kinds": "".join(_LETTERS[item.kind] for item in tree.items)}
@@ -130,6 +147,11 @@ def _tree(tree: Tree) -> dict[str, Any]:
         len(item.path.encode("utf-16-le", "surrogatepass")) // 2 for item in tree.items
     ]
     found["calls"] = [[item.id, item.call] for item in tree.items if item.call]
+    found["outputs"] = [
+        [item.id, texts.setdefault("×".join(map(str, made.shape)) or "scalar", len(texts))]
+        for item in tree.items
+        if not item.node and item.path and (made := tree.output(item)) is not None
+    ]
     found["texts"] = list(texts)
     return found
 

@@ -14,6 +14,7 @@ from opgraph.analysis.tree import Item, ItemKind, Metric, Tree
 from opgraph.record import units
 from opgraph.record.graph import Node, Shape
 from opgraph.record.kinds import Bound
+from opgraph.views.headline import headline
 from opgraph.views.terminal import bar, bound, draw, safe
 from opgraph.views.text.summary import bottleneck_analysis, summary
 
@@ -229,6 +230,7 @@ def table(
         from opgraph.views.text.device import sections
 
         parts += sections(costed, memory=memory, width=width)
+    parts += ["", *filter(None, headline(costed))]
     return draw(parts, width, color)
 
 

@@ -1,0 +1,88 @@
+"""Where is the cost? One sentence, and what it means for someone who would have the model faster: the last
+lines of the summary, and the first of the page. The page fills in the same words for the device that is
+chosen there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.tree import Metric
+from opgraph.record import units
+from opgraph.record.graph import Graph
+from opgraph.record.kinds import Bound
+from opgraph.views.terminal import safe
+
+_TIMED = "{model} on {device}, {inputs}: {total}; {share} of the time is {what}; costliest {spot}, {part}."
+_PLAIN = (
+    "{model}, {inputs}: {total}; {share} of the bytes move where {what}; costliest {spot}, {part}."
+)
+
+_WORDS: Mapping[Bound, tuple[str, str, str]] = {
+    Bound.COMPUTE: (
+        "arithmetic",
+        "arithmetic is the limit",
+        "The arithmetic units are the limit: a lower precision, fewer FLOPs or a device with a higher "
+        "peak would help; fusing operators would not.",
+    ),
+    Bound.BALANCED: ("both alike", "neither is the limit", ""),
+    Bound.MEMORY: (
+        "moving data",
+        "memory is the limit",
+        "Memory bandwidth is the limit: a lower precision, or fewer trips to memory by fused operators "
+        "(torch.compile), would help; fewer FLOPs would not.",
+    ),
+    Bound.LAUNCH: (
+        "launching kernels",
+        "launches are the limit",
+        "Its kernels are too short for this device, which waits for the next one to be started: larger "
+        "batches, or fewer and cheaper starts (torch.compile, CUDA graphs), would help.",
+    ),
+}
+"""By bound: what most of the time goes to, where most of the bytes are moved, and what that means."""
+
+_NO_DEVICE = (
+    "Judged by FLOPs per byte alone: a device (--hardware h100-sxm) says how long it takes there, and "
+    "what it waits for."
+)
+_OF = {Metric.SECONDS: "it", Metric.FLOPS: "the FLOPs", Metric.BYTES: "the bytes"}
+
+
+def headline(costed: CostedRecord) -> tuple[str, str]:
+    """The sentence and what it means; both are empty where nothing is moved."""
+    seconds = costed.prediction
+    spots = costed.tree.hot_spots(1)
+    if not spots:
+        return "", ""
+    share = max(costed.bounds, key=lambda b: b.share)
+    t = costed.totals
+    said = (_PLAIN if seconds is None else _TIMED).format(
+        model=safe(costed.profile.model.name),
+        device="" if costed.device is None else safe(costed.device.name),
+        inputs=_inputs(costed.graph),
+        total=units.flops(t.flops) if seconds is None else units.seconds(seconds.seconds),
+        share=units.percent(share.share),
+        what=_WORDS[share.bound][seconds is None],
+        spot=safe(spots[0].path) or "the model itself",
+        part=f"{units.percent(spots[0].share)} of {_OF[costed.tree.metric]}",
+    )
+    return said, _NO_DEVICE if seconds is None else _WORDS[share.bound][2]
+
+
+def headline_data(costed: CostedRecord) -> dict[str, Any]:
+    """The words of the sentence, for a page that knows the figures of every device."""
+    return {
+        "timed": _TIMED,
+        "plain": _PLAIN,
+        "inputs": _inputs(costed.graph),
+        "of": {"time": _OF[Metric.SECONDS], "flops": _OF[Metric.FLOPS], "bytes": _OF[Metric.BYTES]},
+        "words": {bound.value: words for bound, words in _WORDS.items()},
+        "meaning": _NO_DEVICE,
+    }
+
+
+def _inputs(graph: Graph) -> str:
+    """The distinct shapes of the first inputs: 1x128."""
+    shapes = dict.fromkeys(units.shape(graph.value[v].shape) for v in graph.inputs)
+    return " and ".join(list(shapes)[:2]) or "without inputs"
