@@ -35,10 +35,11 @@ def profile(
 
     `model` is a name (`"resnet18"`, `"bert-base-uncased"`, `"yolov8n.pt"`) or any `nn.Module`, whose
     parameters may be real, fake or on the meta device; a `Model` is one that is resolved already.
-    `inputs` (a tensor, or a tuple of positional arguments) and `kwargs` are the arguments of one call;
-    without them they are made from the model's signature and configuration, at the sizes asked for.
-    `name` is what the profile is called. `options` are those of `opgraph.options.Options`: `seq_len=128`,
-    `mode="train"`, `tracer="dynamo"` … The model is left as it was.
+    `inputs` (a tensor, a tuple of positional arguments, or a dictionary of those by keyword; arrays are
+    taken as tensors) and `kwargs` are the arguments of one call; without them they are made from the
+    model's signature and configuration, at the sizes asked for. `name` is what the profile is called.
+    `options` are those of `opgraph.options.Options`: `seq_len=128`, `mode="train"`, `tracer="dynamo"` …
+    The model is left as it was.
 
     Raises `SourceError`, `InputError` or `TraceError`. A forward that raises is a `TraceError` whose
     `profile` holds the graph up to there; with `partial` that profile is returned instead, and

@@ -3,6 +3,7 @@ command line and the Python interface both come through here."""
 
 from __future__ import annotations
 
+import inspect
 import platform
 from collections.abc import Mapping
 from dataclasses import replace
@@ -250,8 +251,54 @@ def _example(
         raise InputError(
             "sizes were asked for, and inputs were given", hint="give one or the other"
         )
+    return _given(model, inputs, dict(kwargs or {}))
+
+
+def _given(model: Model, inputs: Any, kwargs: dict[str, Any]) -> Example:
+    """The arguments of one call as a person gives them: a tuple holds them, a dictionary with the names of
+    forward's parameters those by keyword, and anything else is one. A list that forward does not take holds
+    them, too, and of arrays that it does not take tensors are made."""
+    if isinstance(inputs, Mapping) and inputs and inputs.keys() <= _parameters(model.module):
+        inputs, kwargs = (), {**inputs, **kwargs}
     args = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
-    return Example(tuple(args), dict(kwargs or {}))
+    asked = Example(tuple(args), kwargs)
+    readings = [(asked, "")]
+    if isinstance(inputs, list):
+        note = "the list that was given as inputs is taken as the arguments: forward takes no list"
+        readings.append((Example(tuple(inputs), kwargs), note))
+    readings += [
+        (tensors, f"{note}{'; ' * bool(note)}arrays are taken as tensors: forward takes no arrays")
+        for example, note in readings
+        if (tensors := _of_arrays(example)) is not None
+    ]
+    if len(readings) > 1:
+        from opgraph.tracing.eager import trace_fake
+
+        for example, note in readings:
+            if trace_fake(model, example).error is None:
+                return replace(example, notes=(note,) if note else ())
+    return asked
+
+
+def _parameters(module: nn.Module) -> set[str]:
+    """The names of forward's parameters; none where it has no signature."""
+    try:
+        return set(inspect.signature(module.forward).parameters)
+    except (TypeError, ValueError):
+        return set()
+
+
+def _of_arrays(example: Example) -> Example | None:
+    """The same with tensors for arrays, which share their memory where they can; None without arrays."""
+    import torch
+    from torch.utils._pytree import tree_flatten, tree_unflatten
+
+    leaves, tree = tree_flatten((example.args, dict(example.kwargs)))
+    kinds = [getattr(getattr(leaf, "dtype", None), "kind", "") in tuple("biufc") for leaf in leaves]
+    if not any(kinds):
+        return None
+    made = [torch.as_tensor(x) if array else x for x, array in zip(leaves, kinds, strict=True)]
+    return Example(*tree_unflatten(made, tree))
 
 
 def _versions(model: Model) -> dict[str, str]:

@@ -14,11 +14,11 @@ from torch.utils._pytree import tree_leaves
 
 from opgraph.inputs.base import Example
 from opgraph.record import units
-from opgraph.record.errors import TraceError
+from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.sources.base import Model
-from opgraph.tracing.base import Outcome, arguments, record
+from opgraph.tracing.base import Outcome, arguments, record, same_randomness
 from opgraph.tracing.fake.tensors import needs_values
-from opgraph.tracing.fake.weights import stored_bytes
+from opgraph.tracing.fake.weights import set_eval, stored_bytes
 
 
 def trace_fake(model: Model, example: Example, **how: Any) -> Outcome:
@@ -141,10 +141,23 @@ def _with_random_weights(module: torch.nn.Module) -> torch.nn.Module:
 
 def _ready(module: torch.nn.Module, example: Example) -> torch.nn.Module:
     """A module whose parameters have sizes: lazy ones learn theirs from a run of a copy."""
-    if not any(torch.nn.parameter.is_lazy(p) for p in module.parameters()):
+    lazy = [t for t in (*module.parameters(), *module.buffers()) if torch.nn.parameter.is_lazy(t)]
+    if not lazy:
         return module
-    warm = copy.deepcopy(module)
+    # Torch copies no buffer without a size.
+    memo = {id(t): type(t)(device=t.device, dtype=t.dtype) for t in lazy}
+    warm = copy.deepcopy(module, memo)
+    modes = [(m, m.training) for m in warm.modules()]
     args, kwargs = arguments(example, None)
-    with torch.no_grad():
-        warm(*args, **kwargs)
+    with torch.no_grad(), same_randomness():
+        set_eval([m for m, _ in modes])
+        try:
+            warm(*args, **kwargs)
+        except Exception as error:
+            raise InputError(
+                "its lazy layers learn their sizes from a first run, which failed: "
+                f"{first_line(error)}"
+            ) from error
+    for each, training in modes:
+        each.training = training
     return warm

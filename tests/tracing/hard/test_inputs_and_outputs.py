@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from tests.tracing.hard.models import Function, X, agrees, profiled
@@ -49,6 +50,60 @@ class Pair(NamedTuple):
 def test_outputs_of_any_kind(make, count):
     profile = profiled(Function(lambda self, x: make(self.linear(x))), X)
     assert len(profile.graph.outputs) == count
+
+
+ARRAY = X.numpy()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "kwargs", "note"),
+    [
+        ((X,), {}, ""),
+        ({"input": X}, {}, ""),
+        ([X], {}, "taken as the arguments"),
+        (ARRAY, {}, "arrays are taken as tensors"),
+        ([ARRAY], {}, "takes no list; arrays are taken as tensors"),
+        (None, {"input": ARRAY}, "arrays are taken as tensors"),
+    ],
+)
+def test_inputs_as_people_hold_them(inputs, kwargs, note):
+    profile = opgraph.profile(nn.Linear(X.shape[-1], 3), inputs, kwargs)
+    assert profile.totals.flops == 2 * X.numel() * 3
+    assert [v.name for v in profile.graph.values if v.kind == "input"] == ["input"]
+    assert note in " ".join(profile.model.notes)
+    assert bool(note) == bool(profile.model.notes)
+
+
+def test_lists_dictionaries_and_arrays_that_forward_takes_stay_what_they_are():
+    class Each(nn.Module):
+        def forward(self, items):
+            items = items["all"] if isinstance(items, dict) else items
+            return [
+                torch.from_numpy(i).relu() if isinstance(i, np.ndarray) else i.relu() for i in items
+            ]
+
+    for inputs in ([X, X], {"all": [X, X]}, [ARRAY, ARRAY], ([X, X],)):
+        profile = opgraph.profile(Each(), inputs)
+        assert (len(profile.graph.outputs), profile.model.notes) == (2, ())
+
+
+def test_what_no_forward_takes_is_refused():
+    with pytest.raises(opgraph.TraceError, match="must be Tensor, not str"):
+        opgraph.profile(nn.Linear(4, 3), "abc")
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_lazy_layers_learn_their_sizes_from_a_copy(training):
+    model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(affine=False)).train(training)
+    before = torch.get_rng_state()
+    assert opgraph.profile(model, torch.ones(1, 8)).totals.flops == 2 * 8 * 4
+    assert model[0].has_uninitialized_params()
+    assert model[1].has_uninitialized_params()
+    assert torch.equal(torch.get_rng_state(), before)
+    with pytest.raises(opgraph.InputError, match="learn their sizes from a first run"):
+        opgraph.profile(model, torch.ones(1, 8, dtype=torch.long))
+    with pytest.raises(opgraph.InputError, match="LazyLinear takes any size"):
+        opgraph.profile(model)
 
 
 def test_named_and_keyword_only_arguments():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from opgraph.inputs.context import Context, rule
 from opgraph.inputs.model_reading import first_layer
 from opgraph.inputs.rules.images import image
+from opgraph.record.errors import InputError
 
 REGIONS = 36
 """Regions of an image, as object detectors in front of vision-and-language models give them."""
@@ -138,6 +140,9 @@ def _sequence(c: Context, width: int, batch_first: bool) -> Tensor:
 
 def _for_layer(c: Context, layer: nn.Module | None) -> Tensor:
     """What a layer takes: by its class, or, where it is packed (quantized), by the sizes it tells."""
+    if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
+        raise InputError(f"{type(layer).__name__} takes any size: nothing says which",
+                         hint="give the inputs")  # fmt: skip
     match layer:
         case nn.Embedding() | nn.EmbeddingBag():
             return c.ids(c.batch, c.sequence, below=layer.num_embeddings)
