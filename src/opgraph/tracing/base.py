@@ -157,11 +157,25 @@ def record(
             recorder.finish(error)
             outputs = recorder.sink(result) if error is None else ()
             graph = build(recorder, inputs, outputs)
+        notes = (*recorder.notes, *_idle(graph))
         cache = measured(found) if (found := cache_in(result)) is not None else None
         del result, found
     seconds = time.perf_counter() - start
     return Outcome(tracer, tensors, graph, error, seconds, cache, recorder.caught,
-                   recorder.notes, recorder.misfit)  # fmt: skip
+                   notes, recorder.misfit)  # fmt: skip
+
+
+def _idle(graph: Graph) -> Iterator[str]:
+    """What is to be said of a forward that got through and did no work that was to be expected."""
+    if graph.failed is not None or any(n.flops or n.parameters for n in graph.nodes):
+        return
+    without = (
+        "" if graph.inputs else " (it was called without tensors: its arguments have defaults)"
+    )
+    if graph.parameters:
+        yield f"forward reads none of the weights of the model{without}"
+    elif not graph.inputs and all(n.kind != "call" for n in graph.nodes):
+        yield f"forward computes nothing{without}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ kernels); global module hooks keep the stack of module paths (its scope). `build
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from itertools import islice
 from typing import Any
 
 import torch
@@ -23,6 +25,7 @@ from torch.overrides import (
 )
 from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
 from torch.utils._python_dispatch import _push_mode as push_dispatch_mode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from opgraph.costs.count import Operator, tensors_of
 from opgraph.record import units
@@ -175,7 +178,7 @@ class Recorder:
         handed = HandedOver(self._following, self._lacks)
         try:
             with self.capture, self._functions, handed.following():
-                return call(), None
+                return self.complete(call()), None
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  (SystemExit too: a forward may do anything)
@@ -185,6 +188,26 @@ class Recorder:
             with self.capture.lock or nullcontext():
                 self.capture.over = True
             self._tell_of_threads(handed.left)
+
+    def complete(self, result: Any) -> Any:
+        """What a forward returned, with all that generators and the like in it have still to compute."""
+        if not any(isinstance(leaf, _LATER) for leaf in tree_leaves(result)):
+            return result
+        return tree_map_only(_LATER, self._computed, result)
+
+    def _computed(self, later: Any) -> Any:
+        if isinstance(later, Iterator):
+            items = list(islice(later, _MOST_ITEMS))
+            if len(items) == _MOST_ITEMS:
+                self.notes += (f"forward returned what gives more than {_MOST_ITEMS:,} items: those after "
+                               "them are not counted",)  # fmt: skip
+            return self.complete(items)
+        if asyncio._get_running_loop() is not None:
+            self.notes += ("forward returned something to await, which is not counted: it cannot be "
+                           "awaited where an event loop runs already",)  # fmt: skip
+            return None
+        with closing(asyncio.new_event_loop()) as loop:
+            return self.complete(loop.run_until_complete(_awaited(later)))
 
     def _following(self) -> AbstractContextManager[None]:
         """The context in which another thread works for the call that runs now."""
@@ -452,6 +475,22 @@ class _Functions(TorchFunctionMode):
             capture.in_node = False
         recorder.call(func, args, kwargs, out, first)
         return out
+
+
+_LATER = (Iterator, Coroutine, AsyncIterator)
+"""What computes only when somebody asks for it."""
+_MOST_ITEMS = 1_000
+
+
+async def _awaited(later: Any) -> Any:
+    if isinstance(later, Coroutine):
+        return await later
+    items: list[Any] = []
+    async for item in later:
+        items.append(item)
+        if len(items) == _MOST_ITEMS:
+            break
+    return items
 
 
 _PLAIN = frozenset({int, float, bool, type(None)})

@@ -105,7 +105,7 @@ def training(optimizer: str, checkpointing: bool = False) -> Capture:
                 for weight in weights:
                     weight.requires_grad = True
             with torch.enable_grad():
-                loss = _loss(module(*args, **asked))
+                loss = _loss(recorder.complete(module(*args, **asked)))
             recorder.phase = "backward"
             # Not `loss.backward()`: that is one torch function, and would be one node (see `_NO_NODES`).
             torch.autograd.backward([loss])
