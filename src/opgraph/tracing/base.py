@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
-import random
 import sys
 import threading
 import time
@@ -29,14 +28,9 @@ from opgraph.tracing.capture.kv_cache import cache_in, measured
 from opgraph.tracing.capture.recorder import Recorder, build
 from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.fake.tensors import Pointers, RunMode, fake, shared_memory
-from opgraph.tracing.fake.weights import (
-    Weights,
-    set_eval,
-    snapshot,
-    stand_in,
-    undistribute,
-    untouched,
-)
+from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, undistribute
+from opgraph.tracing.state.guard import Guard, Listening
+from opgraph.tracing.state.reach import Reach
 
 CompileFlags = Literal["none", "compiling", "exporting"]
 """What torch answers a model that asks whether it is being compiled or exported; exporting is both.
@@ -139,15 +133,16 @@ def record(
     ) as stage:
         args, kwargs = stage.args, stage.kwargs
         try:
-            if prepare is not None:
-                with Pointers():
-                    args, kwargs = prepare(module, args, kwargs, stage.mode)
-            run = capture(module, args, kwargs)
+            with Listening(stage.guard):
+                if prepare is not None:
+                    with Pointers():
+                        args, kwargs = prepare(module, args, kwargs, stage.mode)
+                run = capture(module, args, kwargs)
         except (KeyboardInterrupt, InputError):
             raise
         except BaseException as reason:  # noqa: BLE001  (a forward may raise anything, SystemExit too)
             return Outcome(tracer, tensors, None, reason, time.perf_counter() - start)
-        recorder = Recorder(stage.weights, stage.mode)
+        recorder = Recorder(stage.weights, stage.mode, stage.guard)
         inputs = tuple(
             recorder.source(tensor, name) for name, tensor in named(module, args, kwargs)
         )
@@ -162,7 +157,7 @@ def record(
         del result, found
     seconds = time.perf_counter() - start
     return Outcome(tracer, tensors, graph, error, seconds, cache, recorder.caught,
-                   notes, recorder.misfit)  # fmt: skip
+                   (*notes, *stage.guard.remarks), recorder.misfit)  # fmt: skip
 
 
 def _idle(graph: Graph) -> Iterator[str]:
@@ -180,12 +175,14 @@ def _idle(graph: Graph) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A model ready to be called: the arguments, its weights, and the mode of its fake tensors."""
+    """A model ready to be called: the arguments, its weights, the mode of its fake tensors, and the guard
+    of what was there before."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     weights: Weights
     mode: FakeTensorMode | None
+    guard: Guard
 
 
 _TURNS = threading.RLock()
@@ -211,8 +208,8 @@ def staged(
     modules = weights.tree.values()
     with ExitStack() as stack:
         stack.enter_context(_TURNS)
-        stack.enter_context(untouched(modules))
-        stack.enter_context(same_randomness())
+        guard = Guard([module, *example.args, *example.kwargs.values()], weights=real)
+        stack.callback(guard.restore)
         stack.enter_context(torch.no_grad())
         stack.enter_context(_layers_in_parts())
         if "torch._dynamo" in sys.modules:
@@ -227,13 +224,13 @@ def staged(
         stand_in(modules, weights, mode)
         args, kwargs = arguments(example, mode, real_inputs)
         if warm_up:
-            restore = snapshot(modules)
+            before = Reach.of([module], weights=False)
             try:
-                with Pointers():
+                with Listening(guard), Pointers():
                     module(*args, **kwargs)
             except Exception:  # noqa: BLE001  (what is wrong will show again, with a reason)
-                restore()
-        yield Stage(args, kwargs, weights, mode)
+                before.restore()
+        yield Stage(args, kwargs, weights, mode, guard)
 
 
 def arguments(
@@ -336,14 +333,3 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
         yield
     finally:
         logger.disabled = before
-
-
-@contextmanager
-def same_randomness() -> Iterator[None]:
-    """Random number generators go on afterwards as if nothing had happened."""
-    state = random.getstate()
-    with torch.random.fork_rng(devices=[]):
-        try:
-            yield
-        finally:
-            random.setstate(state)

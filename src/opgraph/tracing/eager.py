@@ -16,9 +16,11 @@ from opgraph.inputs.base import Example
 from opgraph.record import units
 from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.sources.base import Model
-from opgraph.tracing.base import Outcome, arguments, record, same_randomness
+from opgraph.tracing.base import Outcome, arguments, record
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.fake.weights import set_eval, stored_bytes
+from opgraph.tracing.state.guard import guarded
+from opgraph.tracing.state.process import settings
 
 
 def trace_fake(model: Model, example: Example, **how: Any) -> Outcome:
@@ -32,7 +34,7 @@ def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
 
     Raises `TraceError` when the model has no weights and cannot be built with them.
     """
-    return record(materialized(model), example, real=True, **how)
+    return record(_ready(materialized(model), example), example, real=True, **how)
 
 
 def trace_either(model: Model, example: Example, **how: Any) -> list[Outcome]:
@@ -64,7 +66,7 @@ def _tried_on_real(model: Model, example: Example, how: dict[str, Any]) -> Outco
     """The attempt on real tensors, or the reason why there is none."""
     start = time.perf_counter()
     try:
-        needed, free = sum(stored_bytes(p) for p in model.module.parameters()), _free_bytes()
+        needed, free = sum(map(stored_bytes, _sized(model.module))), _free_bytes()
         if needed > free // 2:
             raise TraceError(
                 f"weights of {units.size(needed)} are more than half of the {units.size(free)} "
@@ -74,6 +76,11 @@ def _tried_on_real(model: Model, example: Example, how: dict[str, Any]) -> Outco
     except TraceError as error:
         tracer = how.get("tracer", "eager")
         return Outcome(tracer, "real", None, error, time.perf_counter() - start)
+
+
+def _sized(module: torch.nn.Module) -> list[torch.Tensor]:
+    """The parameters of which the size is known; lazy ones learn theirs from a run."""
+    return [p for p in module.parameters() if not torch.nn.parameter.is_lazy(p)]
 
 
 def _free_bytes() -> int:
@@ -114,13 +121,18 @@ def materialized(model: Model) -> torch.nn.Module:
     tensors = [*module.parameters(), *module.buffers()]
     if all(t.device.type == "cpu" and type(t).__name__ != "FakeTensor" for t in tensors):
         return module
-    if model.materialize is not None:
-        built: torch.nn.Module = model.materialize()
-        return built
+    restore = settings()  # random numbers among them
     try:
+        if model.materialize is not None:
+            built: torch.nn.Module = model.materialize()
+            return built
         return _with_random_weights(module)
     except (RuntimeError, TypeError, MemoryError) as error:
+        if model.materialize is not None:
+            raise
         raise TraceError(f"{model.info.name} has no weights to run on: {error}") from error
+    finally:
+        restore()
 
 
 def _with_random_weights(module: torch.nn.Module) -> torch.nn.Module:
@@ -146,10 +158,10 @@ def _ready(module: torch.nn.Module, example: Example) -> torch.nn.Module:
         return module
     # Torch copies no buffer without a size.
     memo = {id(t): type(t)(device=t.device, dtype=t.dtype) for t in lazy}
-    warm = copy.deepcopy(module, memo)
-    modes = [(m, m.training) for m in warm.modules()]
-    args, kwargs = arguments(example, None)
-    with torch.no_grad(), same_randomness():
+    with guarded([module, *example.args, *example.kwargs.values()]), torch.no_grad():
+        warm = copy.deepcopy(module, memo)
+        modes = [(m, m.training) for m in warm.modules()]
+        args, kwargs = arguments(example, None)
         set_eval([m for m, _ in modes])
         try:
             warm(*args, **kwargs)

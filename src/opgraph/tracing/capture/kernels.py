@@ -22,6 +22,7 @@ from opgraph.record.graph import Kernel, Storage
 from opgraph.sources.weightless import places_for_masks
 from opgraph.tracing.fake.cache import cached_call, fake_call_cache, looks
 from opgraph.tracing.fake.tensors import REAL_LIMIT, fake, needs_values
+from opgraph.tracing.state.guard import STATISTICS, Guard
 
 # The memory that is made and freed while a model is recorded, in numbers of kernels.
 
@@ -37,6 +38,7 @@ class MemoryLog:
         self.born: list[int] = []
         self.died: list[int | None] = []
         self.owner: list[int | None] = []
+        self._made: list[bool] = []
         self._weights: set[int] = set()
 
     def ignore(self, tensor: Tensor) -> None:
@@ -50,8 +52,14 @@ class MemoryLog:
         key = storage_key(tensor)
         return None if key is None else self._index.get(key)
 
-    def see(self, tensor: Tensor, born: int) -> int | None:
-        """The index of the tensor's storage, noting it as made by the kernel `born` if it is new.
+    def made(self, tensor: Tensor) -> bool:
+        """Whether a kernel of this run made the storage of a tensor."""
+        index = self.find(tensor)
+        return index is not None and self._made[index]
+
+    def see(self, tensor: Tensor, born: int, *, made: bool = False) -> int | None:
+        """The index of the tensor's storage, noting it as made by the kernel `born` if it is new; if that
+        is known and not only that it is there since, it was `made`.
 
         None for weights and for tensors without a storage.
         """
@@ -68,6 +76,7 @@ class MemoryLog:
         self.born.append(born)
         self.died.append(None)
         self.owner.append(None)
+        self._made.append(made)
 
         def freed(_: Any, index: int = index, key: int = key) -> None:
             self.died[index] = self._clock()
@@ -113,8 +122,14 @@ class KernelCapture(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, fake_mode: FakeTensorMode | None, on_orphan: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        fake_mode: FakeTensorMode | None,
+        on_orphan: Callable[..., None],
+        guard: Guard | None = None,
+    ) -> None:
         super().__init__()
+        self.guard = guard
         self.kernels: list[Kernel] = []
         self.memory = MemoryLog(lambda: len(self.kernels))
         self.writes: list[Tensor] = []
@@ -167,6 +182,8 @@ class KernelCapture(TorchDispatchMode):
             parts = self._decompose(func, args, kwargs)
             if parts is not NotImplemented:
                 return parts
+        if (operator.mutated or operator.name in STATISTICS) and self.guard is not None:
+            self.guard.before(func, args, kwargs, self.memory.made)
         if self.fake_mode is None:
             out = func(*args, **kwargs)
             self._note(operator, args, kwargs, out, self._cost(operator, args, kwargs, out))
@@ -309,10 +326,10 @@ class KernelCapture(TorchDispatchMode):
         self.kernels.append(kernel)
         if not operator.zero:
             if type(out) is FakeTensor or isinstance(out, Tensor):
-                self.memory.see(out, born)
+                self.memory.see(out, born, made=True)
             elif out is not None:
                 for tensor in tensors_of((out,)):
-                    self.memory.see(tensor, born)
+                    self.memory.see(tensor, born, made=True)
             if operator.mutated:
                 named = zip(operator.func._schema.arguments, args, strict=False)
                 self.writes += tensors_of([a for s, a in named if s.name in operator.mutated])

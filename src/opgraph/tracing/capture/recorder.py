@@ -40,6 +40,7 @@ from opgraph.tracing.capture.threads import HandedOver
 from opgraph.tracing.capture.values import Record, ValueTable, tensors_in
 from opgraph.tracing.fake.tensors import ADDRESSES, MOVES, address, brought_here, fake
 from opgraph.tracing.fake.weights import Weights
+from opgraph.tracing.state.guard import HANDED_OUT, Guard
 
 # From what a recorder wrote down to a verified `Graph`.
 
@@ -147,8 +148,8 @@ class _Names:
 class Recorder:
     """Follows a run of the model; then holds its records, values and module calls."""
 
-    def __init__(self, weights: Weights, fake_mode: Any = None) -> None:
-        self.capture = KernelCapture(fake_mode, self._orphan)
+    def __init__(self, weights: Weights, fake_mode: Any = None, guard: Guard | None = None) -> None:
+        self.capture = KernelCapture(fake_mode, self._orphan, guard)
         self.records: list[Record] = []
         self.table = ValueTable(weights, self.capture)
         self.modules = ModuleCalls(weights.tree, lambda: len(self.records), self.table.known)
@@ -464,6 +465,8 @@ class _Functions(TorchFunctionMode):
             return address(func, args, kwargs) if func in ADDRESSES else func(*args, **kwargs)
         if "device" in kwargs or func in MOVES:
             func, args, kwargs = brought_here(func, args, kwargs)
+        if func in HANDED_OUT and capture.guard is not None:
+            capture.guard.handed_out(args[0], capture.memory.made)
         first = len(capture.kernels)
         capture.in_node = True
         try:

@@ -1,12 +1,8 @@
-"""Parameters and buffers of a model: the table of them, and putting fake ones in their place for a run
-and the old ones back afterwards, with everything else that a forward may change in a module."""
+"""Parameters and buffers of a model: the table of them, and putting fake ones in their place for a run."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
-from copy import copy
+from collections.abc import Collection, Iterator
 from math import prod
 from typing import Any
 
@@ -155,43 +151,6 @@ def true_shape(tensor: Tensor) -> tuple[int, ...]:
     return tuple(map(int, packed)) if packed is not None else sizes_of(tensor)
 
 
-@contextmanager
-def untouched(modules: Modules) -> Iterator[None]:
-    """Whatever a forward changes in the modules is undone: attributes, parameters, buffers, submodules,
-    hooks, and the train or eval mode, which is eval within."""
-    restore = snapshot(modules)
-    try:
-        yield
-    finally:
-        restore()
-
-
-def snapshot(modules: Modules) -> Callable[[], None]:
-    """A function that makes the modules again what they are now, down to the dictionaries, lists and sets
-    that are their attributes, where forwards keep what they want to have again (and where a stand-in
-    for a tensor would stay behind)."""
-    saved = [
-        (table, dict(table))
-        for module in modules
-        for table in (module.__dict__, *_tables(module), module._modules, *_hooks(module))
-        if isinstance(table, dict)
-    ]
-    holders = (item for m in modules for _, item in _own(m) if type(item) in _HOLDERS)
-    held = [(holder, copy(holder)) for holder in _within(holders)]
-
-    def restore() -> None:
-        for table, before in saved:
-            if table.keys() != before.keys():
-                table.clear()
-            table.update(before)
-        for holder, contents in held:
-            holder.clear()
-            (holder.extend if isinstance(holder, (list, deque)) else holder.update)(contents)
-
-    return restore
-
-
-_HOLDERS = (dict, list, set, OrderedDict, defaultdict, deque)
 _USUAL = frozenset(vars(torch.nn.Module()))
 """What every module has; the tables among it that a forward may change are saved by name."""
 
@@ -200,18 +159,6 @@ def _own(module: torch.nn.Module) -> list[tuple[str, Any]]:
     """The attributes of a module that not every module has, by name."""
     table = module.__dict__
     return [(name, table[name]) for name in sorted(table.keys() - _USUAL)]
-
-
-def _within(holders: Iterable[Any]) -> Iterator[Any]:
-    """Some mutable containers and all those in them, each once."""
-    waiting, seen = list(holders), set[int]()
-    while waiting:
-        holder = waiting.pop()
-        if id(holder) not in seen:
-            seen.add(id(holder))
-            yield holder
-            items = holder.values() if isinstance(holder, dict) else holder
-            waiting += [item for item in items if type(item) in _HOLDERS]
 
 
 def _tables(module: torch.nn.Module) -> tuple[dict[str, Any], ...]:
@@ -225,7 +172,7 @@ def _hooks(module: torch.nn.Module) -> tuple[dict[int, Any], ...]:
 
 
 def undistribute(modules: Modules) -> None:
-    """Let a model that is spread over devices run as it would on one, for use within `untouched`: without
+    """Let a model that is spread over devices run as it would on one, for use under a guard: without
     the hooks that gather its weights and scatter them again (`fully_shard`, tensor parallelism)."""
     for module in modules:
         for hooks in _hooks(module):
@@ -248,19 +195,18 @@ def set_eval(modules: Modules) -> None:
 
 
 def stand_in(modules: Modules, weights: Weights, mode: FakeTensorMode | None) -> None:
-    """Put stand-ins in the place of the weights, for use within `untouched`.
+    """Put stand-ins in the place of the weights, for use under a guard.
 
     On fake tensors (a mode is given) parameters become fake CPU tensors, and so do buffers above the
-    limit for real tensors and those on other devices; other buffers are cloned, since a forward may
-    write into them. On real tensors parameters stay, put together where they are spread over devices, and
-    buffers are cloned.
+    limit for real tensors and those on other devices. All others stay, put together where they are spread
+    over devices: what a forward writes into them is brought back by its guard.
     """
     memo: dict[int, Tensor] = {}
     shared = shared_memory(t for m in modules for t in m._parameters.values() if t is not None)
     for module in modules:
         for table, is_buffer in zip(_tables(module), (False, True), strict=False):
             for key, tensor in table.items():
-                if tensor is None or (mode is None and not is_buffer and not _is_piece(tensor)):
+                if tensor is None or (mode is None and not _is_piece(tensor)):
                     continue
                 stand = memo.get(id(tensor))
                 if stand is None:
@@ -298,10 +244,11 @@ def _stand_in(
     if tensor.is_quantized:
         return tensor  # not all schemes can be copied, and none is written to
     if mode is None:
-        return tensor.full_tensor() if _is_piece(tensor) else tensor.detach().clone()
+        whole: Tensor = tensor.full_tensor()
+        return whole
     small = is_buffer and tensor.numel() * tensor.element_size() <= REAL_LIMIT
     if small and tensor.device.type == "cpu" and type(tensor) is Tensor:
-        return tensor.detach().clone()
+        return tensor
     if type(tensor).__name__ == "DTensor" and hasattr(
         tensor, "to_local"
     ):  # a piece; all of it is meant

@@ -26,7 +26,7 @@ from opgraph.tracing.fake.weights import Weights
 
 def enable(module: nn.Module, again: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Let the blocks of a module be checkpointed. `again` wraps what is run anew in the backward. What is
-    changed in the module is for the caller to undo (see `opgraph.tracing.fake.weights.untouched`).
+    changed in the module is for the caller to undo (see `opgraph.tracing.state.guard`).
 
     Raises `InputError` when the model has no repeated blocks.
     """

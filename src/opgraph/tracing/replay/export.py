@@ -42,8 +42,8 @@ def capture(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str,
 def exported(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> torch.export.ExportedProgram:
-    """The program of a module's forward, with plain arguments and results. For use within `untouched`:
-    the module's forward is replaced."""
+    """The program of a module's forward, with plain arguments and results. For use under a guard: the
+    module's forward is replaced."""
     module.__dict__["forward"] = plain_forward(module.forward, args, kwargs)
     plain_args, plain_kwargs = plain_arguments(args, kwargs)
     with torch.no_grad():

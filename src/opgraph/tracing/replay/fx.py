@@ -20,8 +20,8 @@ from opgraph.tracing.capture.locations import raised_location
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.eager import trace_either
 from opgraph.tracing.fake.tensors import needs_values
-from opgraph.tracing.fake.weights import snapshot
 from opgraph.tracing.replay.replay import Replay
+from opgraph.tracing.state.reach import Reach
 
 
 def trace(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
@@ -53,7 +53,7 @@ def symbolic_graph(
     placeholders stand for. Raises `TraceError`, in one line, where the forward does what only a tensor
     allows."""
     tracer = _Call(args, kwargs, {id(t): name for name, t in named(module, args, kwargs)})
-    restore = snapshot(list(module.modules()))
+    before = Reach.of([module], weights=False)
     constants: dict[str, Any] = {}
     try:
         graph = tracer.trace(module)
@@ -67,7 +67,7 @@ def symbolic_graph(
             raise
         raise TraceError(_reason(error)) from error
     finally:
-        restore()  # what the forward has put into its modules are symbols
+        before.restore()  # what the forward has put into its modules are symbols
         vars(module).update(constants)
 
 

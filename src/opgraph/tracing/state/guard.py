@@ -1,0 +1,300 @@
+"""One guard for each run of a model: what the forward can reach is remembered before, the memory of a
+tensor is copied at the moment before it is first written to, and afterwards all is as before, to the bit.
+What could not be brought back is remarked on."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.modules import module as torch_modules
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from opgraph.record.errors import first_line
+from opgraph.tracing.state.process import settings
+from opgraph.tracing.state.reach import Reach
+
+
+class OutOfMemory(BaseException):
+    """A run on real tensors needs more memory than it may take. A model is not to catch it."""
+
+
+STATISTICS = frozenset({
+    "aten.native_batch_norm", "aten.cudnn_batch_norm", "aten.miopen_batch_norm", "aten.batch_norm",
+    "aten.instance_norm", "aten._batch_norm_impl_index",
+})  # fmt: skip
+"""Operators that write to running statistics, which their schemas do not say."""
+
+HANDED_OUT = frozenset({
+    Tensor.numpy, Tensor.__array__, Tensor.data_ptr, Tensor.untyped_storage, Tensor.storage,
+    Tensor.__dlpack__, Tensor.share_memory_, Tensor.set_, Tensor.resize_,
+})  # fmt: skip
+"""Functions that give the memory of a tensor to whoever may write to it without torch's knowledge."""
+
+_GLOBAL_HOOKS: tuple[Any, ...] = tuple(
+    table
+    for name, table in vars(torch_modules).items()
+    if name.startswith("_global_") and isinstance(table, dict)
+)
+
+
+class Guard:
+    """What is known of the time before a run. `limit` is how many bytes copies may take."""
+
+    def __init__(self, roots: Iterable[Any], *, weights: bool, limit: float = float("inf")) -> None:
+        self.remarks: list[str] = []
+        self.limit = limit
+        self.taken = 0
+        self._copies: dict[int, tuple[Any, torch.UntypedStorage]] = {}
+        self._values: list[tuple[Tensor, Tensor]] = []
+        self._settings = settings()
+        with _plainly():
+            self._reach = Reach.of([*roots, *_GLOBAL_HOOKS], weights=weights)
+            if not self._reach.complete:
+                self.remarks.append(
+                    "what the forward can reach was too much to look at: not all of it was guarded"
+                )
+            self._tensors = [_Looks(t) for t in self._reach.tensors.values()]
+            self._states = [_state(generator) for generator in self._reach.generators]
+            self._arrays = list(self._copied_arrays())
+
+    # During the run.
+
+    def before(
+        self, operator: Any, args: Any, kwargs: Any, made_here: Callable[[Tensor], bool]
+    ) -> None:
+        """An operator is about to write: copy what was there, unless it was made in this run."""
+        tensors = _written(operator, args, kwargs)
+        if any(isinstance(t, FakeTensor) for t in tensors_in_call(args, kwargs)):
+            return  # then nothing real is written to
+        for tensor in tensors:
+            if not made_here(tensor):
+                self.keep(tensor)
+
+    def handed_out(self, tensor: Any, made_here: Callable[[Tensor], bool]) -> None:
+        """The memory of a tensor is given to whoever may write to it unheard: copy it."""
+        if (
+            isinstance(tensor, Tensor)
+            and not isinstance(tensor, FakeTensor)
+            and not made_here(tensor)
+        ):
+            self.keep(tensor)
+
+    def keep(self, tensor: Tensor) -> None:
+        """Copy the memory of a tensor, once, so that it can be brought back."""
+        if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
+            return
+        with _plainly():
+            try:
+                storage = tensor.untyped_storage()
+            except (NotImplementedError, RuntimeError):
+                self._keep_values(tensor)
+                return
+            key = storage._cdata
+            if key in self._copies:
+                return
+            self._take(storage.nbytes())
+            copies = self._copies
+            copies[key] = weakref.ref(storage, lambda _: copies.pop(key, None)), storage.clone()
+
+    def _keep_values(self, tensor: Tensor) -> None:
+        """Copy a tensor that has no storage: a sparse one."""
+        if all(known is not tensor for known, _ in self._values):
+            self._values.append((tensor, tensor.detach().clone()))
+
+    def _take(self, size: int) -> None:
+        self.taken += size
+        if self.taken > self.limit:
+            raise OutOfMemory(
+                f"the forward writes to {self.taken / 2**30:.3g} GiB of tensors that must be as before, "
+                f"and {self.limit / 2**30:.3g} GiB may be taken for their copies"
+            )
+
+    # Afterwards.
+
+    def restore(self) -> None:
+        """Bring everything back. What could not be is in `remarks`."""
+        with _plainly(), torch.no_grad():
+            self._each([self._reach], Reach.restore)
+            self._each(self._tensors, _Looks.restore)
+            self._each(self._copies.values(), _write_back)
+            self._each(self._values, lambda pair: pair[0].copy_(pair[1]))
+            self._each(self._tensors, _Looks.restore_version)
+            self._each(self._arrays, _array_back)
+            self._each(self._states, lambda back: back())
+            self._copies.clear()
+        self._each([self._settings], lambda back: back())
+
+    def _each(self, items: Iterable[Any], back: Callable[[Any], Any]) -> None:
+        for item in list(items):
+            try:
+                back(item)
+            except Exception as error:  # noqa: BLE001  (the others are to be brought back all the same)
+                self.remarks.append(f"not all is as it was before the run: {first_line(error)}")
+
+    def _copied_arrays(self) -> Iterator[tuple[Any, Any]]:
+        for array in self._reach.arrays:
+            if not array.flags.writeable or array.dtype.hasobject:
+                continue
+            if self.taken + array.nbytes > self.limit:
+                self.remarks.append(
+                    f"an array of {array.nbytes / 2**20:,.0f} MiB that the forward can reach was not "
+                    "guarded: --memory-limit is too low"
+                )
+                continue
+            self.taken += array.nbytes
+            yield array, array.copy()
+
+
+@contextmanager
+def guarded(roots: Iterable[Any], *, weights: bool = True) -> Iterator[Guard]:
+    """Within, something may run that is not recorded; afterwards all is as before."""
+    guard = Guard(roots, weights=weights)
+    try:
+        with Listening(guard):
+            yield guard
+    finally:
+        guard.restore()
+
+
+class Listening(TorchDispatchMode):
+    """Hears writes where nothing is recorded."""
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        self._guard = guard
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Listening is no reason for Dynamo to stay away."""
+        return True
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        schema = getattr(func, "_schema", None)
+        if schema is not None and (
+            schema.is_mutable or str(schema.name).replace("::", ".") in STATISTICS
+        ):
+            self._guard.before(func, args, kwargs, lambda _: False)
+        return func(*args, **kwargs)
+
+
+class _Looks:
+    """What a tensor was but for the values in its memory: which memory that is, its sizes, its gradient."""
+
+    __slots__ = ("alias", "grad", "grad_fn", "hooks", "needs_grad", "tensor", "version")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.needs_grad = tensor.requires_grad
+        self.grad_fn = tensor.grad_fn
+        self.grad = tensor.grad if tensor.is_leaf else None
+        self.hooks = tensor._backward_hooks
+        self.version = None if tensor.is_inference() else tensor._version
+        plain = tensor.layout is torch.strided and tensor.device.type != "meta"
+        self.alias = tensor.detach() if plain and not _wraps(type(tensor)) else None
+
+    def restore(self) -> None:
+        tensor, alias = self.tensor, self.alias
+        if alias is not None and not _same_memory(tensor, alias):
+            tensor.data = alias
+        if tensor.grad_fn is not self.grad_fn:
+            if self.grad_fn is not None:
+                raise RuntimeError("a tensor that autograd knew was written to in place")
+            tensor.detach_()
+        if tensor.requires_grad is not self.needs_grad:
+            tensor.requires_grad_(self.needs_grad)
+        if tensor.is_leaf and tensor.grad is not self.grad:
+            tensor.grad = self.grad
+        if tensor._backward_hooks is not self.hooks:
+            tensor._backward_hooks = self.hooks
+
+    def restore_version(self) -> None:
+        if self.version is not None and self.tensor._version != self.version:
+            torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
+
+
+def _wraps(cls: type) -> bool:
+    """Whether tensors of a class are made of other tensors."""
+    return issubclass(cls, FakeTensor) or hasattr(cls, "__tensor_flatten__")
+
+
+def _same_memory(tensor: Tensor, alias: Tensor) -> bool:
+    return bool(
+        tensor.data_ptr() == alias.data_ptr()
+        and tensor.shape == alias.shape
+        and tensor.stride() == alias.stride()
+        and tensor.dtype == alias.dtype
+        and tensor.untyped_storage()._cdata == alias.untyped_storage()._cdata
+    )
+
+
+def _write_back(copy: tuple[Any, torch.UntypedStorage]) -> None:
+    reference, kept = copy
+    storage = reference()
+    if storage is None:
+        return
+    if storage.nbytes() != kept.nbytes():
+        storage.resize_(kept.nbytes())
+    storage.copy_(kept)
+
+
+def _array_back(pair: tuple[Any, Any]) -> None:
+    array, kept = pair
+    if array.tobytes() != kept.tobytes():
+        array[...] = kept
+
+
+def _state(generator: Any) -> Callable[[], Any]:
+    """A function that brings a generator of random numbers back: of torch, Python or numpy."""
+    if isinstance(generator, torch.Generator):
+        state = generator.get_state()
+        return lambda: generator.set_state(state)
+    if hasattr(generator, "getstate"):
+        held = generator.getstate()
+        return lambda: generator.setstate(held)
+    if hasattr(generator, "set_state"):
+        legacy = generator.get_state(legacy=False)
+        return lambda: generator.set_state(legacy)
+    bits = getattr(generator, "bit_generator", generator)
+    numbers = bits.state
+    return lambda: setattr(bits, "state", numbers)
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Within, torch does what it is asked to, whatever modes are on."""
+    with ExitStack() as stack:
+        stack.enter_context(torch._C._DisableTorchDispatch())
+        stack.enter_context(torch._C.DisableTorchFunction())
+        yield
+
+
+def tensors_in_call(args: Any, kwargs: Mapping[str, Any]) -> Iterator[Tensor]:
+    """The tensors that an operator is given, in lists, too."""
+    for item in (*args, *kwargs.values()):
+        if isinstance(item, Tensor):
+            yield item
+        elif isinstance(item, (list, tuple)):
+            yield from (t for t in item if isinstance(t, Tensor))
+
+
+def _written(operator: Any, args: Any, kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """The tensors that a call of an operator writes to."""
+    arguments = operator._schema.arguments
+    given = {a.name: v for a, v in zip(arguments, args, strict=False)} | dict(kwargs)
+    names = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+    if not names and any(given.get(n) for n in ("training", "train", "use_input_stats")):
+        names = ["running_mean", "running_var"]
+    return list(tensors_in_call([given.get(n) for n in names], {}))

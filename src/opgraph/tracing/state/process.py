@@ -1,0 +1,139 @@
+"""The state of the process that a forward can change: random numbers, settings of torch and numpy, the
+environment."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
+from torch.utils import _python_dispatch as dispatching
+
+Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
+"""How something is found out, and how it is set."""
+
+
+def settings() -> Callable[[], None]:
+    """A function that brings all of it back to what it is now."""
+    now = [(get, put, get()) for get, put in _settings()]
+
+    def restore() -> None:
+        for get, put, value in now:
+            if not _equal(get(), value):
+                put(value)
+
+    return restore
+
+
+def _settings() -> Iterator[Setting]:
+    yield from _FIXED
+    for cls in ("cpu", "cuda"):
+        yield from _autocast(cls)
+    if torch.cuda.is_initialized():
+        yield torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and hasattr(numpy, "random"):
+        yield numpy.random.get_state, numpy.random.set_state
+        yield numpy.geterr, lambda value: numpy.seterr(**value)
+        yield numpy.get_printoptions, lambda value: numpy.set_printoptions(**value)
+
+
+def _autocast(device: str) -> Iterator[Setting]:
+    yield (
+        lambda: torch.is_autocast_enabled(device),
+        lambda value: torch.set_autocast_enabled(device, value),
+    )
+    yield (
+        lambda: torch.get_autocast_dtype(device),
+        lambda value: torch.set_autocast_dtype(device, value),
+    )
+
+
+def _attribute(holder: Any, name: str) -> Setting:
+    return lambda: getattr(holder, name), lambda value: setattr(holder, name, value)
+
+
+def _device_put(before: Any) -> None:
+    torch.set_default_device(None if before is None else before.device)
+
+
+def _environment(before: dict[Any, Any]) -> None:
+    for name in os.environ._data.keys() - before.keys():  # type: ignore[attr-defined]
+        del os.environ[os.environ.decodekey(name)]
+    for name, value in before.items():
+        os.environ[os.environ.decodekey(name)] = os.environ.decodevalue(value)
+
+
+def _folder() -> Path | None:
+    with suppress(OSError):
+        return Path.cwd()
+    return None
+
+
+def _back_to(folder: Path | None) -> None:
+    if folder is not None:
+        os.chdir(folder)
+
+
+def _function_modes(before: list[Any]) -> None:
+    for _ in _get_current_function_mode_stack():
+        _pop_mode()
+    for mode in before:
+        _push_mode(mode)
+
+
+def _dispatch_modes(before: list[Any]) -> None:
+    for _ in dispatching._get_current_dispatch_mode_stack():
+        dispatching._pop_mode()
+    for mode in before:
+        dispatching._push_mode(mode)
+
+
+def _path(before: list[str]) -> None:
+    sys.path[:] = before
+
+
+_FIXED: tuple[Setting, ...] = (
+    (_get_current_function_mode_stack, _function_modes),
+    (dispatching._get_current_dispatch_mode_stack, _dispatch_modes),
+    (random.getstate, random.setstate),
+    (torch.get_rng_state, torch.set_rng_state),
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (lambda: getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None), _device_put),
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    (torch.is_grad_enabled, torch._C._set_grad_enabled),
+    (lambda: dict(vars(torch._tensor_str.PRINT_OPTS)), vars(torch._tensor_str.PRINT_OPTS).update),
+    *(
+        _attribute(torch.backends.cudnn, name)
+        for name in ("enabled", "benchmark", "deterministic", "allow_tf32")
+    ),
+    *(_attribute(torch.backends.mkldnn, name) for name in ("enabled", "deterministic")),
+    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
+    (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
+    (lambda: dict(os.environ._data), _environment),  # type: ignore[attr-defined]
+    (_folder, _back_to),
+    (lambda: list(sys.path), _path),
+    (sys.getrecursionlimit, sys.setrecursionlimit),
+)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return bool(torch.equal(one, other))
+    try:
+        return bool(one == other)
+    except (ValueError, RuntimeError):
+        return False  # arrays are within, and are set again whatever is in them

@@ -1,0 +1,531 @@
+"""What a forward can reach and change: from the modules and arguments of a call through attributes,
+containers, closures, classes, and the globals that the code names which may run."""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import EnumMeta
+from opcode import opmap
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Undo = Callable[[], None]
+
+MOST = 200_000
+"""Objects that are looked at before a run, at most: about half a second."""
+
+_OPAQUE = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "opgraph", "builtins"}
+"""Packages whose functions and classes keep nothing of a model's between two calls, or what `process`
+knows by name."""
+_PLAIN_STDLIB = frozenset(
+    {"types", "collections", "argparse", "_thread", "functools", "weakref", "dataclasses", "queue"}
+)
+_TORCH_STATE = (
+    "torch.nn.",
+    "torch.distributions.",
+    "torch.optim.",
+    "torch.ao.",
+    "torch.utils.data",
+)
+"""Where classes of torch are defined whose objects keep what a model puts there."""
+_LEAVES = frozenset({
+    int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
+    torch.layout, torch.memory_format, range, slice, type(Ellipsis), type(len), type(torch.relu),
+    type(torch.nn.functional.linear), property,
+})  # fmt: skip
+"""Types of what holds nothing that can be changed."""
+_CONTAINERS = frozenset({dict, OrderedDict, defaultdict, list, set, deque})
+_MISSING: Any = object()
+_LRU: Any = type(functools.lru_cache(lambda: None))
+_STORES = bytes([opmap["STORE_GLOBAL"], opmap["DELETE_GLOBAL"]])
+_UNWANTED = frozenset(
+    "__init__ __new__ __post_init__ __init_subclass__ __class_getitem__ __repr__ __str__ __reduce__ "
+    "__reduce_ex__ __getstate__ __setstate__ __deepcopy__ __copy__ __del__ __dir__ __sizeof__ "
+    "__format__".split()
+)
+"""Methods that Python calls by itself, and not in a forward that does not name the class."""
+_MAKING = ("__init__", "__new__", "__post_init__")
+
+
+@dataclass(slots=True)
+class Reach:
+    """Everything found, with what it was when it was found. `weights` says whether parameters are looked
+    at, too: a run on fake tensors does not see them. `remarks` says what could not be followed."""
+
+    weights: bool = True
+    tensors: dict[int, Tensor] = field(default_factory=dict)
+    generators: list[Any] = field(default_factory=list)
+    arrays: list[Any] = field(default_factory=list)
+    caches: list[tuple[Any, int]] = field(default_factory=list)
+    complete: bool = True
+    _empty: list[Any] = field(default_factory=list)
+    _tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = field(default_factory=list)
+    _holders: list[tuple[Any, Any]] = field(default_factory=list)
+    _slots: list[tuple[Any, Any, Any]] = field(default_factory=list)
+    _cells: list[tuple[CellType, Any]] = field(default_factory=list)
+    _classes: list[tuple[type, dict[str, Any]]] = field(default_factory=list)
+    _names: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
+    _functions: list[tuple[FunctionType, Any, Any]] = field(default_factory=list)
+    _contexts: list[tuple[ContextVar[Any], Any]] = field(default_factory=list)
+    _seen: set[int] = field(default_factory=set)
+    _waiting: list[Any] = field(default_factory=list)
+    _kinds: dict[type, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
+    _wanted: set[str] = field(default_factory=set)
+    _pending: dict[str, list[Any]] = field(default_factory=dict)
+    _homes: set[str] = field(default_factory=set)
+    _abroad: dict[str, list[Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, roots: Iterable[Any], *, weights: bool = True) -> Reach:
+        """What is reachable from some objects."""
+        found = cls(weights)
+        found._kinds.update(dict.fromkeys(_LEAVES))
+        found._kinds.update(dict.fromkeys((dict, OrderedDict, defaultdict), Reach._dict))
+        found._kinds.update(dict.fromkeys((list, set, deque), Reach._holder))
+        found._wanted.add("forward")
+        found._look(roots)
+        waiting, seen = found._waiting, found._seen
+        while waiting:
+            item = waiting.pop()
+            if id(item) in seen:
+                continue
+            seen.add(id(item))
+            if len(seen) > MOST:
+                found.complete = False
+                break
+            kind = found._kinds[type(item)]
+            if kind is not None:
+                kind(found, item)
+        return found
+
+    def _look(self, items: Iterable[Any]) -> None:
+        """Look at these later, as far as they can hold anything."""
+        kinds, wait, empty = self._kinds, self._waiting.append, self._empty.append
+        for item in items:
+            cls = type(item)
+            if cls in _CONTAINERS:
+                (wait if item else empty)(item)
+                continue
+            if cls not in kinds:
+                kinds[cls] = _kind_of(cls)
+            if kinds[cls] is not None:
+                wait(item)
+
+    # What is found, by its kind.
+
+    def _dict(self, item: dict[Any, Any]) -> None:
+        base = _base(item)
+        self._tables.append((item, dict(base.items(item))))
+        self._look(base.values(item))
+
+    def _holder(self, item: Any) -> None:
+        """A list, a set, a deque."""
+        self._holders.append((item, [*item]))
+        if not set(map(type, item)) <= _LEAVES:
+            self._look(list(item))
+
+    def _tuple(self, item: Iterable[Any]) -> None:
+        self._look(item)
+
+    def _object(self, item: Any) -> None:
+        cls: Any = type(item)
+        table = getattr(item, "__dict__", None)
+        if type(table) is dict:
+            self._seen.add(id(table))
+            self._tables.append((table, table.copy()))
+            self._look(table.values())
+        for slot in _slots(cls):
+            value = _slot_value(slot, item)
+            self._slots.append((slot, item, value))
+            if value is not _MISSING:
+                self._look((value,))
+        if isinstance(item, dict):
+            self._dict(item)
+        elif isinstance(item, (list, set, deque)):
+            self._holder(item)
+        elif isinstance(item, tuple):
+            self._look(item)
+        if id(cls) not in self._seen:
+            self._seen.add(id(cls))
+            self._home(cls)
+            self._class(cls)
+
+    def _home(self, cls: type) -> None:
+        """The code of the modules in which a class and its forward are defined is followed."""
+        run = getattr(cls, "forward", cls)
+        for name in (cls.__module__, getattr(run, "__module__", None)):
+            if name is not None and name not in self._homes and not _opaque(name):
+                self._homes.add(name)
+                self._look(self._abroad.pop(name, ()))
+
+    def _follows(self, name: str | None, item: Any) -> bool:
+        """Whether code of a module of Python's is followed: all of a person's own, and of installed
+        packages the modules that the model's classes are from. What is not may be later."""
+        if name is None or _opaque(name):
+            return False
+        if name in self._homes or not _installed(name):
+            return True
+        self._abroad.setdefault(name, []).append(item)
+        self._seen.discard(id(item))
+        return False
+
+    def _tensor(self, item: Tensor) -> None:
+        if not self.weights and isinstance(item, torch.nn.Parameter):
+            return
+        self.tensors[id(item)] = item
+        if item.is_leaf and item.grad is not None:
+            self._look((item.grad,))
+        self._look((item.__dict__,))
+
+    def _generator(self, item: Any) -> None:
+        self.generators.append(item)
+
+    def _array(self, item: Any) -> None:
+        self.arrays.append(item)
+        if item.dtype.hasobject:
+            self._look(item.flat)
+
+    def _function(self, item: FunctionType) -> None:
+        space = item.__globals__
+        followed = self._follows(space.get("__name__"), item)
+        if not followed and item.__closure__ is None:
+            return
+        self._functions.append((item, item.__defaults__, item.__kwdefaults__))
+        self._look((item.__dict__, item.__defaults__, item.__kwdefaults__))
+        for cell in item.__closure__ or ():
+            self._cell(cell)
+        if followed:
+            self._code(item.__code__, space)
+
+    def _cell(self, item: CellType) -> None:
+        if id(item) in self._seen:
+            return
+        self._seen.add(id(item))
+        try:
+            value = item.cell_contents
+        except ValueError:
+            value = _MISSING
+        self._cells.append((item, value))
+        self._look((value,))
+
+    def _code(self, code: CodeType, space: dict[str, Any]) -> None:
+        """What some code names: globals, attributes of modules of Python's, methods."""
+        names, stored = _named(code)
+        for name in stored:
+            self._names.append((space, name, space.get(name, _MISSING)))
+        if "globals" in names and id(space) not in self._seen:
+            self._seen.add(id(space))
+            self._tables.append((space, dict(space)))
+        for name in names:
+            value = space.get(name, _MISSING)
+            if value is _MISSING:
+                value = sys.modules.get(name)
+                if value is None:
+                    continue
+            if isinstance(value, ModuleType):
+                self._module(value, names)
+            elif isinstance(value, type):
+                self._named_class(value)
+            else:
+                self._look((value,))
+        fresh = names - self._wanted
+        if fresh:
+            self._wanted |= fresh
+            for name in fresh & self._pending.keys():
+                self._look(self._pending.pop(name))
+
+    def _module(self, module: ModuleType, names: frozenset[str]) -> None:
+        """Of a module of Python's, what some code names."""
+        if _opaque(module.__name__) or (
+            module.__name__ not in self._homes and _installed(module.__name__)
+        ):
+            return
+        space = vars(module)
+        for name in names & space.keys():
+            value = space[name]
+            self._names.append((space, name, value))
+            if isinstance(value, ModuleType):
+                if value is not module and id(value) not in self._seen:
+                    self._seen.add(id(value))
+                    self._module(value, names)
+            elif isinstance(value, type):
+                self._named_class(value)
+            else:
+                self._look((value,))
+
+    def _named_class(self, cls: type) -> None:
+        """A class that code names may be called, too."""
+        if not self._follows(cls.__module__, cls):
+            return
+        if id(cls) not in self._seen:
+            self._seen.add(id(cls))
+            self._class(cls)
+        for name in _MAKING:
+            made = cls.__dict__.get(name)
+            if isinstance(made, FunctionType):
+                self._look((made,))
+
+    def _class(self, cls: type) -> None:
+        """The attributes of a class and of those above it, and the methods that are wanted."""
+        if isinstance(cls, EnumMeta):
+            return
+        for each in cls.__mro__:
+            if each is not cls:
+                if id(each) in self._seen:
+                    continue
+                self._seen.add(id(each))
+            opaque = _opaque(each.__module__)
+            if opaque and not each.__module__.startswith("torch.nn."):
+                continue
+            self._classes.append((each, dict(each.__dict__)))
+            if opaque:
+                continue
+            for name, value in each.__dict__.items():
+                for part in _parts(value):
+                    if isinstance(part, FunctionType):
+                        dunder = name.startswith("__") and name not in _UNWANTED
+                        if dunder or name in self._wanted:
+                            self._look((part,))
+                        else:
+                            self._pending.setdefault(name, []).append(part)
+                    elif not name.startswith("__"):
+                        self._look((part,))
+
+    def _method(self, item: MethodType) -> None:
+        self._look((item.__self__, item.__func__))
+
+    def _partial(self, item: functools.partial[Any]) -> None:
+        self._look((item.func, item.args, item.keywords))
+
+    def _cache(self, item: Any) -> None:
+        self.caches.append((item, item.cache_info().currsize))
+        self._look((item.__wrapped__,))
+
+    def _context(self, item: ContextVar[Any]) -> None:
+        value = item.get(_MISSING)
+        self._contexts.append((item, value))
+        self._look((value,))
+
+    # And back.
+
+    def restore(self) -> None:
+        """Make everything again what it was when it was found, but for the values of tensors, arrays and
+        generators."""
+        for holder in self._empty:
+            if holder:
+                holder.clear()
+        for table, before in self._tables:
+            if not _same(table, before):
+                _base(table).clear(table)
+                _base(table).update(table, before)
+        for holder, kept in self._holders:
+            if len(holder) == len(kept) and all(map(_is, holder, kept)):
+                continue
+            base: Any = next(b for b in (list, set, deque) if isinstance(holder, b))
+            base.clear(holder)
+            (base.update if base is set else base.extend)(holder, kept)
+        for slot, item, value in self._slots:
+            if _slot_value(slot, item) is not value:
+                slot.__delete__(item) if value is _MISSING else slot.__set__(item, value)
+        for cell, value in self._cells:
+            if value is _MISSING:
+                _emptied(cell)
+            elif _contents(cell) is not value:
+                cell.cell_contents = value
+        for cls, members in self._classes:
+            _restore_class(cls, members)
+        for space, name, value in self._names:
+            if value is _MISSING:
+                space.pop(name, None)
+            elif space.get(name, _MISSING) is not value:
+                space[name] = value
+        for function, defaults, named in self._functions:
+            if function.__defaults__ is not defaults:
+                function.__defaults__ = defaults
+            if function.__kwdefaults__ is not named:
+                function.__kwdefaults__ = named
+        for variable, value in self._contexts:
+            if value is not _MISSING and variable.get(_MISSING) is not value:
+                variable.set(value)
+        for cached, entries in self.caches:
+            if not entries and cached.cache_info().currsize:
+                cached.cache_clear()
+
+
+def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
+    """How objects of a class are looked at; None where they hold nothing."""
+    if cls in (tuple, frozenset):
+        return Reach._tuple
+    if issubclass(cls, Tensor):
+        return Reach._tensor
+    if cls is FunctionType:
+        return Reach._function
+    if cls is MethodType:
+        return Reach._method
+    if issubclass(cls, functools.partial):
+        return Reach._partial
+    if cls is _LRU:
+        return Reach._cache
+    if issubclass(cls, type):
+        return Reach._named_class
+    if cls is CellType:
+        return Reach._cell
+    if cls is ContextVar:
+        return Reach._context
+    if issubclass(cls, (torch.Generator, random.Random)) or _is_numpys(
+        cls, "BitGenerator", "Generator", "RandomState"
+    ):
+        return Reach._generator
+    if _is_numpys(cls, "ndarray"):
+        return Reach._array
+    if issubclass(cls, (dict, list, set, deque, tuple)) or _keeps(cls):
+        return Reach._object
+    return None
+
+
+def _is_numpys(cls: type, *names: str) -> bool:
+    return any(
+        c.__name__ in names and c.__module__.partition(".")[0] == "numpy" for c in cls.__mro__
+    )
+
+
+def _keeps(cls: type) -> bool:
+    """Whether objects of a class can hold what a forward puts there."""
+    home = cls.__module__ or ""
+    top = home.partition(".")[0]
+    if issubclass(cls, torch.nn.Module):
+        return True
+    if top == "torch":
+        return home.startswith(_TORCH_STATE)
+    if top in sys.stdlib_module_names:
+        return top in _PLAIN_STDLIB
+    return top not in _OPAQUE and not isinstance(cls, EnumMeta)
+
+
+@functools.lru_cache(maxsize=4096)
+def _opaque(name: str | None) -> bool:
+    """Whether a module of Python's is of a package whose insides are not looked at."""
+    return name is None or name.partition(".")[0] in _OPAQUE
+
+
+@functools.lru_cache(maxsize=4096)
+def _installed(name: str) -> bool:
+    """Whether a module of Python's belongs to an installed package."""
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
+
+
+_NAMED: dict[int, tuple[CodeType, frozenset[str], tuple[str, ...]]] = {}
+"""What code names, by its id, with the code itself so that the id stays its own."""
+
+
+def _named(code: CodeType) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The names in some code and in the functions within it: all of them, and the globals it assigns."""
+    known = _NAMED.get(id(code))
+    if known is None:
+        if len(_NAMED) > MOST:
+            _NAMED.clear()
+        names, stored = set(code.co_names), set(_assigned(code))
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                inner, more = _named(constant)
+                names |= inner
+                stored |= set(more)
+        known = _NAMED[id(code)] = (code, frozenset(names), tuple(sorted(stored)))
+    return known[1], known[2]
+
+
+def _assigned(code: CodeType) -> Iterator[str]:
+    """The globals that some code assigns or deletes."""
+    raw = code.co_code
+    if any(op in raw[::2] for op in _STORES):
+        import dis
+
+        for each in dis.get_instructions(code):
+            if each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+                yield each.argval
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    """An attribute of a class as the functions or the value that it is."""
+    if isinstance(value, (staticmethod, classmethod)):
+        return (value.__func__,)
+    if isinstance(value, property):
+        return value.fget, value.fset, value.fdel
+    if isinstance(value, functools.cached_property):
+        return (value.func,)
+    return (value,)
+
+
+@functools.lru_cache(maxsize=4096)
+def _slots(cls: Any) -> tuple[Any, ...]:
+    """The descriptors of the slots of a class that was written in Python."""
+    found = []
+    for each in cls.__mro__:
+        names = each.__dict__.get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            mangled = (
+                f"_{each.__name__.lstrip('_')}{name}" if name[:2] == "__" != name[-2:] else name
+            )
+            slot = each.__dict__.get(mangled)
+            if slot is not None and name not in ("__dict__", "__weakref__"):
+                found.append(slot)
+    return tuple(found)
+
+
+def _slot_value(slot: Any, item: Any) -> Any:
+    try:
+        return slot.__get__(item)
+    except AttributeError:
+        return _MISSING
+
+
+def _contents(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _emptied(cell: CellType) -> None:
+    if _contents(cell) is not _MISSING:
+        del cell.cell_contents
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def _base(table: dict[Any, Any]) -> Any:
+    """The class whose methods are those of dictionaries, whatever a subclass makes of them."""
+    return OrderedDict if isinstance(table, OrderedDict) else dict
+
+
+def _same(table: dict[Any, Any], before: dict[Any, Any]) -> bool:
+    """Whether a dictionary has the same entries in the same order."""
+    base = _base(table)
+    return (
+        len(table) == len(before)
+        and all(map(_is, base.values(table), before.values()))
+        and all(map(_is, base.keys(table), before))
+    )
+
+
+def _restore_class(cls: type, members: dict[str, Any]) -> None:
+    now = cls.__dict__
+    if len(now) == len(members) and all(map(_is, now.values(), members.values())):
+        return
+    for name in [n for n in now if n not in members and not n.startswith("__")]:
+        type.__delattr__(cls, name)
+    for name, value in members.items():
+        if now.get(name, _MISSING) is not value and name not in ("__dict__", "__weakref__"):
+            type.__setattr__(cls, name, value)

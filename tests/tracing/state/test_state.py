@@ -1,0 +1,624 @@
+"""Whatever a forward can reach is as before after a profile, to the bit: on fake tensors and on real ones,
+whether it gets through or not."""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from contextvars import ContextVar
+from functools import lru_cache, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import opgraph
+
+X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+
+RUNS = ("fake", "real", "failed", "failed on real")
+"""On fake tensors; on real ones, since a value is asked for; and with an error at the end of each."""
+
+
+class Changing(nn.Module):
+    """Changes something, and then runs a layer."""
+
+    def __init__(self, change: Any, run: str = "real") -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.change, self.run = change, run
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.change(self)
+        y = self.layer(x)
+        if "real" in self.run:
+            y = y * y.sum().item()
+        if "failed" in self.run:
+            raise RuntimeError("this is wrong")
+        return y
+
+
+def profiled(model: nn.Module, *inputs: Any, **options: Any) -> Any:
+    """The profile of a model, of what there is of it where the forward raises."""
+    return opgraph.profile(model, inputs or (X,), partial=True, **options)
+
+
+def bits(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+
+
+class Looks(NamedTuple):
+    """All that can be seen of a tensor."""
+
+    address: int
+    content: bytes
+    sizes: Any
+    version: int
+    needs_grad: bool
+    grad: Any
+    own: Any
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Looks:
+        grad = None if tensor.grad is None else (id(tensor.grad), bits(tensor.grad))
+        sizes = tensor.shape, tensor.stride(), tensor.dtype, tensor.storage_offset()
+        return cls(tensor.data_ptr(), bits(tensor), sizes, tensor._version,
+                   tensor.requires_grad, grad, dict(vars(tensor)))  # fmt: skip
+
+
+# Parameters, when a run on fake tensors gives way to one on real tensors.
+
+
+def _no_grad_write(self):
+    self.layer.weight.mul_(2)
+
+
+def _data_write(self):
+    self.layer.weight.data.mul_(2)
+
+
+def _data_swapped(self):
+    self.layer.weight.data = self.layer.weight.data * 2
+
+
+def _grad_set(self):
+    self.layer.weight.grad = torch.ones(8, 8)
+
+
+def _slice_written(self):
+    self.layer.weight[0, 2:4] = 7.0
+
+
+def _out(self):
+    torch.add(self.layer.bias, 1, out=self.layer.bias)
+
+
+def _initialized(self):
+    nn.init.normal_(self.layer.weight)
+
+
+def _by_numpy(self):
+    self.layer.weight.detach().numpy()[0] = 3.0
+
+
+def _by_array(self):
+    np.asarray(self.layer.weight.detach())[...] = 3.0
+
+
+def _by_storage(self):
+    self.layer.weight.untyped_storage().fill_(1)
+
+
+def _resized(self):
+    self.layer.weight.data.resize_(2, 2)
+
+
+def _emptied(self):
+    self.layer.weight.untyped_storage().resize_(0)
+
+
+def _set(self):
+    self.layer.weight.data.set_(torch.ones(8, 8))
+
+
+def _transposed(self):
+    self.layer.weight.data.t_()
+
+
+def _frozen(self):
+    self.layer.weight.requires_grad_(False)
+
+
+def _named(self):
+    self.layer.weight.seen = True
+
+
+def _hooked(self):
+    self.layer.weight.register_hook(lambda grad: grad)
+
+
+def _foreach(self):
+    torch._foreach_mul_([*self.layer.parameters()], 2.0)
+
+
+def _replaced(self):
+    self.layer.weight = nn.Parameter(self.layer.weight * 2)
+
+
+def _deleted(self):
+    del self.layer.bias
+    self.layer.bias = None
+
+
+def _swapped(self):
+    torch.utils.swap_tensors(self.layer.bias, nn.Parameter(torch.ones(8)))
+
+
+def _loaded(self):
+    self.layer.load_state_dict({k: v + 1 for k, v in self.layer.state_dict().items()})
+
+
+def _vector(self):
+    nn.utils.vector_to_parameters(torch.ones(72), self.layer.parameters())
+
+
+def _clamped_by_view(self):
+    self.layer.weight.view(-1)[:3].clamp_(0, 0)
+
+
+PARAMETERS = (
+    _no_grad_write, _data_write, _data_swapped, _grad_set, _slice_written, _out, _initialized, _by_numpy,
+    _by_array, _by_storage, _resized, _emptied, _set, _transposed, _frozen, _named, _hooked, _foreach,
+    _replaced, _deleted, _swapped, _loaded, _vector, _clamped_by_view,
+)  # fmt: skip
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("run", ["fake", "real", "failed on real"])
+@pytest.mark.parametrize("change", PARAMETERS, ids=lambda f: f.__name__.strip("_"))
+def test_parameters(change: Any, run: str) -> None:
+    model = Changing(change, run)
+    weights = dict(model.named_parameters())
+    before = {name: Looks.of(p) for name, p in weights.items()}
+    profiled(model)
+    assert dict(model.named_parameters()).keys() == weights.keys()
+    assert all(p is weights[name] for name, p in model.named_parameters())
+    assert {name: Looks.of(p) for name, p in weights.items()} == before
+    assert type(model.layer.bias) is nn.Parameter
+
+
+def test_a_gradient_that_was_there_is_there_again() -> None:
+    model = Changing(lambda self: self.layer.weight.grad.add_(1))
+    model.layer(X).sum().backward()
+    before = Looks.of(model.layer.weight)
+    profiled(model)
+    assert Looks.of(model.layer.weight) == before
+
+
+def test_a_backward_through_a_forward_before_the_profile_still_works() -> None:
+    model = Changing(_no_grad_write)
+    result = model.layer(X.clone().requires_grad_()).sum()
+    profiled(model)
+    result.backward()
+    assert model.layer.weight.grad is not None
+
+
+class Variational(nn.Module):
+    """A mean that is set from the prior at the first call, as Gaussian processes do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.variational_mean = nn.Parameter(torch.randn(8))
+        self.register_buffer("initialized", torch.tensor(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        prior = x.mean(0)
+        if not self.initialized.item():
+            self.variational_mean.data.copy_(prior)
+            self.variational_mean.data.add_(torch.randn_like(prior), alpha=1e-3)
+            self.initialized.fill_(1)
+        return x * self.variational_mean if prior.sum().item() else x
+
+
+def test_a_variational_mean_is_kept() -> None:
+    model = Variational()
+    before = copy.deepcopy(model.state_dict())
+    torch.manual_seed(3)
+    states = torch.get_rng_state()
+    profiled(model)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert torch.equal(states, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.BatchNorm1d(8, momentum=None),
+                                   nn.utils.spectral_norm(nn.Linear(8, 8))])  # fmt: skip
+@pytest.mark.filterwarnings("ignore")
+def test_statistics_of_layers_that_train_in_forward(layer: nn.Module, run: str) -> None:
+    def change(self: Any) -> None:
+        self.other.train()
+        self.other(X)
+
+    model = Changing(change, run)
+    model.other = layer
+    before = {k: (Looks.of(v), v) for k, v in model.state_dict(keep_vars=True).items()}
+    profiled(model)
+    assert {
+        k: (Looks.of(v), v) for k, v in model.state_dict(keep_vars=True).items()
+    }.keys() == before.keys()
+    assert all(Looks.of(v) == look for look, v in before.values())
+
+
+# Tensors that are neither parameter nor buffer, wherever they are kept.
+
+GLOBAL = torch.zeros(3)
+GLOBALS = [torch.zeros(3), {"one": torch.zeros(3)}]
+HELD = SimpleNamespace(cache=torch.zeros(3), list=[], count=0)
+COUNT = 0
+NUMBERS: list[int] = []
+MEMORY: dict[Any, Any] = {}
+CONTEXT: ContextVar[Any] = ContextVar("CONTEXT")
+CONTEXT.set([1])
+
+
+class Plain:
+    """An object that is no module."""
+
+    shared: Any = torch.zeros(3)
+    seen = 0
+    by_name: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self) -> None:
+        self.cache = torch.zeros(3)
+        self.states: dict[str, Any] = {"list": [torch.zeros(3)]}
+        self.count = 0
+
+    def step(self) -> None:
+        self.cache += 1
+        self.states["list"][0].add_(1)
+        self.states["list"].append(torch.ones(3))
+        self.count += 1
+        type(self).seen += 1
+        Plain.shared += 1
+        self.by_name[str(self.count)] = self.cache
+
+
+class Slotted:
+    """One whose attributes are in slots."""
+
+    __slots__ = ("cache", "count", "later")
+
+    def __init__(self) -> None:
+        self.cache, self.count = torch.zeros(3), 0
+
+    def step(self) -> None:
+        self.cache.add_(1)
+        self.count += 1
+        self.later = self.cache + 1
+
+
+class Tuple(NamedTuple):
+    cache: Tensor
+    own: list[int]
+
+
+class Words(dict):
+    """A dictionary with a mind of its own."""
+
+    def __getitem__(self, key: str) -> Any:
+        return super().__getitem__(key.lower())
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key.lower(), value)
+
+
+def _global_counter() -> None:
+    global COUNT
+    COUNT += 1
+    GLOBAL.add_(1)
+    GLOBALS[0].mul_(3)
+    GLOBALS[1]["one"] = GLOBALS[1]["one"] + 1
+    GLOBALS.append(COUNT)
+    NUMBERS.append(COUNT)
+    HELD.cache.add_(1)
+    HELD.list.append(torch.ones(2))
+    HELD.count += 1
+
+
+def _default(x: Tensor, seen: list[int] = []) -> None:  # noqa: B006  (that is what is tested)
+    seen.append(1)
+
+
+@lru_cache
+def _table(length: int) -> Tensor:
+    return torch.arange(length)
+
+
+def snapshot() -> Any:
+    """All of it, copied."""
+    return copy.deepcopy((
+        COUNT, GLOBAL, GLOBALS, vars(HELD), NUMBERS, MEMORY, Plain.shared, Plain.seen, Plain.by_name,
+        _default.__defaults__, vars(_default), _table.cache_info().currsize, CONTEXT.get(),
+    ))  # fmt: skip
+
+
+def same(one: Any, two: Any) -> bool:
+    if isinstance(one, Tensor):
+        return type(one) is type(two) and bits(one) == bits(two) and one.shape == two.shape
+    if isinstance(one, dict):
+        return list(one) == list(two) and all(same(one[k], two[k]) for k in one)
+    if isinstance(one, (list, tuple, deque)):
+        return len(one) == len(two) and all(map(same, one, two))
+    if isinstance(one, np.ndarray):
+        return one.tobytes() == two.tobytes()
+    return bool(one == two)
+
+
+def _closure() -> Any:
+    cache, count = torch.zeros(3), 0
+
+    def change(self: Any) -> None:
+        nonlocal count, cache
+        count += 1
+        cache.add_(1)
+        cache = cache * 2
+
+    change.look = lambda: (count, cache)
+    return change
+
+
+def _attribute(make: Any, change: Any) -> Any:
+    """A module with one attribute, which `change` changes."""
+
+    def held(self: Any) -> None:
+        change(self.held)
+
+    held.make = make
+    return held
+
+
+def _container_changes(held: Any) -> None:
+    if isinstance(held, (list, deque)):
+        held[0].add_(1)
+        held.append(torch.ones(1))
+    else:
+        held["a"].add_(1)
+        held["b"] = 1
+        held.pop("a")
+
+
+HOLDERS: dict[str, tuple[Any, Any]] = {
+    "tensor": (lambda: torch.zeros(3), lambda held: held.add_(1)),
+    "view": (lambda: torch.zeros(3)[1:], lambda held: held.mul_(0).add_(2)),
+    "sparse": (lambda: torch.eye(3).to_sparse(), lambda held: held.mul_(2)),
+    "list": (lambda: [torch.zeros(3)], _container_changes),
+    "deque": (lambda: deque([torch.zeros(3)], maxlen=1), _container_changes),
+    "dict": (lambda: {"a": torch.zeros(3)}, _container_changes),
+    "ordered": (lambda: OrderedDict(a=torch.zeros(3)), _container_changes),
+    "default": (lambda: defaultdict(list, a=torch.zeros(3)), _container_changes),
+    "subclass": (lambda: Words(a=torch.zeros(3)), _container_changes),
+    "counter": (lambda: Counter("aab"), lambda held: held.update("ab")),
+    "set": (lambda: {1, 2}, lambda held: held.add(3)),
+    "order": (lambda: {"a": 1, "b": 2}, lambda held: held.update(a=held.pop("a"))),
+    "plain": (Plain, Plain.step),
+    "slots": (Slotted, Slotted.step),
+    "nested": (lambda: {"one": [Plain(), (Slotted(),)]}, lambda held: held["one"][1][0].step()),
+    "tuple": (lambda: Tuple(torch.zeros(3), [1]), lambda held: (held.cache.add_(1), held.own.append(2))),
+    "partial": (lambda: partial(Plain.step, Plain()), lambda held: held()),
+    "method": (lambda: Plain().step, lambda held: held()),
+    "namespace": (lambda: SimpleNamespace(n=0), lambda held: setattr(held, "n", held.n + 1)),
+    "array": (lambda: np.zeros(4), lambda held: held.__iadd__(1)),
+    "module": (lambda: [nn.Linear(2, 2)], lambda held: held[0].weight.mul_(2)),
+    "meta": (lambda: torch.zeros(3), lambda held: setattr(held, "mark", 1)),
+}  # fmt: skip
+
+
+def _seen(held: Any) -> Any:
+    """A copy of all that a holder holds."""
+    if isinstance(held, Tensor):
+        return copy.deepcopy(held).to_dense(), dict(vars(held)), held._version
+    if isinstance(held, partial):
+        return _seen(held.args)
+    if hasattr(held, "__self__"):
+        return _seen(held.__self__)
+    if isinstance(held, nn.Module):
+        return copy.deepcopy(held.state_dict())
+    if isinstance(held, np.ndarray):
+        return held.copy()
+    if isinstance(held, dict):
+        return {k: _seen(v) for k, v in held.items()}
+    if isinstance(held, (list, tuple, deque)):
+        return [_seen(v) for v in held]
+    if isinstance(held, Slotted):
+        return [(n, _seen(getattr(held, n))) for n in held.__slots__ if hasattr(held, n)]
+    return {k: _seen(v) for k, v in vars(held).items()} if hasattr(held, "__dict__") else held
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("kind", HOLDERS)
+def test_what_an_attribute_holds(kind: str, run: str) -> None:
+    make, change = HOLDERS[kind]
+    model = Changing(lambda self: change(self.held), run)
+    model.held = make()
+    held, before = model.held, _seen(model.held)
+    globals_before = snapshot()
+    profiled(model)
+    assert model.held is held
+    assert same(_seen(held), before)
+    assert same(snapshot(), globals_before)
+
+
+class Everything(Changing):
+    """Changes what is outside of the module tree."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        _global_counter()
+        _default(x)
+        _table(3)
+        _default.seen = x
+        Plain.by_name["x"] = x
+        Plain.shared = x
+        MEMORY[id(self)] = x
+        CONTEXT.get().append(2)
+        CONTEXT.set(x)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_globals_classes_defaults_and_caches(run: str) -> None:
+    before = snapshot()
+    profiled(Everything(lambda self: None, run))
+    assert same(snapshot(), before)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_closures(run: str) -> None:
+    change = _closure()
+    cache = change.look()[1]
+    profiled(Changing(change, run))
+    count, kept = change.look()
+    assert count == 0
+    assert kept is cache
+    assert torch.equal(kept, torch.zeros(3))
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_what_a_module_is_made_of(run: str) -> None:
+    def change(self: Any) -> None:
+        self.count = getattr(self, "count", 0) + 1
+        self.register_buffer("late", torch.ones(2), persistent=False)
+        self.add_module("new", nn.Linear(1, 1))
+        self.register_forward_hook(lambda *_: None)
+        self.layer.register_full_backward_hook(lambda *_: None)
+        self.layer.train()
+        nn.modules.module.register_module_forward_hook(lambda *_: None)
+        type(self).calls = getattr(type(self), "calls", 0) + 1
+
+    model = Changing(change, run)
+    before = [{k: copy.copy(v) for k, v in vars(m).items()} for m in model.modules()]
+    profiled(model)
+    assert [vars(m) for m in model.modules()] == before
+    assert not nn.modules.module._global_forward_hooks
+    assert not hasattr(Changing, "calls")
+
+
+class Keeping(nn.Module):
+    """A cache of keys in an object that is none of the tree's."""
+
+    def __init__(self, cache: Any) -> None:
+        super().__init__()
+        self.layer, self.cache = nn.Linear(8, 8), cache
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.cache.list.append(self.layer(x))
+        return torch.cat(self.cache.list)
+
+
+@pytest.mark.parametrize("tracer", ["eager", "fx", "dynamo", "export"])
+def test_a_cache_outside_of_the_tree_does_not_grow(tracer: str) -> None:
+    model = Keeping(SimpleNamespace(list=[]))
+    expected = model.layer(X)
+    opgraph.profile(model, X, tracer=tracer)
+    result = model(X)
+    assert type(result) is Tensor
+    assert torch.equal(result, expected)
+
+
+def test_arguments_that_are_objects() -> None:
+    class Reads(nn.Module):
+        def forward(self, x: Tensor, cache: Any) -> Tensor:
+            cache.cache.add_(1)
+            cache.list.append(x)
+            cache.count += 1
+            return x + cache.cache.sum()
+
+    cache = SimpleNamespace(cache=torch.zeros(3), list=[], count=0)
+    profiled(Reads(), X, cache)
+    assert (cache.list, cache.count) == ([], 0)
+    assert torch.equal(cache.cache, torch.zeros(3))
+
+
+# The process.
+
+
+class Drawing(nn.Module):
+    """Draws from every generator there is, and leaves the process otherwise than it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.torchs = torch.Generator().manual_seed(1)
+        self.pythons = random.Random(1)
+        self.numpys = np.random.default_rng(1)
+        self.legacy = np.random.RandomState(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        noise = torch.rand(8, generator=self.torchs) + torch.rand(8)
+        number = self.pythons.random() + random.random()
+        number += self.numpys.random() + self.legacy.rand() + np.random.rand()
+        torch.manual_seed(5)
+        random.seed(5)
+        np.random.seed(5)
+        np.seterr(all="ignore")
+        torch.set_default_dtype(torch.float64)
+        torch.set_default_device("meta")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark
+        torch.set_float32_matmul_precision("medium")
+        torch.autograd.set_detect_anomaly(True)
+        torch.set_autocast_enabled("cpu", True)
+        torch.set_grad_enabled(True)
+        torch.set_printoptions(precision=2)
+        torch.backends.cuda.enable_flash_sdp(False)
+        os.environ["OPGRAPH_TESTED"] = "1"
+        os.chdir("/")
+        sys.path.append("/nowhere")
+        sys.setrecursionlimit(5000)
+        return x * number + noise
+
+
+def process() -> Any:
+    return (
+        torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state()), np.geterr(),
+        torch.get_default_dtype(), torch.get_default_device(), torch.get_deterministic_debug_mode(),
+        torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision(), torch.is_anomaly_enabled(),
+        torch.is_autocast_enabled("cpu"), torch.is_grad_enabled(), torch.backends.cuda.flash_sdp_enabled(),
+        dict(os.environ), Path.cwd(), list(sys.path), sys.getrecursionlimit(), str(torch.ones(1) / 3),
+        torch.overrides._get_current_function_mode_stack(),
+    )  # fmt: skip
+
+
+def test_random_numbers_and_settings_of_the_process() -> None:
+    model = Drawing()
+    before = process()
+    states = model.torchs.get_state(), model.pythons.getstate(), model.numpys.bit_generator.state
+    profiled(model)
+    assert process() == before
+    assert torch.equal(model.torchs.get_state(), states[0])
+    assert (model.pythons.getstate(), model.numpys.bit_generator.state) == states[1:]
+    assert model.legacy.rand() == np.random.RandomState(1).rand()
+
+
+def test_making_random_weights_draws_nothing_of_the_users() -> None:
+    with torch.device("meta"):
+        model = Changing(lambda self: None)
+    state = torch.get_rng_state()
+    assert profiled(model).tracing.tensors == "real"
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_lazy_model_learns_its_sizes_without_a_trace() -> None:
+    model = nn.Sequential(nn.LazyLinear(4), Changing(lambda self: _global_counter()))
+    model[1].layer = nn.LazyLinear(8)
+    before, state = snapshot(), torch.get_rng_state()
+    profiled(model)
+    assert same(snapshot(), before)
+    assert torch.equal(state, torch.get_rng_state())
+    assert nn.parameter.is_lazy(model[0].weight)
