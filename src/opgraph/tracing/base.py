@@ -29,7 +29,7 @@ from opgraph.tracing.capture.recorder import Recorder, build
 from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.fake.tensors import Pointers, RunMode, fake, shared_memory
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, undistribute
-from opgraph.tracing.state.guard import Guard, Listening
+from opgraph.tracing.state.guard import Guard
 from opgraph.tracing.state.reach import Reach
 
 CompileFlags = Literal["none", "compiling", "exporting"]
@@ -133,7 +133,7 @@ def record(
     ) as stage:
         args, kwargs = stage.args, stage.kwargs
         try:
-            with Listening(stage.guard):
+            with stage.guard.listening():
                 if prepare is not None:
                     with Pointers():
                         args, kwargs = prepare(module, args, kwargs, stage.mode)
@@ -226,7 +226,7 @@ def staged(
         if warm_up:
             before = Reach.of([module], weights=False)
             try:
-                with Listening(guard), Pointers():
+                with guard.listening(), Pointers():
                     module(*args, **kwargs)
             except Exception:  # noqa: BLE001  (what is wrong will show again, with a reason)
                 before.restore()

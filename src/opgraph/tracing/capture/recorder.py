@@ -461,12 +461,12 @@ class _Functions(TorchFunctionMode):
     def _heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         recorder = self._recorder
         capture = recorder.capture
+        if func in HANDED_OUT and capture.guard is not None and not capture.over:
+            capture.guard.handed_out(args[0], capture.memory.made)
         if capture.in_node or func in _NO_NODES or capture.over:
             return address(func, args, kwargs) if func in ADDRESSES else func(*args, **kwargs)
         if "device" in kwargs or func in MOVES:
             func, args, kwargs = brought_here(func, args, kwargs)
-        if func in HANDED_OUT and capture.guard is not None:
-            capture.guard.handed_out(args[0], capture.memory.made)
         first = len(capture.kernels)
         capture.in_node = True
         try:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules import module as torch_modules
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opgraph.record.errors import first_line
@@ -85,6 +86,12 @@ class Guard:
         ):
             self.keep(tensor)
 
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Within, the guard itself hears what is written: where nothing is recorded."""
+        with _Writes(self), _Gifts(self):
+            yield
+
     def keep(self, tensor: Tensor) -> None:
         """Copy the memory of a tensor, once, so that it can be brought back."""
         if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
@@ -156,13 +163,13 @@ def guarded(roots: Iterable[Any], *, weights: bool = True) -> Iterator[Guard]:
     """Within, something may run that is not recorded; afterwards all is as before."""
     guard = Guard(roots, weights=weights)
     try:
-        with Listening(guard):
+        with guard.listening():
             yield guard
     finally:
         guard.restore()
 
 
-class Listening(TorchDispatchMode):
+class _Writes(TorchDispatchMode):
     """Hears writes where nothing is recorded."""
 
     def __init__(self, guard: Guard) -> None:
@@ -175,19 +182,30 @@ class Listening(TorchDispatchMode):
         return True
 
     def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
         schema = getattr(func, "_schema", None)
         if schema is not None and (
-            schema.is_mutable or str(schema.name).replace("::", ".") in STATISTICS
+            schema.is_mutable or schema.name.replace("::", ".") in STATISTICS
         ):
             self._guard.before(func, args, kwargs, lambda _: False)
         return func(*args, **kwargs)
+
+
+class _Gifts(TorchFunctionMode):
+    """Hears what hands out memory where nothing is recorded."""
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        self._guard = guard
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in HANDED_OUT:
+            self._guard.handed_out(args[0], lambda _: False)
+        return func(*args, **(kwargs or {}))
 
 
 class _Looks:
