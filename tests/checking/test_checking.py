@@ -239,6 +239,30 @@ def test_a_count_of_parameters_is_explained() -> None:
 
 
 @pytest.mark.slow
+def test_a_list_of_indices_is_no_disagreement() -> None:
+    """Export writes the list into its program as a constant, and copies it."""
+
+    class Last(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, [-1], :]
+
+    found = check(Last(), torch.ones(1, 3, 4), tracers=("auto", "export"), counters=False)
+    assert found.agree
+    assert [d.spelling for d in found.disagreements(found.trials[1])] == [True]
+
+
+def test_what_torch_prints_of_a_failed_export_is_kept_out(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    class Branch(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.sum() > 0 else x[: int(x.abs().max().item())]
+
+    found = check(Branch(), torch.randn(2, 8), tracers=("auto", "export"), counters=False)
+    assert "data-dependent" in (found.trials[1].error or "")
+    assert capfd.readouterr() == ("", "")
+
+
 def test_the_command_shows_all_tracers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "resnet18", "--no-counters", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -217,7 +217,7 @@ def staged(
             stack.enter_context(torch.compiler.set_stance(stance))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        stack.enter_context(_quiet(logging.getLogger("torch._subclasses.fake_tensor")))
+        stack.enter_context(quiet(logging.getLogger("torch._subclasses.fake_tensor")))
         stack.enter_context(_raised(compile_flags))
         set_eval(modules)
         undistribute(modules)
@@ -325,7 +325,7 @@ def _raised(flags: CompileFlags) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
+def quiet(logger: logging.Logger) -> Iterator[None]:
     """What torch logs of a failed operator is in the graph already, at the node where it failed."""
     before = logger.disabled
     logger.disabled = True

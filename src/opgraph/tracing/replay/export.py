@@ -3,17 +3,21 @@ gets, run node by node like the others."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from contextlib import redirect_stderr
+from io import StringIO
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch.export.graph_signature import InputKind
+from torch.fx.experimental import symbolic_shapes
 from torch.utils._pytree import tree_leaves
 
 from opgraph.inputs.base import Example
 from opgraph.sources.base import Model
-from opgraph.tracing.base import Outcome, Runner, TraceOptions
+from opgraph.tracing.base import Outcome, Runner, TraceOptions, quiet
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.eager import trace_fake
 from opgraph.tracing.replay.replay import Replay, plain_arguments, plain_forward
@@ -26,7 +30,11 @@ def trace(model: Model, example: Example, options: TraceOptions) -> list[Outcome
 
 def capture(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:
     """A capture by `torch.export`, in the form before decomposition."""
-    program = exported(module, args, kwargs)
+    # Torch prints its graph when it fails, and logs; the reason is in the error.
+    with redirect_stderr(StringIO()), quiet(logging.getLogger(symbolic_shapes.__name__)):
+        program = exported(module, args, kwargs)
+    for node in program.graph.find_nodes(op="call_function", target=_COPIED):
+        node.target = _NOT_COPIED
     values = placeholders(program, module, args, kwargs)
 
     def run(recorder: Recorder) -> Any:
@@ -37,6 +45,11 @@ def capture(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str,
         return replay.replay(values)
 
     return run
+
+
+_COPIED, _NOT_COPIED = torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default
+"""What a program has for a constant in the forward's own text, so that it could run again; and what the
+forward runs. A replay runs once."""
 
 
 def exported(
