@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import inspect
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.cost.conventions import counted
 from opgraph.inputs.base import Example, InputRequest
 from opgraph.options import NO_EFFECT, Options
-from opgraph.record.errors import InputError, SourceError, TraceError
+from opgraph.record.errors import InputError, SourceError, TraceError, first_line
 from opgraph.record.graph import Node
 from opgraph.record.kinds import Mode
 from opgraph.record.profile import GUESSED, ProfileRecord, Tracing
@@ -43,16 +44,45 @@ def with_generating_head(spec: Any, built: Model, options: Options) -> Model:
     """
     from opgraph.tracing.modes.generation import generates, no_cache
 
-    if generates(built.module):
+    found = _with_head(spec, built, options, HEADS, generates)
+    if found is None:
+        raise no_cache(built.info.name)
+    return found
+
+
+TRAINED = ("masked-lm", *HEADS, "image-classification", "ctc", "audio-classification")
+"""The heads that models are trained with, in the order in which they are tried."""
+
+
+def with_trained_head(spec: Any, built: Model, options: Options) -> Model:
+    """The same model with a head that has a loss, where it has none and `spec` is a name of transformers'
+    without a head; as it is where there is none."""
+    base = hasattr(built.module, "loss_type") and not _takes_labels(built.module)
+    found = _with_head(spec, built, options, TRAINED, _takes_labels) if base else None
+    if found is None or found is built:
         return built
-    for head in HEADS if isinstance(spec, str) and options.head is None else ():
+    note = f"with the head of {type(found.module).__name__}, since the base model has no loss"
+    return replace(found, info=replace(found.info, notes=(*found.info.notes, note)))
+
+
+def _takes_labels(module: nn.Module) -> bool:
+    return "labels" in signature(module.forward).parameters
+
+
+def _with_head(
+    spec: Any, built: Model, options: Options, heads: Iterable[str], fits: Callable[..., bool]
+) -> Model | None:
+    """The same model with the first of these heads that it has and that fits, or as it is."""
+    if fits(built.module):
+        return built
+    for head in heads if isinstance(spec, str) and options.head is None else ():
         try:
             other = resolve(spec, BuildOptions.of(replace(options, head=head)))
         except SourceError:
             continue
-        if generates(other.module):
+        if fits(other.module):
             return other
-    raise no_cache(built.info.name)
+    return None
 
 
 def request_for(model: Model, options: Options) -> InputRequest:
@@ -183,24 +213,45 @@ def _in_mode(model: Model, example: Example, options: Options) -> ProfileRecord:
     """The profile of another way of running a model than one forward."""
     from opgraph.tracing import eager
     from opgraph.tracing.modes import generation
-    from opgraph.tracing.modes import training as modes
 
     if options.mode == "train":
-        step = modes.training(options.optimizer, options.checkpointing)
-        outcomes = [eager.trace_fake(model, example, capture=step)]
-        convention = {"optimizer": options.optimizer}
-        if options.checkpointing:
-            convention["checkpointing"] = "repeated blocks"
-    else:
-        decode = partial(generation.decode, name=model.info.name)
-        prepare = generation.prefill if options.mode == "prefill" else decode
-        outcomes = eager.trace_either(model, example, prepare=prepare)
-        last = outcomes[-1]
-        if last.graph is not None and last.graph.failed is None and last.cache is None:
-            raise generation.no_cache(model.info.name)
-        convention = generation.conventions(model.module)
+        return _trained(model, example, options)
+    decode = partial(generation.decode, name=model.info.name)
+    prepare = generation.prefill if options.mode == "prefill" else decode
+    outcomes = eager.trace_either(model, example, prepare=prepare)
+    last = outcomes[-1]
+    if last.graph is not None and last.graph.failed is None and last.cache is None:
+        raise generation.no_cache(model.info.name)
     profile = _profile_of(model, example, outcomes, "all")
-    return replace(profile, mode=options.mode, convention={**profile.convention, **convention})
+    convention = {**profile.convention, **generation.conventions(model.module)}
+    return replace(profile, mode=options.mode, convention=convention)
+
+
+def _trained(model: Model, example: Example, options: Options) -> ProfileRecord:
+    """The profile of a step of training. Where a loss that was guessed fails, what the model returns is
+    added up, which is said."""
+    from opgraph.tracing import eager
+    from opgraph.tracing.modes.training import Training
+
+    step = Training(options.optimizer, options.checkpointing, options.loss)
+    outcomes = eager.trace_either(model, example, prepare=step.prepare, capture=step)
+    says = "" if step.found is None else step.found.says
+    error = outcomes[-1].error
+    if error is not None and step.found is not None and step.found.guessed:
+        summed = Training(options.optimizer, options.checkpointing, "sum")
+        again = eager.trace_either(model, example, prepare=summed.prepare, capture=summed)
+        if again[-1].error is None and summed.found is not None:
+            outcomes += again
+            says = f"{summed.found.says}, since {says} failed ({first_line(error)})"
+    profile = _profile_of(model, example, outcomes, "all")
+    convention = {**profile.convention, "optimizer": options.optimizer, "loss": says}
+    if options.checkpointing:
+        convention["checkpointing"] = "repeated blocks"
+    return replace(
+        profile if options.loss != "auto" else _noting(profile, f"trained on {says}"),
+        mode="train",
+        convention=convention,
+    )
 
 
 def _profile_of(
@@ -237,6 +288,8 @@ def resolved(model: str | nn.Module | Model, options: Options | None = None) -> 
 
     asked = options or Options()
     built = model if isinstance(model, Model) else resolve(model, BuildOptions.of(asked))
+    if asked.mode == "train" and asked.loss == "auto":
+        return with_trained_head(model, built, asked)
     return with_generating_head(model, built, asked) if Mode(asked.mode).generates else built
 
 

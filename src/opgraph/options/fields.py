@@ -16,6 +16,7 @@ from opgraph.options.kinds import (
     Fragment,
     ImageSize,
     Literal,
+    Loss,
     Named,
     Several,
     Shape,
@@ -32,6 +33,7 @@ GENERATING = tuple(str(mode) for mode in Mode if mode.generates)
 CAPTURES = ("fx", "dynamo", "export", "hybrid")
 """The tracers that capture one forward, in fragments where they must."""
 OPTIMIZERS = ("sgd", "adam", "adamw")
+LOSSES = ("auto", "cross-entropy", "sum")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """What the parameters of a model can be."""
 LOWER = ("float16", "bfloat16")
@@ -90,6 +92,10 @@ class Options:
         size=True, axis=True)
     optimizer: str = option(Choice(OPTIMIZERS), Stage.MODE, "what a step of training ends with",
         default="adamw", needs={"mode": ("train",)})
+    loss: str = option(Loss(LOSSES), Stage.MODE,
+        "what is made small: the model's own or cross-entropy with labels made here (auto), or the sum "
+        "of the outputs; in Python also a function of what the model returns", default="auto",
+        needs={"mode": ("train",)})
     checkpointing: bool = option(Flag(), Stage.MODE,
         "repeated blocks keep their inputs alone, and run again in the backward", default=False,
         needs={"mode": ("train",)})

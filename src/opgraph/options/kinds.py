@@ -130,6 +130,15 @@ class Choice(Kind):
         raise Unfit(f"{value!r:.40} is not a choice", f"one of {', '.join([*close, *rest])}")
 
 
+class Loss(Choice):
+    """A loss by its name, or in Python a function of what the model returns."""
+
+    python: ClassVar[str] = "str | Callable"
+
+    def check(self, value: Any) -> Any:
+        return value if callable(value) and not isinstance(value, type) else super().check(value)
+
+
 class Dtype(Choice):
     """A dtype by its name, as torch writes it or in short ("bf16"), or a `torch.dtype`."""
 

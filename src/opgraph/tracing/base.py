@@ -217,7 +217,8 @@ def staged(
             stack.enter_context(torch.compiler.set_stance(stance))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        stack.enter_context(quiet(logging.getLogger("torch._subclasses.fake_tensor")))
+        for name in _CHATTY:
+            stack.enter_context(quiet(logging.getLogger(name)))
         stack.enter_context(_raised(compile_flags))
         set_eval(modules)
         undistribute(modules)
@@ -324,9 +325,14 @@ def _raised(flags: CompileFlags) -> Iterator[None]:
         torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag = before
 
 
+_CHATTY = ("torch._subclasses.fake_tensor", "transformers.modeling_utils")
+"""What logs of a run that says nothing of the model: that an operator failed, which is in the graph, and
+which loss a model takes, which opgraph says itself."""
+
+
 @contextmanager
 def quiet(logger: logging.Logger) -> Iterator[None]:
-    """What torch logs of a failed operator is in the graph already, at the node where it failed."""
+    """Within, this logger says nothing."""
     before = logger.disabled
     logger.disabled = True
     try:

@@ -45,7 +45,9 @@ def real_flops(name: str, request: InputRequest) -> int:
 )  # fmt: skip
 def test_flops_are_those_of_a_real_forward_and_backward(name, image, tokens):
     size = (image, image) if image else None
-    profile = opgraph.profile(name, image_size=image, seq_len=tokens, batch_size=2, mode="train")
+    profile = opgraph.profile(
+        name, image_size=image, seq_len=tokens, batch_size=2, mode="train", loss="sum"
+    )
     assert profile.graph.failed is None
     request = InputRequest(batch_size=2, image_size=size, seq_len=tokens)
     assert profile.totals.flops == real_flops(name, request)
@@ -173,3 +175,79 @@ class Residual(nn.Module):
 
     def forward(self, x):
         return self.inner(x * 2)
+
+
+@pytest.mark.parametrize(
+    ("output", "loss", "kernels"),
+    [
+        (lambda x: x, "auto", ["aten._log_softmax", "aten.nll_loss_forward"]),
+        (lambda x: {"out": x[..., None, None]}, "auto", ["aten._log_softmax", "aten.nll_loss2d_forward"]),
+        (lambda x: x.view(3, 2, 2), "auto", ["aten.sum"]),
+        (lambda x: x, "sum", ["aten.sum"]),
+        (lambda x: x, lambda x: x.pow(2).mean(), ["aten.pow", "aten.mean"]),
+    ],
+)  # fmt: skip
+def test_the_loss_is_what_a_model_of_such_outputs_is_trained_on(output, loss, kernels):
+    """Logits [batch, classes] and maps of classes meet labels; other outputs are summed."""
+
+    class Shaped(Two):
+        def forward(self, x):  # as a model of such a head has it
+            return output(super().forward(x))
+
+    model = Shaped()
+    graph = opgraph.profile(model, (torch.zeros(3, 8),), mode="train", loss=loss).graph
+    ran = [k.op for n in graph.nodes if n.phase == "forward" and not n.scope for k in n.kernels]
+    ignored = ("aten.relu", "aten.view", "aten.unsqueeze", "aten.detach")
+    assert [op for op in ran if op not in ignored] == kernels
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("resnet18", {"image_size": 64}, "cross-entropy of its logits"),
+        ("fcn_resnet50", {"image_size": 32}, "cross-entropy of its logits"),
+        ("gpt2", {"seq_len": 8}, "own, of labels made here"),
+        ("bert-base-uncased", {"seq_len": 8}, "own, of labels made here"),
+        ("t5-small", {"seq_len": 8}, "own, of labels made here"),
+        ("hf-type:segformer", {"head": "semantic-segmentation"}, "own, of labels made here"),
+        ("fasterrcnn_mobilenet_v3_large_320_fpn", {}, "own, of targets made here"),
+        ("yolov8n.pt", {"image_size": 64}, "own criterion"),
+        ("hf-type:vit", {"head": "base"}, "the sum of what the model returns"),
+    ],
+)  # fmt: skip
+def test_training_by_name_finds_the_loss_and_says_which(name, options, says):
+    profile = opgraph.profile(name, mode="train", **options)
+    assert profile.graph.failed is None
+    assert says in profile.model.notes[-1]
+    assert says in profile.convention["loss"]
+    assert any(n.phase == "optimizer" for n in profile.graph.nodes)
+
+
+def test_labels_cost_what_their_logits_do_by_hand():
+    """Logits [3, 4] in float32: log-softmax and its gradient are alive beside the logits, 48 bytes each."""
+    summed, labelled = (
+        opgraph.profile(Two(), (torch.zeros(3, 8),), mode="train", loss=loss, optimizer="sgd")
+        for loss in ("sum", "auto")
+    )
+    kept = [training(p.graph).saved_activations for p in (summed, labelled)]
+    # Kept beside what the sum keeps: logarithms [3, 4] and the weight of all targets. The logits are
+    # kept in neither; labels are known from the next kernel on.
+    assert kept[1] - kept[0] == 48 + 4
+
+
+def test_a_step_on_real_tensors_leaves_the_weights_alone():
+    """Where values decide, weights are real: the step is one of copies."""
+
+    class Decides(Two):
+        def forward(self, x):
+            y = super().forward(x)
+            return y * 2 if y.sum() > 0 else y
+
+    model = Decides()
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    profile = opgraph.profile(model, (torch.ones(3, 8),), mode="train")
+    assert profile.tracing.tensors == "real"
+    assert training(profile.graph).gradients == 768
+    assert all(torch.equal(before[n], p) for n, p in model.named_parameters())
+    assert all(p.grad is None for p in model.parameters())

@@ -274,6 +274,13 @@ class Recorder:
         )
         return value
 
+    def knows(self, tensor: Tensor, weight: Tensor) -> None:
+        """From now on `tensor` stands for a weight of the model."""
+        known = self.weights.name_of(weight)
+        if known is not None:
+            self.weights.stands_for(tensor, known)
+        self.capture.memory.ignore(tensor)
+
     def existing(self, tensor: Tensor, name: str) -> None:
         """A tensor that is there from the beginning and is no input: what an optimizer keeps."""
         self.table.add(tensor, name=name, storage=self.capture.memory.see(tensor, 0))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -14,10 +15,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from opgraph.record.errors import InputError, TraceError
-from opgraph.tracing.base import Capture, Runner
+from opgraph.tracing.base import Runner
 from opgraph.tracing.capture.recorder import Recorder
-from opgraph.tracing.capture.values import tensors_in
-from opgraph.tracing.fake.weights import Weights
+from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
 
 # Activation checkpointing for a step of training: blocks keep their inputs alone, and run again when their
 # gradients are computed. A model of transformers says itself which blocks those are; elsewhere they are the
@@ -71,46 +71,67 @@ OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
 """Optimizers by name, each parameter updated by itself: what it computes does not depend on that."""
 
 
-def training(optimizer: str, checkpointing: bool = False) -> Capture:
-    """One step of training: forward in training mode, backward through autograd from the sum of the
-    results (or from the loss that the model returns), and a step of the optimizer. With `checkpointing`,
-    blocks keep their inputs alone, and what runs again in the backward is the phase "recompute".
+class Training:
+    """One step of training: forward in training mode, backward through autograd from the loss, and a step
+    of the optimizer. With `checkpointing`, blocks keep their inputs alone, and what runs again in the
+    backward is the phase "recompute".
 
     Weights that are frozen stay so. It is not the first step: what the optimizer keeps is there from the
-    beginning, for every weight that gets a gradient.
+    beginning, for every weight that gets a gradient. `loss` is what `opgraph.tracing.modes.loss.loss_for`
+    takes, and `found` the one that was used.
 
     Raises `TraceError` when there is no such optimizer.
     """
-    if optimizer not in OPTIMIZERS:
-        raise TraceError(
-            f"there is no optimizer {optimizer!r}", hint=f"one of {', '.join(OPTIMIZERS)}"
-        )
 
-    def capture(
-        module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    def __init__(
+        self, optimizer: str, checkpointing: bool = False, loss: str | LossFunction = "auto"
+    ) -> None:
+        if optimizer not in OPTIMIZERS:
+            raise TraceError(
+                f"there is no optimizer {optimizer!r}", hint=f"one of {', '.join(OPTIMIZERS)}"
+            )
+        self.found: Loss | None = None
+        self._optimizer = optimizer
+        self._checkpointing = checkpointing
+        self._loss = loss
+
+    def prepare(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], _mode: Any
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with those that the loss needs."""
+        self.found = loss_for(module, args, kwargs, self._loss)
+        known = inspect.signature(module.forward).parameters
+        labels = {} if self.found is None else self.found.arguments
+        return args, {**kwargs, **labels, **({"use_cache": False} if "use_cache" in known else {})}
+
+    def __call__(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Runner:
+        """The capture of the step."""
         for part in module.modules():
             part.training = True
-        known = inspect.signature(module.forward).parameters
-        kept = _kept(optimizer)
+        kept = _kept(self._optimizer)
         recorders: list[Recorder] = []
-        if checkpointing:
+        if self._checkpointing:
             enable(module, partial(_again, recorders))
-        asked = {**kwargs, **({"use_cache": False} if "use_cache" in known else {})}
 
         def run(recorder: Recorder) -> Any:
             recorders.append(recorder)
             with recorder.silent():
-                weights = _trained(module, recorder.weights)
+                weights = _trained(module, recorder)
                 for weight in weights:
                     weight.requires_grad = True
-            with torch.enable_grad():
-                loss = _loss(recorder.complete(module(*args, **asked)))
+            with torch.enable_grad(), _settings_kept(module):
+                result = recorder.complete(module(*args, **kwargs))
+                self.found = self.found or loss_of(result)
+                loss = self.found.of(result)
+                del result
             recorder.phase = "backward"
             # Not `loss.backward()`: that is one torch function, and would be one node (see `_NO_NODES`).
             torch.autograd.backward([loss])
             recorder.phase = "optimizer"
-            steppers = {w: OPTIMIZERS[optimizer]([w]) for w in weights if w.grad is not None}
+            make = OPTIMIZERS[self._optimizer]
+            steppers = {w: make([w]) for w in weights if w.grad is not None}
             recorder.held += steppers.values()
             for weight, stepper in steppers.items():
                 stepper.state[weight] = _state(weight, kept, recorder)
@@ -121,7 +142,18 @@ def training(optimizer: str, checkpointing: bool = False) -> Capture:
 
         return run
 
-    return capture
+
+@contextmanager
+def _settings_kept(module: nn.Module) -> Iterator[None]:
+    """The settings of a model of transformers are afterwards what they were: a loss may write to them."""
+    settings = getattr(getattr(module, "config", None), "__dict__", None)
+    before = dict(settings or {})
+    try:
+        yield
+    finally:
+        if settings is not None:
+            settings.clear()
+            settings.update(before)
 
 
 def _again(recorders: list[Recorder], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,13 +186,23 @@ def _again(recorders: list[Recorder], function: Callable[..., Any]) -> Callable[
     return run
 
 
-def _trained(module: torch.nn.Module, known: Weights) -> list[Tensor]:
-    """All parameters that are trained, once each."""
-    found = {id(p): p for m in module.modules() for p in m._parameters.values() if p is not None}
-    trained = [p for p in found.values() if p.is_floating_point() and known.is_trainable(p)]
-    if not trained:
+def _trained(module: nn.Module, recorder: Recorder) -> list[Tensor]:
+    """All parameters that are trained, once each; real ones are copies, since a step changes them."""
+    weights = recorder.weights
+    found: dict[int, Tensor] = {}
+    for table in (m._parameters for m in module.modules()):
+        for name, weight in table.items():
+            if weight is None or not weight.is_floating_point() or not weights.is_trainable(weight):
+                continue
+            if id(weight) not in found:
+                found[id(weight)] = weight
+                if recorder.capture.fake_mode is None:
+                    copied = found[id(weight)] = nn.Parameter(weight.detach().clone())
+                    recorder.knows(copied, weight)
+            table[name] = found[id(weight)]
+    if not found:
         raise TraceError("all weights of the model are frozen: there is nothing to train")
-    return trained
+    return list(found.values())
 
 
 def _kept(optimizer: str) -> dict[str, Tensor]:
@@ -180,16 +222,3 @@ def _state(weight: Tensor, kept: Mapping[str, Tensor], recorder: Recorder) -> di
             state[name] = recorder.like(weight) if item.dim() else item.clone()
         recorder.existing(state[name], name)
     return state
-
-
-def _loss(result: Any) -> Tensor:
-    loss = getattr(result, "loss", None)
-    if isinstance(loss, Tensor) and loss.requires_grad:
-        return loss
-    sums = [t.sum() for t in tensors_in(result) if t.requires_grad]
-    if not sums:
-        raise TraceError("nothing that the model returns depends on its weights")
-    total = sums[0]
-    for item in sums[1:]:
-        total = total + item
-    return total

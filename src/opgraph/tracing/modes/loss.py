@@ -1,0 +1,227 @@
+"""The loss of a step of training: which one a model is trained with, and labels for it.
+
+A model's own loss comes first: what it returns when its forward gets labels (transformers, torchvision's
+detectors), or what it has a criterion for (Ultralytics). Else logits are held against labels by
+cross-entropy. Labels are of the sizes that matter; what they say does not.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from opgraph.record.errors import TraceError
+from opgraph.tracing.base import bound
+from opgraph.tracing.capture.values import tensors_in
+
+LossFunction = Callable[[Any], Tensor]
+"""From what a model returns to one number."""
+
+IGNORED = -100
+"""The label of a position that the loss leaves out, as torch's cross-entropy has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A loss, what it is in words, and the arguments that the forward gets for it. `guessed` losses were
+    found by opgraph: where one fails, another may do."""
+
+    says: str
+    of: LossFunction
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    guessed: bool = False
+
+
+def loss_for(
+    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], asked: str | LossFunction
+) -> Loss | None:
+    """The loss that is asked for: "auto", "cross-entropy", "sum", or a function of the result. None where
+    what the model returns has to say (see `loss_of`)."""
+    if callable(asked):
+        return Loss("the loss given", asked)
+    if asked != "auto":
+        return _LOSSES[asked]
+    call = bound(module, args, kwargs)
+    found = (find(module, call) for find in (_labelled, _detected, _criterion))
+    return next((loss for loss in found if loss is not None), None)
+
+
+def loss_of(result: Any) -> Loss:
+    """The loss of what a model returns: its own, cross-entropy where it is logits, else the sum."""
+    return _LOSSES["cross-entropy" if _own(result) is None and _logits(result) else "sum"]
+
+
+def _labelled(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
+    """The loss that a forward returns when it is given labels, in the order and shapes of transformers."""
+    taken = inspect.signature(module.forward).parameters
+    given = [n for n in call if n in _LABELS and call[n] is not None]
+    if given:
+        return Loss(f"the model's own, of {', '.join(given)}", _returned)
+    made = _labels(module, taken, call)
+    if not made:
+        return None
+    return Loss(f"the model's own, of {', '.join(made)} made here", _returned, made, guessed=True)
+
+
+_LABELS = ("labels", "targets", "start_positions")
+
+
+def _labels(
+    module: nn.Module, taken: Iterable[str], call: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    # Transformers' models say what their head is for; those that do not take a token for each token.
+    kind: str = getattr(module, "loss_type", None) or ""
+    ids = next((call[n] for n in _TOKENS if isinstance(call.get(n), Tensor)), None)
+    first = next((t for t in tensors_in(list(call.values()))), None)
+    if first is None or not hasattr(module, "config"):
+        return None
+    batch = first.shape[0]
+    if "QuestionAnswering" in kind and "start_positions" in taken:
+        return {n: torch.zeros(batch, dtype=torch.int64) for n in _SPAN}
+    if "labels" not in taken:
+        return None
+    if kind.endswith("ObjectDetection"):
+        return {"labels": [_boxes("class_labels") for _ in range(batch)]}
+    if kind.endswith("SemanticSegmentation"):
+        return {"labels": torch.zeros(batch, *first.shape[-2:], dtype=torch.int64)}
+    if kind.endswith("Classification") and "Token" not in kind:
+        alone = getattr(module.config, "num_labels", 2) == 1
+        return {"labels": torch.zeros(batch, dtype=torch.float32 if alone else torch.int64)}
+    if kind == "ForCTC":
+        return {"labels": torch.ones(batch, _SPOKEN, dtype=torch.int64)}
+    return None if ids is None else {"labels": ids.clone()}
+
+
+_TOKENS = ("decoder_input_ids", "input_ids")
+_SPAN = ("start_positions", "end_positions")
+_SPOKEN = 16
+"""Letters of a spoken example: fewer than any audio that is made has frames."""
+
+
+def _boxes(labels: str, **more: Tensor) -> dict[str, Tensor]:
+    """One thing in the upper left of an image."""
+    corner = torch.tensor([[0.25, 0.25, 0.5, 0.5]])
+    return {"boxes": corner, labels: torch.ones(1, dtype=torch.int64), **more}
+
+
+def _detected(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
+    """The losses of torchvision's detectors, whose forward takes `images` and `targets`."""
+    names = list(inspect.signature(module.forward).parameters)
+    if names[:2] != ["images", "targets"] or not isinstance(call.get("images"), (list, tuple)):
+        return None
+    targets = []
+    heads = getattr(module, "roi_heads", None)
+    for image in call["images"]:
+        height, width = image.shape[-2:]
+        more = {}
+        if getattr(heads, "mask_head", None) is not None:
+            more["masks"] = torch.ones(1, height, width, dtype=torch.uint8)
+        if getattr(heads, "keypoint_head", None) is not None:
+            more["keypoints"] = torch.tensor([[[width * 0.3, height * 0.3, 1.0]] * 17])
+        target = _boxes("labels", **more)
+        targets.append({**target, "boxes": target["boxes"] * torch.tensor([width, height] * 2)})
+    return Loss(
+        "the model's own, of targets made here", _summed, {"targets": targets}, guessed=True
+    )
+
+
+def _criterion(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
+    """The loss of Ultralytics' models, which have a criterion for what their forward returns."""
+    make = getattr(module, "init_criterion", None)
+    image = next((t for t in tensors_in(list(call.values()))), None)
+    if not callable(make) or image is None:
+        return None
+    from ultralytics.cfg import get_cfg
+
+    settings = getattr(module, "args", None)
+    if not hasattr(settings, "box"):
+        module.args = get_cfg(overrides=settings if isinstance(settings, dict) else None)
+    criterion = make()
+    batch = image.shape[0]
+    truth = {
+        "img": image, "batch_idx": torch.arange(batch), "cls": torch.zeros(batch, 1),
+        "bboxes": torch.tensor([[0.5, 0.5, 0.5, 0.5]] * batch),
+    }  # fmt: skip
+
+    def of(result: Any) -> Tensor:
+        loss: Tensor = criterion(result, truth)[0]
+        return loss.sum()
+
+    return Loss("the model's own criterion, of boxes made here", of, guessed=True)
+
+
+# From what a model returns to one number.
+
+
+def _own(result: Any) -> Tensor | None:
+    """The loss that a model returns, if it does."""
+    loss = result.get("loss") if isinstance(result, Mapping) else getattr(result, "loss", None)
+    return loss if isinstance(loss, Tensor) and loss.requires_grad else None
+
+
+def _returned(result: Any) -> Tensor:
+    loss = _own(result)
+    if loss is None:
+        raise TraceError("the model was given labels, and returns no loss")
+    return loss
+
+
+def _cross_entropy(result: Any) -> Tensor:
+    """The cross-entropy of all logits of a result, added up."""
+    found = _logits(result)
+    if not found:
+        raise TraceError("what the model returns holds no logits", hint='loss="sum"')
+    return _added([_held_against_labels(logits) for logits in found])
+
+
+def _held_against_labels(logits: Tensor) -> Tensor:
+    """Logits [batch, classes], [batch, tokens, classes] or [batch, classes, height, width]."""
+    if logits.dim() == 3:
+        logits = logits.flatten(0, 1)
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # they are not computed
+        labels = torch.zeros((logits.shape[0], *logits.shape[2:]), dtype=torch.int64)
+    return functional.cross_entropy(logits, labels)
+
+
+def _logits(result: Any) -> list[Tensor]:
+    """What of a result is logits: what is called so, a matrix [batch, classes], and maps of classes."""
+    named = getattr(result, "logits", None)
+    if isinstance(named, Tensor) and not isinstance(result, tuple):
+        return [named] if named.requires_grad and named.dim() in (2, 3, 4) else []
+    if isinstance(result, Mapping):  # torchvision's segmentation: "out" and "aux"
+        maps = [result[n] for n in ("out", "aux") if n in result]
+        return [t for t in maps if isinstance(t, Tensor) and t.dim() == 4 and t.requires_grad]
+    tensors = tensors_in(result)
+    classes = all(t.dim() == 2 and t.shape[1] > 1 and t.requires_grad for t in tensors)
+    return tensors if tensors and classes else []
+
+
+def _summed(result: Any) -> Tensor:
+    sums = [t.sum() for t in tensors_in(result) if t.requires_grad]
+    if not sums:
+        raise TraceError("nothing that the model returns depends on its weights")
+    return _added(sums)
+
+
+def _added(parts: list[Tensor]) -> Tensor:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _own_or_summed(result: Any) -> Tensor:
+    loss = _own(result)
+    return _summed(result) if loss is None else loss
+
+
+_LOSSES = {
+    "cross-entropy": Loss("cross-entropy of its logits, with labels made here", _cross_entropy),
+    "sum": Loss("the sum of what the model returns", _own_or_summed),
+}
