@@ -152,7 +152,7 @@ def record(
             recorder.finish(error)
             outputs = recorder.sink(result) if error is None else ()
             graph = build(recorder, inputs, outputs)
-        notes = (*recorder.notes, *_idle(graph))
+        notes = (*recorder.notes, *recorder.capture.notes, *_idle(graph))
         cache = measured(found) if (found := cache_in(result)) is not None else None
         del result, found
     seconds = time.perf_counter() - start
@@ -162,7 +162,10 @@ def record(
 
 def _idle(graph: Graph) -> Iterator[str]:
     """What is to be said of a forward that got through and did no work that was to be expected."""
-    if graph.failed is not None or any(n.flops or n.parameters for n in graph.nodes):
+    if graph.failed is not None or any(
+        n.flops or n.parameters or n.target.startswith("torch.ops.higher_order")
+        for n in graph.nodes
+    ):
         return
     without = (
         "" if graph.inputs else " (it was called without tensors: its arguments have defaults)"

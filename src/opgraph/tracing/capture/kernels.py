@@ -13,6 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import DispatchKey
+from torch._higher_order_ops.scan import generic_scan
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -114,6 +117,12 @@ _NO_KERNELS = frozenset(
     "profiler._record_function_exit".split()
 )
 
+_WITH_BODIES = frozenset(
+    "cond while_loop while_loop_stack_output scan associative_scan map_impl switch invoke_subgraph "
+    "hints_wrapper out_dtype auto_functionalized auto_functionalized_v2".split()
+)
+"""Higher-order operators that come down to others which run one by one."""
+
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -133,6 +142,7 @@ class KernelCapture(TorchDispatchMode):
         self.kernels: list[Kernel] = []
         self.memory = MemoryLog(lambda: len(self.kernels))
         self.writes: list[Tensor] = []
+        self.notes: dict[str, None] = {}  # remarks, once each
         self.lacking: dict[int, str] = {}  # errors for want of values, by their ids
         self.in_node = False
         self.lock: threading.RLock | None = None  # as soon as there are other threads
@@ -176,8 +186,6 @@ class KernelCapture(TorchDispatchMode):
         operator, predictable = self._cache.operator(func)
         if operator.name in _NO_KERNELS:
             return func(*args, **kwargs)
-        if operator.name == "higher_order.cond":
-            return self._costlier_branch(*args)
         if operator.category == "other" and not operator.zero:
             parts = self._decompose(func, args, kwargs)
             if parts is not NotImplemented:
@@ -250,8 +258,22 @@ class KernelCapture(TorchDispatchMode):
         self._note(operator, args, kwargs, out, kernel)
         return out
 
-    def _costlier_branch(self, _predicate: Any, true: Any, false: Any, operands: Any) -> Any:
-        """Both branches of `torch.cond` run; the one with more FLOPs is kept, as an upper bound."""
+    def _run_bodies(self, func: HigherOrderOperator, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Operators that run functions: these run as often as without a compiler, and are counted."""
+        if func._name == "cond":
+            return self._run_branch(*args)
+        with self:
+            if func._name == "scan":
+                combine, start, items, more = args
+                return generic_scan(combine, start, items, additional_inputs=more)
+            return func.py_kernels[DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
+
+    def _run_branch(self, predicate: Any, true: Any, false: Any, operands: Any) -> Any:
+        """The branch of `torch.cond` that is taken; where nothing says which, both run, and the one with
+        more FLOPs is kept, as an upper bound."""
+        if not isinstance(predicate, FakeTensor):
+            with self:
+                return true(*operands) if predicate else false(*operands)
         start = len(self.kernels)
         with self:
             out = true(*operands)
@@ -259,11 +281,14 @@ class KernelCapture(TorchDispatchMode):
             false(*operands)
         first, second = self.kernels[start:middle], self.kernels[middle:]
         self.kernels[start:] = max(first, second, key=lambda ks: sum(k.flops for k in ks))
+        self.notes["torch.cond is counted with the branch that has more FLOPs"] = None
         return out
 
     def _decompose(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Composite operators reach us whole in inference mode: what they are made of is counted. That is
         not known of nested tensors, which have kernels of their own."""
+        if isinstance(func, HigherOrderOperator) and func._name in _WITH_BODIES:
+            return self._run_bodies(func, args, kwargs)
         if not hasattr(func, "decompose") or any(t.is_nested for t in tensors_of(args)):
             return NotImplemented
         with self:

@@ -1,0 +1,94 @@
+"""Operators that run functions: what these run is counted, as often as it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.map import map as torch_map
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+
+import opgraph
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]  # they import Dynamo
+
+ROW, ROWS = 2 * 4 * 4, 3
+
+
+class Layer(nn.Module):
+    """One linear layer, and a forward of one's own over three rows of four numbers."""
+
+    def __init__(self, run: Callable[[nn.Module, Tensor], object]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.run = run
+
+    def forward(self, x: Tensor) -> object:
+        return self.run(self.layer, x)
+
+
+def profile(run: Callable[[Any, Tensor], object]) -> opgraph.Profile:
+    return opgraph.profile(Layer(run).eval(), torch.ones(ROWS, 4))
+
+
+def test_scan_runs_its_body_for_each_row() -> None:
+    found = profile(lambda m, x: scan(lambda c, y: (c @ m.weight, c + y), x[0], x))
+    assert found.totals.flops == ROWS * ROW
+    assert found.totals.coverage == 1.0
+
+
+def test_map_runs_its_body_for_each_row() -> None:
+    found = profile(torch_map)
+    assert found.totals.flops == ROWS * ROW
+    assert found.totals.coverage == 1.0
+
+
+def test_associative_scan_combines_in_pairs() -> None:
+    """Of three rows, the second is combined with the first, and the third with what came out."""
+    found = profile(
+        lambda m, x: associative_scan(lambda a, b: a @ m.weight + b, x, 0, combine_mode="generic")
+    )
+    assert found.totals.flops == 2 * ROW
+    assert found.totals.coverage == 1.0
+
+
+def test_while_loop_runs_as_often_as_its_condition_says() -> None:
+    def five_times(m: Any, x: Tensor) -> object:
+        return while_loop(
+            lambda i, y: i < 5, lambda i, y: (i + 1, y @ m.weight), (torch.tensor(0), x)
+        )
+
+    found = profile(five_times)
+    assert found.tracing.tensors == "fake"
+    assert found.totals.flops == 5 * ROWS * ROW
+    assert found.totals.coverage == 1.0
+
+
+def test_while_loop_on_values_runs_on_them() -> None:
+    def until_large(m: Any, x: Tensor) -> object:
+        return while_loop(lambda y: y.sum() < 40, lambda y: (y + 1 + 0 * m(y),), (x,))
+
+    found = profile(until_large)
+    assert found.tracing.tensors == "real"
+    assert found.totals.flops == 3 * ROWS * ROW  # 12, 24, 36 and 48
+    assert not found.model.notes
+
+
+def test_a_branch_is_the_one_taken_where_that_is_known() -> None:
+    def known(m: Any, x: Tensor) -> object:
+        return torch.cond(torch.tensor(False), lambda y: m(m(y)), m, (x,))
+
+    found = profile(known)
+    assert found.totals.flops == ROWS * ROW
+    assert not found.model.notes
+
+
+def test_a_branch_that_nothing_decides_is_the_costlier_one_with_a_remark() -> None:
+    found = profile(lambda m, x: torch.cond(x.sum() > 0, m, lambda y: m(m(y)), (x,)))
+    assert found.totals.flops == 2 * ROWS * ROW
+    assert found.model.notes == ("torch.cond is counted with the branch that has more FLOPs",)
