@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, BoundShare, classify
 from opgraph.analysis.cost.conventions import counted
-from opgraph.analysis.cost.modules import ModuleCost, module_tree
 from opgraph.analysis.cost.totals import (
     Cost,
     OperatorCost,
@@ -22,27 +21,23 @@ from opgraph.analysis.cost.totals import (
     total_seconds,
     totals,
 )
-from opgraph.analysis.fusion.partition import (
-    Subgraph,
-    compiled,
-    fused_subgraphs,
-    fusion_barriers,
-    singletons,
-)
-from opgraph.analysis.memory import Fit, MemoryTimeline, fit, memory
-from opgraph.analysis.timing.prediction import DEVICE_BOUNDS, Prediction, predict
 from opgraph.analysis.tree import Metric, Tree, build_tree, usual_metric
-from opgraph.hardware import Device, device
 from opgraph.options import OPTIONS, Stage, checked, names
 from opgraph.record.errors import InputError, RenderError
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Bound, Mode, Partition
 from opgraph.record.profile import ProfileRecord
 
+# What only some answers need is imported where they are worked out: a table of a saved profile takes none.
 if TYPE_CHECKING:
+    from opgraph.analysis.cost.modules import ModuleCost
+    from opgraph.analysis.fusion.partition import Subgraph
+    from opgraph.analysis.memory import Fit, MemoryTimeline
     from opgraph.analysis.parallel.plan import Layout, Plan
     from opgraph.analysis.serving import Step
+    from opgraph.analysis.timing.prediction import Prediction
     from opgraph.analysis.timing.roofline import RooflinePoint
+    from opgraph.hardware import Device
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +81,11 @@ class CostedRecord:
     @cached_property
     def prediction(self) -> Prediction | None:
         """The predicted time of every kernel; None without a device."""
-        return None if self.device is None else predict(self.graph, self.device)
+        if self.device is None:
+            return None
+        from opgraph.analysis.timing.prediction import predict
+
+        return predict(self.graph, self.device)
 
     @property
     def seconds_by_node(self) -> Mapping[int, float] | None:
@@ -125,7 +124,11 @@ class CostedRecord:
     def bounds(self) -> tuple[BoundShare, ...]:
         """The nodes by what they wait for: on a device arithmetic, memory or launches, with their shares of
         the time; without one above, about or below the ridge point, with their shares of the bytes."""
-        kinds = DEVICE_BOUNDS if self.device else (Bound.COMPUTE, Bound.BALANCED, Bound.MEMORY)
+        kinds: tuple[Bound, ...] = (Bound.COMPUTE, Bound.BALANCED, Bound.MEMORY)
+        if self.device is not None:
+            from opgraph.analysis.timing.prediction import DEVICE_BOUNDS
+
+            kinds = DEVICE_BOUNDS
         groups: dict[Bound, list[Node]] = {bound: [] for bound in kinds}
         for node in self.graph.nodes:
             if (bound := self.node_bounds.get(node.id)) is not None:
@@ -158,6 +161,8 @@ class CostedRecord:
 
         Raises `RenderError` where TorchInductor was not asked when the profile was made.
         """
+        from opgraph.analysis.fusion.partition import compiled, fused_subgraphs, singletons
+
         if self.partition is Partition.INDUCTOR:
             if not self.profile.compiled:
                 raise RenderError(
@@ -175,6 +180,8 @@ class CostedRecord:
     @cached_property
     def barriers(self) -> Mapping[int, str]:
         """Why each subgraph goes no further, by its id."""
+        from opgraph.analysis.fusion.partition import fusion_barriers
+
         return fusion_barriers(self.graph, self.parts)
 
     @cached_property
@@ -190,6 +197,8 @@ class CostedRecord:
     @cached_property
     def memory(self) -> MemoryTimeline:
         """Live memory over the run, without weights."""
+        from opgraph.analysis.memory import memory
+
         return memory(self.graph)
 
     @property
@@ -200,7 +209,11 @@ class CostedRecord:
     @cached_property
     def fit(self) -> Fit | None:
         """What the run needs of the device's memory; None without a device."""
-        return None if self.device is None else fit(self.graph, self.device, self.memory)
+        if self.device is None:
+            return None
+        from opgraph.analysis.memory import fit
+
+        return fit(self.graph, self.device, self.memory)
 
     @property
     def fits(self) -> bool | None:
@@ -231,6 +244,8 @@ class CostedRecord:
     @cached_property
     def module_tree(self) -> ModuleCost:
         """The modules by path, the root with all that is below it."""
+        from opgraph.analysis.cost.modules import module_tree
+
         return module_tree(self.graph)
 
     @cached_property
@@ -270,7 +285,10 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
     meet.
     """
     given = {n: v for n, v in checked(asked, ASKED, "costing").items() if v is not None}
-    found = device(hardware) if isinstance(hardware, str) else hardware
+    if isinstance(hardware, str):
+        from opgraph.hardware import device
+
+        hardware = device(hardware)
     profile = counted(profile, given.get("count", {}))
     if "autocast" in given:
         profile = in_precision(profile, given["autocast"])
@@ -280,8 +298,8 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
         from opgraph.analysis.parallel.plan import Layout
 
         layout = Layout(*(1 if size is None else size for size in sizes))
-    heeded = frozenset([n for n, v in given.items() if v != {}] + ["hardware"] * bool(found))
-    return profile, found, Partition(given.get("partition", Partition.FUSE)), layout, heeded
+    heeded = frozenset([n for n, v in given.items() if v != {}] + ["hardware"] * bool(hardware))
+    return profile, hardware, Partition(given.get("partition", Partition.FUSE)), layout, heeded
 
 
 def in_precision(profile: ProfileRecord, lower: str) -> ProfileRecord:

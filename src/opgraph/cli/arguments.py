@@ -147,14 +147,13 @@ def profile_from(
 
     if is_saved_profile(args.model):
         from opgraph.analysis.cost.conventions import counted
-        from opgraph.analysis.cost.fragments import cut
 
         saved = load(args.model)
         _refuse_tracing(args if own is None else own, saved.mode)
         if args.mode not in ("infer", saved.mode):
             raise InputError(f"this profile was saved in the mode {saved.mode}",
                              hint=f"name the model to trace it with --mode {args.mode}")  # fmt: skip
-        found = counted(cut(saved, args.fragment), args.count)
+        found = counted(_fragment(saved, args.fragment), args.count)
         say_no_effect(found.model.notes[len(saved.model.notes) :])
         return found
     from opgraph.api.pipeline import profiled
@@ -166,6 +165,14 @@ def profile_from(
         found = profiled(args.model, options=Options(**options))
     say_no_effect(found.model.notes)
     return found
+
+
+def _fragment(saved: ProfileRecord, which: int | str) -> ProfileRecord:
+    if which == "all":
+        return saved
+    from opgraph.analysis.cost.fragments import cut
+
+    return cut(saved, which)
 
 
 def say_no_effect(notes: Iterable[str]) -> None:
@@ -180,10 +187,12 @@ def say_no_effect(notes: Iterable[str]) -> None:
 def costed_from(args: argparse.Namespace, profile: ProfileRecord | None = None) -> CostedRecord:
     """The profile that the arguments ask for, on the device that they name, or on the generic ridge."""
     from opgraph.analysis.costed import ASKED, costed
-    from opgraph.hardware import device
 
-    # A device that there is none of should not wait for the tracing.
-    chosen = getattr(args, "hardware", None) and device(args.hardware)
+    chosen = getattr(args, "hardware", None)
+    if chosen is not None:
+        from opgraph.hardware import device
+
+        chosen = device(chosen)  # one that there is none of should not wait for the tracing
     asked = {n: getattr(args, n, None) for n in ASKED if n != "count"}  # which profiles have
     return costed(profile_from(args) if profile is None else profile, chosen, **asked)
 

@@ -60,7 +60,7 @@ class Flag(Kind):
         return value
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Whole(Kind):
     """A whole number of at least `least`."""
 
@@ -86,7 +86,7 @@ class Whole(Kind):
         return number
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Amount(Kind):
     """A number above 0, up to `most`: seconds, GiB, FLOPs, dots an inch."""
 
@@ -109,7 +109,7 @@ class Amount(Kind):
         return float(value)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Choice(Kind):
     """One of a closed set of words, or of `also`, which mean the same as one of them. An `Enum` whose
     values they are does, too."""
@@ -258,7 +258,7 @@ class Literal(Kind):
 _WORDS = {"true": True, "false": False, "none": None}
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Named(Kind):
     """Values by name: NAME=VALUE, again for each; a mapping in Python. With `allowed`, a closed set of
     names, each with the values that it can have."""
@@ -296,7 +296,7 @@ class Named(Kind):
         return value
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Several(Kind):
     """Values of one kind, again for each."""
 

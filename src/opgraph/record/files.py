@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
-import tempfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Any
@@ -30,7 +28,7 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
             with Path(path).open("wb") as file:
                 file.write(data)
             return
-        temporary = target.with_name(f".opgraph-{secrets.token_hex(8)}")
+        temporary = target.with_name(f".opgraph-{os.urandom(8).hex()}")
         try:
             _write(temporary, data, target)
             temporary.replace(target)
@@ -74,6 +72,8 @@ def ensure_writable(path: str | os.PathLike[str]) -> None:
 
     Raises `RenderError` when it could not.
     """
+    import tempfile  # takes longer than all else here
+
     target = Path(path)
     try:
         if target.is_dir():

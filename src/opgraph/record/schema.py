@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from msgspec import Meta, defstruct
-from msgspec.structs import astuple
+from msgspec import Meta, convert, defstruct
 
 from opgraph.record.graph import Graph, GraphBreak, Kernel, Node, Parameter, Scope, Storage, Value
 
@@ -48,25 +47,26 @@ def decode(record: Any) -> Graph:
 
     Raises `Malformed` with the reason when the data is not a graph.
     """
-    kernels = _made(Kernel, record.kernels)
+    kernels = _made(tuple[Kernel, ...], record.kernels)
     for node in record.nodes:
         if not all(0 <= k < len(kernels) for k in node.kernels):
             raise Malformed(f"node {node.id} ran a kernel that is not there")
         node.kernels = tuple([kernels[k] for k in node.kernels])
     return Graph(
-        nodes=_made(Node, record.nodes),
-        values=_made(Value, record.values),
-        scopes=_made(Scope, record.scopes),
-        parameters=_made(Parameter, record.parameters),
-        storages=_made(Storage, record.storages),
+        nodes=_made(tuple[Node, ...], record.nodes),
+        values=_made(tuple[Value, ...], record.values),
+        scopes=_made(tuple[Scope, ...], record.scopes),
+        parameters=_made(tuple[Parameter, ...], record.parameters),
+        storages=_made(tuple[Storage, ...], record.storages),
         inputs=record.inputs,
         outputs=record.outputs,
-        breaks=_made(GraphBreak, record.breaks),
+        breaks=_made(tuple[GraphBreak, ...], record.breaks),
     )
 
 
-def _made(cls: Callable[..., T], records: Iterable[Any]) -> tuple[T, ...]:
-    return tuple([cls(*astuple(record)) for record in records])
+def _made(records: type[T], found: Iterable[Any]) -> T:
+    """Records of what was read. Their own constructors would take three times as long."""
+    return convert(found, type=records, from_attributes=True)
 
 
 def _record(cls: type, **other: Any) -> Any:

@@ -33,9 +33,12 @@ def _ids(graph: Graph) -> Iterator[str]:
     for position, node in enumerate(graph.nodes, start=1):
         if node.id != position:
             yield f"node {position} has the id {node.id}"
+    known = graph.value.keys()
     for node in graph.nodes:
-        for value in chain(node.inputs, node.outputs):
-            if value not in graph.value:
+        for value in (
+            () if known >= {*node.inputs, *node.outputs} else (*node.inputs, *node.outputs)
+        ):
+            if value not in known:
                 yield f"node {node.id} names the value {value}, which does not exist"
     for scope in graph.scopes:
         for value in chain(scope.inputs, scope.outputs):
@@ -61,7 +64,7 @@ def _order(graph: Graph) -> Iterator[str]:
     for v in graph.values:
         if v.alias_of is not None and (v.alias_of >= v.id or v.alias_of not in graph.value):
             yield f"the value {v.id} is an alias of {v.alias_of}, which is not before it"
-        if not _possible(v.bytes):
+        if not 0 <= v.bytes <= _MOST:
             yield f"the value {v.id} has a size that is negative or out of range"
 
 
@@ -77,7 +80,7 @@ def _names(graph: Graph) -> Iterator[str]:
         if scope.path and scope.path.rpartition(".")[0] not in graph.scope:
             yield f"the module {scope.path!r} has no parent"
     for parameter in graph.parameters:
-        if not _possible(parameter.numel, parameter.bytes):
+        if not (0 <= parameter.numel <= _MOST and 0 <= parameter.bytes <= _MOST):
             yield f"the parameter {parameter.name!r} has a size that is negative or out of range"
         if parameter.scope not in graph.scope:
             yield f"the parameter {parameter.name!r} belongs to no module"
@@ -99,7 +102,7 @@ def _memory(graph: Graph) -> Iterator[str]:
     kernels = sum(len(n.kernels) for n in graph.nodes)
     for index, storage in enumerate(graph.storages):
         last = kernels if storage.died is None else storage.died
-        if not _possible(storage.bytes):
+        if not 0 <= storage.bytes <= _MOST:
             yield f"the storage {index} has a size that is negative or out of range"
         if not 0 <= storage.born <= last <= kernels:
             yield f"the storage {index} lives from kernel {storage.born} to {storage.died}"
@@ -108,12 +111,13 @@ def _memory(graph: Graph) -> Iterator[str]:
     for v in graph.values:
         if v.storage is not None and not 0 <= v.storage < len(graph.storages):
             yield f"the value {v.id} is in the storage {v.storage}, which does not exist"
-    for node in graph.nodes:
-        for kernel in node.kernels:
-            if not _possible(kernel.flops, kernel.other_flops, kernel.read, kernel.written):
-                yield f"a kernel of node {node.id} has a cost that is negative or out of range"
+    # Nodes share most of their kernels: each is looked at once.
+    each = {id(kernel): (node, kernel) for node in graph.nodes for kernel in node.kernels}
+    for node, kernel in each.values():
+        amounts = (kernel.flops, kernel.other_flops, kernel.read, kernel.written)
+        if not 0 <= min(amounts) <= max(amounts) <= _MOST:
+            yield f"a kernel of node {node.id} has a cost that is negative or out of range"
 
 
-def _possible(*amounts: int) -> bool:
-    """Whether these may be FLOPs, bytes or elements: no graph has more."""
-    return min(amounts) >= 0 and max(amounts) <= 10**24
+_MOST = 10**24
+"""FLOPs, bytes or elements: no graph has more."""

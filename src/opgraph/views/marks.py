@@ -6,14 +6,12 @@ colour-blind readers tell apart."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from opgraph.record.kinds import Bound, Category, ChangeKind, FusionRule, Phase
 
 
-@dataclass(frozen=True, slots=True)
-class Tone:
+class Tone(NamedTuple):
     """A colour on light and on dark ground, and the nearest that a terminal has a name for."""
 
     light: str
@@ -41,8 +39,7 @@ SERIES = ("vermilion", "blue", "green", "purple", "amber", "pink", "olive", "bro
 """The order of tones for what is no closed set (dtypes)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """A colour by its name in `TONES` (or a step of a scale), the sign that stands for the same, and what
     both mean."""
 

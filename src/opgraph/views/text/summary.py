@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from opgraph.analysis.cost.conventions import causal_operators
 from opgraph.analysis.cost.experts import mixtures
-from opgraph.analysis.cost.fragments import dominant, fragments, outside
 from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.record.errors import RenderError
@@ -31,6 +30,10 @@ def seams(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str
     """How many fragments there are, which one dominates, what ran between them, and where and why each
     ended: the first few, or all with `verbose`. Nothing where there is one fragment or none."""
     graph = costed.graph
+    if len({n.fragment for n in graph.nodes} - {0}) < 2:
+        return []
+    from opgraph.analysis.cost.fragments import dominant, fragments, outside
+
     largest = dominant(graph)
     if largest is None:
         return []

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from opgraph.analysis.cost.totals import CONSTANTS, Cost
 from opgraph.analysis.costed import CostedRecord
@@ -91,8 +91,7 @@ def rows(
     return [_row(tree, line, by) for line in lines if line.depth <= deepest]
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(NamedTuple):
     """What a row stands for: items of one module or operator that stand in one parent, or a module that
     never runs but has parameters."""
 
@@ -272,8 +271,7 @@ def _hierarchy(
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
+class _Column(NamedTuple):
     """A column behind the name. In narrow terminals those with the highest `spared` go first, those with
     none stay."""
 
