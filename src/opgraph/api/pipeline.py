@@ -180,7 +180,9 @@ def profile_model(
     asked = options or Options()
     if asked.mode != "infer":
         return _in_mode(model, example, asked)
-    how = TraceOptions(asked.concrete_args, asked.fullgraph, asked.warm_up, compile_flags)
+    how = TraceOptions(
+        asked.concrete_args, asked.fullgraph, asked.warm_up, compile_flags, asked.memory_limit
+    )
     if asked.inductor:
         return _compiled(model, example, how)
     cold = (
@@ -218,7 +220,9 @@ def _in_mode(model: Model, example: Example, options: Options) -> ProfileRecord:
         return _trained(model, example, options)
     decode = partial(generation.decode, name=model.info.name)
     prepare = generation.prefill if options.mode == "prefill" else decode
-    outcomes = eager.trace_either(model, example, prepare=prepare)
+    outcomes = eager.trace_either(
+        model, example, prepare=prepare, memory_limit=options.memory_limit
+    )
     last = outcomes[-1]
     if last.graph is not None and last.graph.failed is None and last.cache is None:
         raise generation.no_cache(model.info.name)
@@ -234,12 +238,17 @@ def _trained(model: Model, example: Example, options: Options) -> ProfileRecord:
     from opgraph.tracing.modes.training import Training
 
     step = Training(options.optimizer, options.checkpointing, options.loss)
-    outcomes = eager.trace_either(model, example, prepare=step.prepare, capture=step)
+    limit = options.memory_limit
+    outcomes = eager.trace_either(
+        model, example, prepare=step.prepare, capture=step, memory_limit=limit
+    )
     says = "" if step.found is None else step.found.says
     error = outcomes[-1].error
     if error is not None and step.found is not None and step.found.guessed:
         summed = Training(options.optimizer, options.checkpointing, "sum")
-        again = eager.trace_either(model, example, prepare=summed.prepare, capture=summed)
+        again = eager.trace_either(
+            model, example, prepare=summed.prepare, capture=summed, memory_limit=limit
+        )
         if again[-1].error is None and summed.found is not None:
             outcomes += again
             says = f"{summed.found.says}, since {says} failed ({first_line(error)})"

@@ -116,6 +116,9 @@ class Options:
         default={}, needs={"tracer": ("fx", "hybrid")})
     warm_up: bool = option(Flag(), Stage.TRACING, "run the model once before tracing it",
         default=False, needs={"mode": ("infer",)})
+    memory_limit: float | None = option(Amount(_MOST), Stage.TRACING,
+        "memory that a run on real tensors may take; half of what is free if it is not given",
+        unit="GiB")
     inductor: bool = option(Flag(), Stage.TRACING,
         "keep the groups of nodes that TorchInductor would run as one kernel", default=False,
         hidden=True)
@@ -233,8 +236,6 @@ class Commanding:
         needs={"attempt": (True,)})
     timeout: float = option(Amount(_MOST), Stage.COMMAND, "seconds for one", default=300.0,
         needs={"attempt": (True,)}, unit="S")
-    memory_limit: float | None = option(Amount(_MOST), Stage.COMMAND, "memory for one",
-        needs={"attempt": (True,)}, unit="GiB")
     resume: str | None = option(Text(), Stage.COMMAND,
         "keep outcomes in FILE, and go on from there", needs={"attempt": (True,)}, unit="FILE")
     calibrate: bool = option(Flag(), Stage.COMMAND,

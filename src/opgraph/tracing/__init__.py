@@ -25,15 +25,12 @@ Tracer = Callable[[Model, Example, TraceOptions], list[Outcome]]
 
 def _auto(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
     """`eager` on fake tensors; where the values of the data decide the path, on real tensors."""
-    flags = options.compile_flags
-    return eager.trace_either(model, example, warm_up=options.warm_up, compile_flags=flags)
+    return eager.trace_either(model, example, **options.run, compile_flags=options.compile_flags)
 
 
 def _eager(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
     flags = options.compile_flags
-    return [
-        eager.said(eager.trace_fake(model, example, warm_up=options.warm_up, compile_flags=flags))
-    ]
+    return [eager.said(eager.trace_fake(model, example, **options.run, compile_flags=flags))]
 
 
 def _hybrid(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
@@ -45,7 +42,7 @@ def _hybrid(model: Model, example: Example, options: TraceOptions) -> list[Outco
         attempts += tracer(model, example, warm)
         if attempts[-1].graph is not None and attempts[-1].error is None:
             return attempts
-    return attempts + eager.trace_either(model, example, warm_up=True)
+    return attempts + eager.trace_either(model, example, **warm.run)
 
 
 tracers: dict[str, Tracer] = {

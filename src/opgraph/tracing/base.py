@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map
 
 from opgraph.inputs.base import Example
-from opgraph.record.errors import InputError, first_line
+from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.record.gc_pause import uncollected
 from opgraph.record.graph import Graph
 from opgraph.record.profile import Attempt, KVCache
@@ -29,7 +29,7 @@ from opgraph.tracing.capture.recorder import Recorder, build
 from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.fake.tensors import Pointers, RunMode, fake, shared_memory
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, undistribute
-from opgraph.tracing.state.guard import Guard
+from opgraph.tracing.state.guard import Guard, OutOfMemory
 from opgraph.tracing.state.reach import Reach
 
 CompileFlags = Literal["none", "compiling", "exporting"]
@@ -47,12 +47,19 @@ class TraceOptions:
     """What a person may ask of a tracer: `concrete_args` are arguments that symbolic tracing takes as
     they are instead of following them; `fullgraph` makes a graph break an error; `warm_up` runs the
     model once before it is traced, so that what it makes at its first call (anchors, tables of
-    positions) is there already; `compile_flags` are those that a plain run raises."""
+    positions) is there already; `compile_flags` are those that a plain run raises; `memory_limit` is what
+    a run on real tensors may take, in GiB, half of what is free where it is None."""
 
     concrete_args: Mapping[str, Any] = field(default_factory=dict)
     fullgraph: bool = False
     warm_up: bool = False
     compile_flags: CompileFlags = "none"
+    memory_limit: float | None = None
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """What of them every tracer hands to `record`."""
+        return {"warm_up": self.warm_up, "memory_limit": self.memory_limit}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +119,14 @@ def record(
     stance: str = "force_eager",
     warm_up: bool = False,
     compile_flags: CompileFlags = "none",
+    memory_limit: float | None = None,
 ) -> Outcome:
     """Run a module once under a recorder, on fake tensors or on real ones, and leave it as it was. With
     `real_inputs` the weights are fake and the inputs are not.
 
-    `prepare` and `capture` come first, and may fail: then there is no graph. The run may raise: then the
-    graph is what there was so far, with the failing node marked. `stance` is what `torch.compile` means
+    `prepare` and `capture` come first, and may fail: then there is no graph. Nor is there one where more
+    than the `memory_limit` (in GiB) would be needed. The run may raise: then the graph is what there was so
+    far, with the failing node marked. `stance` is what `torch.compile` means
     within.
     """
     start = time.perf_counter()
@@ -130,6 +139,7 @@ def record(
         stance=stance,
         warm_up=warm_up,
         compile_flags=compile_flags,
+        memory_limit=memory_limit,
     ) as stage:
         args, kwargs = stage.args, stage.kwargs
         try:
@@ -156,6 +166,8 @@ def record(
         cache = measured(found) if (found := cache_in(result)) is not None else None
         del result, found
     seconds = time.perf_counter() - start
+    if isinstance(error, OutOfMemory):
+        return Outcome(tracer, tensors, None, TraceError(str(error)), seconds)
     return Outcome(tracer, tensors, graph, error, seconds, cache, recorder.caught,
                    (*notes, *stage.guard.remarks), recorder.misfit)  # fmt: skip
 
@@ -202,6 +214,7 @@ def staged(
     stance: str = "force_eager",
     warm_up: bool = False,
     compile_flags: CompileFlags = "none",
+    memory_limit: float | None = None,
 ) -> Iterator[Stage]:
     """Within, a model in eval mode, with stand-ins for its weights, may be called or captured; afterwards
     it is as it was, and so is the state of the process. The options are those of `record`. Threads take
@@ -211,7 +224,8 @@ def staged(
     modules = weights.tree.values()
     with ExitStack() as stack:
         stack.enter_context(_TURNS)
-        guard = Guard([module, *example.args, *example.kwargs.values()], weights=real)
+        limit = None if memory_limit is None else int(memory_limit * 2**30)
+        guard = Guard([module, *example.args, *example.kwargs.values()], weights=real, limit=limit)
         stack.callback(guard.restore)
         stack.enter_context(torch.no_grad())
         stack.enter_context(_layers_in_parts())

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from opgraph.tracing.base import Outcome, arguments, record
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.fake.weights import set_eval, stored_bytes
 from opgraph.tracing.state.guard import guarded
-from opgraph.tracing.state.process import settings
+from opgraph.tracing.state.process import free_bytes, settings
 
 
 def trace_fake(model: Model, example: Example, **how: Any) -> Outcome:
@@ -32,9 +31,24 @@ def trace_fake(model: Model, example: Example, **how: Any) -> Outcome:
 def trace_real(model: Model, example: Example, **how: Any) -> Outcome:
     """One run on real tensors: for models whose path depends on values. `how` goes to `record`.
 
-    Raises `TraceError` when the model has no weights and cannot be built with them.
+    Raises `TraceError` when the model has no weights and cannot be built with them in the memory that they
+    may take.
     """
-    return record(_ready(materialized(model), example), example, real=True, **how)
+    limit = _limit(how.pop("memory_limit", None))
+    module = _ready(materialized(model, limit), example)
+    left = limit - (0 if module is model.module else _bytes(module) / 2**30)
+    return record(module, example, real=True, memory_limit=left, **how)
+
+
+def _limit(memory_limit: float | None) -> float:
+    """The memory that a run on real tensors may take, in GiB: half of what is free, if nothing is said."""
+    return free_bytes() / 2**31 if memory_limit is None else memory_limit
+
+
+def _bytes(module: torch.nn.Module) -> int:
+    """The bytes of all parameters and buffers of which the size is known."""
+    tensors = (*module.parameters(), *module.buffers())
+    return sum(stored_bytes(t) for t in tensors if not torch.nn.parameter.is_lazy(t))
 
 
 def trace_either(model: Model, example: Example, **how: Any) -> list[Outcome]:
@@ -66,30 +80,10 @@ def _tried_on_real(model: Model, example: Example, how: dict[str, Any]) -> Outco
     """The attempt on real tensors, or the reason why there is none."""
     start = time.perf_counter()
     try:
-        needed, free = sum(map(stored_bytes, _sized(model.module))), _free_bytes()
-        if needed > free // 2:
-            raise TraceError(
-                f"weights of {units.size(needed)} are more than half of the {units.size(free)} "
-                "that are free"
-            )
         return trace_real(model, example, **how)
     except TraceError as error:
         tracer = how.get("tracer", "eager")
         return Outcome(tracer, "real", None, error, time.perf_counter() - start)
-
-
-def _sized(module: torch.nn.Module) -> list[torch.Tensor]:
-    """The parameters of which the size is known; lazy ones learn theirs from a run."""
-    return [p for p in module.parameters() if not torch.nn.parameter.is_lazy(p)]
-
-
-def _free_bytes() -> int:
-    """The memory that is free for the asking, in bytes."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(s.split()[1]) * 1024 for s in lines if s.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return 1 << 62
 
 
 def _counting(attempts: list[Outcome]) -> Outcome:
@@ -101,11 +95,15 @@ def _counting(attempts: list[Outcome]) -> Outcome:
 
 def said(outcome: Outcome, real: Outcome | None = None) -> Outcome:
     """The same with a remark where the run went on without a value, and why none on real tensors counts."""
-    if outcome.caught is None:
-        return outcome
     refused = real is not None and real.tensors == "real" and real.error is not None
-    why = f"; on real tensors: {real.attempt.error}" if real is not None and refused else ""
-    note = f"went on without a value, perhaps not as with real data: the model caught {outcome.caught}{why}"
+    why = f"on real tensors: {real.attempt.error}" if real is not None and refused else ""
+    if outcome.caught is not None:
+        note = f"went on without a value, perhaps not as with real data: the model caught {outcome.caught}"
+        note += why and f"; {why}"
+    elif outcome.error is not None and real is not outcome and why:
+        note = f"was not traced {why}"
+    else:
+        return outcome
     return replace(outcome, notes=(*outcome.notes, note))
 
 
@@ -115,12 +113,22 @@ def _has_numbers(example: Example) -> bool:
     return any(isinstance(x, torch.Tensor) and x.is_floating_point() for x in leaves)
 
 
-def materialized(model: Model) -> torch.nn.Module:
-    """The model with real weights: its own, or random ones where it has none."""
+def materialized(model: Model, memory_limit: float | None = None) -> torch.nn.Module:
+    """The model with real weights: its own, or random ones where it has none.
+
+    Raises `TraceError` where they cannot be made, or take more than the `memory_limit` in GiB (half of what
+    is free, if it is None).
+    """
     module: torch.nn.Module = model.module
     tensors = [*module.parameters(), *module.buffers()]
     if all(t.device.type == "cpu" and type(t).__name__ != "FakeTensor" for t in tensors):
         return module
+    needed, limit = _bytes(module), _limit(memory_limit)
+    if needed > limit * 2**30:
+        raise TraceError(
+            f"weights of {units.size(needed)} are more than the {units.size(limit * 2**30)} that a run on "
+            "real tensors may take (--memory-limit)"
+        )
     restore = settings()  # random numbers among them
     try:
         if model.materialize is not None:

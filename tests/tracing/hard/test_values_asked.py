@@ -199,7 +199,7 @@ def test_weights_that_do_not_fit_are_not_made_for_a_value() -> None:
     assert profile.tracing.attempts[-1].tensors == "fake weights"
     assert profile.totals.flops == 2 * 2 * 2 * 4 * 4
     (note,) = profile.model.notes
-    assert "; on real tensors: weights of 596.05 GiB are more than half of the " in note
+    assert "; on real tensors: weights of 596.05 GiB are more than the " in note
 
 
 def int_or_none(x: Tensor) -> int | None:

@@ -31,7 +31,7 @@ from opgraph.tracing.state.guard import STATISTICS, Guard
 
 
 class MemoryLog:
-    """Follows storages: when each was made and freed, in numbers of kernels."""
+    """Follows storages: when each was made and freed, in numbers of kernels; `live` bytes are there now."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
@@ -42,6 +42,7 @@ class MemoryLog:
         self.died: list[int | None] = []
         self.owner: list[int | None] = []
         self._made: list[bool] = []
+        self.live = 0
         self._weights: set[int] = set()
 
     def ignore(self, tensor: Tensor) -> None:
@@ -80,8 +81,10 @@ class MemoryLog:
         self.died.append(None)
         self.owner.append(None)
         self._made.append(made)
+        self.live += self.bytes[index]
 
         def freed(_: Any, index: int = index, key: int = key) -> None:
+            self.live -= self.bytes[index]
             self.died[index] = self._clock()
             self._index.pop(key, None)
 
@@ -195,6 +198,8 @@ class KernelCapture(TorchDispatchMode):
         if self.fake_mode is None:
             out = func(*args, **kwargs)
             self._note(operator, args, kwargs, out, self._cost(operator, args, kwargs, out))
+            if self.guard is not None:
+                self.guard.needs(self.memory.live)
         else:
             try:
                 out = self._run(operator, args, kwargs, self.fake_mode, predictable)

@@ -46,11 +46,11 @@ def trace(
 ) -> list[Outcome]:
     """The tracer. A plain run comes first and finds out, in milliseconds where Dynamo takes long, on which
     tensors the model runs: what Python does between fragments is the same in both."""
-    plain = trace_either(model, example, warm_up=options.warm_up)
+    plain = trace_either(model, example, **options.run)
     failed = [replace(o, tracer="dynamo", graph=None) for o in plain[:-1]]
     how: dict[str, Any] = {
         "capture": capture(fullgraph=options.fullgraph, groups=groups), "tracer": "dynamo",
-        "stance": "default", "warm_up": options.warm_up,
+        "stance": "default", **options.run,
     }  # fmt: skip
     if plain[-1].tensors == "real":
         found = [*failed, trace_real(model, example, **how)]

@@ -25,7 +25,7 @@ from opgraph.tracing.replay.replay import Replay, plain_arguments, plain_forward
 
 def trace(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
     """The tracer. Export never sees values, so there is nothing to be had from real tensors."""
-    return [trace_fake(model, example, capture=capture, tracer="export", warm_up=options.warm_up)]
+    return [trace_fake(model, example, capture=capture, tracer="export", **options.run)]
 
 
 def capture(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:

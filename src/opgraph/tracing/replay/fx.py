@@ -27,7 +27,7 @@ from opgraph.tracing.state.reach import Reach
 def trace(model: Model, example: Example, options: TraceOptions) -> list[Outcome]:
     """The tracer: on fake tensors, and on real ones where values are looked at."""
     how = capture(options.concrete_args)
-    return trace_either(model, example, capture=how, tracer="fx", warm_up=options.warm_up)
+    return trace_either(model, example, capture=how, tracer="fx", **options.run)
 
 
 def capture(concrete_args: Mapping[str, Any]) -> Capture:

@@ -16,8 +16,9 @@ from torch.nn.modules import module as torch_modules
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from opgraph.record import units
 from opgraph.record.errors import first_line
-from opgraph.tracing.state.process import settings
+from opgraph.tracing.state.process import free_bytes, settings
 from opgraph.tracing.state.reach import Reach
 
 
@@ -47,9 +48,9 @@ _GLOBAL_HOOKS: tuple[Any, ...] = tuple(
 class Guard:
     """What is known of the time before a run. `limit` is how many bytes copies may take."""
 
-    def __init__(self, roots: Iterable[Any], *, weights: bool, limit: float = float("inf")) -> None:
+    def __init__(self, roots: Iterable[Any], *, weights: bool, limit: int | None = None) -> None:
         self.remarks: list[str] = []
-        self.limit = limit
+        self._limit = limit
         self.taken = 0
         self._copies: dict[int, tuple[Any, torch.UntypedStorage]] = {}
         self._values: list[tuple[Tensor, Tensor]] = []
@@ -63,6 +64,13 @@ class Guard:
             self._tensors = [_Looks(t) for t in self._reach.tensors.values()]
             self._states = [_state(generator) for generator in self._reach.generators]
             self._arrays = list(self._copied_arrays())
+
+    @property
+    def limit(self) -> int:
+        """The bytes that the run may take."""
+        if self._limit is None:
+            self._limit = free_bytes() // 2
+        return self._limit
 
     # During the run.
 
@@ -118,8 +126,16 @@ class Guard:
         self.taken += size
         if self.taken > self.limit:
             raise OutOfMemory(
-                f"the forward writes to {self.taken / 2**30:.3g} GiB of tensors that must be as before, "
-                f"and {self.limit / 2**30:.3g} GiB may be taken for their copies"
+                f"the forward writes to {units.size(self.taken)} of tensors, and copies of them, to bring "
+                f"them back from, may take {units.size(self.limit)} (--memory-limit)"
+            )
+
+    def needs(self, live: int) -> None:
+        """The run has made tensors of so many bytes."""
+        if self.taken + live > self.limit:
+            raise OutOfMemory(
+                f"a run on real tensors needs more than the {units.size(self.limit)} that it may take "
+                "(--memory-limit)"
             )
 
     # Afterwards.
@@ -150,8 +166,8 @@ class Guard:
                 continue
             if self.taken + array.nbytes > self.limit:
                 self.remarks.append(
-                    f"an array of {array.nbytes / 2**20:,.0f} MiB that the forward can reach was not "
-                    "guarded: --memory-limit is too low"
+                    f"an array of {units.size(array.nbytes)} that the forward can reach was not "
+                    f"guarded: a copy of it is more than what may be taken (--memory-limit)"
                 )
                 continue
             self.taken += array.nbytes

@@ -44,6 +44,48 @@ def _settings() -> Iterator[Setting]:
         yield numpy.get_printoptions, lambda value: numpy.set_printoptions(**value)
 
 
+def free_bytes() -> int:
+    """The memory that this process can have for the asking, in bytes: of the machine, and of the control
+    group that it is in."""
+    free = [_at(Path("/proc/meminfo"), "MemAvailable:", 1024)]
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        most, now = _at(_GROUPS / limit), _at(_GROUPS / used)
+        if most is not None and now is not None:
+            free.append(
+                max(
+                    most
+                    - now
+                    + (_at((_GROUPS / used).with_name("memory.stat"), "inactive_file") or 0),
+                    0,
+                )
+            )
+    known = [n for n in free if n is not None]
+    if known:
+        return min(known)
+    try:  # half of all, where nothing says what is free
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (AttributeError, ValueError, OSError):
+        return 1 << 62
+
+
+_GROUPS = Path("/sys/fs/cgroup")
+
+
+def _at(file: Path, name: str | None = None, unit: int = 1) -> int | None:
+    """The number in a file of the system, in the line of that name; None where there is none."""
+    try:
+        for line in file.read_text().splitlines():
+            words = line.split()
+            if name is None or words[0] == name:
+                return int(words[0 if name is None else 1]) * unit
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
 def _autocast(device: str) -> Iterator[Setting]:
     yield (
         lambda: torch.is_autocast_enabled(device),

@@ -1,0 +1,117 @@
+"""Runs on real tensors take no more memory than they may, or are refused with the reason and the figure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import opgraph
+from opgraph.cli import main
+from opgraph.record.errors import InputError, TraceError
+from opgraph.tracing.state.process import free_bytes
+
+pytestmark = pytest.mark.live
+
+
+class Looking(nn.Module):
+    """Looks at a value, so that it runs on real tensors, and does something."""
+
+    def __init__(self, width: int, change: Any = None) -> None:
+        super().__init__()
+        self.layer, self.change = nn.Linear(width, width, bias=False), change
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        if y.sum().item() and self.change is not None:
+            with torch.no_grad():
+                return self.change(self, y)
+        return y
+
+
+def refused(model: nn.Module, limit: float) -> str:
+    width = model.layer.weight.shape[0]
+    with pytest.raises(TraceError) as caught:
+        opgraph.profile(model, torch.zeros(1, width).normal_(), memory_limit=limit)
+    profile = caught.value.profile
+    assert profile is not None
+    reason = next(a.error for a in profile.tracing.attempts if a.tensors == "real")
+    assert profile.model.notes[-1] == f"was not traced on real tensors: {reason}"
+    return reason
+
+
+def test_weights_that_would_have_to_be_made() -> None:
+    with torch.device("meta"):
+        model = Looking(2048)
+    assert refused(model, 0.01) == (
+        "weights of 16 MiB are more than the 10.24 MiB that a run on real tensors may take (--memory-limit)"
+    )
+    assert opgraph.profile(model, torch.randn(1, 2048), memory_limit=1).tracing.tensors == "real"
+
+
+def test_copies_of_weights_that_a_forward_writes_to() -> None:
+    model = Looking(1024, lambda self, y: y @ self.layer.weight.mul_(2))
+    before = model.layer.weight.clone()
+    reason = refused(model, 0.002)
+    assert reason == (
+        "the forward writes to 4 MiB of tensors, and copies of them, to bring them back from, may take "
+        "2.05 MiB (--memory-limit)"
+    )
+    assert torch.equal(model.layer.weight, before)
+    opgraph.profile(model, torch.randn(1, 1024), memory_limit=1)
+    assert torch.equal(model.layer.weight, before)
+
+
+def test_what_a_run_makes() -> None:
+    model = Looking(64, lambda self, y: y.repeat(10_000, 1) + 1)
+    reason = refused(model, 0.002)
+    assert reason == (
+        "a run on real tensors needs more than the 2.05 MiB that it may take (--memory-limit)"
+    )
+
+
+def test_half_of_what_is_free_is_usual() -> None:
+    with torch.device("meta"):
+        model = Looking(free_bytes() // 2**17)  # about twice all that is free
+    reason = refused(model, None)
+    assert reason.startswith("weights of ")
+    assert reason.endswith("that a run on real tensors may take (--memory-limit)")
+
+
+def test_an_array_that_is_too_large_to_guard_is_remarked_on() -> None:
+    model = Looking(8, lambda self, y: y)
+    model.table = torch.zeros(2**20).numpy()
+    profile = opgraph.profile(model, torch.randn(1, 8), memory_limit=0.001)
+    assert any(
+        "an array of 4 MiB that the forward can reach was not guarded" in n
+        for n in profile.model.notes
+    )
+
+
+@pytest.mark.parametrize("limit", [0, -1, "much", float("nan")])
+def test_limits_that_mean_nothing(limit: Any) -> None:
+    with pytest.raises(InputError, match="memory_limit"):
+        opgraph.profile(nn.Linear(2, 2), torch.ones(1, 2), memory_limit=limit)
+
+
+def test_on_the_command_line(tmp_path: Any, capsys: Any) -> None:
+    file = tmp_path / "looking.py"
+    file.write_text(
+        "import torch\n"
+        "class Looking(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        y = super().forward(x)\n"
+        "        return y * y.max().item()\n"
+        "def build():\n"
+        "    with torch.device('meta'):\n"
+        "        return Looking(2048, 2048)\n"
+    )
+    given = ["profile", f"{file}:build", "--trust", "--input-shape", "1x2048", "-v"]
+    assert main([*given, "--memory-limit", "0.001"]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert (
+        "was not traced on real tensors: weights of 16.01 MiB are more than the 1.02 MiB" in shown
+    )
+    assert main([*given, "--memory-limit", "1"]) == 0
