@@ -120,8 +120,7 @@ def materialized(model: Model, memory_limit: float | None = None) -> torch.nn.Mo
     is free, if it is None).
     """
     module: torch.nn.Module = model.module
-    tensors = [*module.parameters(), *module.buffers()]
-    if all(t.device.type == "cpu" and type(t).__name__ != "FakeTensor" for t in tensors):
+    if _has_values(module):
         return module
     needed, limit = _bytes(module), _limit(memory_limit)
     if needed > limit * 2**30:
@@ -132,15 +131,18 @@ def materialized(model: Model, memory_limit: float | None = None) -> torch.nn.Mo
     restore = settings()  # random numbers among them
     try:
         if model.materialize is not None:
-            built: torch.nn.Module = model.materialize()
-            return built
-        return _with_random_weights(module)
+            module = model.materialize()
+        return module if _has_values(module) else _with_random_weights(module)
     except (RuntimeError, TypeError, MemoryError) as error:
-        if model.materialize is not None:
-            raise
         raise TraceError(f"{model.info.name} has no weights to run on: {error}") from error
     finally:
         restore()
+
+
+def _has_values(module: torch.nn.Module) -> bool:
+    """Whether all weights are there to be computed with."""
+    tensors = (*module.parameters(), *module.buffers())
+    return all(t.device.type == "cpu" and type(t).__name__ != "FakeTensor" for t in tensors)
 
 
 def _with_random_weights(module: torch.nn.Module) -> torch.nn.Module:
