@@ -86,9 +86,9 @@ def test_defaults_come_from_the_nearest_pyproject(
     assert main(["explore", RESNET]) == 0
     assert "on NVIDIA H100" in capsys.readouterr().out
     assert main(["profile", RESNET]) == 0
-    assert "layer1" not in capsys.readouterr().out
+    assert "\n  layer1 " not in capsys.readouterr().out
     assert main(["profile", RESNET, "--depth", "1"]) == 0
-    assert "layer1" in capsys.readouterr().out
+    assert "\n  layer1 " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from opgraph.analysis.tree import Metric, Tree, build_tree, usual_metric
 from opgraph.options import OPTIONS, Stage, checked, names
 from opgraph.record.errors import InputError, RenderError
 from opgraph.record.graph import Graph, Node
-from opgraph.record.kinds import Bound, Mode, Partition
+from opgraph.record.kinds import Bound, Mode, Partition, Run
 from opgraph.record.profile import ProfileRecord
 
 # What only some answers need is imported where they are worked out: a table of a saved profile takes none.
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 class CostedRecord:
     """A profile costed on a device, or without one on the generic ridge.
 
-    `partition` says which subgraphs `parts` are, `layout` over how many devices `plan` lays the model.
+    `partition` says which subgraphs `parts` are, `layout` over how many devices `plan` lays the model,
+    `run` how the host launches it.
     `asked` are the options that it was costed with: a view that would show nothing of one refuses it.
     """
 
@@ -53,6 +54,7 @@ class CostedRecord:
     partition: Partition = Partition.FUSE
     layout: Layout | None = None
     asked: frozenset[str] = frozenset()
+    run: Run = Run.EAGER
 
     @property
     def graph(self) -> Graph:
@@ -85,7 +87,7 @@ class CostedRecord:
             return None
         from opgraph.analysis.timing.prediction import predict
 
-        return predict(self.graph, self.device)
+        return predict(self.graph, self.device, self.run)
 
     @property
     def seconds_by_node(self) -> Mapping[int, float] | None:
@@ -230,7 +232,7 @@ class CostedRecord:
         from opgraph.analysis.parallel.plan import parallel
 
         cache = 0 if self.profile.cache is None else self.profile.cache.bytes
-        return parallel(self.graph, layout, self.device, cache=cache)
+        return parallel(self.graph, layout, self.device, cache=cache, run=self.run)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -239,7 +241,9 @@ class CostedRecord:
             return ()
         from opgraph.analysis.serving import steps
 
-        return steps(self.profile, self.device) if Mode(self.profile.mode).generates else ()
+        return (
+            steps(self.profile, self.device, self.run) if Mode(self.profile.mode).generates else ()
+        )
 
     @cached_property
     def module_tree(self) -> ModuleCost:
@@ -267,7 +271,9 @@ def costed(
     return CostedRecord(*terms(profile, hardware, **asked))
 
 
-Terms: TypeAlias = "tuple[ProfileRecord, Device | None, Partition, Layout | None, frozenset[str]]"
+Terms: TypeAlias = (
+    "tuple[ProfileRecord, Device | None, Partition, Layout | None, frozenset[str], Run]"
+)
 
 ASKED = (
     *(n for n in names(Stage.COSTING, Stage.PARALLEL) if n not in ("hardware", "memory")),
@@ -278,7 +284,7 @@ ASKED = (
 
 def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked: Any) -> Terms:
     """The fields of a `CostedRecord`: the profile as it is costed, the device by its name, its file or
-    itself, the partition, the layout, and what was asked.
+    itself, the partition, the layout, what was asked, and the run.
 
     `asked` are options of `ASKED`: `autocast="float16"`, `partition="none"`, `count={"attention":
     "causal"}`, `tensor_parallel=8` … Raises `UnknownDevice`, and `InputError` for what the profile cannot
@@ -299,7 +305,8 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
 
         layout = Layout(*(1 if size is None else size for size in sizes))
     heeded = frozenset([n for n, v in given.items() if v != {}] + ["hardware"] * bool(hardware))
-    return profile, hardware, Partition(given.get("partition", Partition.FUSE)), layout, heeded
+    partition = Partition(given.get("partition", Partition.FUSE))
+    return profile, hardware, partition, layout, heeded, Run(given.get("run", Run.EAGER))
 
 
 def in_precision(profile: ProfileRecord, lower: str) -> ProfileRecord:

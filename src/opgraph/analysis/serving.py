@@ -13,6 +13,7 @@ from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph
+from opgraph.record.kinds import Run
 from opgraph.record.profile import ProfileRecord
 
 LARGEST = 512
@@ -37,7 +38,7 @@ class Step:
         return asdict(self)
 
 
-def steps(profile: ProfileRecord, device: Device) -> tuple[Step, ...]:
+def steps(profile: ProfileRecord, device: Device, run: Run = Run.EAGER) -> tuple[Step, ...]:
     """Steps for batches of once, twice, four times … the batch that was traced, up to the first that does
     not fit on the device.
 
@@ -52,7 +53,7 @@ def steps(profile: ProfileRecord, device: Device) -> tuple[Step, ...]:
     times = 1
     while cache.sequences * times <= LARGEST or not found:
         graph = at_batch(profile.graph, times)
-        seconds = predict(graph, device).seconds
+        seconds = predict(graph, device, run).seconds
         need = fit(graph, device)
         batch = cache.sequences * times
         rate = batch * each / seconds if seconds else 0.0

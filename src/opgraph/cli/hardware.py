@@ -133,6 +133,10 @@ def _written(key: str, value: float) -> str:
     section, _, name = key.partition(".")
     if section in ("matrix", "vector"):
         return units.count(value, "FLOP/s")
+    if section == "sustained":
+        return units.percent(value)
+    if name == "clock":
+        return units.count(value, "Hz")
     if name == "bandwidth":
         return units.count(value, "B/s")
     if section == "memory":

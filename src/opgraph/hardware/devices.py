@@ -21,10 +21,21 @@ _FIGURES = {
     "matrix": None,
     "vector": None,
     "memory": frozenset({"bandwidth", "capacity", "cache"}),
-    "execution": frozenset({"units", "launch_overhead"}),
+    "execution": frozenset({"units", "clock", "launch_overhead"}),
     "link": frozenset({"bandwidth"}),
+    "sustained": frozenset({"matrix", "vector", "bandwidth"}),
+    "host": frozenset({"call", "module"}),
 }
 _TEXTS = frozenset({"name", "vendor", "kind", "architecture"})
+SUSTAINED = {"matrix": 0.87, "vector": 0.84, "bandwidth": 0.9}
+"""Shares of the data sheet's peaks and bandwidth that are sustained, where a device file does not say."""
+
+HOST = {"call": 10e-6, "module": 14e-6}
+"""Seconds that a host needs for a call of an operator and of a module, where a device file does not say."""
+
+LANES = 256
+"""float32 FLOPs a cycle of a unit with 128 lanes, where a device file does not give the clock."""
+
 _REQUIRED = ("vector.float32", "memory.bandwidth", "memory.capacity", "execution.launch_overhead")
 
 
@@ -86,6 +97,44 @@ class Device:
     def launch_overhead(self) -> float:
         """Seconds between the starts of two kernels that have nothing to do."""
         return self.figures["execution.launch_overhead"].value
+
+    @property
+    def clock(self) -> float:
+        """Cycles a second of the units."""
+        return self.figure("execution.clock") or self.vector_peak("float32") / (self.units * LANES)
+
+    @property
+    def sustained_matrix(self) -> float:
+        """The share of the matrix units' peak that their clock sustains."""
+        return self.figure("sustained.matrix") or SUSTAINED["matrix"]
+
+    @property
+    def sustained_vector(self) -> float:
+        """The share of the other units' peak that their clock sustains."""
+        return self.figure("sustained.vector") or SUSTAINED["vector"]
+
+    @property
+    def sustained_bandwidth(self) -> float:
+        """Bytes/s of memory that long streams reach."""
+        return self.bandwidth * (self.figure("sustained.bandwidth") or SUSTAINED["bandwidth"])
+
+    @property
+    def host_call(self) -> float:
+        """Seconds that the host needs for a call of an operator."""
+        return self.figure("host.call") or (
+            self.launch_overhead if self.kind == "cpu" else HOST["call"]
+        )
+
+    @property
+    def host_module(self) -> float:
+        """Seconds that the host needs for a call of a module, beside its operators."""
+        return self.figure("host.module") or (
+            self.launch_overhead if self.kind == "cpu" else HOST["module"]
+        )
+
+    def has_matrix(self, dtype: str) -> bool:
+        """Whether there are matrix units for a dtype."""
+        return f"matrix.{family(dtype)}" in self.figures
 
     @property
     def link_bandwidth(self) -> float | None:

@@ -27,7 +27,7 @@ from opgraph.options.kinds import (
 )  # fmt: skip
 from opgraph.options.option import Option, Stage, option, options_of
 from opgraph.record.errors import InputError, did_you_mean
-from opgraph.record.kinds import Bound, Mode, Partition, Tracer
+from opgraph.record.kinds import Bound, Mode, Partition, Run, Tracer
 
 GENERATING = tuple(str(mode) for mode in Mode if mode.generates)
 CAPTURES = ("fx", "dynamo", "export", "hybrid")
@@ -162,6 +162,8 @@ class Costing:
         "them)", setting=True, flags=("--device",), unit="DEVICE")
     autocast: str | None = option(Dtype(LOWER), Stage.COSTING,
         "as mixed precision would run it, on paper")
+    run: str | None = option(Choice(tuple(Run)), Stage.COSTING,
+        "; ".join(f"{run}: {run.label}" for run in Run), needs={"hardware": ()}, unit="HOW")
     memory: bool = option(Flag(), Stage.COSTING, "live memory over the run", default=False)
     partition: str | None = option(Choice(tuple(Partition)), Stage.COSTING,
         "what would be fused, by rules or by TorchInductor's scheduler, and what that saves")

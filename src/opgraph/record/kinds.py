@@ -58,6 +58,13 @@ class Bound(_Labelled):
     LAUNCH = "launch", "launches"
 
 
+class Run(_Labelled):
+    """How the host launches what a device runs."""
+
+    EAGER = "eager", "one operator after the other, each from Python"
+    GRAPHS = "graphs", "recorded once and launched at once, as CUDA graphs are"
+
+
 class FusionRule(_Labelled):
     """What a fused subgraph is made of, by the rule that makes it."""
 

@@ -12,18 +12,24 @@ import opgraph
 from opgraph.analysis.cost.precision import autocast
 from opgraph.analysis.fusion.partition import fused_subgraphs
 from opgraph.analysis.memory import fit
-from opgraph.analysis.timing.prediction import FITTED, Efficiencies, predict
+from opgraph.analysis.timing.kernels import FITTED, kernel_cost
+from opgraph.analysis.timing.prediction import predict
 from opgraph.analysis.timing.roofline import roofline
 from opgraph.analysis.timing.workload import Contraction, contraction_of, workload
 from opgraph.hardware import device
 from opgraph.hardware.devices import Device, Figure
 from opgraph.record.graph import Graph, Kernel, Node, Parameter, Scope, Storage, Value
-from opgraph.record.kinds import Bound
+from opgraph.record.kinds import Bound, Run
 
-IDEAL = Efficiencies(
+IDEAL = replace(
+    FITTED,
     compute=dict.fromkeys(FITTED.compute, 1.0),
     traffic=dict.fromkeys(FITTED.traffic, 1.0),
-    cached=1.0,
+    ramp=0,
+    feed=1e9,
+    overlap=1e6,
+    second_pass=0.0,
+    conversion=0.0,
 )
 
 
@@ -31,7 +37,8 @@ def toy(**changes: float) -> Device:
     """1 TFLOP/s and 100 GB/s: a ridge of 10 FLOPs a byte. A launch takes a microsecond."""
     figures = {
         "vector.float32": 1e12, "memory.bandwidth": 1e11, "memory.capacity": 16e9,
-        "execution.launch_overhead": 1e-6, **changes,
+        "execution.launch_overhead": 1e-6, "sustained.matrix": 1.0, "sustained.vector": 1.0,
+        "sustained.bandwidth": 1.0, "host.call": 1e-9, "host.module": 1e-9, **changes,
     }  # fmt: skip
     return Device(
         "toy", "Toy", "me", "gpu", "none", (), {k: Figure(v, "") for k, v in figures.items()}
@@ -60,22 +67,22 @@ def product(m: int, n: int, k: int) -> Graph:
 
 def test_a_large_product_is_bound_by_arithmetic():
     """2 * 1024^3 FLOPs at 1 TFLOP/s are 2.147 ms; 12 MiB at 100 GB/s are 0.126 ms; a launch is 1 µs."""
-    found = predict(product(1024, 1024, 1024), toy(), IDEAL)
+    found = predict(product(1024, 1024, 1024), toy(), reach=IDEAL)
     assert found.seconds == pytest.approx(2 * 1024**3 / 1e12 + 1e-6)
     assert set(found.bounds.values()) == {"compute"}
     assert (found.batch, found.throughput) == (1024, pytest.approx(1024 / found.seconds))
 
 
 def test_a_product_with_a_vector_is_bound_by_memory():
-    """One row is padded to a tile of 128, and still 4 MiB of weights take longer to read."""
-    found = predict(product(1, 1024, 1024), toy(**{"vector.float32": 1e14}), IDEAL)
+    """One row is a tile of 16 rows, and 4 MiB of weights take longer to read."""
+    found = predict(product(1, 1024, 1024), toy(**{"vector.float32": 1e14}), reach=IDEAL)
     assert found.seconds == pytest.approx(4 * (1024 + 1024**2 + 1024) / 1e11 + 1e-6)
     assert set(found.bounds.values()) == {"memory"}
 
 
 def test_efficiencies_divide():
     half = replace(IDEAL, compute={**IDEAL.compute, "matmul": 0.5})
-    fast, slow = (predict(product(1024, 1024, 1024), toy(), e) for e in (IDEAL, half))
+    fast, slow = (predict(product(1024, 1024, 1024), toy(), reach=e) for e in (IDEAL, half))
     assert slow.seconds - 1e-6 == pytest.approx(2 * (fast.seconds - 1e-6))
 
 
@@ -136,7 +143,7 @@ def test_the_gradients_of_a_convolution_take_as_long_as_two_forwards(kind):
     """With every size a multiple of a tile's, and a device whose memory is as fast as can be."""
     layers = nn.Sequential(kind(64, 128, 3), kind(128, 64, 3))
     graph = opgraph.profile(layers, torch.zeros(2, 64, 12, 12), mode="train").graph
-    found = predict(graph, toy(**{"memory.bandwidth": 1e18}), IDEAL)
+    found = predict(graph, toy(**{"memory.bandwidth": 1e18}), reach=IDEAL)
     forward, backward = (
         [k.seconds - 1e-6 for k in found.kernels if k.kernel == f"aten.convolution{name}"]
         for name in ("", "_backward")
@@ -144,9 +151,64 @@ def test_the_gradients_of_a_convolution_take_as_long_as_two_forwards(kind):
     assert backward == pytest.approx([2 * forward[1], forward[0]])
 
 
-def test_padding_to_tiles():
-    assert Contraction(1, 100, 64, 32).padding(128, 64, 32) == 1.28
-    assert Contraction(1, 128, 64, 27, window=9).padding(128, 64, 8) == pytest.approx(8 / 3)
+def test_a_product_takes_the_tile_and_the_waves_that_cost_least():
+    """64 x 64 of 1,024 sums on 4 units of 250 GFLOP/s: four tiles of 16 x 64 are one
+    wave, where one tile of 64 x 64 leaves three units idle."""
+    found = predict(product(64, 64, 1024), toy(**{"execution.units": 4}), reach=IDEAL)
+    assert found.seconds - 1e-6 == pytest.approx(2 * 64 * 64 * 1024 / 1e12)
+
+
+def test_sums_are_split_where_a_result_has_too_few_tiles():
+    """16 x 64 of 32,768 sums on 16 units: split in 16, each unit sums over 2,048."""
+    machine = toy(**{"execution.units": 16, "memory.bandwidth": 1e15})
+    found = predict(product(16, 64, 32768), machine, reach=IDEAL)
+    assert found.seconds - 1e-6 == pytest.approx(2 * 16 * 64 * 32768 / 1e12)
+
+
+@pytest.mark.parametrize("name", ["a100-sxm4-80gb", "rtx-3090", "h100-sxm", "epyc-9654"])
+@pytest.mark.parametrize("rows", [1, 2, 8])
+def test_a_few_rows_take_as_long_as_their_weights(name, rows):
+    """They were padded to 128 rows, in every dtype, on every device."""
+    machine = device(name)
+    (work,) = workload(product(rows, 8192, 8192))
+    cost = kernel_cost(work.task, 0, machine)
+    least = work.task.bytes / machine.sustained_bandwidth
+    assert cost.bound == "memory"
+    assert least < cost.seconds < 1.4 * least
+
+
+def test_a_contiguous_convolution_on_matrix_units_is_converted():
+    layer = nn.Conv2d(256, 256, 1).half()
+    machine = device("rtx-3090")
+    one, other = (
+        predict(opgraph.profile(layer, x.to(memory_format=layout)).graph, machine).device_seconds
+        for x in [torch.zeros(64, 256, 56, 56, dtype=torch.half)]
+        for layout in (torch.contiguous_format, torch.channels_last)
+    )
+    assert one > 1.2 * other
+
+
+def test_a_run_takes_the_longer_of_two_queues():
+    """A hundred small products: the host needs 10 µs each, the device little more than a microsecond."""
+    slow = toy(**{"host.call": 1e-5, "memory.bandwidth": 1e13, "vector.float32": 1e14})
+    layers = nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(100)))
+    graph = opgraph.profile(layers, torch.zeros(4, 64)).graph
+    eager, recorded = (predict(graph, slow, run) for run in Run)
+    assert (eager.limit, recorded.limit) == ("host", "device")
+    assert eager.seconds == pytest.approx(100e-5, rel=1e-3)
+    assert eager.device_seconds == pytest.approx(recorded.seconds)
+    assert eager.idle == pytest.approx(1 - recorded.seconds / eager.seconds)
+    assert set(eager.bounds.values()) == {Bound.LAUNCH}
+    for found in (eager, recorded):
+        assert sum(found.by_node.values()) == pytest.approx(found.seconds)
+
+
+def test_on_a_cpu_host_and_device_are_one():
+    graph = product(512, 512, 512)
+    machine = replace(toy(**{"host.call": 1e-3}), kind="cpu")
+    found = predict(graph, machine, reach=IDEAL)
+    assert found.seconds == pytest.approx(2 * 512**3 / 1e12 + 1e-3)
+    assert found.limit == "device"
 
 
 def test_the_roofline_of_a_product():
@@ -176,7 +238,7 @@ NAMES = ("resnet18", "bert-base-uncased", "gpt2", "yolov8n")
 @pytest.mark.parametrize("name", NAMES)
 def test_whole_models(saved, name):
     graph = saved(name).graph
-    slow, fast = predict(graph, device("t4")), predict(graph, device("h100-sxm"))
+    slow, fast = (predict(graph, device(d), Run.GRAPHS) for d in ("t4", "h100-sxm"))
     assert 0 < fast.seconds <= slow.seconds
     assert sum(fast.by_node.values()) == pytest.approx(fast.seconds)
     points = roofline(graph, fused_subgraphs(graph), device("t4"))
@@ -189,9 +251,9 @@ def test_whole_models(saved, name):
 def test_work_is_what_the_kernels_are(saved, name):
     graph = saved(name).graph
     works = workload(graph)
-    assert sum(w.flops for w in works) == saved(name).totals.flops
-    assert sum(w.flops for w in workload(autocast(graph))) == saved(name).totals.flops
-    assert all(w.bytes or w.flops for w in works)
+    assert sum(w.task.flops for w in works) == saved(name).totals.flops
+    assert sum(w.task.flops for w in workload(autocast(graph))) == saved(name).totals.flops
+    assert all(w.task.bytes or w.task.flops for w in works)
 
 
 class Pooled(nn.Module):

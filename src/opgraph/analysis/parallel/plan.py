@@ -22,6 +22,7 @@ from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph
+from opgraph.record.kinds import Run
 
 # What the devices of a plan send to each other: the collectives of tensor parallelism, what goes from
 # stage to stage, and the gradients that several devices have parts of.
@@ -206,7 +207,10 @@ class Plan:
         }  # fmt: skip
 
 
-def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cache: int = 0) -> Plan:
+def parallel(
+    graph: Graph, layout: Layout, device: Device | None = None, *,
+    cache: int = 0, run: Run = Run.EAGER,
+) -> Plan:  # fmt: skip
     """Lay a graph out over devices. `cache` are the bytes of the KV cache that the graph reads or makes.
 
     Raises `RenderError` where the model does not divide, with what does.
@@ -223,7 +227,7 @@ def parallel(graph: Graph, layout: Layout, device: Device | None = None, *, cach
     part = sharded(graph, layout.tensor, found)
     cut = stages(part, layout.pipeline)
     trains = any(n.phase == "backward" for n in graph.nodes)
-    timed = None if device is None else predict(part, device)
+    timed = None if device is None else predict(part, device, run)
     most = working(part) if trains else {}
     beyond = max(0, *(most.get(p, 0) for p in _RETURNING)) - sum(s.saved for s in cut)
     trained = max(1, training(part).gradients)

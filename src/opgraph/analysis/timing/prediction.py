@@ -1,11 +1,7 @@
-"""Predicted time on a device: kernel by kernel, the longer of its arithmetic and its traffic.
+"""Predicted time of a run: what the device needs for every kernel, and what the host needs to launch it.
 
-    seconds = max(compute / efficiency, traffic / efficiency) + launch overhead
-
-Compute is the FLOPs, rounded up to the tiles of the matrix units, at the data sheet's peak for the dtype;
-traffic is the bytes, less what the cache still holds, at the data sheet's bandwidth. The efficiencies are
-few, go by the class of work and never by model, and were fitted once to public measurements
-(docs/prediction.md says on which, and how well they hold on models they were not fitted to).
+A run takes the longer of the two queues. Where the device is a CPU, host and device are one, and a run
+takes both.
 """
 
 from __future__ import annotations
@@ -16,94 +12,22 @@ from functools import cached_property
 from typing import Any, Literal
 
 from opgraph.analysis.fusion.partition import Subgraph
-from opgraph.analysis.timing.workload import Work, workload
+from opgraph.analysis.timing.kernels import (
+    FITTED,
+    KernelCost,
+    Reach,
+    arithmetic,
+    kernel_cost,
+    traffic_class,
+)
+from opgraph.analysis.timing.workload import Task, Work, workload
 from opgraph.hardware import Device
 from opgraph.record.graph import Graph
-from opgraph.record.kinds import Bound
-
-LARGE_WINDOW = 25
-"""Positions of a depthwise window above which libraries have no kernel of their own for it, unless the
-data is channels-last."""
-
-THREAD = 25e6
-"""Bytes a second that one thread moves where an operator has one thread for each position of the result
-and walks through all batches and channels with it (PyTorch's linear interpolation of contiguous data)."""
-
-CACHE = 0.7
-"""The share of a cache that still holds what was touched so long ago."""
-
-_TILES = {"matmul": (128, 128, 32), "recurrent": (128, 128, 32), "convolution": (1, 64, 8),
-          "grouped_convolution": (1, 8, 8)}  # fmt: skip
-"""Multiples of m, n and k that a kernel works on: those of half-precision matrix units."""
+from opgraph.record.kinds import Bound, Run
+from opgraph.record.units import percent
 
 _CHANNELS = (1, 3, 4)
 """Channels of an image: grey, in colour, and with transparency or depth."""
-
-_NORMALIZATIONS = {
-    "aten.native_layer_norm": "layer_norm", "aten.rms_norm": "layer_norm",
-    "aten._fused_rms_norm": "layer_norm", "aten.native_group_norm": "group_norm",
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Efficiencies:
-    """Shares of a device's peak and bandwidth that classes of work reach. `cached` is the share of the
-    time that reads cost where the cache still holds the data. None is above one: nothing is predicted to
-    be faster than the data sheet."""
-
-    compute: Mapping[str, float]
-    traffic: Mapping[str, float]
-    cached: float
-
-
-FITTED = Efficiencies(
-    compute={
-        "matmul": 1.0,
-        "convolution": 0.66,
-        "grouped_convolution": 0.42,
-        "depthwise_convolution": 0.077,
-        "large_window": 0.028,
-        "attention": 1.0,
-        "other": 1.0,
-    },
-    traffic={
-        "streaming": 1.0,
-        "layer_norm": 0.39,
-        "group_norm": 0.69,
-        "softmax": 0.84,
-        "reduction": 0.65,
-        "rearranging": 0.43,
-        "convolution": 0.5,
-    },
-    cached=0.98,
-)
-"""Fitted by benchmarks/predict.py; the generic ones for all devices."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arithmetic:
-    """FLOPs, the class of work whose share of the peak they reach, and whose peak that is: of the matrix
-    or the vector units, in a dtype."""
-
-    flops: float
-    kind: str
-    unit: Literal["matrix", "vector"]
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What a kernel asks of a device, in seconds at its full peak and bandwidth: arithmetic and its
-    class, traffic and its class, the part of the traffic that the cache may spare, and the least time
-    that too few threads can take."""
-
-    compute: float
-    compute_class: str
-    traffic: float
-    near: float
-    traffic_class: str
-    serial: float = 0.0
-
 
 DEVICE_BOUNDS = (Bound.COMPUTE, Bound.MEMORY, Bound.LAUNCH)
 """What a kernel can wait for on a device."""
@@ -129,16 +53,38 @@ class PartTime:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted time of a whole graph: `seconds` for one run, `batch` items in it."""
+    """The predicted time of a whole graph, `batch` items in it: the seconds that the device is busy, and
+    those that the host needs to launch its kernels. `kernels` share out those of the longer queue."""
 
     device: str
     kernels: tuple[KernelTime, ...]
     batch: int = 1
+    device_seconds: float = 0.0
+    host_seconds: float = 0.0
+    run: Run = Run.EAGER
     by_node: Mapping[int, float] = field(default_factory=dict)
 
-    @cached_property
+    @property
     def seconds(self) -> float:
-        return sum(k.seconds for k in self.kernels)
+        """Seconds of the run: those of the longer queue."""
+        return max(self.device_seconds, self.host_seconds)
+
+    @property
+    def limit(self) -> Literal["host", "device"]:
+        """The queue that a run waits for."""
+        return "host" if self.host_seconds > self.device_seconds else "device"
+
+    @property
+    def idle(self) -> float:
+        """The share of a run in which the device waits for the host."""
+        return 1 - self.device_seconds / self.seconds if self.limit == "host" else 0.0
+
+    @property
+    def limiting(self) -> str:
+        """The longer queue in words."""
+        if self.limit == "device":
+            return "the device is the limit"
+        return f"the host is the limit: {percent(self.idle)} of the time the device waits for it"
 
     @cached_property
     def bounds(self) -> Mapping[int, Bound]:
@@ -159,31 +105,78 @@ class Prediction:
         """JSON-ready data."""
         return {
             "device": self.device,
+            "run": str(self.run),
             "seconds": self.seconds,
+            "device_seconds": self.device_seconds,
+            "host_seconds": self.host_seconds,
+            "limit": self.limit,
             "batch": self.batch,
             "throughput": self.throughput,
             "by_node": {str(k): v for k, v in self.by_node.items()},
         }
 
 
-def predict(graph: Graph, device: Device, efficiencies: Efficiencies = FITTED) -> Prediction:
+def predict(
+    graph: Graph, device: Device, run: Run = Run.EAGER, reach: Reach = FITTED
+) -> Prediction:
     """The time of one run of a graph on a device, in the dtypes the graph has.
 
     For mixed precision, predict `autocast(graph)`. The batch is taken to be the first size of the first
     input, or the number of images where they come in a list.
     """
-    return predict_work(workload(graph), device, efficiencies, batch=_batch(graph))
+    return predict_work(workload(graph), device, run, reach, batch=_batch(graph))
 
 
 def predict_work(
-    works: Iterable[Work], device: Device, efficiencies: Efficiencies = FITTED, *, batch: int = 1
-) -> Prediction:
-    """The time of some work on a device."""
-    kernels = tuple(_time(work, demand(work, device), device, efficiencies) for work in works)
+    works: Sequence[Work], device: Device, run: Run = Run.EAGER, reach: Reach = FITTED, *,
+    batch: int = 1, times: Sequence[int] | None = None,
+) -> Prediction:  # fmt: skip
+    """The time of some work on a device; `times` says how often each is done in the run."""
+    costs = device_costs(works, device, reach)
+    hosts = [host_seconds(work, device, run) for work in works]
+    often = times or [1] * len(works)
+    busy = sum(c.seconds * n for c, n in zip(costs, often, strict=True))
+    host = sum(h * n for h, n in zip(hosts, often, strict=True))
+    if device.kind == "cpu":
+        seconds = [c.seconds + h for c, h in zip(costs, hosts, strict=True)]
+        bounds = [
+            Bound.LAUNCH if h > c.seconds else c.bound for c, h in zip(costs, hosts, strict=True)
+        ]
+        busy, host = busy + host, 0.0
+    elif host > busy:
+        seconds, bounds = hosts, [Bound.LAUNCH] * len(works)
+    else:
+        seconds, bounds = [c.seconds for c in costs], [c.bound for c in costs]
+    kernels = tuple(
+        KernelTime(work.node, work.task.kernel, taken, bound)
+        for work, taken, bound in zip(works, seconds, bounds, strict=True)
+    )
     by_node: dict[int, float] = {}
     for kernel in kernels:
         by_node[kernel.node] = by_node.get(kernel.node, 0.0) + kernel.seconds
-    return Prediction(device.id, kernels, batch, by_node)
+    return Prediction(device.id, kernels, batch, busy, host, run, by_node)
+
+
+def device_costs(works: Iterable[Work], device: Device, reach: Reach = FITTED) -> list[KernelCost]:
+    """What each piece of work takes of a device; tasks that many nodes run are costed once."""
+    known: dict[tuple[int, int], KernelCost] = {}
+    cache = device.cache * reach.kept
+    found = []
+    for work in works:
+        near = work.near(cache)
+        key = (id(work.task), near)
+        cost = known.get(key)
+        if cost is None:
+            cost = known[key] = kernel_cost(work.task, near, device, reach)
+        found.append(cost)
+    return found
+
+
+def host_seconds(work: Work, device: Device, run: Run) -> float:
+    """What the host needs until it has launched a kernel. A recorded graph is launched at once."""
+    if run is Run.GRAPHS:
+        return 0.0
+    return work.calls * device.host_call + work.modules * device.host_module
 
 
 def _batch(graph: Graph) -> int:
@@ -202,102 +195,37 @@ def predict_parts(
     work_of_nodes: Iterable[Work],
     parts: Sequence[Subgraph],
     device: Device,
-    efficiencies: Efficiencies = FITTED,
+    reach: Reach = FITTED,
 ) -> tuple[PartTime, ...]:
-    """The time of each subgraph of nodes with this work, run as one kernel: all its arithmetic, the traffic
-    that is left when it is fused, and one launch. A subgraph of one node takes what its kernels take.
+    """The time on the device of each subgraph of nodes with this work, run as one kernel: all its
+    arithmetic, the traffic that is left when it is fused, and one launch. A subgraph of one node takes what
+    its kernels take.
 
     No measurement stands behind the fused times, unlike those of `predict`: they are what the same
     formula gives for less traffic and fewer launches.
     """
-    by_node: dict[int, list[Work]] = {}
-    for work in work_of_nodes:
-        by_node.setdefault(work.node, []).append(work)
+    works = tuple(work_of_nodes)
+    by_node: dict[int, list[tuple[Task, KernelCost]]] = {}
+    for work, cost in zip(works, device_costs(works, device, reach), strict=True):
+        by_node.setdefault(work.node, []).append((work.task, cost))
     found = []
     for part in parts:
-        works = [work for node in part.nodes for work in by_node.get(node, ())]
-        asked = demands(works, device)
-        apart = [_time(w, d, device, efficiencies) for w, d in zip(works, asked, strict=True)]
+        rows = [row for node in part.nodes for row in by_node.get(node, ())]
         time = PartTime(
-            sum(k.seconds for k in apart),
-            max(apart, key=lambda k: k.seconds).bound if apart else Bound.MEMORY,
+            sum(cost.seconds for _, cost in rows),
+            max((cost for _, cost in rows), key=lambda c: c.seconds).bound
+            if rows
+            else Bound.MEMORY,
         )
-        if len(part.nodes) > 1 and works:
-            main = max(works, key=lambda w: (w.flops, w.bytes))
-            moving = part.fused_bytes / device.bandwidth / efficiencies.traffic[traffic_class(main)]
-            sums = sum(d.compute / efficiencies.compute.get(d.compute_class, 1.0) for d in asked)
-            whole = max(sums, moving) + device.launch_overhead
+        if len(part.nodes) > 1 and rows:
+            main = max((task for task, _ in rows), key=lambda t: (t.flops, t.bytes))
+            share = reach.traffic[traffic_class(main)]
+            moving = part.fused_bytes / device.sustained_bandwidth / share
+            sums = sum(arithmetic(task, device, reach) for task, _ in rows)
+            gap = device.launch_overhead
+            whole = max(sums, moving) + gap
             if whole < time.seconds:
-                time = PartTime(whole, _bound(sums, moving, device.launch_overhead))
+                bound = Bound.COMPUTE if sums > moving else Bound.MEMORY
+                time = PartTime(whole, Bound.LAUNCH if max(sums, moving) < gap else bound)
         found.append(time)
     return tuple(found)
-
-
-def demand(work: Work, device: Device) -> Demand:
-    """What one kernel asks of a device."""
-    sums = arithmetic(work)
-    peak = device.matrix_peak if sums.unit == "matrix" else device.vector_peak
-    return Demand(
-        compute=sums.flops / peak(sums.dtype),
-        compute_class=sums.kind,
-        traffic=work.bytes / device.bandwidth,
-        near=work.near(device.cache * CACHE) / device.bandwidth,
-        traffic_class=traffic_class(work),
-        serial=serial(work) if device.kind == "gpu" else 0.0,
-    )
-
-
-def arithmetic(work: Work) -> Arithmetic:
-    """The arithmetic of a kernel, with the padding of tiles."""
-    if not work.flops:
-        return Arithmetic(float(work.other_flops), "other", "vector", "float32")
-    if work.category == "depthwise_convolution":
-        window = work.contraction.window if work.contraction else 1
-        large = window > LARGE_WINDOW and work.layout != "channels-last"
-        kind = "large_window" if large else "depthwise_convolution"
-        return Arithmetic(float(work.flops), kind, "vector", work.dtype)
-    tiles = _TILES.get(work.category)
-    padded = work.flops * (work.contraction.padding(*tiles) if work.contraction and tiles else 1.0)
-    kind = "matmul" if work.category == "recurrent" else work.category
-    return Arithmetic(padded, kind, "matrix", work.dtype)
-
-
-def serial(work: Work) -> float:
-    """The least seconds on a GPU where an operator has too few threads, else 0."""
-    if work.category == "interpolation" and work.layout == "contiguous" and "linear" in work.kernel:
-        return work.bytes / (max(1, work.positions) * THREAD)
-    return 0.0
-
-
-def traffic_class(work: Work) -> str:
-    """The class of work whose share of the bandwidth a kernel reaches."""
-    if work.category in ("convolution", "grouped_convolution"):
-        return "convolution"
-    if work.kernel in _NORMALIZATIONS:
-        return _NORMALIZATIONS[work.kernel]
-    if work.category == "softmax":
-        return "softmax"
-    if work.category in ("reduction", "pooling", "indexing", "interpolation"):
-        return "reduction"
-    return "rearranging" if work.kernel == "aten.clone" else "streaming"
-
-
-def _time(work: Work, demand: Demand, device: Device, efficiencies: Efficiencies) -> KernelTime:
-    compute = demand.compute / efficiencies.compute.get(demand.compute_class, 1.0)
-    paid = demand.traffic - demand.near * (1 - efficiencies.cached)
-    traffic = max(paid / efficiencies.traffic[demand.traffic_class], demand.serial)
-    overhead = device.launch_overhead
-    bound = _bound(compute, traffic, overhead)
-    return KernelTime(work.node, work.kernel, max(compute, traffic) + overhead, bound)
-
-
-def _bound(compute: float, traffic: float, overhead: float) -> Bound:
-    """What takes longest: arithmetic, memory, or the launch itself."""
-    if max(compute, traffic) < overhead:
-        return Bound.LAUNCH
-    return Bound.COMPUTE if compute > traffic else Bound.MEMORY
-
-
-def demands(works: Sequence[Work], device: Device) -> tuple[Demand, ...]:
-    """What all kernels of a workload ask of a device."""
-    return tuple(demand(work, device) for work in works)

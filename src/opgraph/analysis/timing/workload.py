@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil, prod
+from math import prod
 from typing import Literal
 
 from opgraph.record.graph import Graph, Kernel, Node, Shape, Value
@@ -36,18 +36,6 @@ class Contraction:
     n: int
     k: int
     window: int = 1
-
-    def padding(self, m: int, n: int, k: int) -> float:
-        """How much larger the work is when the sizes are rounded up to multiples of a tile's.
-
-        The window of a convolution is not padded, the channels are.
-        """
-        channels = self.k / self.window
-        return (
-            (ceil(self.m / m) * m / self.m)
-            * (ceil(self.n / n) * n / self.n)
-            * (ceil(channels / k) * k / channels)
-        )
 
 
 def contraction_of(kernel: Kernel) -> Contraction | None:
@@ -106,38 +94,52 @@ element-wise kernel cannot run through all of them in step."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """One kernel of a device, made by the node `node`.
+class Task:
+    """What one kernel does, wherever in a graph it runs: `sizes` are the bytes of its operands, `positions`
+    the results' elements in all dimensions but batch and channels. Kernels that do the same share one."""
 
-    `reads` are pairs: bytes of an operand, and the bytes that were moved since it was last touched
-    (its own included; None when it was not touched in this run: inputs and weights). `positions` are
-    the results' elements in all dimensions but batch and channels.
-    """
-
-    node: int
-    op: str
     kernel: str
     category: str
     dtype: str
     flops: int
     other_flops: int
     written: int
-    reads: tuple[tuple[int, int | None], ...]
+    sizes: tuple[int, ...]
     contraction: Contraction | None = None
     layout: Layout = "contiguous"
     positions: int = 1
 
     @property
     def read(self) -> int:
-        return sum(size for size, _ in self.reads)
+        return sum(self.sizes)
 
     @property
     def bytes(self) -> int:
         return self.read + self.written
 
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A task that the node `node` runs.
+
+    `distances` are, for each operand, the bytes that were moved since it was last touched (its own
+    included; None when it was not touched in this run: inputs and weights). The host makes `calls` calls of
+    operators and `modules` calls of modules for it: those since the last task, as views take its time, too.
+    """
+
+    node: int
+    task: Task
+    distances: tuple[int | None, ...] = ()
+    calls: int = 1
+    modules: int = 0
+
     def near(self, cache: float) -> int:
-        """Bytes read that a cache of this size may still hold."""
-        return sum(s for s, distance in self.reads if distance is not None and distance <= cache)
+        """Bytes read that a cache of this size still holds."""
+        found = 0
+        for size, distance in zip(self.task.sizes, self.distances, strict=True):
+            if distance is not None and distance <= cache:
+                found += size
+        return found
 
 
 def workload(graph: Graph) -> tuple[Work, ...]:
@@ -145,36 +147,79 @@ def workload(graph: Graph) -> tuple[Work, ...]:
     return tuple(_works(graph))
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A task of a node, the place among the node's inputs of each operand, and the bytes it moves."""
+
+    task: Task
+    operands: tuple[int | None, ...]
+    moves: int
+
+
 def _works(graph: Graph) -> Iterator[Work]:
-    moved = 0
+    known: dict[object, tuple[_Step, ...]] = {}
+    moved = calls = modules = 0
     touched: dict[object, int] = {}
+    scope = ""
+    value = graph.value
     for node in graph.nodes:
-        inputs = [graph.value[v] for v in node.inputs]
-        kernels = list(_kernels(node, inputs))
-        for position, kernel in enumerate(kernels, start=1):
-            operands = list(_operands(kernel, inputs))
-            reads = []
-            for size, value in operands:
-                last = moved if value is None else touched.get(_memory(value))
-                reads.append((size, None if last is None else moved - last + size))
-            moved += kernel.read + kernel.written
-            known = [v for _, v in operands if v is not None]
-            made = [graph.value[v] for v in node.outputs] if position == len(kernels) else []
-            touched.update((_memory(v), moved) for v in (*known, *made))
-            yield Work(
-                node=node.id,
-                op=node.op,
-                kernel=kernel.op,
-                category=kernel.category,
-                dtype=kernel.dtype,
-                flops=kernel.flops,
-                other_flops=kernel.other_flops,
-                written=int(kernel.written * PASSES.get(kernel.op, 1)),
-                reads=tuple((int(s * PASSES.get(kernel.op, 1)), d) for s, d in reads),
-                contraction=contraction_of(kernel),
-                layout=_layout(kernel, [v for _, v in operands]),
-                positions=_elements(kernel.out_shapes[0][2:]) if kernel.out_shapes else 1,
-            )
+        if node.kind == "call":
+            calls += 1
+            if node.scope != scope:
+                modules += _entered(scope, node.scope)
+                scope = node.scope
+        if not node.kernels:
+            continue
+        inputs = [value[v] for v in node.inputs]
+        like = (node.op, tuple(map(id, node.kernels)),
+                tuple((v.shape, v.dtype, v.strides) for v in inputs))  # fmt: skip
+        steps = known.get(like)
+        if steps is None:
+            steps = known[like] = tuple(_steps(node, inputs))
+        places = [v.name if v.storage is None else v.storage for v in inputs]
+        for step in steps:
+            distances: list[int | None] = []
+            for size, operand in zip(step.task.sizes, step.operands, strict=True):
+                last = moved if operand is None else touched.get(places[operand])
+                distances.append(None if last is None else moved - last + size)
+            moved += step.moves
+            for operand in step.operands:
+                if operand is not None:
+                    touched[places[operand]] = moved
+            yield Work(node.id, step.task, tuple(distances), calls, modules)
+            calls = modules = 0
+        for v in node.outputs if steps else ():
+            made = value[v]
+            touched[made.name if made.storage is None else made.storage] = moved
+
+
+def _entered(before: str, now: str) -> int:
+    """Modules that were called between two operators, by the paths of the modules they are in."""
+    if not now:
+        return 0
+    old, new = before.split("."), now.split(".")
+    pairs = enumerate(zip(old, new, strict=False))
+    return len(new) - next((i for i, (a, b) in pairs if a != b), min(len(old), len(new)))
+
+
+def _steps(node: Node, inputs: list[Value]) -> Iterator[_Step]:
+    for kernel in _kernels(node, inputs):
+        operands = list(_operands(kernel, inputs))
+        values = [None if place is None else inputs[place] for _, place in operands]
+        passes = PASSES.get(kernel.op, 1)
+        task = Task(
+            kernel=kernel.op,
+            category=kernel.category,
+            dtype=kernel.dtype,
+            flops=kernel.flops,
+            other_flops=kernel.other_flops,
+            written=int(kernel.written * passes),
+            sizes=tuple(int(size * passes) for size, _ in operands),
+            contraction=contraction_of(kernel),
+            layout=_layout(kernel, values),
+            positions=_elements(kernel.out_shapes[0][2:]) if kernel.out_shapes else 1,
+        )
+        yield _Step(task, tuple(place for _, place in operands), kernel.read + kernel.written)
 
 
 def _kernels(node: Node, inputs: list[Value]) -> Iterator[Kernel]:
@@ -216,29 +261,25 @@ def _one(kernels: list[Kernel], category: str) -> Kernel:
     )
 
 
-def _memory(value: Value) -> object:
-    """What tells two pieces of memory apart."""
-    return value.name if value.storage is None else value.storage
-
-
-def _operands(kernel: Kernel, inputs: list[Value]) -> Iterator[tuple[int, Value | None]]:
-    """The bytes of each operand, and the node's input that it is; None for what the node made itself.
+def _operands(kernel: Kernel, inputs: list[Value]) -> Iterator[tuple[int, int | None]]:
+    """The bytes of each operand, and which of the node's inputs it is; None for what the node made itself.
 
     The kernel's bytes read are shared out over the operands by their sizes.
     """
-    left = list(inputs)
+    left = list(range(len(inputs)))
     found = []
     for shape in kernel.shapes:
         size = _elements(shape)
-        value = next((v for v in left if v.shape == shape), None) or next(
-            (v for v in left if _elements(v.shape) == size), None
-        )
-        if value is not None:
-            left.remove(value)
-        found.append((size * item_size(kernel.dtype if value is None else value.dtype), value))
+        place = next((i for i in left if inputs[i].shape == shape), None)
+        if place is None:
+            place = next((i for i in left if _elements(inputs[i].shape) == size), None)
+        if place is not None:
+            left.remove(place)
+        dtype = kernel.dtype if place is None else inputs[place].dtype
+        found.append((size * item_size(dtype), place))
     total = sum(size for size, _ in found)
-    for size, value in found:
-        yield kernel.read * size // total if total else 0, value
+    for size, place in found:
+        yield kernel.read * size // total if total else 0, place
 
 
 def _layout(kernel: Kernel, operands: list[Value | None]) -> Layout:

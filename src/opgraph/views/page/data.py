@@ -22,6 +22,7 @@ device. What the page does itself are sums over these figures, and shares of the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,7 +37,7 @@ from opgraph.analysis.tree import ItemKind, Tree, build_tree
 from opgraph.hardware import Device, devices
 from opgraph.record import schema
 from opgraph.record.graph import Graph
-from opgraph.record.kinds import ChangeKind
+from opgraph.record.kinds import ChangeKind, Run
 from opgraph.views.details import details
 from opgraph.views.files.json import profile_data
 from opgraph.views.headline import headline_data
@@ -74,7 +75,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         tree = build_tree(union.graph, mark=lambda node: changes[node.id - 1])
         place = _places(union)
         profile["graph"] = schema.encode(union.graph)
-    times = _Times(graph, costed.parts)
+    times = _Times(graph, costed.parts, costed.run)
     machines = {d.id: d for d in devices()}
     if costed.device is not None:  # it may be from a file of its own
         machines[costed.device.id] = costed.device
@@ -160,7 +161,8 @@ class _Times:
     """The distinct work of a graph, and what it takes on a device. Nodes do the same work if all of their
     kernels are equal; subgraphs are the same part if their nodes are, and what they move as one kernel."""
 
-    def __init__(self, graph: Graph, parts: Sequence[Subgraph]) -> None:
+    def __init__(self, graph: Graph, parts: Sequence[Subgraph], run: Run) -> None:
+        self.run = run
         self.works: dict[int, list[Work]] = {}
         for work in workload(graph):
             self.works.setdefault(work.node, []).append(work)
@@ -168,7 +170,7 @@ class _Times:
         self.first: list[int] = []
         self.by_node: dict[int, int] = {}
         for node, works in self.works.items():
-            kind = kinds.setdefault(tuple(replace(w, node=0, op="") for w in works), len(kinds))
+            kind = kinds.setdefault(tuple(replace(w, node=0) for w in works), len(kinds))
             self.by_node[node] = kind
             if kind == len(self.first):
                 self.first.append(node)
@@ -182,14 +184,16 @@ class _Times:
             self.by_part.append(kind)
             if kind == len(self.parts):
                 self.parts.append(part)
+        often = Counter(self.by_node.values())
         self.work_of_nodes = [w for node in self.first for w in self.works[node]]
+        self.times = [often[self.by_node[w.node]] for w in self.work_of_nodes]
         self.work_of_parts = [
             w for p in self.parts for node in p.nodes for w in self.works.get(node, ())
         ]
 
     def on(self, device: Device, dtype: str) -> dict[str, Any]:
         """A device with its figures in a dtype, and its times."""
-        found = predict_work(self.work_of_nodes, device)
+        found = predict_work(self.work_of_nodes, device, self.run, times=self.times)
         return {
             "id": device.id,
             "name": device.name,

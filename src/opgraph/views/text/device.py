@@ -37,6 +37,7 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
     )
     lines = [
         f"Latency      {units.seconds(found.seconds)} predicted for a batch of {found.batch}",
+        *([f"Limit        {found.limiting}"] if found.limit == "host" else []),
         f"Throughput   {units.count(found.throughput)} a second",
         f"Memory       {room} (weights {units.size(need.weights)}, peak {units.size(need.peak)})",
         *([] if need.fits else [f"Devices      {held_by(costed.graph, target, need)}"]),

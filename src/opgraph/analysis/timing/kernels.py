@@ -1,0 +1,224 @@
+"""What one kernel takes of a device: the seconds that its arithmetic and its traffic need, by what such a
+kernel reaches there.
+
+    seconds = (arithmetic^q + traffic^q)^(1/q) + conversion + gap
+
+*Arithmetic* is at the device's sustained peak for the dtype. A product runs over tiles, in waves over the
+units of the device; the tile, and into how many parts its sums are split, are those that take least, as a
+library would choose. A unit draws a tile's operands at its share of the cache's bandwidth, so a product of
+few rows is bound by its bytes, and none of its rows is padded for nothing. A CPU has no tiles.
+*Traffic* is at the sustained bandwidth of the memory, or at the cache's for what that still holds.
+*Conversion* is what a contiguous convolution on matrix units moves once more, into channels-last and back.
+
+The shares go by the class of work and never by model; docs/prediction.md says on what they were fitted, and
+how well they hold on what they were not fitted to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+
+from opgraph.analysis.timing.workload import Contraction, Task
+from opgraph.hardware import Device
+from opgraph.record.kinds import Bound
+from opgraph.record.units import item_size
+
+LARGE_WINDOW = 25
+"""Positions of a depthwise window above which libraries have no kernel of their own for it, unless the
+data is channels-last."""
+
+THREAD = 25e6
+"""Bytes a second that one thread moves where an operator has one thread for each position of the result
+and walks through all batches and channels with it (PyTorch's linear interpolation of contiguous data)."""
+
+TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (16, 64), (64, 16))
+"""Rows and columns of the result that a unit makes at a time; the tiles of cuBLAS and CUTLASS kernels."""
+
+SPLITS = (1, 2, 4, 8, 16)
+"""Into how many parts the sums of a product are split, so that more units have work."""
+
+STEP = 32
+"""What a unit sums over at a time."""
+
+CHANNELS = 8
+"""Channels that a convolution on matrix units is padded to: 16 bytes of half precision."""
+
+_TILED = {"matmul": "matmul", "recurrent": "matmul", "convolution": "convolution",
+          "grouped_convolution": "grouped_convolution"}  # fmt: skip
+
+_NORMALIZATIONS = {
+    "aten.native_layer_norm": "layer_norm", "aten.rms_norm": "layer_norm",
+    "aten._fused_rms_norm": "layer_norm", "aten.native_group_norm": "group_norm",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What kernels reach of a device.
+
+    `compute` and `traffic` are shares of its sustained peak and bandwidth by class of work, none above
+    one. `ramp` are the sums that a tile loses at its start and end, `feed` the bytes that the cache gives
+    the units for each FLOP of their float32 peak, and `kept` the share of the cache that still holds what
+    was touched so long ago. `overlap` is q, `second_pass` the seconds of adding up split sums, `conversion`
+    the part of a contiguous convolution's traffic that is moved again, and `rows` the elements that a unit
+    normalizes in a cycle of its clock.
+    """
+
+    compute: Mapping[str, float]
+    traffic: Mapping[str, float]
+    ramp: float
+    feed: float
+    kept: float
+    overlap: float
+    second_pass: float
+    conversion: float
+    rows: float
+
+
+FITTED = Reach(
+    compute={
+        "matmul": 1.0,
+        "convolution": 0.88,
+        "grouped_convolution": 0.52,
+        "depthwise_convolution": 0.063,
+        "large_window": 0.023,
+        "attention": 0.75,
+    },
+    traffic={
+        "streaming": 1.0,
+        "matmul": 0.85,
+        "layer_norm": 1.0,
+        "group_norm": 0.46,
+        "softmax": 1.0,
+        "reduction": 0.78,
+        "rearranging": 0.59,
+        "convolution": 0.73,
+    },
+    ramp=48,
+    feed=0.26,
+    kept=0.11,
+    overlap=4.0,
+    second_pass=2.7e-6,
+    conversion=0.67,
+    rows=0.31,
+)
+"""Fitted by benchmarks/predict.py; the same for all devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCost:
+    """Seconds of one kernel on a device, and what most of them wait for there."""
+
+    seconds: float
+    bound: Bound
+
+
+def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) -> KernelCost:
+    """The seconds of a task of which the cache still holds `near` bytes."""
+    computing = arithmetic(task, device, reach)
+    share = reach.traffic[traffic_class(task)]
+    bandwidth = device.sustained_bandwidth * share
+    moving = (task.bytes - near) / bandwidth + near / max(bandwidth, cache_bandwidth(device, reach))
+    if device.kind == "gpu":
+        moving = max(moving, serial(task))
+    gap = 0.0 if device.kind == "cpu" else device.launch_overhead
+    q = reach.overlap
+    longer = max(computing, moving)
+    both = (
+        longer * ((computing / longer) ** q + (moving / longer) ** q) ** (1 / q) if longer else 0.0
+    )
+    if converts(task, device):
+        both += moving * reach.conversion
+    bound = Bound.LAUNCH if both < gap else Bound.COMPUTE if computing > moving else Bound.MEMORY
+    return KernelCost(both + gap, bound)
+
+
+def arithmetic(task: Task, device: Device, reach: Reach = FITTED) -> float:
+    """The seconds that a task's arithmetic takes."""
+    if not task.flops:
+        seconds = task.other_flops / (device.vector_peak("float32") * device.sustained_vector)
+        if device.kind == "gpu" and traffic_class(task) == "layer_norm":
+            elements = task.written / item_size(task.dtype)
+            seconds = max(seconds, elements / (device.units * device.clock * reach.rows))
+        return seconds
+    kind, dtype, sizes = task.category, task.dtype, task.contraction
+    if kind == "depthwise_convolution":
+        large = sizes is not None and sizes.window > LARGE_WINDOW and task.layout != "channels-last"
+        share = reach.compute["large_window" if large else kind]
+        return task.flops / (device.vector_peak(dtype) * device.sustained_vector * share)
+    peak = device.matrix_peak(dtype) * (
+        device.sustained_matrix if device.has_matrix(dtype) else device.sustained_vector
+    )
+    kind = _TILED.get(kind, kind)
+    peak *= reach.compute.get(kind, 1.0)
+    if sizes is None or kind not in _TILED or device.kind == "cpu":
+        return task.flops / peak
+    return tiled(sizes, task.flops, item_size(dtype), peak, device, reach)
+
+
+def tiled(
+    sizes: Contraction, flops: int, size: int, peak: float, device: Device, reach: Reach
+) -> float:
+    """The seconds of a product over tiles, in waves, with the tile and the split that take least. `size` is
+    that of an element in bytes, `peak` what the units reach together."""
+    batch, m, n, units = sizes.batch, sizes.m, sizes.n, device.units
+    channels = sizes.k / sizes.window
+    k = sizes.k if sizes.window == 1 else ceil(channels / CHANNELS) * CHANNELS * sizes.window
+    times = max(1, round(flops / (2 * batch * m * n * sizes.k)))
+    near = cache_bandwidth(device, reach)
+    steps = ceil(k / STEP)
+    best = float("inf")
+    for rows, columns in TILES:
+        tiles = batch * ceil(m / rows) * ceil(n / columns)
+        for split in SPLITS:
+            if split > steps:
+                break
+            waves = ceil(tiles * split / units) * units
+            depth = ceil(steps / split) * STEP
+            computing = 2 * rows * columns * (depth + reach.ramp) / peak
+            drawing = (rows + columns) * depth * size / near
+            seconds = waves * (max(drawing, computing))
+            if split > 1:
+                seconds += 8 * batch * m * n * split / near + reach.second_pass
+            best = min(best, seconds)
+    return best * times
+
+
+def cache_bandwidth(device: Device, reach: Reach) -> float:
+    """Bytes a second that the cache gives all units together: it grows with their number and their clock,
+    as their arithmetic does."""
+    return reach.feed * device.vector_peak("float32")
+
+
+def converts(task: Task, device: Device) -> bool:
+    """Whether a convolution runs on matrix units, which take channels-last, and its data is not."""
+    return (
+        task.category in ("convolution", "grouped_convolution")
+        and task.layout != "channels-last"
+        and device.kind == "gpu"
+        and device.has_matrix(task.dtype)
+    )
+
+
+def serial(task: Task) -> float:
+    """The least seconds on a GPU where an operator has too few threads, else 0."""
+    if task.category == "interpolation" and task.layout == "contiguous" and "linear" in task.kernel:
+        return task.bytes / (max(1, task.positions) * THREAD)
+    return 0.0
+
+
+def traffic_class(task: Task) -> str:
+    """The class of work whose share of the bandwidth a kernel reaches."""
+    if task.category in ("convolution", "grouped_convolution"):
+        return "convolution"
+    if task.category in ("matmul", "recurrent"):
+        return "matmul"
+    if task.kernel in _NORMALIZATIONS:
+        return _NORMALIZATIONS[task.kernel]
+    if task.category == "softmax":
+        return "softmax"
+    if task.category in ("reduction", "pooling", "indexing", "interpolation"):
+        return "reduction"
+    return "rearranging" if task.kernel == "aten.clone" else "streaming"
