@@ -73,9 +73,13 @@ def registered(library: Library, subfolder: str, pattern: str) -> Mapping[str, s
 # left out while the library is imported. The function gets a stand-in that imports the real one when it
 # is called.
 
-FUNCTIONS = {"scipy.optimize": frozenset({"linear_sum_assignment"})}
+FUNCTIONS = {
+    "scipy.optimize": frozenset({"linear_sum_assignment"}),
+    "torchao.prototype.safetensors.safetensors_support": frozenset({"flatten_tensor_state_dict"}),
+}
 """Modules that are slow to import, and the functions that model libraries want of them: transformers brings
-in SciPy's optimizers for a loss of detectors (half a second, 35 MB)."""
+in SciPy's optimizers for a loss of detectors (half a second, 35 MB), and torchao, where it is installed, to
+save what it has quantized (a quarter of a second)."""
 
 
 @contextmanager
