@@ -296,6 +296,10 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
 
         hardware = device(hardware)
     profile = counted(profile, given.get("count", {}))
+    if hardware is not None:
+        from opgraph.analysis.targets import retargeted
+
+        profile = retargeted(profile, hardware)
     if "autocast" in given:
         profile = in_precision(profile, given["autocast"])
     sizes = [given.get(name) for name in names(Stage.PARALLEL)]

@@ -181,7 +181,12 @@ def profile_model(
     if asked.mode != "infer":
         return _in_mode(model, example, asked)
     how = TraceOptions(
-        asked.concrete_args, asked.fullgraph, asked.warm_up, compile_flags, asked.memory_limit
+        asked.concrete_args,
+        asked.fullgraph,
+        asked.warm_up,
+        compile_flags,
+        asked.memory_limit,
+        asked.target or "cpu",
     )
     if asked.inductor:
         return _compiled(model, example, how)
@@ -220,15 +225,18 @@ def _in_mode(model: Model, example: Example, options: Options) -> ProfileRecord:
         return _trained(model, example, options)
     decode = partial(generation.decode, name=model.info.name)
     prepare = generation.prefill if options.mode == "prefill" else decode
-    outcomes = eager.trace_either(
-        model, example, prepare=prepare, memory_limit=options.memory_limit
-    )
+    outcomes = eager.trace_either(model, example, prepare=prepare, **_how(options))
     last = outcomes[-1]
     if last.graph is not None and last.graph.failed is None and last.cache is None:
         raise generation.no_cache(model.info.name)
     profile = _profile_of(model, example, outcomes, "all")
     convention = {**profile.convention, **generation.conventions(model.module)}
     return replace(profile, mode=options.mode, convention=convention)
+
+
+def _how(options: Options) -> dict[str, Any]:
+    """What every run of a mode heeds."""
+    return {"memory_limit": options.memory_limit, "target": options.target or "cpu"}
 
 
 def _trained(model: Model, example: Example, options: Options) -> ProfileRecord:
@@ -238,17 +246,15 @@ def _trained(model: Model, example: Example, options: Options) -> ProfileRecord:
     from opgraph.tracing.modes.training import Training
 
     step = Training(options.optimizer, options.checkpointing, options.loss)
-    limit = options.memory_limit
     outcomes = eager.trace_either(
-        model, example, prepare=step.prepare, capture=step, memory_limit=limit
+        model, example, prepare=step.prepare, capture=step, **_how(options)
     )
     says = "" if step.found is None else step.found.says
     error = outcomes[-1].error
     if error is not None and step.found is not None and step.found.guessed:
         summed = Training(options.optimizer, options.checkpointing, "sum")
-        again = eager.trace_either(
-            model, example, prepare=summed.prepare, capture=summed, memory_limit=limit
-        )
+        how = {"prepare": summed.prepare, "capture": summed, **_how(options)}
+        again = eager.trace_either(model, example, **how)
         if again[-1].error is None and summed.found is not None:
             outcomes += again
             says = f"{summed.found.says}, since {says} failed ({first_line(error)})"
@@ -287,6 +293,7 @@ def _profile_of(
         tracing=Tracing(tuple(o.attempt for o in outcomes)),
         versions=_versions(model),
         cache=last.cache,
+        target=last.target,
     )
     return cut(whole, fragment)
 

@@ -160,6 +160,10 @@ def profile_from(
     from opgraph.cli.output import progress
 
     options = options_from(args)
+    if options.get("target") is None and getattr(args, "hardware", None):
+        from opgraph.hardware import device
+
+        options["target"] = device(args.hardware).target
     with progress() as tell, redirect_stdout(sys.stderr):
         tell(f"tracing {args.model} …")
         found = profiled(args.model, options=Options(**options))

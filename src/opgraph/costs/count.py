@@ -89,7 +89,7 @@ def describe(func: Any) -> Operator:
     elif count is not None:
         category = next((c for word, c in _CONTRACTION_CATEGORIES if word in name), "matmul")
     elif found is None:
-        found = _by_tag(func, twin)
+        found = _foreach(name) or _by_tag(func, twin)
     if zero:
         category = "view"
     elif count is None and found is not None:
@@ -97,6 +97,23 @@ def describe(func: Any) -> Operator:
     return Operator(
         func, name, zero, count, category, found, traffic.get(name), _mutated_names(func)
     )
+
+
+def _foreach(name: str) -> Formula | None:
+    """The formula of an operator on lists: that of the same on one tensor, for each of the first list."""
+    if not name.startswith("aten._foreach_"):
+        return None
+    single = name.removeprefix("aten._foreach_").removesuffix("_")
+    packet = getattr(torch.ops.aten, single, None)
+    of_one = formulas.get(f"aten.{single}") or (packet and _by_tag(None, packet))
+    if not of_one:
+        return None
+
+    def work(call: Call) -> int:
+        shapes = [sizes_of(t) for t in call.args[0]]
+        return sum(of_one.work(Call((s,), (s,), (s,))) for s in shapes)
+
+    return Formula(of_one.category, work, of_one.source)
 
 
 def _functional(packet: Any, name: str) -> Any:

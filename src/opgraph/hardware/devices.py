@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from opgraph.record.errors import OpgraphError
+from opgraph.record.targets import CAPABILITIES
 from opgraph.record.units import item_size
 
 FOLDER = Path(__file__).parent / "devices"
@@ -36,6 +37,8 @@ HOST = {"call": 10e-6, "module": 14e-6}
 LANES = 256
 """float32 FLOPs a cycle of a unit with 128 lanes, where a device file does not give the clock."""
 
+_CAPABILITY = "capability"
+"""Optional: what torch distinguishes generations by, for those devices that it calls "cuda"."""
 _REQUIRED = ("vector.float32", "memory.bandwidth", "memory.capacity", "execution.launch_overhead")
 
 
@@ -67,11 +70,23 @@ class Device:
     architecture: str
     aliases: tuple[str, ...] = ()
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    capability: str = ""
 
     def figure(self, key: str) -> float | None:
         """A number by its dotted name, or None where the file does not give it."""
         found = self.figures.get(key)
         return None if found is None else found.value
+
+    @property
+    def target(self) -> str:
+        """What a trace for this device is made for (see `opgraph.record.targets`); "cuda" where nothing is
+        known of what torch runs there."""
+        if self.kind == "cpu":
+            return "cpu"
+        if self.vendor == "Apple":
+            return "mps"
+        known = self.capability in CAPABILITIES
+        return f"cuda:{self.capability}" if known else "cuda"
 
     @property
     def bandwidth(self) -> float:
@@ -240,13 +255,16 @@ def parse(data: Mapping[str, Any], identifier: str) -> Device:
 
     Raises `ValueError` when something is missing, unknown, or not a positive number with a source.
     """
-    unknown = set(data) - _TEXTS - {"aliases", "sources"} - set(_FIGURES)
+    unknown = set(data) - _TEXTS - {"aliases", "sources", _CAPABILITY} - set(_FIGURES)
     if unknown:
         raise ValueError(f"unknown entry {min(unknown)!r:.60}")
     texts = {key: data.get(key) for key in _TEXTS}
     for key, text in sorted(texts.items()):
         if not isinstance(text, str) or not text:
             raise ValueError(f"{key!r} is missing or not a text")
+    capability = data.get(_CAPABILITY, "")
+    if not isinstance(capability, str):
+        raise ValueError(f"{_CAPABILITY!r} is not a text")
     aliases, sources = data.get("aliases", []), data.get("sources", {})
     if not isinstance(aliases, list) or not all(isinstance(a, str) for a in aliases):
         raise ValueError("'aliases' is not a list of texts")
@@ -265,8 +283,9 @@ def parse(data: Mapping[str, Any], identifier: str) -> Device:
         if key not in figures:
             raise ValueError(f"{key!r} is missing")
     return Device(
-        id=identifier, aliases=tuple(aliases), figures=figures, **cast(dict[str, str], texts)
-    )
+        id=identifier, aliases=tuple(aliases), capability=capability, figures=figures,
+        **cast(dict[str, str], texts),
+    )  # fmt: skip
 
 
 def _figure(key: str, row: Any, sources: Mapping[str, str]) -> Figure:

@@ -28,6 +28,7 @@ from opgraph.options.kinds import (
 from opgraph.options.option import Option, Stage, option, options_of
 from opgraph.record.errors import InputError, did_you_mean
 from opgraph.record.kinds import Bound, Mode, Partition, Run, Tracer
+from opgraph.record.targets import TARGETS
 
 GENERATING = tuple(str(mode) for mode in Mode if mode.generates)
 CAPTURES = ("fx", "dynamo", "export", "hybrid")
@@ -109,6 +110,9 @@ class Options:
 
     tracer: str = option(Choice(tuple(Tracer)), Stage.TRACING, f"one of {', '.join(Tracer)}",
         default="auto", unit="T")
+    target: str | None = option(Choice(TARGETS), Stage.TRACING,
+        "whose kernels run: cpu, cuda, mps, or cuda of one generation (cuda:9.0); those of the "
+        "device that is named, else of a CPU", unit="TARGET")
     fullgraph: bool = option(Flag(), Stage.TRACING, "a graph break is an error", default=False,
         needs={"tracer": ("dynamo", "hybrid"), "inductor": (True,)})
     concrete_args: Mapping[str, Any] = option(Named(Literal()), Stage.TRACING,

@@ -25,6 +25,7 @@ from opgraph.record.profile import (
     Tracing,
 )
 from opgraph.record.schema import GraphRecord, Malformed, decode
+from opgraph.record.targets import Target
 from opgraph.record.verify import InvariantError, verify
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class _Record(msgspec.Struct):
     compiled: dict[Literal["inductor"], tuple[tuple[int, ...], ...]] = {}
     formulas: Any = None
     kv_cache: KVCache | None = None
+    target: Target = Target()
 
 
 class _Head(msgspec.Struct):
@@ -95,6 +97,7 @@ def profile_from(read: Callable[..., Any]) -> ProfileRecord:
             versions=record.versions,
             formulas=_formulas(record.formulas),
             cache=record.kv_cache,
+            target=record.target,
             compiled=_groups(record.compiled.get("inductor", ()), len(record.graph.nodes)),
         )
     except msgspec.ValidationError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta
 
 from opgraph.record.graph import Graph
+from opgraph.record.targets import Target
 
 if TYPE_CHECKING:
     from opgraph.record.formulas import Formulas
@@ -122,6 +123,7 @@ class ProfileRecord:
     `mode` is "infer", "train", "prefill" or "decode". `convention` records how things were counted
     where published figures differ (`{"attention": "full"}`). `formulas`, where they were looked for, give
     the costs at other sizes of the inputs. `cache` is what a generating model kept of the tokens it read.
+    `target` says which device's kernels these are.
     `compiled` has the ids of the nodes that TorchInductor would run as one kernel, group by group.
     """
 
@@ -134,3 +136,4 @@ class ProfileRecord:
     formulas: Formulas | None = None
     cache: KVCache | None = None
     compiled: tuple[tuple[int, ...], ...] = ()
+    target: Target = field(default_factory=Target)

@@ -87,10 +87,11 @@ def plain_difference(
     flags = COMPILE_FLAGS.get(outcome.tracer)
     if flags is None or outcome.graph is None or outcome.error or outcome.tensors != "fake":
         return None
-    plain = eager.trace_fake(model, example, warm_up=warm_up)
+    target = outcome.target.name
+    plain = eager.trace_fake(model, example, warm_up=warm_up, target=target)
     if plain.graph is None or plain.error or _work(plain.graph) == _work(outcome.graph):
         return None
-    flagged = eager.trace_fake(model, example, warm_up=warm_up, compile_flags=flags)
+    flagged = eager.trace_fake(model, example, warm_up=warm_up, compile_flags=flags, target=target)
     same = flagged.graph is not None and _work(flagged.graph) == _work(outcome.graph)
     asked = "being compiled" if flags == "compiling" else "being exported"
     why = f"the model asks whether it is {asked}, and then has" if same else "this graph has"

@@ -24,6 +24,7 @@ from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.record.gc_pause import uncollected
 from opgraph.record.graph import Graph
 from opgraph.record.profile import Attempt, KVCache
+from opgraph.record.targets import Target
 from opgraph.tracing.capture.kv_cache import cache_in, measured
 from opgraph.tracing.capture.recorder import Recorder, build
 from opgraph.tracing.capture.values import tensors_in
@@ -31,6 +32,7 @@ from opgraph.tracing.fake.tensors import Pointers, RunMode, fake, shared_memory
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, undistribute
 from opgraph.tracing.state.guard import Guard, OutOfMemory
 from opgraph.tracing.state.reach import Reach
+from opgraph.tracing.target import Substitutes
 
 CompileFlags = Literal["none", "compiling", "exporting"]
 """What torch answers a model that asks whether it is being compiled or exported; exporting is both.
@@ -48,18 +50,21 @@ class TraceOptions:
     they are instead of following them; `fullgraph` makes a graph break an error; `warm_up` runs the
     model once before it is traced, so that what it makes at its first call (anchors, tables of
     positions) is there already; `compile_flags` are those that a plain run raises; `memory_limit` is what
-    a run on real tensors may take, in GiB, half of what is free where it is None."""
+    a run on real tensors may take, in GiB, half of what is free where it is None; `target` is what the
+    kernels are of (see `opgraph.record.targets`)."""
 
     concrete_args: Mapping[str, Any] = field(default_factory=dict)
     fullgraph: bool = False
     warm_up: bool = False
     compile_flags: CompileFlags = "none"
     memory_limit: float | None = None
+    target: str = "cpu"
 
     @property
     def run(self) -> dict[str, Any]:
         """What of them every tracer hands to `record`."""
-        return {"warm_up": self.warm_up, "memory_limit": self.memory_limit}
+        limit = self.memory_limit
+        return {"warm_up": self.warm_up, "memory_limit": limit, "target": self.target}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ class Outcome:
     """What one attempt of a tracer gave: a graph (a partial one when the forward raised), the error,
     how long it took, and the cache that the model returned. `caught` is an error for want of values that
     the model caught itself, to go on as it would not with real ones; `notes` are remarks on the run;
-    `misfit` says that a layer got other sizes than it states."""
+    `misfit` says that a layer got other sizes than it states; `target` what the kernels are of."""
 
     tracer: str
     tensors: str
@@ -78,6 +83,7 @@ class Outcome:
     caught: str | None = None
     notes: tuple[str, ...] = ()
     misfit: bool = False
+    target: Target = field(default_factory=Target)
 
     @property
     def attempt(self) -> Attempt:
@@ -120,6 +126,7 @@ def record(
     warm_up: bool = False,
     compile_flags: CompileFlags = "none",
     memory_limit: float | None = None,
+    target: str = "cpu",
 ) -> Outcome:
     """Run a module once under a recorder, on fake tensors or on real ones, and leave it as it was. With
     `real_inputs` the weights are fake and the inputs are not.
@@ -127,7 +134,7 @@ def record(
     `prepare` and `capture` come first, and may fail: then there is no graph. Nor is there one where more
     than the `memory_limit` (in GiB) would be needed. The run may raise: then the graph is what there was so
     far, with the failing node marked. `stance` is what `torch.compile` means
-    within.
+    within. What runs are the kernels of the `target` (see `opgraph.record.targets`).
     """
     start = time.perf_counter()
     tensors = "real" if real else "fake weights" if real_inputs else "fake"
@@ -152,7 +159,8 @@ def record(
             raise
         except BaseException as reason:  # noqa: BLE001  (a forward may raise anything, SystemExit too)
             return Outcome(tracer, tensors, None, reason, time.perf_counter() - start)
-        recorder = Recorder(stage.weights, stage.mode, stage.guard)
+        substitutes = Substitutes(target, real=stage.mode is None)
+        recorder = Recorder(stage.weights, stage.mode, stage.guard, substitutes)
         inputs = tuple(
             recorder.source(tensor, name) for name, tensor in named(module, args, kwargs)
         )
@@ -169,7 +177,7 @@ def record(
     if isinstance(error, OutOfMemory):
         return Outcome(tracer, tensors, None, TraceError(str(error)), seconds)
     return Outcome(tracer, tensors, graph, error, seconds, cache, recorder.caught,
-                   (*notes, *stage.guard.remarks), recorder.misfit)  # fmt: skip
+                   (*notes, *stage.guard.remarks), recorder.misfit, substitutes.found())  # fmt: skip
 
 
 def _idle(graph: Graph) -> Iterator[str]:

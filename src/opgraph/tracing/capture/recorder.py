@@ -41,6 +41,7 @@ from opgraph.tracing.capture.values import Record, ValueTable, tensors_in
 from opgraph.tracing.fake.tensors import ADDRESSES, MOVES, address, brought_here, fake
 from opgraph.tracing.fake.weights import Weights
 from opgraph.tracing.state.guard import HANDED_OUT, Guard
+from opgraph.tracing.target import Substitutes
 
 # From what a recorder wrote down to a verified `Graph`.
 
@@ -148,7 +149,14 @@ class _Names:
 class Recorder:
     """Follows a run of the model; then holds its records, values and module calls."""
 
-    def __init__(self, weights: Weights, fake_mode: Any = None, guard: Guard | None = None) -> None:
+    def __init__(
+        self,
+        weights: Weights,
+        fake_mode: Any = None,
+        guard: Guard | None = None,
+        substitutes: Substitutes | None = None,
+    ) -> None:
+        self.substitutes = substitutes or Substitutes()
         self.capture = KernelCapture(fake_mode, self._orphan, guard)
         self.records: list[Record] = []
         self.table = ValueTable(weights, self.capture)
@@ -476,8 +484,9 @@ class _Functions(TorchFunctionMode):
             func, args, kwargs = brought_here(func, args, kwargs)
         first = len(capture.kernels)
         capture.in_node = True
+        run = recorder.substitutes.table.get(func, func)
         try:
-            out = func(*args, **kwargs)
+            out = run(*args, **kwargs)
         except BaseException as error:
             recorder.failed_call(func, args, kwargs, first, error)
             raise

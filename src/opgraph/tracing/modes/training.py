@@ -63,12 +63,12 @@ def repeated(module: nn.Module) -> Iterator[nn.Module]:
             yield from repeated(part)
 
 
-OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9, foreach=False),
-    "adam": lambda p: torch.optim.Adam(p, lr=1e-3, foreach=False),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-3, foreach=False),
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": partial(torch.optim.SGD, lr=1e-3, momentum=0.9),
+    "adam": partial(torch.optim.Adam, lr=1e-3),
+    "adamw": partial(torch.optim.AdamW, lr=1e-3),
 }
-"""Optimizers by name, each parameter updated by itself: what it computes does not depend on that."""
+"""Optimizers by name. A CPU updates each parameter by itself, a GPU all of them at once (`foreach`)."""
 
 
 class Training:
@@ -130,17 +130,27 @@ class Training:
             # Not `loss.backward()`: that is one torch function, and would be one node (see `_NO_NODES`).
             torch.autograd.backward([loss])
             recorder.phase = "optimizer"
-            make = OPTIMIZERS[self._optimizer]
-            steppers = {w: make([w]) for w in weights if w.grad is not None}
-            recorder.held += steppers.values()
-            for weight, stepper in steppers.items():
-                stepper.state[weight] = _state(weight, kept, recorder)
-            for weight, stepper in steppers.items():
-                with recorder.inside(recorder.weights.home(weight)):
-                    stepper.step()
+            self._update([w for w in weights if w.grad is not None], kept, recorder)
             return loss
 
         return run
+
+    def _update(
+        self, weights: list[Tensor], kept: Mapping[str, Tensor], recorder: Recorder
+    ) -> None:
+        """The step of the optimizer: of all weights at once in no module, or of each in its own."""
+        together = recorder.substitutes.foreach
+        groups = [weights] if together else [[w] for w in weights]
+        steppers = [OPTIMIZERS[self._optimizer](g, foreach=together) for g in groups if g]
+        recorder.held += steppers
+        for stepper, group in zip(steppers, groups, strict=False):
+            for weight in group:
+                stepper.state[weight] = _state(weight, kept, recorder)
+        if together:
+            recorder.substitutes.note_foreach(self._optimizer)
+        for stepper, group in zip(steppers, groups, strict=False):
+            with recorder.inside("" if together else recorder.weights.home(group[0])):
+                stepper.step()
 
 
 @contextmanager
@@ -209,7 +219,7 @@ def _kept(optimizer: str) -> dict[str, Tensor]:
     """What an optimizer keeps for a weight, by name, found out on a weight of one element."""
     weight = torch.zeros(1, requires_grad=True)
     weight.grad = torch.zeros(1)
-    stepper = OPTIMIZERS[optimizer]([weight])
+    stepper = OPTIMIZERS[optimizer]([weight], foreach=False)
     stepper.step()
     return {k: v for k, v in stepper.state[weight].items() if isinstance(v, Tensor)}
 

@@ -10,6 +10,7 @@ from opgraph.analysis.scaling.sweep import SweepRecord
 from opgraph.record.files import dumps
 from opgraph.record.profile import FORMAT, SCHEMA_VERSION
 from opgraph.record.schema import encode
+from opgraph.record.targets import Target
 
 
 def to_json(costed: CostedRecord, *, memory: bool = False) -> str:
@@ -42,6 +43,7 @@ def profile_data(costed: CostedRecord) -> dict[str, Any]:
         "tracing": [asdict(a) for a in profile.tracing.attempts],
         "totals": costed.totals.to_dict(),
         "memory": costed.memory.to_dict(),
+        **({} if profile.target == Target() else {"target": asdict(profile.target)}),
         **({} if profile.cache is None else {"kv_cache": profile.cache.to_dict()}),
         **(
             {"compiled": {"inductor": [list(g) for g in profile.compiled]}}

@@ -181,6 +181,7 @@ def facts(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str
         *seams(costed, verbose=verbose),
         *_training(profile),
         *generation_facts(profile),
+        *_target(profile),
         ("Coverage", _coverage(costed)),
         ("Tracer", _tracer(profile)),
     ]  # fmt: skip
@@ -274,6 +275,15 @@ def _training(profile: ProfileRecord) -> list[tuple[str, str]]:
              f"{units.size(t.optimizer_state)} of optimizer state, "
              f"peak {units.size(t.peak)} with the weights"),
     ]  # fmt: skip
+
+
+def _target(profile: ProfileRecord) -> list[tuple[str, str]]:
+    """Whose kernels these are, and what runs instead of the CPU's."""
+    target = profile.target
+    if target.name == "cpu":
+        return []
+    ran = ", ".join(f"{s.op} by {s.chosen} × {s.count}" for s in target.substitutions)
+    return [("Target", f"{target.label}: {ran or 'nothing that a CPU runs otherwise'}")]
 
 
 def _coverage(costed: CostedRecord) -> str:

@@ -1,0 +1,82 @@
+"""A profile on another device than it was traced for: which choices of the trace can be made anew, and what
+there is to say of the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from opgraph.hardware import Device
+from opgraph.record.graph import Graph, Kernel
+from opgraph.record.profile import ProfileRecord
+from opgraph.record.targets import Target, chosen_for
+
+FUSED = ("flash", "cudnn", "efficient")
+"""Kernels of attention that compute the same without keeping scores: one stands in for another."""
+
+_ON_A_CPU = {
+    "aten.bernoulli_": "dropout",
+    "aten._safe_softmax": "attention",
+    "aten.mkldnn_rnn_layer": "recurrent layers",
+}
+"""Kernels by which a trace for a CPU differs from one for a GPU, and what they are of."""
+
+
+def retargeted(profile: ProfileRecord, device: Device) -> ProfileRecord:
+    """The profile with the kernels that the device chooses, as far as one stands in for another, and a
+    remark on what it would run otherwise."""
+    own, wanted = profile.target, device.target
+    names: dict[str, str] = {}
+    differ: list[str] = []
+    for each in own.substitutions:
+        choice = chosen_for(each.choices, wanted)
+        if choice in (None, each.chosen):
+            continue
+        if choice in FUSED and each.chosen in FUSED and own.device == wanted.partition(":")[0]:
+            names[each.chosen] = choice or ""
+        else:
+            differ.append(f"{each.op} ({each.chosen} here, {choice} there)")
+    if own.device == "cpu" and wanted.startswith("cuda"):
+        differ += _missed(profile)
+    if names:
+        chosen = tuple(replace(s, chosen=names.get(s.chosen, s.chosen)) for s in own.substitutions)
+        graph = _renamed(profile.graph, names)
+        profile = replace(profile, graph=graph, target=Target(wanted, chosen))
+    if not differ:
+        return profile
+    note = f"traced for {own.label}, costed on {device.name}, which runs otherwise: {', '.join(differ)}"
+    model = replace(profile.model, notes=(*profile.model.notes, note))
+    return replace(profile, model=model)
+
+
+def _missed(profile: ProfileRecord) -> list[str]:
+    """What a GPU runs otherwise than a CPU, of what is in a profile for a CPU."""
+    ran = {k.op for n in profile.graph.nodes for k in n.kernels}
+    found = dict.fromkeys(what for op, what in _ON_A_CPU.items() if op in ran)
+    step = ["the optimizer"] if any(n.phase == "optimizer" for n in profile.graph.nodes) else []
+    return [*found, *step]
+
+
+def _renamed(graph: Graph, names: dict[str, str]) -> Graph:
+    known: dict[int, Kernel] = {}
+
+    def of(kernel: Kernel) -> Kernel:
+        if kernel.category != "attention":
+            return kernel
+        if id(kernel) not in known:
+            op = kernel.op
+            for old, new in names.items():
+                if f"_{old}_attention" in op:
+                    op = op.replace(f"_{old}_attention", f"_{new}_attention")
+                    break
+            known[id(kernel)] = replace(kernel, op=op)
+        return known[id(kernel)]
+
+    return replace(
+        graph,
+        nodes=tuple(
+            replace(n, kernels=tuple(map(of, n.kernels)))
+            if any(k.category == "attention" for k in n.kernels)
+            else n
+            for n in graph.nodes
+        ),
+    )

@@ -1,0 +1,212 @@
+"""The table of substitutions: torch functions, and what a target runs for them.
+
+Each takes the arguments of the function and gives its result. What was chosen is noted, and what
+other targets choose there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from math import sqrt
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import functional
+
+from opgraph.costs.count import dtype_name
+from opgraph.record.targets import TARGETS, Substitution, Target, chosen_for
+from opgraph.tracing.target.attention import Attention, attention_kernel
+
+_ATEN = torch.ops.aten
+_EACH = tuple(t for t in TARGETS if t != "cuda")
+_CPU_ONLY = "as on a CPU"
+
+
+class Substitutes:
+    """What a target runs instead of torch functions, and which of it was run. On real tensors there is
+    nothing to substitute: they are on the CPU."""
+
+    def __init__(self, target: str = "cpu", real: bool = False) -> None:
+        self.target = target
+        self.device = target.partition(":")[0]
+        self.table: Mapping[Any, Callable[..., Any]] = {}
+        self._noted: Counter[tuple[str, str, tuple[tuple[str, str], ...]]] = Counter()
+        if self.device == "cuda" and not real:
+            inner = {"scaled_dot_product_attention": self._attention, "dropout": self._dropout}
+            self.table = {
+                functional.scaled_dot_product_attention: self._attention,
+                _ATEN.scaled_dot_product_attention.default: self._attention,
+                functional.dropout: self._dropout,
+                torch.dropout: self._plain_dropout,
+                functional.rms_norm: self._rms_norm,
+                torch.rms_norm: self._rms_norm,
+                functional.multi_head_attention_forward: _rewired(
+                    functional.multi_head_attention_forward, inner
+                ),
+            }
+
+    @property
+    def foreach(self) -> bool:
+        """Whether an optimizer updates all weights at once where nothing else is asked for (torch.optim,
+        `_default_to_fused_or_foreach`)."""
+        return self.device == "cuda"
+
+    def note(self, op: str, chosen: str, choices: Mapping[str, str]) -> None:
+        """Keep what was chosen, and what others would."""
+        self._noted[op, chosen, tuple(choices.items())] += 1
+
+    def note_foreach(self, optimizer: str) -> None:
+        """Keep that an optimizer updates all weights at once."""
+        self.note(optimizer, "foreach", _ON_CUDA["foreach"])
+
+    def found(self) -> Target:
+        """The target, with all that was substituted."""
+        noted = self._noted.items()
+        return Target(
+            self.target, tuple(Substitution(op, c, dict(each), n) for (op, c, each), n in noted)
+        )
+
+    # Each of these has the arguments of the function it stands for.
+
+    def _attention(
+        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:  # fmt: skip
+        given = (query, key, value)
+        if not all(type(t) is FakeTensor for t in given):
+            return functional.scaled_dot_product_attention(
+                query, key, value, attn_mask, dropout_p, is_causal,
+                scale=scale, enable_gqa=enable_gqa,
+            )  # fmt: skip
+        call = _described(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+        choices = {t: attention_kernel(call, t) for t in _EACH}
+        kernel = chosen_for(choices, self.target)
+        self.note("scaled_dot_product_attention", kernel or "", choices)
+        if kernel == "math":
+            return _ATEN._scaled_dot_product_attention_math(
+                query, key, value, attn_mask, dropout_p, is_causal,
+                scale=scale, enable_gqa=enable_gqa,
+            )[0]  # fmt: skip
+        size = query.shape[-1]
+        if scale is None:
+            scale = 1 / sqrt(size)
+        mask = None if attn_mask is None else _additive(attn_mask, query)
+        if kernel == "flash":
+            # Heads are padded to a multiple of 8 (`pad_last_dim`).
+            padded = [functional.pad(t, (0, -size % 8)) if size % 8 else t for t in given]
+            out = _ATEN._scaled_dot_product_flash_attention(
+                *padded, dropout_p, is_causal, scale=scale
+            )[0]
+            return out[..., :size] if size % 8 else out
+        if mask is not None:
+            mask = mask.expand(*query.shape[:3], key.shape[2])
+        if kernel == "cudnn":
+            return _ATEN._scaled_dot_product_cudnn_attention(
+                *given, mask, call.gradient, dropout_p, is_causal, scale=scale
+            )[0]
+        if mask is not None and mask.shape[-1] % 16:
+            # Rows of a bias begin at multiples of 16 (`pad_bias`).
+            mask = functional.pad(mask, (0, -mask.shape[-1] % 16))[..., : mask.shape[-1]]
+        return _ATEN._scaled_dot_product_efficient_attention(
+            *given, mask, call.gradient, dropout_p, is_causal, scale=scale
+        )[0]
+
+    def _dropout(
+        self,
+        input: Tensor,  # noqa: A002
+        p: float = 0.5,
+        training: bool = True,
+        inplace: bool = False,
+    ) -> Any:
+        if inplace or not training or not 0 < p < 1 or not input.numel():
+            return functional.dropout(input, p, training, inplace)
+        self.note("dropout", "native_dropout", _ON_CUDA["native_dropout"])
+        return torch.native_dropout(input, p, train=training)[0]
+
+    def _plain_dropout(self, input: Tensor, p: float, train: bool) -> Any:  # noqa: A002
+        return self._dropout(input, p, train)
+
+    def _rms_norm(
+        self, input: Tensor, normalized_shape: Any, weight: Tensor | None = None,  # noqa: A002
+        eps: float | None = None,
+    ) -> Any:  # fmt: skip
+        if type(input) is not FakeTensor or (weight is not None and weight.dtype != input.dtype):
+            return functional.rms_norm(input, normalized_shape, weight, eps)
+        self.note("rms_norm", "_fused_rms_norm", _ON_CUDA["_fused_rms_norm"])
+        return _RMSNorm.apply(input, list(normalized_shape), weight, eps)
+
+
+_ON_CUDA = {
+    kernel: {t: kernel if t.startswith("cuda") else _CPU_ONLY for t in _EACH}
+    for kernel in ("native_dropout", "_fused_rms_norm", "foreach")
+}
+"""What every device runs that torch calls "cuda", and the others do not."""
+
+
+def _rewired(function: Any, names: Mapping[str, Any]) -> Any:
+    """A Python function of torch's that calls others than those it names: what it calls itself is not
+    heard, since only outermost calls are."""
+    made = FunctionType(
+        function.__code__, {**function.__globals__, **names}, function.__name__,
+        function.__defaults__, function.__closure__,
+    )  # fmt: skip
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def _described(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, causal: bool,
+    grouped: bool,
+) -> Attention:  # fmt: skip
+    four = query.dim() == key.dim() == value.dim() == 4
+    gradient = torch.is_grad_enabled()
+    return Attention(
+        dtype=dtype_name(query.dtype),
+        queries=query.shape[-2], keys=key.shape[-2], head_size=query.shape[-1],
+        key_size=key.shape[-1], value_size=value.shape[-1],
+        batch=query.shape[0],
+        heads=query.shape[1] if four else 1,
+        key_heads=key.shape[1] if four else 1,
+        value_heads=value.shape[1] if four else 1,
+        dimensions=4 if four else query.dim() if query.dim() != 4 else 0,
+        mask=mask is not None,
+        mask_gradient=gradient and mask is not None and mask.requires_grad,
+        dropout=dropout, causal=causal, grouped=grouped,
+        gradient=gradient and any(t.requires_grad for t in (query, key, value)),
+        dense=all(t.stride(-1) == 1 or t.shape[-1] == 1 for t in (query, key, value)),
+    )  # fmt: skip
+
+
+def _additive(mask: Tensor, query: Tensor) -> Tensor:
+    """A mask of booleans as one that is added (`convert_boolean_attn_mask`)."""
+    if mask.dtype != torch.bool:
+        return mask
+    kept, left_out = (torch.full((), x, dtype=query.dtype) for x in (0.0, -torch.inf))
+    return torch.where(mask, kept, left_out)
+
+
+class _RMSNorm(torch.autograd.Function):
+    """The kernels of RMS normalization, which on a CPU come apart before they are heard."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shape: list[int], weight: Tensor | None, eps: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            out, rms = _ATEN._fused_rms_norm.default(x, shape, weight, eps)
+        ctx.save_for_backward(x, rms, weight)
+        ctx.shape = shape
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        x, rms, weight = ctx.saved_tensors
+        wanted = [ctx.needs_input_grad[0], weight is not None and ctx.needs_input_grad[2]]
+        with torch._C._AutoDispatchBelowAutograd():
+            dx, dw = _ATEN._fused_rms_norm_backward.default(
+                grads[0], x, ctx.shape, rms, weight, wanted
+            )
+        return dx, None, dw, None

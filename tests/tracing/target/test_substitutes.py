@@ -1,0 +1,132 @@
+"""What a trace for a GPU runs instead of the CPU's kernels, forward and backward."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import opgraph
+from opgraph.analysis.cost.training import training
+from opgraph.record.errors import InputError
+
+
+def kernels(profile, *phases: str) -> Counter[str]:
+    wanted = phases or ("forward", "backward")
+    ops = (k.op for n in profile.graph.nodes if n.phase in wanted for k in n.kernels)
+    return Counter(op.removeprefix("aten.") for op in ops)
+
+
+class Layer(nn.Module):
+    """What a transformer layer calls, by itself or by torch's own module."""
+
+    def __init__(self, own: bool, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(32, 4, dropout=dropout, batch_first=True)
+        self.project, self.norm, self.drop = nn.Linear(32, 96), nn.RMSNorm(32), nn.Dropout(dropout)
+        self.own = own
+
+    def forward(self, x):
+        if self.own:
+            return self.norm(self.drop(self.attention(x, x, x, need_weights=False)[0]))
+        q, k, v = (t.unflatten(-1, (4, 8)).transpose(1, 2) for t in self.project(x).chunk(3, -1))
+        p = self.drop.p if self.training else 0.0
+        y = functional.scaled_dot_product_attention(q, k, v, dropout_p=p)
+        return self.norm(self.drop(y.transpose(1, 2).flatten(-2)))
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_layer_in_training_runs_fused_kernels(own):
+    x = torch.randn(2, 16, 32, dtype=torch.bfloat16)
+    model = Layer(own).to(torch.bfloat16)
+    profile = opgraph.profile(model, x, mode="train", target="cuda", loss="sum")
+    ran = kernels(profile)
+    for op in ("_scaled_dot_product_flash_attention", "native_dropout", "_fused_rms_norm"):
+        assert (ran[op], ran[f"{op}_backward"]) == (1, 1)
+    assert not ran["bernoulli_"]
+    assert profile.totals.coverage == 1.0
+    chosen = {s.op: (s.chosen, s.count) for s in profile.target.substitutions}
+    assert chosen == {
+        "scaled_dot_product_attention": ("flash", 1), "dropout": ("native_dropout", 1),
+        "rms_norm": ("_fused_rms_norm", 1), "adamw": ("foreach", 1),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "mask", "op"),
+    [
+        ("cuda", torch.float32, False, "_scaled_dot_product_efficient_attention"),
+        ("cuda", torch.float16, False, "_scaled_dot_product_flash_attention"),
+        ("cuda:7.5", torch.float16, False, "_scaled_dot_product_efficient_attention"),
+        ("cuda:9.0", torch.float16, True, "_scaled_dot_product_cudnn_attention"),
+        ("cuda:8.0", torch.float16, True, "_scaled_dot_product_efficient_attention"),
+        ("cpu", torch.float16, False, "_scaled_dot_product_flash_attention_for_cpu"),
+    ],
+)
+@pytest.mark.parametrize("tokens", [16, 17])
+def test_attention_runs_the_kernel_of_the_target(target, dtype, mask, op, tokens):
+    class Attends(nn.Module):
+        def forward(self, q):
+            kept = torch.ones(tokens, tokens, dtype=torch.bool).tril() if mask else None
+            return functional.scaled_dot_product_attention(q, q, q, attn_mask=kept)
+
+    q = torch.randn(2, 4, tokens, 24, dtype=dtype)
+    profile = opgraph.profile(Attends(), q, target=target)
+    assert kernels(profile)[op] == 1
+    assert profile.totals.flops == 2 * 2 * 2 * 4 * tokens * tokens * 24
+    assert tuple(profile.graph.values[-1].shape) == (2, 4, tokens, 24)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_all_weights_are_updated_at_once(optimizer):
+    """The same work as of each weight by itself, in as many kernels as the largest group of them has."""
+    model, x = nn.Sequential(*(nn.Linear(8, 8) for _ in range(4))), torch.zeros(2, 8)
+    one, all_ = (
+        opgraph.profile(model, x, mode="train", optimizer=optimizer, target=t, loss="sum")
+        for t in ("cpu", "cuda")
+    )
+    each, together = (sum(kernels(p, "optimizer").values()) for p in (one, all_))
+    assert together * 2 < each
+    assert all_.totals.coverage == 1.0
+    state = [training(p.graph).optimizer_state for p in (one, all_)]
+    assert state[0] == state[1]
+    work = [
+        sum(n.other_flops for n in p.graph.nodes if n.phase == "optimizer") for p in (one, all_)
+    ]
+    assert work[1] == pytest.approx(work[0], rel=0.2)
+
+
+def test_what_was_chosen_is_saved_with_what_others_choose(tmp_path):
+    x = torch.randn(2, 16, 32, dtype=torch.float16)
+    profile = opgraph.profile(Layer(own=True).half(), x, target="cuda:9.0")
+    profile.save(tmp_path / "layer.json")
+    again = opgraph.load(tmp_path / "layer.json")
+    assert again == profile
+    (attention,) = (s for s in again.target.substitutions if "attention" in s.op)
+    assert attention.chosen == "cudnn"
+    assert attention.choices["cuda:7.5"] == "efficient"
+    assert attention.choices["cuda:8.0"] == "flash"
+    t4, a100, h100 = (again.on(name) for name in ("t4", "a100-sxm4-80gb", "h100-sxm"))
+    assert kernels(t4)["_scaled_dot_product_efficient_attention"] == 1
+    assert kernels(a100)["_scaled_dot_product_flash_attention"] == 1
+    assert kernels(h100)["_scaled_dot_product_cudnn_attention"] == 1
+    assert not any("traced for" in note for c in (t4, a100, h100) for note in c.profile.model.notes)
+
+
+def test_what_cannot_be_chosen_anew_is_said():
+    x = torch.randn(2, 16, 32)
+    profile = opgraph.profile(Layer(own=False), x, mode="train", loss="sum")
+    note = profile.on("h100-sxm").profile.model.notes[-1]
+    assert note.startswith("traced for cpu, costed on NVIDIA H100")
+    assert "dropout" in note
+    assert "the optimizer" in note
+    plain = opgraph.profile(nn.Linear(4, 4), torch.ones(1, 4)).on("h100-sxm")
+    assert not any("traced for" in note for note in plain.profile.model.notes)
+
+
+def test_only_known_targets():
+    with pytest.raises(InputError, match="'tpu' is not a choice"):
+        opgraph.profile(nn.Linear(4, 4), torch.ones(1, 4), target="tpu")
