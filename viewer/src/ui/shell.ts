@@ -77,12 +77,12 @@ export function shell(app: App): Shell {
   );
   const key = legend(app);
   const middle = h(
-    "main", { class: "middle" }, headlineBar(app), div("stage-box", stage.element, controls, minimap(app), notice(app)), dock(app, key),
+    "section", { class: "middle", "aria-label": "Graph" }, headlineBar(app), div("stage-box", stage.element, controls, minimap(app), notice(app)), dock(app, key),
     live,
   );
   fill(
     element, bar,
-    div("columns", table.element, splitter(element, "--left", 1), middle, splitter(element, "--right", -1), details),
+    h("main", { class: "columns" }, table.element, splitter(element, "--left", 1), middle, splitter(element, "--right", -1), details),
     paper(app, () => [key, details]),
   );
 
@@ -225,13 +225,15 @@ function splitter(root: HTMLElement, property: string, direction: number): HTMLE
     "div",
     {
       class: `splitter ${direction > 0 ? "left" : "right"}`, role: "separator", "aria-orientation": "vertical",
-      tabindex: "0",
+      tabindex: "0", "aria-label": direction > 0 ? "Width of the table" : "Width of the details",
+      "aria-valuemin": "180", "aria-valuemax": "900", "aria-valuenow": direction > 0 ? "384" : "320",
     },
   );
   let width = direction > 0 ? 384 : 320;
   const set = (to: number): void => {
     width = clamp(to, 180, 900);
     root.style.setProperty(property, `${width}px`);
+    element.setAttribute("aria-valuenow", String(Math.round(width)));
   };
   element.addEventListener("pointerdown", (event) => {
     element.setPointerCapture(event.pointerId);

@@ -6,7 +6,7 @@ import type { Measure } from "../data/costs";
 import type { Item } from "../data/tree";
 import * as format from "../format";
 import type { Box } from "../layout/scene";
-import { button, copyText, div, fill, h, ICONS, onFrame, span } from "./dom";
+import { button, copyText, div, fill, h, ICONS, onFrame, press, span } from "./dom";
 import { hint } from "./parts";
 
 // Columns, and rows as CSV.
@@ -197,7 +197,7 @@ export class Table {
       "div", { class: "table-body", role: "treegrid", tabindex: "0", "aria-label": "Modules and nodes" }, this.head,
       this.space,
     );
-    this.element = h("section", { class: "table" }, this.tools(), this.body);
+    this.element = h("section", { class: "table", "aria-label": "Table" }, this.tools(), this.body);
     const draw = onFrame(() => this.draw());
     const redraw = onFrame(() => this.redraw());
     let top = 0;
@@ -306,15 +306,13 @@ export class Table {
     const { columns } = this;
     this.widen();
     fill(this.head, ...columns.map((c) =>
-      h("button", {
-        type: "button", class: c.key === "name" ? "cell" : "cell number", role: "columnheader",
-        "aria-sort": this.sortKey === c.key ? (typeof c.value === "string" ? "ascending" : "descending") : "none",
-        title: `Sort by ${c.name.toLowerCase()}`,
-        onclick: () => {
-          this.sortKey = this.sortKey === c.key ? "" : c.key;
-          this.rebuild();
-        },
-      }, c.name, this.sortKey === c.key ? " ↓" : ""),
+      h("div", {
+        class: c.key === "name" ? "cell" : "cell number", role: "columnheader",
+        "aria-sort": this.sortKey === c.key ? "descending" : "none",
+      }, press([c.name, this.sortKey === c.key ? " ↓" : ""], () => {
+        this.sortKey = this.sortKey === c.key ? "" : c.key;
+        this.rebuild();
+      }, { title: `Sort by ${c.name.toLowerCase()}` })),
     ));
   }
 
