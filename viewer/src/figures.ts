@@ -158,6 +158,11 @@ export class Figures extends Events<AppEvent> {
     return headline(this.page.headline, this.model, this.costs, this.device, this.tree, this.page.spots);
   }
 
+  /** Questions that the page does not answer, each with the command that does. */
+  get next(): [string, string][] {
+    return (this.page.next ?? []).map(([what, command]) => [clean(what), clean(command, 500)]);
+  }
+
   /** The ten modules that take the longest themselves, or without a device do most. */
   hotspots(count = 10): HotSpot[] {
     return hotSpots(this.page.spots, this.tree, this.costs, this.metric, count);

@@ -144,6 +144,8 @@ export interface DeviceJson {
   ridge: number;
   peak: number;
   bandwidth: number;
+  /** Bytes that a run needs, and those there are. */
+  memory: [number, number];
   work: number[];
   bounds: string;
   parts: number[];
@@ -220,6 +222,8 @@ export interface PageJson {
   /** The id of the device that is chosen at first. */
   device?: string;
   devices: DeviceJson[];
+  /** What one would ask next, and the command that answers it. */
+  next?: [string, string][];
 }
 
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;

@@ -22,8 +22,9 @@ const LETTERS = 4.6;
 const FINE = 6.4;
 /** Letters at an edge are as high as this, or left out. */
 const LEGIBLE = 9;
-/** Shares below this are not said. */
+/** Shares below this are not drawn, and below that not said on a box. */
 const LEAST = 0.0005;
+const LITTLE = 0.005;
 /** In the world: what is no longer there is drawn with dashes. */
 const DASH = [6, 4];
 
@@ -227,7 +228,7 @@ export class Painter {
   /** What one repetition takes, and the share that all have of the whole. */
   private withShare(item: Item, figure: string): string {
     const share = this.colours.share(item);
-    return share < LEAST ? figure : [figure, format.percent(share)].filter(Boolean).join(" · ");
+    return share < LITTLE ? figure : [figure, format.percent(share)].filter(Boolean).join(" · ");
   }
 
   /** The share of the whole, along the lower rim. */

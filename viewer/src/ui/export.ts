@@ -35,25 +35,30 @@ export function svg(app: App, shot: Shot): string {
 }
 
 export async function png(app: App, shot: Shot, scale = 2): Promise<Blob> {
-  const canvas = document.createElement("canvas");
-  canvas.width = Math.ceil(shot.width * scale);
-  canvas.height = Math.ceil(shot.height * scale);
-  const ctx = canvas.getContext("2d") as CanvasRenderingContext2D;
+  const [ctx, done] = bitmap(Math.ceil(shot.width * scale), Math.ceil(shot.height * scale));
   ctx.fillStyle = app.theme.canvas;
-  ctx.fillRect(0, 0, canvas.width, canvas.height);
+  ctx.fillRect(0, 0, ctx.canvas.width, ctx.canvas.height);
   const k = shot.camera.zoom * scale;
   ctx.setTransform(k, 0, 0, k, -shot.camera.x * k, -shot.camera.y * k);
-  ctx.lineJoin = ctx.lineCap = "round";
   const view = visible(shot.camera, shot.width, shot.height);
   if (app.scene) {
     new Painter(app.model.graph, app.colours, app.theme, shot.camera.zoom, view, app.marks())
       .paint(app.scene, new CanvasPen(ctx, k));
   }
-  return new Promise(
+  return done();
+}
+
+/** Something to draw on, and how to have it as a PNG. */
+export function bitmap(width: number, height: number): [CanvasRenderingContext2D, () => Promise<Blob>] {
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [width, height];
+  const ctx = canvas.getContext("2d") as CanvasRenderingContext2D;
+  ctx.lineJoin = ctx.lineCap = "round";
+  return [ctx, () => new Promise(
     (done, failed) => canvas.toBlob(
       (blob) => (blob ? done(blob) : failed(new Error("the picture is too large"))), "image/png",
     )
-  );
+  )];
 }
 
 /** Hand a file to the person. */

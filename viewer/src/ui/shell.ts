@@ -6,7 +6,8 @@ import type { ColourMode } from "../draw/colours";
 import { zoomed } from "../draw/camera";
 import * as format from "../format";
 import { dock, legend } from "./dock";
-import { button, clamp, div, fill, h, ICONS, span } from "./dom";
+import { card } from "./card";
+import { button, clamp, copyText, div, fill, h, ICONS, span } from "./dom";
 import { fileName, png, save, seen, svg, whole } from "./export";
 import { filterSheet } from "./filters";
 import { headlineBar } from "./headline";
@@ -184,6 +185,9 @@ function exports(app: App): HTMLElement {
     ["PNG", "what is seen", () => asPng(seen, 2)],
     ["SVG", "the whole graph", () => asSvg(whole)],
     ["PNG", "the whole graph", () => asPng(whole, 1)],
+    ["Card", "1200 x 630, to be shown beside a link", () => void card(app)
+      .then((blob) => save(blob, fileName(app, "card.png")))],
+    ["Link", "to this view", () => void copyText(location.href)],
     ["Print", "or PDF", () => print()],
   ]));
 }

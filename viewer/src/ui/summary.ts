@@ -5,7 +5,7 @@ import type { Bound } from "../data/costs";
 import { nodesOf } from "../data/costliest";
 import type { Difference } from "../data/difference";
 import * as format from "../format";
-import { div, h, p, press, span } from "./dom";
+import { copyText, div, h, p, press, span } from "./dom";
 import { entry, link, list, rows, section, shareText } from "./parts";
 
 export function summary(app: App): HTMLElement[] {
@@ -53,6 +53,7 @@ export function summary(app: App): HTMLElement[] {
     unknown ? unknowns(app) : null,
     graph.breaks.length ? breaks(app) : null,
     hotspots(app),
+    next(app),
     rows("Traced", [
       ...model.attempts.map(
         (a): [string, string] => [
@@ -75,6 +76,7 @@ function bounds({ colours, costs, device, ridgeText }: App): HTMLElement {
   const kinds: Bound[] = ["compute", timed ? "launch" : "balanced", "memory"];
   return rows(device ? `On ${device.name}` : "Bottlenecks", [
     ["predicted time", timed ? format.seconds(costs.total("time")) : null],
+    ["needs", device ? fits(device.memory) : null],
     ["ridge point", device ? `${ridgeText} at ${device.dtype}` : ridgeText],
     ...kinds.map((bound): [string, string] => [
       colours.marks.bounds[bound].label, `${format.percent(shares.get(bound) ?? 0)} of ${timed
@@ -82,6 +84,20 @@ function bounds({ colours, costs, device, ridgeText }: App): HTMLElement {
         : "bytes"}`,
     ]),
   ]);
+}
+
+function fits([needed, capacity]: [number, number]): string {
+  return needed <= capacity
+    ? `${format.size(needed)} of ${format.size(capacity)}: fits`
+    : `${format.size(needed)}, and has ${format.size(capacity)}: does not fit`;
+}
+
+/** Commands that answer what the page does not; a click copies one. */
+function next(app: App): HTMLElement | null {
+  if (!app.next.length) return null;
+  return section("Next", list(app.next.map(([what, command]) =>
+    entry(what, h("code", null, command), () => void copyText(command)),
+  )), p("note", "A click copies the command."));
 }
 
 /** What differs from the other profile, in figures, and what is gone. */

@@ -58,7 +58,7 @@ const TREE: Column[] = [
   figure("Times", "times", 54, (app, i) => app.costs.share("kernels", i).times, (v) => (v > 1 ? `× ${v}` : "")),
   PARAMETERS,
   INTENSITY,
-  figure("Memory", "memory", 84, total("memory"), format.size),
+  figure("Memory made", "memory", 84, total("memory"), format.size),
   ...ENDS,
 ];
 
@@ -72,13 +72,24 @@ const NODES: Column[] = [
   { name: "Path", key: "path", width: 190, value: pathOf, text: pathOf },
   PARAMETERS,
   INTENSITY,
-  figure("Memory", "memory", 84, own("memory"), format.size),
+  figure("Memory made", "memory", 84, own("memory"), format.size),
   ...ENDS,
 ];
 
-/** Time is a column where a device is chosen. */
+/** By how much an item differs from the other profile. */
+const more = (measure: "flops" | "bytes") => (app: App, item: Item): number =>
+  app.costs.item(measure, item) - (app.difference?.was(measure, item) ?? 0);
+const signed = (write: (value: number) => string) => (value: number): string =>
+  `${value > 0 ? "+" : "−"}${write(Math.abs(value))}`;
+const DIFFERENCE = [
+  figure("Δ FLOPs", "flops_more", 86, more("flops"), signed(flops)),
+  figure("Δ bytes", "bytes_more", 92, more("bytes"), signed(format.size)),
+];
+
+/** Time is a column where a device is chosen, and what differs where there is another profile. */
 function columnsOf(app: App, flat: boolean): Column[] {
-  const columns = flat ? NODES : TREE;
+  const [name, ...others] = flat ? NODES : TREE;
+  const columns = [name, ...(app.difference ? DIFFERENCE : []), ...others];
   return app.costs.total("time") > 0 ? columns : columns.filter((c) => !c.key.startsWith("time_") && c.key !== "time");
 }
 

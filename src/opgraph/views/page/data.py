@@ -11,8 +11,10 @@ page shows and does not work out itself. The page in a file and the widget in a 
 - `spots`: every module that computes something itself: its title, its item, and its own leaves.
 - `partition`: rules with their reasons; distinct parts by rule, bytes read and bytes written as one kernel;
   and every subgraph as its distinct part and the ids of its nodes.
-- `devices`: every device with its ridge and roof in the model's main dtype; by distinct work its
-  nanoseconds and what it waits for (`c`ompute, `m`emory, `l`aunch), by distinct part its nanoseconds.
+- `next`: questions that the page does not answer, each with the command that does.
+- `devices`: every device with the bytes that a run needs and those there are, and with its ridge and roof
+  in the model's main dtype; by distinct work its nanoseconds and what it waits for (`c`ompute, `m`emory,
+  `l`aunch), by distinct part its nanoseconds.
 - `device`: the id of the one that the model is costed on, if any.
 - `against`: the other model: its totals, and by node of the union what became of it (see `_against`).
 
@@ -22,6 +24,7 @@ device. What the page does itself are sums over these figures, and shares of the
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,6 +34,7 @@ from opgraph.analysis.compare.pairing import Union, unite
 from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
+from opgraph.analysis.memory import Fit, fit
 from opgraph.analysis.timing.prediction import predict_parts, predict_work
 from opgraph.analysis.timing.workload import Work, workload
 from opgraph.analysis.tree import ItemKind, Tree, build_tree
@@ -38,6 +42,7 @@ from opgraph.hardware import Device, devices
 from opgraph.record import schema
 from opgraph.record.graph import Graph
 from opgraph.record.kinds import ChangeKind, Run
+from opgraph.record.profile import ProfileRecord
 from opgraph.views.details import details
 from opgraph.views.files.json import profile_data
 from opgraph.views.headline import headline_data
@@ -95,7 +100,10 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
             for spot in tree.hot_spots()
         ],
         "partition": _partition(costed.parts, times, place),
-        "devices": [times.on(d, costed.main_dtype) for d in machines.values()],
+        "devices": [
+            times.on(d, costed.main_dtype, fit(graph, d, costed.memory)) for d in machines.values()
+        ],
+        "next": _next(costed.profile),
     }
     if costed.device is not None:
         data["device"] = costed.device.id
@@ -191,8 +199,8 @@ class _Times:
             w for p in self.parts for node in p.nodes for w in self.works.get(node, ())
         ]
 
-    def on(self, device: Device, dtype: str) -> dict[str, Any]:
-        """A device with its figures in a dtype, and its times."""
+    def on(self, device: Device, dtype: str, need: Fit) -> dict[str, Any]:
+        """A device with its figures in a dtype, its times, and what a run needs of its memory."""
         found = predict_work(self.work_of_nodes, device, self.run, times=self.times)
         return {
             "id": device.id,
@@ -202,6 +210,7 @@ class _Times:
             "ridge": device.ridge_point(dtype),
             "peak": device.matrix_peak(dtype),
             "bandwidth": device.bandwidth,
+            "memory": [need.needed, round(need.capacity)],
             "work": [_nanoseconds(found.by_node[node]) for node in self.first],
             "bounds": "".join(found.bounds[node][0] for node in self.first),
             "parts": [
@@ -209,6 +218,16 @@ class _Times:
                 for time in predict_parts(self.work_of_parts, self.parts, device)
             ],
         }
+
+
+def _next(profile: ProfileRecord) -> list[list[str]]:
+    """What one would ask next, with the command that answers it."""
+    name = shlex.quote(profile.model.name)
+    return [
+        ["larger batches", f"opgraph sweep {name} --batch-size 1,8,32,128"],
+        ["what changed since", f"opgraph view {name} --against saved.json"],
+        ["a step of training", f"opgraph view {name} --mode train"],
+    ]
 
 
 def _nanoseconds(seconds: float) -> float:
