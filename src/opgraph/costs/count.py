@@ -13,10 +13,12 @@ from torch import Tensor
 from torch.utils import flop_counter
 
 from opgraph.costs import formulas as _formulas  # noqa: F401  (they register)
+from opgraph.costs.formulas.sparse import SPARSE, sparse_product, stored
 from opgraph.costs.registry import (
     Call,
     Contraction,
     Formula,
+    Sizes,
     Traffic,
     contractions,
     first_input,
@@ -178,8 +180,10 @@ def touched_bytes(tensor: Tensor) -> int:
             elements = prod(
                 n for n, step in zip(sizes, tensor.stride(), strict=True) if step or not n
             )
+        elif tensor.layout is not torch.jagged:
+            return sum(map(touched_bytes, stored(tensor)))
         else:
-            elements = tensor._nnz() if tensor.layout is not torch.jagged else tensor.numel()
+            elements = tensor.numel()
         return int(elements) * int(tensor.element_size())
     except (RuntimeError, NotImplementedError, ValueError, TypeError):
         return 0
@@ -219,14 +223,20 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
         )
     call = None
     if operator.formula is not None or operator.traffic is not None:
-        call = Call(_positional(operator.func, args, kwargs), shapes, out_shapes)
+        numbers = shapes, out_shapes
+        if any(t.layout in SPARSE for t in (*inputs, *results)):
+            numbers = tuple(map(_numbers, inputs)), tuple(map(_numbers, results))
+        call = Call(_positional(operator.func, args, kwargs), *numbers)
     read, written = _traffic(operator, args, kwargs, inputs, results, call)
     flops = other = 0
     known = True
     category = operator.category
     try:
         if operator.contraction is not None:
-            flops = int(operator.contraction(*args, **kwargs, out_val=out))
+            if any(t.layout in SPARSE for t in inputs):
+                flops = sparse_product(operator.name, inputs)
+            else:
+                flops = int(operator.contraction(*args, **kwargs, out_val=out))
             category = _convolution_kind(category, operator.func, args)
         elif operator.formula is not None and call is not None:
             other = int(operator.formula.work(call))
@@ -246,6 +256,11 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
         shapes,
         out_shapes,
     )
+
+
+def _numbers(tensor: Tensor) -> Sizes:
+    """The shape of what is computed on: of a sparse tensor, the values it stores."""
+    return sizes_of(stored(tensor)[-1] if tensor.layout in SPARSE else tensor)
 
 
 def _convolution_kind(category: str, func: Any, args: tuple[Any, ...]) -> str:

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map
 
+from opgraph.costs.formulas.sparse import SPARSE
 from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.record.gc_pause import uncollected
@@ -70,9 +71,10 @@ class TraceOptions:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What one attempt of a tracer gave: a graph (a partial one when the forward raised), the error,
-    how long it took, and the cache that the model returned. `caught` is an error for want of values that
-    the model caught itself, to go on as it would not with real ones; `notes` are remarks on the run;
-    `misfit` says that a layer got other sizes than it states; `target` what the kernels are of."""
+    how long it took, and the cache that the model returned. `caught` is what it went on with for want of
+    values, as it would not with real ones: an error that the model caught itself. `notes` are remarks on
+    the run; `misfit` says that a layer got other sizes than it states; `target` what the
+    kernels are of."""
 
     tracer: str
     tensors: str
@@ -87,7 +89,7 @@ class Outcome:
 
     @property
     def attempt(self) -> Attempt:
-        reason = None if self.caught is None else f"the model caught {self.caught}"
+        reason = self.caught
         if self.error is not None:
             reason = first_line(self.error)
         return Attempt(self.tracer, self.tensors, reason, round(self.seconds, 4))
@@ -192,7 +194,7 @@ def _idle(graph: Graph) -> Iterator[str]:
     )
     if graph.parameters:
         yield f"forward reads none of the weights of the model{without}"
-    elif not graph.inputs and all(n.kind != "call" for n in graph.nodes):
+    elif not graph.inputs and not any(n.kernels for n in graph.nodes):
         yield f"forward computes nothing{without}"
 
 
@@ -263,9 +265,9 @@ def arguments(
     example: Example, mode: FakeTensorMode | None, real_inputs: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of one call: on fake tensors the floating-point ones become fake unless `real_inputs`
-    are asked for, and integers and booleans stay real, since a forward may look at them; for a run on
-    real tensors what is on the meta device is filled with random numbers. Real ones are copies, since a
-    forward may write to its arguments."""
+    are asked for. Integers and booleans stay real, since a forward may look at them, and sparse ones, since
+    fake ones do not say how much they store; for a run on real tensors what is on the meta device is filled
+    with random numbers. Real ones are copies, since a forward may write to its arguments."""
 
     def stand(item: Any) -> Any:
         if not isinstance(item, Tensor):
@@ -273,9 +275,10 @@ def arguments(
         if mode is None:
             return _filled(item)
         numbers = not real_inputs and (item.is_floating_point() or item.is_complex())
-        if numbers or item.device.type != "cpu" or isinstance(item, FakeTensor):
-            return fake(item, mode, shared)
-        return _copied(item)
+        here = item.device.type == "cpu" and not isinstance(item, FakeTensor)
+        if here and (not numbers or item.layout in SPARSE):
+            return _copied(item)
+        return fake(item, mode, shared)
 
     shared = shared_memory(tensors_in((example.args, dict(example.kwargs)))) if mode else {}
     memo: dict[int, Any] = {}
@@ -299,6 +302,8 @@ def _filled(tensor: Tensor) -> Tensor:
 
 def _copied(tensor: Tensor) -> Tensor:
     """The same in memory of its own, with the same strides."""
+    if tensor.layout in SPARSE:  # not all of them can be copied otherwise
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
     return copy.deepcopy(tensor.detach()).requires_grad_(tensor.requires_grad)
 
 

@@ -98,7 +98,7 @@ def said(outcome: Outcome, real: Outcome | None = None) -> Outcome:
     refused = real is not None and real.tensors == "real" and real.error is not None
     why = f"on real tensors: {real.attempt.error}" if real is not None and refused else ""
     if outcome.caught is not None:
-        note = f"went on without a value, perhaps not as with real data: the model caught {outcome.caught}"
+        note = f"went on without a value, perhaps not as with real data: {outcome.caught}"
         note += why and f"; {why}"
     elif outcome.error is not None and real is not outcome and why:
         note = f"was not traced {why}"

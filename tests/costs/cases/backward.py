@@ -22,6 +22,8 @@ CASES = [
     # The sums of g * x and g (3); a g + b x + c (4).
     *case("native_group_norm_backward", IMAGE, IMAGE, floats(2, 2), floats(2, 2), C, 2, 4, 9, 2, ALL,
           other=(3 + 4) * 72),
+    # g * v and its sum by the norm; v * (that / norm^2), difference, by scale / norm.
+    *case("_weight_norm_interface_backward", X, X, floats(4, 1), floats(4, 1), 0, other=(2 + 3) * 24),
     # x^, g * w, the sum of their product (2), x^ / n * sum (2), difference, / rms; the weight's (2).
     *case("_fused_rms_norm_backward", X, X, [6], floats(4, 1), SIX, [True, True],
           other=(1 + 1 + 2 + 2 + 1 + 1 + 2) * 24),

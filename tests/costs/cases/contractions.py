@@ -149,6 +149,11 @@ CASES = [
     *case("mkldnn_rnn_layer", floats(5, 2, 3), floats(16, 3), floats(16, 4), floats(16), floats(16),
           floats(1, 2, 4), floats(1, 2, 4), False, [], 2, 4, 1, True, False, False, False,
           gives=(floats(5, 2, 4),), flops=5 * 2 * 4 * (2 * 4 * 3 + 2 * 4 * 4)),
+    # 5 steps of 2 sequences; for each product of the forward two.
+    *case("mkldnn_rnn_layer_backward", floats(5, 2, 3), floats(16, 3), floats(16, 4), floats(16),
+          floats(16), floats(2, 4), floats(2, 4), floats(5, 2, 4), floats(2, 4), floats(2, 4),
+          floats(5, 2, 4), None, None, False, 2, 4, 1, True, True, False, [], False, floats(1),
+          gives=(floats(5, 2, 3), floats(16, 3), floats(16, 4)), flops=2 * 5 * 2 * 2 * 16 * (3 + 4)),
     *case("_cudnn_rnn", floats(5, 2, 3), [floats(16, 3), floats(16, 4), floats(16), floats(16)], 4, None,
           floats(1, 2, 4), floats(1, 2, 4), 2, 4, 0, 1, False, 0.0, False, False, [], None,
           gives=(floats(5, 2, 4),), flops=5 * 2 * 4 * (2 * 4 * 3 + 2 * 4 * 4)),

@@ -24,6 +24,9 @@ each("normalization", first_input, DECOMPOSITION, {
     # x^ = x / rms, g' = g * weight; a sum of x^ * g'; (g' - x^ / n * sum) / rms; that of the weight (2).
     "product, product, product, sum, product, product, difference, product, product, sum":
         "_fused_rms_norm_backward",
+    # The sum of g * v by the norm; (g - v * that / norm^2) * scale / norm: the gradient of the scale is a
+    # quotient for each norm.
+    "product, sum, product, difference, product": "_weight_norm_interface_backward",
     # As for a batch of a training step: see `batch_norm_backward`.
     "sum, difference, product, sum, difference, product, difference, difference, product":
         "cudnn_batch_norm_backward miopen_batch_norm_backward",

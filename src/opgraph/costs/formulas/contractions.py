@@ -149,6 +149,17 @@ def mkldnn_rnn_layer(
     return (x[0] * x[1]) * (_gates(w_ih) + _gates(w_hh))
 
 
+@contraction("recurrent", "aten.mkldnn_rnn_layer_backward")
+def mkldnn_rnn_layer_backward(x: Sizes, w_ih: Sizes, w_hh: Sizes, *args: Any, **kwargs: Any) -> int:
+    """The gradients of one layer in one direction over [steps, batch, i]: from those of the gates, at each
+    step, those of the input, of the state, and of both weights: 2 * 2 * 4h(i + h).
+
+    Source: Werbos, "Backpropagation Through Time", 1990, on the equations of torch.nn.LSTM: each product of
+    the forward has two in the backward.
+    """
+    return 2 * (x[0] * x[1]) * (_gates(w_ih) + _gates(w_hh))
+
+
 @contraction("recurrent", "aten._cudnn_rnn", "aten.miopen_rnn")
 def cudnn_rnn(x: Sizes, weights: list[Sizes], *args: Any, **kwargs: Any) -> int:
     """All layers and directions over [steps, batch, i]: two FLOPs an element of every weight matrix

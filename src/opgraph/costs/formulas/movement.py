@@ -28,6 +28,12 @@ def _overwrite(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int
     return sum(sizes[1:]), sizes[0] if sizes else results
 
 
+def _overwrite_each(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int]:
+    """The tensors of the first list are written without being read."""
+    count = len(call.args[0])
+    return sum(sizes[count:]), sum(sizes[:count])
+
+
 def _make(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int]:
     """Only the results are written: what goes in gives no more than its shape."""
     return 0, results
@@ -52,6 +58,7 @@ moves(
     _overwrite,
     "copy copy_ fill fill_ zero zero_ uniform_ normal_ bernoulli_ random_ exponential_",
 )
+moves(_overwrite_each, "_foreach_copy_ _foreach_zero_")
 moves(
     _make,
     "zeros_like ones_like full_like rand_like randn_like randint_like new_zeros new_ones new_full",

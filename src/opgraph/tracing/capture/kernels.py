@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opgraph.costs.count import Operator, cost, tensors_of
+from opgraph.costs.formulas.sparse import SPARSE
 from opgraph.record.errors import first_line
 from opgraph.record.graph import Kernel, Storage
 from opgraph.sources.weightless import places_for_masks
@@ -146,7 +147,7 @@ class KernelCapture(TorchDispatchMode):
         self.memory = MemoryLog(lambda: len(self.kernels))
         self.writes: list[Tensor] = []
         self.notes: dict[str, None] = {}  # remarks, once each
-        self.lacking: dict[int, str] = {}  # errors for want of values, by their ids
+        self.lacking: dict[int, str] = {}  # what went on for want of values, by its id
         self.in_node = False
         self.lock: threading.RLock | None = None  # as soon as there are other threads
         self.over = False
@@ -212,7 +213,7 @@ class KernelCapture(TorchDispatchMode):
         """An operator raised. Where that was for want of values, a model that catches it goes on as it
         would not with real tensors."""
         if self.fake_mode is not None and needs_values(error):
-            self.lacking[id(error)] = first_line(error)
+            self.lacking[id(error)] = f"the model caught {first_line(error)}"
 
     def _run(
         self,
@@ -253,6 +254,8 @@ class KernelCapture(TorchDispatchMode):
             out = self._run_on_real(func, args, kwargs, tensors, key, mode)
         if type(out) is tuple and fakes:
             out = _apart(out, mode)
+        elif type(out) is FakeTensor and out.layout in SPARSE:
+            self.lacking[id(func)] = f"{operator.name} stores as much as its values say"
         if key is None or not fakes:
             kernel = self._cost(operator, args, kwargs, out)
         else:

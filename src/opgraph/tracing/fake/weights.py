@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from opgraph.costs.count import dtype_name, packed_tensors, sizes_of
+from opgraph.costs.formulas.sparse import SPARSE, stored
 from opgraph.record.graph import Parameter
 from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, shared_memory
 
@@ -89,7 +90,7 @@ class Weights:
 
 def _extent(tensor: Tensor) -> tuple[tuple[int, ...], int, int]:
     """The shape of a weight, its elements, and the bytes it takes; nothing is known of a lazy one."""
-    if type(tensor) in _PLAIN and not tensor.is_quantized:
+    if type(tensor) in _PLAIN and not tensor.is_quantized and tensor.layout not in SPARSE:
         numel = tensor.numel()
         return sizes_of(tensor), numel, numel * tensor.element_size()
     if torch.nn.parameter.is_lazy(tensor):
@@ -112,6 +113,8 @@ def _packed(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def stored_bytes(tensor: Tensor) -> int:
     """The bytes a weight takes where it is kept, looking into wrappers of packed data."""
+    if tensor.layout in SPARSE:
+        return sum(map(stored_bytes, stored(tensor)))
     flatten = getattr(tensor, "__tensor_flatten__", None)
     if flatten is not None and type(tensor) is not FakeTensor:
         try:
@@ -241,8 +244,8 @@ def _is_piece(tensor: Any) -> bool:
 def _stand_in(
     tensor: Tensor, mode: FakeTensorMode | None, is_buffer: bool, shared: Memory
 ) -> Tensor:
-    if tensor.is_quantized:
-        return tensor  # not all schemes can be copied, and none is written to
+    if tensor.is_quantized or (tensor.layout in SPARSE and tensor.device.type == "cpu"):
+        return tensor  # not all schemes can be copied; a fake one does not say how much it stores
     if mode is None:
         whole: Tensor = tensor.full_tensor()
         return whole

@@ -1,0 +1,52 @@
+"""Sparse products, by what is stored, and sequences of several lengths in one."""
+
+from __future__ import annotations
+
+import torch
+from tests.costs.hand import case, floats
+
+# 100 x 4 with three values: two in row 0, in columns 1 and 3, and one in row 5, column 1.
+DENSE = torch.zeros(100, 4)
+DENSE[0, 1] = DENSE[0, 3] = DENSE[5, 1] = 1
+COO, CSR, CSC = DENSE.to_sparse(), DENSE.to_sparse_csr(), DENSE.to_sparse_csc()
+# 4 x 100 with four values: row 1 has three of them, row 3 one.
+OTHER = torch.zeros(4, 100)
+OTHER[1, :3] = OTHER[3, 7] = 1
+BLOCKS = DENSE.to_sparse_bsr((2, 2))  # three blocks of four values
+VECTOR, RIGHT, LEFT = torch.ones(4), torch.ones(4, 5), torch.ones(7, 100)
+SUM = torch.ones(100, 5)
+# The bytes of three values, their two numbers each, or their columns and 101 beginnings of rows.
+COO_BYTES, CSR_BYTES = 3 * 4 + 2 * 3 * 8, 3 * 4 + 3 * 8 + 101 * 8
+
+CASES = [
+    *case("mm", CSR, RIGHT, flops=2 * 3 * 5, bytes=(CSR_BYTES + 4 * 5 * 4, 100 * 5 * 4)),
+    *case("mm", COO, RIGHT, flops=2 * 3 * 5, bytes=(COO_BYTES + 4 * 5 * 4, 100 * 5 * 4)),
+    *case("mm", LEFT, CSC, flops=2 * 3 * 7),
+    *case("mm", BLOCKS, RIGHT, flops=2 * 3 * 4 * 5),
+    *case("mm", CSR, OTHER.to_sparse_csr(), flops=2 * (2 * 3 + 1)),  # column 1 twice, column 3 once
+    *case("addmm", SUM, CSR, RIGHT, flops=2 * 3 * 5),
+    *case("_sparse_addmm", SUM, COO, RIGHT, flops=2 * 3 * 5),
+    *case("mv", CSR, VECTOR, flops=2 * 3),
+    *case("bmm", torch.stack([DENSE, 2 * DENSE]).to_sparse(), torch.ones(2, 4, 5), flops=2 * 2 * 3 * 5),
+    *case("_sparse_mm_reduce_impl", CSR, RIGHT, "mean", flops=2 * 3 * 5),
+    *case("_sparse_sparse_matmul", COO, OTHER.to_sparse(), flops=2 * (2 * 3 + 1)),
+    *case("sparse_sampled_addmm", CSR, torch.ones(100, 6), torch.ones(6, 4), flops=2 * 3 * 6),
+    *case("_to_sparse _to_sparse_csr _to_sparse_csc", DENSE, other=400),
+    *case("_to_sparse_bsr _to_sparse_bsc", DENSE, [2, 2], other=400),
+    # By the values that are there.
+    *case("relu", CSR, other=3),
+    *case("_pack_padded_sequence", torch.ones(5, 2, 3), torch.tensor([5, 3]), False,
+          bytes=(30 * 4 + 2 * 8, 8 * 3 * 4 + 5 * 8)),
+    *case("_pack_padded_sequence_backward", torch.ones(8, 3), [5, 2, 3], torch.tensor([2, 2, 2, 1, 1]),
+          False),
+    # Two tensors of 6 and of 4 elements, as one does after the other.
+    *case("_foreach_add", [floats(6), floats(2, 2)], [floats(6), floats(2, 2)], other=10,
+          bytes=(80, 40)),
+    *case("_foreach_add_", [floats(6), floats(2, 2)], [floats(6), floats(2, 2)], other=10, bytes=(80, 40)),
+    *case("_foreach_mul _foreach_mul_", [floats(6), floats(2, 2)], 2.0, other=10, bytes=(40, 40)),
+    *case("_foreach_addcdiv_", *3 * [[floats(6), floats(2, 2)]], 1.0, other=2 * 10),
+    *case("_foreach_lerp_", *2 * [[floats(6), floats(2, 2)]], 0.5, other=3 * 10),
+    *case("_foreach_sqrt", [floats(6), floats(2, 2)], other=10),
+    *case("_foreach_zero_", [floats(6), floats(2, 2)], bytes=(0, 40)),
+    *case("_foreach_copy_", *2 * [[floats(6), floats(2, 2)]], bytes=(40, 40)),
+]  # fmt: skip
