@@ -33,7 +33,7 @@ PUBLIC = {
     "opgraph.survey": "Limits Trial load_trials run save_trial",
     "opgraph.tracing": "Tracer plain_difference trace tracer_named tracers",
     "opgraph.tracing.target": "Substitutes",
-    "opgraph.views": "Kind Result View render view_for view_named views views_of",
+    "opgraph.views": "Kind Result View heeded render view_for view_named views views_of",
     "opgraph.views.picture.layout": "Geometry Rect Spacing arrange",
 }
 

@@ -16,7 +16,9 @@ from opgraph.cli.arguments import (
     view_options,
 )  # fmt: skip
 from opgraph.cli.output import answer, color, insist, status_of, width
+from opgraph.options import Stage
 from opgraph.record.errors import RenderError
+from opgraph.views import heeded
 
 if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
@@ -39,7 +41,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "quotes: 'bert-base-uncased --seq-len 512'",
     )
     add_model(parser, positional=False)
-    add_options(parser, "hardware", "by", "depth", "fail_if", "json", "markdown", "output",
+    showing = heeded("comparison", Stage.VIEW)
+    add_options(parser, "hardware", *showing, "fail_if", "json", "markdown", "output",
                 words={"output": suffixes("comparison")})  # fmt: skip
 
 

@@ -6,9 +6,10 @@ import argparse
 
 from opgraph.cli.arguments import add_model, add_options, costed_from, view_from, view_options
 from opgraph.cli.output import answer, say, status_of
+from opgraph.options import Stage
 from opgraph.record.errors import RenderError
 from opgraph.record.files import write_atomically
-from opgraph.views import views_of
+from opgraph.views import heeded, views_of
 
 EXAMPLES = """examples:
   opgraph draw resnet18 -o resnet18.svg
@@ -18,14 +19,11 @@ EXAMPLES = """examples:
   opgraph draw yolov8n.pt --no-fold --depth 99 --paginate -o yolov8n.pdf"""
 
 
-SHOWING = ("start", "end", "around", "context", "module", "depth", "fold", "parameters", "color_by",
-           "direction", "theme", "source_url", "dpi", "paginate")  # fmt: skip
-
-
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser)
-    add_options(parser, "hardware", *SHOWING, "output", words={"output": ", ".join(_suffixes())})
+    showing = heeded("costed", Stage.NODES, Stage.VIEW, kind="picture")
+    add_options(parser, "hardware", *showing, "output", words={"output": ", ".join(_suffixes())})
 
 
 def _suffixes() -> list[str]:

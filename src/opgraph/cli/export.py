@@ -10,7 +10,6 @@ from opgraph.cli.arguments import (
     add_model,
     add_options,
     costed_from,
-    heeded_by,
     options_from,
     refuse_unheeded,
     say_no_effect,
@@ -22,7 +21,7 @@ from opgraph.exporting import EXPORTERS, Exporter, exporter_for
 from opgraph.options import Options, Stage, names
 from opgraph.record.errors import RenderError
 from opgraph.record.files import ensure_writable, write_atomically
-from opgraph.views import views_of
+from opgraph.views import heeded, views_of
 
 EXAMPLES = """examples:
   opgraph export resnet18 -o resnet18.csv
@@ -40,9 +39,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         f"formats of a profile: {formats}\nformats that need the model: {models}\n\n{EXAMPLES}"
     )
     add_model(parser)
-    heeded = {name for view in views_of("costed") for name in heeded_by(view)}
-    stages = (Stage.COSTING, Stage.PARALLEL, Stage.NODES, Stage.VIEW)
-    own = [name for name in names(*stages) if name in heeded - {"against", "by"}]
+    own = (*names(Stage.COSTING, Stage.PARALLEL), *heeded("costed", Stage.NODES, Stage.VIEW))
     add_options(parser, *own, "format", "output",
                 words={"output": "stdout when it is not given"})  # fmt: skip
 

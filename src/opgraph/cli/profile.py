@@ -7,6 +7,7 @@ import argparse
 from opgraph.cli.arguments import add_model, add_options, costed_from, view_from, view_options
 from opgraph.cli.output import answer, color, status_of, width
 from opgraph.options import Stage, names
+from opgraph.views import heeded
 
 EXAMPLES = """examples:
   opgraph profile resnet18
@@ -22,16 +23,13 @@ EXAMPLES = """examples:
       --tensor-parallel 8 --pipeline-parallel 2"""
 
 
-SHOWING = ("depth", "sort", "top", "show_shapes", "fold", "color_by", "theme")
-
-
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser)
     add_options(
         parser,
         *names(Stage.COSTING, Stage.PARALLEL),
-        *SHOWING,
+        *heeded("costed", Stage.VIEW),
         "json",
         "output",
         words={

@@ -16,7 +16,17 @@ from opgraph.options import OPTIONS, Stage, names
 from opgraph.options.fields import COLORINGS
 from opgraph.record.errors import RenderError
 
-__all__ = ["Kind", "Result", "View", "render", "view_for", "view_named", "views", "views_of"]
+__all__ = [
+    "Kind",
+    "Result",
+    "View",
+    "heeded",
+    "render",
+    "view_for",
+    "view_named",
+    "views",
+    "views_of",
+]
 
 GROUP = "opgraph.views"
 
@@ -174,6 +184,13 @@ def views() -> dict[str, View]:
 def views_of(result: Result) -> list[View]:
     """The views of one kind of result."""
     return [v for v in views().values() if v.result == result]
+
+
+def heeded(result: Result, *stages: Stage, kind: Kind | None = None) -> tuple[str, ...]:
+    """The options of some stages that built-in views of a result heed (of one `kind`, or of all): what a
+    command that writes them takes."""
+    found = {n for v in _BUILT_IN if v.result == result and kind in (None, v.kind) for n in v.heeds}
+    return tuple(n for n in names(*stages) if n in found - {"against"})
 
 
 def render(name: str, record: Any, **options: Any) -> str | bytes:
