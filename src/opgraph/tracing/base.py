@@ -32,6 +32,7 @@ from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.fake.tensors import Pointers, RunMode, fake, shared_memory
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, undistribute
 from opgraph.tracing.state.guard import Guard, OutOfMemory
+from opgraph.tracing.state.leaks import leaks, settle
 from opgraph.tracing.state.reach import Reach
 from opgraph.tracing.target import Substitutes
 
@@ -140,46 +141,75 @@ def record(
     """
     start = time.perf_counter()
     tensors = "real" if real else "fake weights" if real_inputs else "fake"
-    with staged(
-        module,
-        example,
-        real=real,
-        real_inputs=real_inputs,
-        stance=stance,
-        warm_up=warm_up,
-        compile_flags=compile_flags,
-        memory_limit=memory_limit,
-    ) as stage:
-        args, kwargs = stage.args, stage.kwargs
-        try:
-            with stage.guard.listening():
-                if prepare is not None:
-                    with Pointers():
-                        args, kwargs = prepare(module, args, kwargs, stage.mode)
-                run = capture(module, args, kwargs)
-        except (KeyboardInterrupt, InputError):
-            raise
-        except BaseException as reason:  # noqa: BLE001  (a forward may raise anything, SystemExit too)
-            return Outcome(tracer, tensors, None, reason, time.perf_counter() - start)
-        substitutes = Substitutes(target, real=stage.mode is None)
-        recorder = Recorder(stage.weights, stage.mode, stage.guard, substitutes)
-        inputs = tuple(
-            recorder.source(tensor, name) for name, tensor in named(module, args, kwargs)
-        )
-        # Real tensors may hang in cycles of the model's, and are to be freed.
-        with nullcontext() if real else uncollected():
-            result, error = recorder.run(lambda: run(recorder))
-            recorder.finish(error)
-            outputs = recorder.sink(result) if error is None else ()
-            graph = build(recorder, inputs, outputs)
-        notes = (*recorder.notes, *recorder.capture.notes, *_idle(graph))
-        cache = measured(found) if (found := cache_in(result)) is not None else None
-        del result, found
+    # Real tensors may hang in cycles of the model's, and are to be freed.
+    with nullcontext() if real else uncollected():
+        with staged(
+            module,
+            example,
+            real=real,
+            real_inputs=real_inputs,
+            stance=stance,
+            warm_up=warm_up,
+            compile_flags=compile_flags,
+            memory_limit=memory_limit,
+        ) as stage:
+            substitutes = Substitutes(target, real=real)
+            run = _recorded(module, stage, substitutes, prepare, capture)
+        guard, mode = stage.guard, stage.mode
+        del stage
+        settle(run.error)
+        left = () if mode is None or run.alive is None else tuple(leaks(run.alive, mode))
     seconds = time.perf_counter() - start
-    if isinstance(error, OutOfMemory):
-        return Outcome(tracer, tensors, None, TraceError(str(error)), seconds)
-    return Outcome(tracer, tensors, graph, error, seconds, cache, recorder.caught,
-                   (*notes, *stage.guard.remarks), recorder.misfit, substitutes.found())  # fmt: skip
+    if isinstance(run.error, OutOfMemory):
+        return Outcome(tracer, tensors, None, TraceError(str(run.error)), seconds)
+    notes = (*run.notes, *guard.remarks, *left)
+    return Outcome(tracer, tensors, run.graph, run.error, seconds, run.cache, run.caught, notes,
+                   run.misfit, substitutes.found())  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """What came of a run, without its tensors; `alive` says whether fake ones of it are there still."""
+
+    graph: Graph | None
+    error: BaseException | None
+    cache: KVCache | None = None
+    caught: str | None = None
+    notes: tuple[str, ...] = ()
+    misfit: bool = False
+    alive: Callable[[], bool] | None = None
+
+
+def _recorded(
+    module: torch.nn.Module,
+    stage: Stage,
+    substitutes: Substitutes,
+    prepare: Prepare | None,
+    capture: Capture,
+) -> _Recorded:
+    """Run what is staged under a recorder."""
+    args, kwargs = stage.args, stage.kwargs
+    try:
+        with stage.guard.listening():
+            if prepare is not None:
+                with Pointers():
+                    args, kwargs = prepare(module, args, kwargs, stage.mode)
+            run = capture(module, args, kwargs)
+    except (KeyboardInterrupt, InputError):
+        raise
+    except BaseException as reason:  # noqa: BLE001  (a forward may raise anything, SystemExit too)
+        return _Recorded(None, reason)
+    recorder = Recorder(stage.weights, stage.mode, stage.guard, substitutes)
+    inputs = tuple(recorder.source(tensor, name) for name, tensor in named(module, args, kwargs))
+    result, error = recorder.run(lambda: run(recorder))
+    recorder.finish(error)
+    outputs = recorder.sink(result) if error is None else ()
+    graph = build(recorder, inputs, outputs)
+    cache = measured(found) if (found := cache_in(result)) is not None else None
+    notes = (*recorder.notes, *recorder.capture.notes, *_idle(graph))
+    return _Recorded(
+        graph, error, cache, recorder.caught, notes, recorder.misfit, recorder.release()
+    )
 
 
 def _idle(graph: Graph) -> Iterator[str]:

@@ -93,12 +93,21 @@ class MemoryLog:
         return index
 
     def close(self) -> tuple[Storage, ...]:
-        """All storages; from here on nothing is followed any more."""
+        """All storages, as they are now."""
         end = self._clock()  # a branch that was not kept had kernels that are no more
         born = [min(b, end) for b in self.born]
         died = [None if d is None else min(d, end) for d in self.died]
-        self._references.clear()
         return tuple(map(Storage, self.bytes, born, died, self.owner))
+
+    def fakes(self) -> list[Any]:
+        """Weak references to the storages of fake tensors that kernels of this run have made and that are
+        there still."""
+        alive = (
+            (r, r())
+            for r, made, d in zip(self._references, self._made, self.died, strict=True)
+            if made and d is None
+        )
+        return [r for r, storage in alive if storage is not None and storage.device.type == "meta"]
 
 
 def storage_key(tensor: Tensor) -> int | None:

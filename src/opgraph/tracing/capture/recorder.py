@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import (
     TorchFunctionMode,
     _get_current_function_mode_stack,
@@ -164,6 +166,7 @@ class Recorder:
         self.weights = weights
         self.fragment = 0
         self.phase = "forward"
+        self._given: list[Any] = []
         self.held: list[Any] = []  # what stays alive after the run: the state of an optimizer
         self.breaks: list[GraphBreak] = []
         self.notes: tuple[str, ...] = ()
@@ -271,10 +274,23 @@ class Recorder:
         finally:
             self._inside = before
 
+    def release(self) -> Callable[[], bool]:
+        """Let go of all tensors of the run. What is given says whether fake ones are alive all the same."""
+        stand_ins = (tensor for tensor, _ in self.weights.names.values())
+        watched = [weakref.ref(t) for t in stand_ins if type(t) is FakeTensor]
+        watched += [r for r in self._given if type(r()) is FakeTensor]
+        memory = self.capture.memory
+        self.weights.forget()
+        self.modules.raised = None
+        self.held.clear()
+        self.capture.writes.clear()
+        return lambda: any(r() is not None for r in watched) or bool(memory.fakes())
+
     # Nodes.
 
     def source(self, tensor: Tensor, name: str) -> int:
         """A node for an input of the model."""
+        self._given.append(weakref.ref(tensor))
         value = self.table.add(tensor, "input", name, storage=self.capture.memory.see(tensor, 0))
         self.table.own(value, len(self.records))
         self.records.append(

@@ -83,6 +83,11 @@ class Weights:
         known = self.name_of(tensor)
         return known is None or known.trainable
 
+    def forget(self) -> None:
+        """Let go of all tensors."""
+        self.names.clear()
+        self._tensors.clear()
+
     def tensor(self, name: str) -> Tensor | None:
         """The tensor that stands for a parameter or buffer during the run."""
         return self._tensors.get(name)

@@ -1,0 +1,148 @@
+"""Fake tensors that a forward puts where nobody can look before a run: they are found after it, taken out
+of what is there to be filled, and reported by the name of their holder."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+import opgraph
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.slow,
+]  # whoever holds one is looked for among all objects
+
+NAME = "opgraph_hidden"
+
+
+class Keeper:
+    """Keeps the last of something."""
+
+    last: Any = None
+
+
+@pytest.fixture
+def hidden() -> Iterator[Any]:
+    """A module that no code names, so that it cannot be found from a forward."""
+    module: Any = ModuleType(NAME)
+    module.cache, module.list, module.queue, module.set = {"old": 1}, [1], deque([1]), {1}
+    module.keeper, module.last = Keeper(), None
+    module.table = lru_cache(lambda key: HELD[0])
+    module.table.__wrapped__.__module__, module.table.__wrapped__.__qualname__ = NAME, "table"
+    sys.modules[NAME] = module
+    yield module
+    del sys.modules[NAME]
+
+
+HELD: list[Any] = []
+
+
+class Hiding(nn.Module):
+    """Looks a module up by a name that it makes, and puts there what it computes."""
+
+    def __init__(self, put: str, *, fails: bool = False) -> None:
+        super().__init__()
+        self.layer, self.put, self.fails = nn.Linear(2, 2), put, fails
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        PUT[self.put](importlib.import_module("opgraph" + "_hidden"), y)
+        if self.fails:
+            raise ValueError("no")
+        return y
+
+
+def _by_cache(module: Any, y: Tensor) -> None:
+    HELD[:] = [y]
+    module.table(3)
+    HELD.clear()
+
+
+PUT: dict[str, Callable[[Any, Tensor], Any]] = {
+    "dict": lambda m, y: m.cache.update(new=y),
+    "tuple": lambda m, y: m.cache.update(new=(y, (y + 1, 2))),
+    "list": lambda m, y: m.list.append(y),
+    "deque": lambda m, y: m.queue.append(y),
+    "set": lambda m, y: m.set.add(y),
+    "lru_cache": _by_cache,
+    "attribute": lambda m, y: setattr(m.keeper, "last", y),
+    "global": lambda m, y: setattr(m, "last", y),
+}
+
+SAID = {
+    "dict": "was left in opgraph_hidden.cache, and taken out again",
+    "tuple": "was left in opgraph_hidden.cache, and taken out again",
+    "list": "was left in opgraph_hidden.list, and taken out again",
+    "deque": "was left in opgraph_hidden.queue, and taken out again",
+    "set": "was left in opgraph_hidden.set, and taken out again",
+    "lru_cache": "was left in the cache of opgraph_hidden.table, and taken out again",
+    "attribute": "is left in opgraph_hidden.keeper.last: it has no values to compute with",
+    "global": "is left in opgraph_hidden.last: it has no values to compute with",
+}
+
+
+def fakes(module: Any) -> list[Any]:
+    held = [
+        *module.cache.values(),
+        *module.list,
+        *module.queue,
+        *module.set,
+        module.keeper.last,
+        module.last,
+    ]
+    return [t for t in held if isinstance(t, (FakeTensor, tuple))]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("put", PUT)
+def test_who_keeps_a_fake_tensor(hidden: Any, put: str, fails: bool) -> None:
+    model, x = Hiding(put, fails=fails), torch.randn(1, 2)
+    profile = opgraph.profile(model, x, tracer="eager", partial=True)
+    notes = [n for n in profile.model.notes if "fake tensor" in n]
+    assert notes == [f"a fake tensor of the run {SAID[put]}"]
+    assert bool(fakes(hidden)) is ("is left" in SAID[put])
+    assert (hidden.cache, hidden.list, list(hidden.queue), hidden.set) == (
+        {"old": 1},
+        [1],
+        [1],
+        {1},
+    )
+    assert hidden.table.cache_info().currsize == 0
+
+
+def test_nothing_is_said_where_nothing_is_kept() -> None:
+    class Cycles(nn.Module):
+        """Makes garbage that only the collector frees."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            held: list[Any] = [x * 2]
+            held.append(held)
+            return held[0] + 1
+
+    profile = opgraph.profile(Cycles(), torch.ones(2))
+    assert not profile.model.notes
+
+
+def test_an_error_keeps_none() -> None:
+    class Fails(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = x * 2
+            raise ValueError(f"of {len(y)}")
+
+    profile = opgraph.profile(Fails(), torch.ones(2), partial=True)
+    assert not profile.model.notes
+    with pytest.raises(opgraph.TraceError) as caught:
+        opgraph.profile(Fails(), torch.ones(2))
+    cause = caught.value.__cause__
+    assert cause is None or "in forward" in "".join(cause.__notes__)
