@@ -283,12 +283,13 @@ def _profile_of(
             f"{model.info.name} cannot be traced: {reasons}",
             hint="--tracer auto records whatever Python the model runs" if captures else None,
         ) from last.error
+    left = dict.fromkeys(remark for o in outcomes for remark in o.left)
     whole = ProfileRecord(
         graph=last.graph,
         model=replace(
             model.info,
             cls=model.info.cls or type(model.module).__qualname__,
-            notes=(*model.info.notes, *example.notes, *last.notes),
+            notes=(*model.info.notes, *example.notes, *last.notes, *left),
         ),
         tracing=Tracing(tuple(o.attempt for o in outcomes)),
         versions=_versions(model),

@@ -74,8 +74,8 @@ class Outcome:
     """What one attempt of a tracer gave: a graph (a partial one when the forward raised), the error,
     how long it took, and the cache that the model returned. `caught` is what it went on with for want of
     values, as it would not with real ones: an error that the model caught itself. `notes` are remarks on
-    the run; `misfit` says that a layer got other sizes than it states; `target` what the
-    kernels are of."""
+    the run; `misfit` says that a layer got other sizes than it states; `target` what the kernels are of;
+    `left` what is not as it was before the run."""
 
     tracer: str
     tensors: str
@@ -87,6 +87,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     misfit: bool = False
     target: Target = field(default_factory=Target)
+    left: tuple[str, ...] = ()
 
     @property
     def attempt(self) -> Attempt:
@@ -161,10 +162,10 @@ def record(
         left = () if mode is None or run.alive is None else tuple(leaks(run.alive, mode))
     seconds = time.perf_counter() - start
     if isinstance(run.error, OutOfMemory):
-        return Outcome(tracer, tensors, None, TraceError(str(run.error)), seconds)
-    notes = (*run.notes, *guard.remarks, *left)
-    return Outcome(tracer, tensors, run.graph, run.error, seconds, run.cache, run.caught, notes,
-                   run.misfit, substitutes.found())  # fmt: skip
+        reason = TraceError(str(run.error))
+        return Outcome(tracer, tensors, None, reason, seconds, left=tuple(guard.remarks))
+    return Outcome(tracer, tensors, run.graph, run.error, seconds, run.cache, run.caught, run.notes,
+                   run.misfit, substitutes.found(), (*guard.remarks, *left))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

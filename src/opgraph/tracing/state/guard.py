@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opgraph.record import units
 from opgraph.record.errors import first_line
+from opgraph.tracing.state.effects import Effects
 from opgraph.tracing.state.process import free_bytes, settings
 from opgraph.tracing.state.reach import Reach
 
@@ -64,6 +65,7 @@ class Guard:
             self._tensors = [_Looks(t) for t in self._reach.tensors.values()]
             self._states = [_state(generator) for generator in self._reach.generators]
             self._arrays = list(self._copied_arrays())
+        self._effects = Effects()
 
     @property
     def limit(self) -> int:
@@ -142,6 +144,7 @@ class Guard:
 
     def restore(self) -> None:
         """Bring everything back. What could not be is in `remarks`."""
+        self.remarks += self._effects.end()
         with _plainly(), torch.no_grad():
             self._each([self._reach], Reach.restore)
             self._each(self._tensors, _Looks.restore)

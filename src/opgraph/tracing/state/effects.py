@@ -1,0 +1,151 @@
+"""What a forward does that nobody can take back: files that it writes or removes, connections, other
+programs, printed text. It is let happen, as in any call of the model, and remarked on."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_NEUTRAL = frozenset(sys.stdlib_module_names) | {"numpy"}
+"""Packages that write for whoever calls them."""
+_TOLD = 3
+_LONG = 200
+
+
+class Effects:
+    """Hears what is done outside of the process from now on, until `end`."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, dict[str, None]] = {}
+        self._others = {t.ident for t in threading.enumerate()} - {threading.get_ident()}
+        self._before: list[tuple[Any, str, Any]] = []
+        for owner, name, what, of in _HEARD:
+            self._replace(owner, name, self._heard(getattr(owner, name), what, of))
+        # What is not imported, a forward may import: then it has not been heard.
+        for module, path, what in _HEARD_IF_THERE:
+            owner = sys.modules.get(module)
+            for part in path.split(".")[:-1]:
+                owner = getattr(owner, part, None)
+            if owner is not None:
+                name = path.rpartition(".")[2]
+                self._replace(owner, name, self._heard(getattr(owner, name), what, _second))
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is not None:
+                self._replace(sys, name, _Stream(getattr(sys, name), self, name))
+
+    def end(self) -> list[str]:
+        """Hear no more, and say what was heard."""
+        for owner, name, value in reversed(self._before):
+            setattr(owner, name, value)
+        self._before.clear()
+        return [
+            f"forward {what}{_list(names)}: that cannot be taken back"
+            for what, names in self._said.items()
+        ]
+
+    def say(self, what: str, name: str = "") -> None:
+        """Something was done."""
+        if threading.get_ident() not in self._others and _by_the_model():
+            self._said.setdefault(what, {})[name] = None
+
+    def _replace(self, owner: Any, name: str, value: Any) -> None:
+        self._before.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    def _heard(
+        self, function: Callable[..., Any], what: str, of: Callable[..., str | None]
+    ) -> Callable[..., Any]:
+        def heard(*args: Any, **kwargs: Any) -> Any:
+            name = of(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if name is not None:
+                self.say(what, name)
+            return result
+
+        return heard
+
+
+class _Stream:
+    """A stream that says when it is written to."""
+
+    def __init__(self, stream: Any, effects: Effects, name: str) -> None:
+        self._stream, self._effects, self._name = stream, effects, name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: Any) -> Any:
+        self._effects.say("printed to", self._name)
+        return self._stream.write(text)
+
+
+def _by_the_model() -> bool:
+    """Whether it is code of the model that had something done, and not torch, nor opgraph itself."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package not in _NEUTRAL and frame.f_globals is not globals():
+            return package not in ("torch", "opgraph")
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def _opened(file: Any, mode: Any = "r", *_: Any, **__: Any) -> str | None:
+    return _text(file) if isinstance(mode, str) and set(mode) & set("wax+") else None
+
+
+def _opened_low(path: Any, flags: int = 0, *_: Any, **__: Any) -> str | None:
+    return _text(path) if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) else None
+
+
+def _first(path: Any = "", *_: Any, **__: Any) -> str:
+    return _text(path)
+
+
+def _second(_: Any = None, other: Any = "", *__: Any, **___: Any) -> str:
+    return _text(other)
+
+
+def _text(thing: Any) -> str:
+    words = (
+        thing
+        if isinstance(thing, str)
+        else os.fspath(thing)
+        if hasattr(thing, "__fspath__")
+        else str(thing)
+    )
+    text = str(words)
+    return text if len(text) <= _LONG else "…" + text[1 - _LONG :]
+
+
+def _list(names: dict[str, None]) -> str:
+    shown = [n for n in names if n][:_TOLD]
+    more = len(names) - len(shown)
+    return f" {', '.join(shown)}{f' and {more} more' if shown and more else ''}" if shown else ""
+
+
+_WROTE, _REMOVED = "wrote to", "removed or renamed"
+_HEARD: tuple[tuple[Any, str, str, Callable[..., str | None]], ...] = (
+    (builtins, "open", _WROTE, _opened),
+    (io, "open", _WROTE, _opened),
+    (os, "open", _WROTE, _opened_low),
+    (os, "mkdir", "made the folder", _first),
+    (os, "remove", _REMOVED, _first),
+    (os, "unlink", _REMOVED, _first),
+    (os, "rename", _REMOVED, _first),
+    (os, "replace", _REMOVED, _first),
+    (os, "rmdir", _REMOVED, _first),
+    (torch, "save", _WROTE, _second),
+)
+_HEARD_IF_THERE = (
+    ("socket", "socket.connect", "connected to"),
+    ("socket", "socket.sendto", "sent to"),
+    ("subprocess", "Popen.__init__", "started"),
+)

@@ -1,0 +1,130 @@
+"""What nobody can take back is remarked on, once, and by what it was done to."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import opgraph
+
+pytestmark = pytest.mark.live
+
+X = torch.randn(2, 4)
+
+
+class Doing(nn.Module):
+    """Does something, and runs a layer."""
+
+    def __init__(self, do: Callable[[Path], Any], folder: Path, *, real: bool = False) -> None:
+        super().__init__()
+        self.layer, self.do, self.folder, self.real = nn.Linear(4, 4), do, folder, real
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.do(self.folder)
+        y = self.layer(x)
+        return y * y.sum().item() if self.real else y
+
+
+def said(do: Callable[[Path], Any], folder: Path, **how: Any) -> list[str]:
+    notes = opgraph.profile(Doing(do, folder, **how), X).model.notes
+    assert len(set(notes)) == len(notes)
+    return [n.replace(str(folder), "FOLDER") for n in notes]
+
+
+def _by_open(folder: Path) -> None:
+    with open(folder / "a.txt", "a") as file:  # noqa: PTH123
+        file.write("x")
+
+
+def _by_descriptor(folder: Path) -> None:
+    os.close(os.open(folder / "a.txt", os.O_WRONLY | os.O_CREAT))
+
+
+def _reads(folder: Path) -> None:
+    (folder / "there.txt").read_text()
+    with open(folder / "there.txt"):  # noqa: PTH123
+        pass
+
+
+def _unheard(_: Path) -> None:
+    io.StringIO().write("x")
+    logging.getLogger(__name__).debug("x")
+
+
+def _connects(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as there:
+        name = str(folder / "s")
+        there.bind(name)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as here:
+            here.connect(name)
+    Path(name).unlink()
+
+
+DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
+    "open": (_by_open, ["wrote to FOLDER/a.txt"]),
+    "pathlib": (lambda f: (f / "a.txt").write_text("x"), ["wrote to FOLDER/a.txt"]),
+    "descriptor": (_by_descriptor, ["wrote to FOLDER/a.txt"]),
+    "numpy": (lambda f: np.save(f / "a.npy", np.ones(2)), ["wrote to FOLDER/a.npy"]),
+    "torch.save": (lambda f: torch.save(torch.ones(2), f / "a.pt"), ["wrote to FOLDER/a.pt"]),
+    "folder": (lambda f: (f / "new").mkdir(exist_ok=True), ["made the folder FOLDER/new"]),
+    "removed": (lambda f: (f / "there.txt").unlink(missing_ok=True),
+                ["removed or renamed FOLDER/there.txt"]),
+    "print": (lambda f: print("hello"),  # noqa: T201
+        ["printed to stdout"]),
+    "stderr": (lambda f: sys.stderr.write("hello"), ["printed to stderr"]),
+    "program": (lambda f: subprocess.run(["true"], check=True), ["started ['true']"]),
+    "socket": (_connects, ["connected to FOLDER/s", "removed or renamed FOLDER/s"]),
+    "reading": (_reads, []),
+    "nothing": (_unheard, []),
+    "temporary": (lambda f: tempfile.gettempdir(), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", DONE)
+@pytest.mark.parametrize("real", [False, True])
+def test_what_a_forward_does(what: str, real: bool, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "there.txt").write_text("x")
+    do, done = DONE[what]
+    streams = sys.stdout, sys.stderr, open, io.open, os.open, torch.save, socket.socket.connect
+    found = said(do, tmp_path, real=real)
+    assert found == [f"forward {each}: that cannot be taken back" for each in done]
+    assert streams == (
+        sys.stdout,
+        sys.stderr,
+        open,
+        io.open,
+        os.open,
+        torch.save,
+        socket.socket.connect,
+    )
+
+
+def test_what_is_printed_is_printed(tmp_path: Path, capsys: Any) -> None:
+    said(lambda _: print("hello"), tmp_path)  # noqa: T201
+    assert capsys.readouterr().out == "hello\n"
+
+
+def test_what_failed_attempts_did_is_said_too(tmp_path: Path) -> None:
+    model = Doing(lambda f: None, tmp_path, real=True)
+    model.calls = 0
+
+    def once(folder: Path) -> None:
+        if not (folder / "b.txt").exists():
+            (folder / "b.txt").write_text("x")
+
+    model.do = once
+    notes = opgraph.profile(model, X).model.notes
+    assert notes == (f"forward wrote to {tmp_path}/b.txt: that cannot be taken back",)
