@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
-from opgraph.analysis.cost.modules import by_module
+from opgraph.analysis.cost.modules import module_tree
 from opgraph.analysis.cost.training import training
 from opgraph.analysis.memory import memory
 from opgraph.analysis.tree import build_tree
@@ -141,7 +141,7 @@ def test_every_part_of_a_step_stands_under_its_module():
     tree = build_tree(graph)
     titles = {tree.title(item) for item in tree.items}
     assert {"backward of one", "backward of two", "optimizer of one", "one"} <= titles
-    assert sum(m.own.flops for m in by_module(graph)) == profile.totals.flops
+    assert sum(m.own.flops for m in module_tree(graph).walk()) == profile.totals.flops
 
 
 @pytest.mark.slow

@@ -9,13 +9,14 @@ between others is one addition, though all names behind it have moved on.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from opgraph.analysis.cost.modules import ModuleCost, alike, merged, module_tree, runs
+from opgraph.analysis.cost.modules import ModuleCost, module_tree
 from opgraph.record import units
 from opgraph.record.graph import Graph, Shape
 
@@ -36,15 +37,16 @@ _SAME_NAME = 2.0  # at most: below two gaps, so that one path is one module what
 class Change:
     """A module before and after, with all that is below it.
 
-    `before` is None where it was added, `after` where it was removed. Folded neighbours are one change
-    with a `count`, as in `ModuleCost`. `details` say what differs in the module itself (its class,
-    parameters, operators, output), not in what is below it.
+    `before` is None where it was added, `after` where it was removed. Equal neighbours are one change with
+    a `count`, whose figures, and those of what is below it, are of all of them. `details` say what differs
+    in the module itself (its class, parameters, operators, output), not in what is below it.
     """
 
     before: ModuleCost | None
     after: ModuleCost | None
     children: tuple[Change, ...] = ()
     details: tuple[str, ...] = ()
+    count: int = 1
 
     @property
     def either(self) -> ModuleCost:
@@ -76,14 +78,11 @@ class Change:
     def depth(self) -> int:
         return self.either.depth
 
-    @property
-    def count(self) -> int:
-        return self.either.count
-
     def walk(self, depth: int | None = None) -> Iterator[Change]:
-        """This change and those below it, in order, down to a depth below the root."""
+        """This change and those below it, in order, down to a depth below the root; what was added or
+        removed is one change."""
         yield self
-        if depth is None or self.depth < depth:
+        if self.status not in ("added", "removed") and (depth is None or self.depth < depth):
             for child in self.children:
                 yield from child.walk(depth)
 
@@ -91,8 +90,9 @@ class Change:
 def align(before: Graph, after: Graph, *, fold: bool = True) -> Change:
     """Lay the module tree of one graph over that of another; the roots belong together. Equal neighbours
     are folded into one change with a count, unless `fold` is false."""
-    change = _Aligner(before, after).change()
-    return _folded(change) if fold else change
+    aligner = _Aligner(before, after)
+    change = aligner.change()
+    return aligner.folded(change) if fold else change
 
 
 class _Aligner:
@@ -147,9 +147,9 @@ class _Aligner:
             if a is not None and b is not None:
                 yield self.pair(a, b)
             elif b is not None:
-                yield self.pair(gone[b.name], b) if b.name in moved else Change(None, b)
+                yield self.pair(gone[b.name], b) if b.name in moved else _added(b)
             elif a is not None and a.name not in moved:
-                yield Change(a, None)
+                yield _removed(a)
 
     def _aligned(
         self, before: Sequence[ModuleCost], after: Sequence[ModuleCost]
@@ -208,6 +208,67 @@ class _Aligner:
         changed = _CHANGED + (0.0 if a.cls == b.cls else _CLASS) + _STRUCTURE * (1 - like)
         return min(changed, _SAME_NAME) if same_name else changed + name
 
+    def folded(self, change: Change) -> Change:
+        """The same with neighbours folded that are alike before and alike after: they differ in nothing but
+        the number at the end of their names."""
+        groups: list[list[Change]] = []
+        for child in change.children:
+            if groups and self._alike(groups[-1][0], child):
+                groups[-1].append(child)
+            else:
+                groups.append([child])
+        children = (_together(self.folded(group[0]), group[-1], len(group)) for group in groups)
+        return replace(change, children=tuple(children))
+
+    def _alike(self, one: Change, two: Change) -> bool:
+        said = (one.status, one.renamed, one.details) == (two.status, two.renamed, two.details)
+        return said and all(
+            (a is None and b is None)
+            or (a is not None and b is not None and bool(a.children or a.nodes)
+                and _NUMBERED.sub("", a.name) == _NUMBERED.sub("", b.name) != b.name and self.same(a, b))
+            for a, b in ((one.before, two.before), (one.after, two.after))
+        )  # fmt: skip
+
+
+_NUMBERED = re.compile(r"\d+$")
+
+
+def _added(module: ModuleCost) -> Change:
+    return Change(None, module, tuple(map(_added, module.children)))
+
+
+def _removed(module: ModuleCost) -> Change:
+    return Change(module, None, tuple(map(_removed, module.children)))
+
+
+def _together(first: Change, last: Change, count: int) -> Change:
+    """A fold of changes that are alike, given the first and the last of them."""
+    if count == 1:
+        return first
+
+    def path(a: ModuleCost | None, b: ModuleCost | None) -> str:
+        if a is None or b is None:
+            return ""
+        number = _NUMBERED.search(b.name)
+        return _NUMBERED.sub(lambda n: f"[{n[0]}-{number[0] if number else ''}]", a.path)
+
+    paths = path(first.before, last.before), path(first.after, last.after)
+    return replace(_repeated(first, count, *paths), count=count)
+
+
+def _repeated(change: Change, count: int, before: str, after: str) -> Change:
+    """A change so many times, its modules before and after under other paths."""
+    a, b = change.before, change.after
+    children = (
+        _repeated(c, count, *((m and f"{path}.{m.name}") or "" for m, path in
+                              ((c.before, before), (c.after, after))))
+        for c in change.children
+    )  # fmt: skip
+    return replace(
+        change, before=a and a.repeated(count, before), after=b and b.repeated(count, after),
+        children=tuple(children),
+    )  # fmt: skip
+
 
 def _cosine(a: Counter[str], b: Counter[str]) -> float:
     """The likeness of two mixtures of operators, whatever their amounts."""
@@ -257,59 +318,3 @@ def _times(op: str, count: int) -> str:
 
 def _spelled(shape: Shape, dtype: str) -> str:
     return f"{units.shape(shape)} {dtype}"
-
-
-def _folded(change: Change) -> Change:
-    """The same with neighbours folded that are alike before and alike after."""
-    children = tuple(_folded(_merged(group)) for group in runs(change.children, _alike))
-    return replace(change, children=children)
-
-
-def _alike(one: Change, two: Change) -> bool:
-    return (
-        one.status == two.status
-        and one.renamed == two.renamed
-        and one.details == two.details
-        and _both(one.before, two.before)
-        and _both(one.after, two.after)
-    )
-
-
-def _both(a: ModuleCost | None, b: ModuleCost | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return alike(a, b)
-
-
-def _merged(group: Sequence[Change]) -> Change:
-    if len(group) == 1:
-        return group[0]
-    before = [c.before for c in group if c.before is not None]
-    after = [c.after for c in group if c.after is not None]
-    return _regrouped(group, merged(before) if before else None, merged(after) if after else None)
-
-
-def _regrouped(
-    group: Sequence[Change], before: ModuleCost | None, after: ModuleCost | None
-) -> Change:
-    """Changes that are alike as one, given the modules they are about, merged."""
-    first = group[0]
-    children = tuple(
-        _regrouped(
-            row,
-            _counterpart(first.before, before, row[0].before),
-            _counterpart(first.after, after, row[0].after),
-        )
-        for row in zip(*(c.children for c in group), strict=True)
-    )
-    return Change(before, after, children, first.details)
-
-
-def _counterpart(
-    parent: ModuleCost | None, merged_parent: ModuleCost | None, child: ModuleCost | None
-) -> ModuleCost | None:
-    """The child of the merged parent that stands where `child` stands in its own."""
-    if parent is None or merged_parent is None or child is None:
-        return None
-    position = next(i for i, other in enumerate(parent.children) if other is child)
-    return merged_parent.children[position]

@@ -195,8 +195,8 @@ def _change_data(change: Change) -> dict[str, Any]:
 
 def _node_changes(change: Change, times: int = 1) -> Iterator[NodeChange]:
     times *= change.count
-    before = change.before.nodes[: len(change.before.nodes) // times] if change.before else ()
-    after = change.after.nodes[: len(change.after.nodes) // times] if change.after else ()
+    before = change.before.nodes if change.before else ()
+    after = change.after.nodes if change.after else ()
     path = change.either.path
     matcher = SequenceMatcher(None, [n.op for n in before], [n.op for n in after], autojunk=False)
     for kind, i1, i2, j1, j2 in matcher.get_opcodes():
@@ -206,13 +206,5 @@ def _node_changes(change: Change, times: int = 1) -> Iterator[NodeChange]:
         else:
             yield from (NodeChange(path, a, None, times) for a in before[i1:i2])
             yield from (NodeChange(path, None, b, times) for b in after[j1:j2])
-    for child in change.children or _one_sided(change):
+    for child in change.children:
         yield from _node_changes(child, times)
-
-
-def _one_sided(change: Change) -> tuple[Change, ...]:
-    """What is below a module that was added or removed."""
-    if change.before is not None and change.after is not None:
-        return ()
-    below = change.either.children
-    return tuple(Change(m, None) if change.after is None else Change(None, m) for m in below)

@@ -58,10 +58,6 @@ def _modules(
     yield now, then, change.before, change.after
     for child in change.children:
         yield from _modules(child, now, then)
-    if not change.children and (change.before is None or change.after is None):
-        for module in change.either.children:
-            alone = Change(module, None) if change.after is None else Change(None, module)
-            yield from _modules(alone, now, then)
 
 
 def _moved(scope: str, then: str, now: str) -> str:

@@ -35,6 +35,9 @@ class Cost:
             self.unknown + other.unknown,
         )
 
+    def __mul__(self, times: int) -> Cost:
+        return Cost(*(times * getattr(self, name) for name in Cost.__slots__))
+
     @property
     def macs(self) -> int:
         return self.flops // 2
