@@ -28,8 +28,9 @@ def process(arguments: list[str], folder: str) -> tuple[float, float, float]:
     """Wall seconds, CPU seconds and peak resident memory (MB) of one process."""
     start = time.perf_counter()
     child = subprocess.Popen(
-        [sys.executable, "-m", "opgraph", *arguments], cwd=folder, stdout=subprocess.DEVNULL
-    )
+        [sys.executable, "-m", "opgraph", *arguments], cwd=folder, stdout=subprocess.DEVNULL,
+        env={**os.environ, "OPGRAPH_CACHE": "0"},
+    )  # fmt: skip
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:

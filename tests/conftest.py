@@ -44,6 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ["OPGRAPH_CACHE"] = "0"  # every test traces what it is about
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A job in the background ignores interrupts, and so would all processes that tests interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -31,6 +31,7 @@ COMMANDS = {
     "export": "the graph in a format of another tool",
     "models": "what can be named, and trying many models at once",
     "hardware": "the devices known, and measuring the machine at hand",
+    "cache": "the profiles that are kept, so that a name is traced once",
     "completion": "a script that completes commands and options in a shell",
 }
 """Every command is the module `opgraph.cli.<name>` with `prepare_parser(parser)` and `run(args)`."""

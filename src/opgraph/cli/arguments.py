@@ -131,7 +131,7 @@ def add_model(
             help="a name (resnet18, bert-base-uncased, yolov8n.pt)"
             + (" or a saved profile (.json)" if saved else ""),
         )
-    add_options(parser, *names(*stages), several=several)
+    add_options(parser, *names(*stages), *(("cache",) if saved else ()), several=several)
 
 
 def profile_from(
@@ -156,17 +156,28 @@ def profile_from(
         found = counted(_fragment(saved, args.fragment), args.count)
         say_no_effect(found.model.notes[len(saved.model.notes) :])
         return found
-    from opgraph.api.pipeline import profiled
-    from opgraph.cli.output import progress
+    from opgraph.api import cache
+    from opgraph.cli.output import progress, say
 
     options = options_from(args)
     if options.get("target") is None and getattr(args, "hardware", None):
         from opgraph.hardware import device
 
         options["target"] = device(args.hardware).target
+    asked = Options(**options)
+    file = cache.place(args.model, asked) if getattr(args, "cache", True) else None
+    known = None if file is None else cache.kept(file)
+    if known is not None:
+        say("from cache (--no-cache traces again)")
+        say_no_effect(known.model.notes)
+        return known
+    from opgraph.api.pipeline import profiled
+
     with progress() as tell, redirect_stdout(sys.stderr):
         tell(f"tracing {args.model} …")
-        found = profiled(args.model, options=Options(**options))
+        found = profiled(args.model, options=asked)
+    if file is not None:
+        cache.keep(file, found)
     say_no_effect(found.model.notes)
     return found
 

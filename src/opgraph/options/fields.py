@@ -244,6 +244,7 @@ class Commanding:
         needs={"attempt": (True,)}, unit="S")
     resume: str | None = option(Text(), Stage.COMMAND,
         "keep outcomes in FILE, and go on from there", needs={"attempt": (True,)}, unit="FILE")
+    clear: bool = option(Flag(), Stage.COMMAND, "remove all profiles that are kept", default=False)
     calibrate: bool = option(Flag(), Stage.COMMAND,
         "measure this machine: products and copies of several sizes and dtypes", default=False)
     interactive: bool = option(Flag(), Stage.OUTPUT, "as a full-screen program", default=False,
@@ -262,6 +263,8 @@ class Commanding:
         default=False, flags=("-v",))
     quiet: bool = option(Flag(), Stage.SAYING, "no remarks and no progress", default=False,
         flags=("-q",))
+    cache: bool = option(Flag(), Stage.SAYING,
+        "trace the model again, though its profile is kept", default=True)
     debug: bool = option(Flag(), Stage.SAYING, "show the whole traceback of an error",
         default=False)
 

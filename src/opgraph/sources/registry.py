@@ -104,6 +104,13 @@ def _brings_code(source: Source, spec: str) -> bool:
     return source.name == "file" or not type(source).__module__.startswith("opgraph.")
 
 
+def is_configured(source: str, name: str) -> bool:
+    """Whether the versions of the libraries say all of a model: it is a library's own, or one of the
+    catalogue, and not of a file, a hub, a plug-in or code."""
+    known = sources().get(source)
+    return source in libraries() and known is not None and not _brings_code(known, name)
+
+
 def _without_head(options: BuildOptions, what: str) -> None:
     if options.head is not None:
         headed = (name for name, library in libraries().items() if library.heads)

@@ -1,0 +1,34 @@
+"""`opgraph cache`: where profiles of names are kept, how many there are, and removing them."""
+
+from __future__ import annotations
+
+import argparse
+
+from opgraph.cli.arguments import add_options
+from opgraph.cli.output import say, show
+from opgraph.record.units import plural, size
+
+EXAMPLES = """examples:
+  opgraph cache
+  opgraph cache --clear"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    add_options(parser, "clear")
+
+
+def run(args: argparse.Namespace) -> int:
+    from opgraph.api import cache
+
+    where = cache.folder()
+    if where is None:
+        say(f"profiles are not kept: {cache.VARIABLE}=0, or there is no home folder")
+        return 0
+    if args.clear:
+        say(f"{plural(cache.clear(), 'profile')} removed")
+        return 0
+    found = cache.used()
+    took = size(sum(each.bytes for each in found))
+    show(f"{where}: {plural(len(found), 'profile')}, {took} of {size(cache.MOST)}\n")
+    return 0
