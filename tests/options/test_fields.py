@@ -98,7 +98,7 @@ def test_what_goes_together(options: dict[str, Any]) -> None:
 @pytest.mark.live
 def test_closed_sets_are_what_stands_behind_them() -> None:
     from opgraph.tracing import tracers
-    from opgraph.tracing.modes.training import OPTIMIZERS
+    from opgraph.tracing.modes.training import OPTIMIZERS, WAYS
     from opgraph.views.files.model_explorer import OVERLAYS
     from opgraph.views.picture.coloring import COLORINGS
     from opgraph.views.picture.scene import THEMES
@@ -106,7 +106,7 @@ def test_closed_sets_are_what_stands_behind_them() -> None:
 
     for name, behind in (
         ("tracer", tracers),
-        ("optimizer", OPTIMIZERS),
+        ("optimizer", {*OPTIMIZERS, *(f"{o}-{way}" for o in OPTIMIZERS for way in WAYS)}),
         ("color_by", COLORINGS | OVERLAYS),
         ("sort", SORT_KEYS),
         ("theme", {"auto", *THEMES}),

@@ -13,6 +13,7 @@ from itertools import accumulate
 from math import ceil
 from typing import Any
 
+from opgraph.analysis.allocator import reserve
 from opgraph.hardware import Device
 from opgraph.record.graph import Graph, Node, Storage
 
@@ -114,18 +115,29 @@ def _alive(graph: Graph, storages: Sequence[Storage]) -> tuple[Alive, ...]:
 # Does it fit? Weights and the peak of live memory against a device's capacity.
 
 
+WORKSPACE = {"9.0": 33_554_432}
+"""Bytes of cuBLAS's workspace by the capability of a device (aten/src/ATen/cuda/CublasHandlePool.cpp),
+which comes out of the caching allocator with the first product; 8,519,680 on others."""
+USUAL_WORKSPACE = 8_519_680
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Bytes that a run needs, and the bytes there are. The runtime's own needs (context, libraries,
-    fragmentation) come on top."""
+    """Bytes that a run needs, and the bytes there are. On devices that torch calls "cuda" blocks are larger
+    than what is in them (`rounding`), and products have a `workspace`; the caching allocator would keep
+    `reserved` bytes if there is room, and gives free ones back where there is none. The device's context
+    comes on top: hundreds of MiB, by driver and what is loaded."""
 
     weights: int
     peak: int
     capacity: float
+    rounding: int = 0
+    workspace: int = 0
+    reserved: int | None = None
 
     @property
     def needed(self) -> int:
-        return self.weights + self.peak
+        return self.weights + self.peak + self.rounding + self.workspace
 
     @property
     def fits(self) -> bool:
@@ -133,13 +145,22 @@ class Fit:
 
     @property
     def devices(self) -> int:
-        """The fewest such devices that hold the weights, evenly split, and the whole peak each; 0 where
-        the peak alone does not fit."""
-        room = self.capacity - self.peak
+        """The fewest such devices that hold the weights, evenly split, and the whole rest each; 0 where
+        the rest alone does not fit."""
+        room = self.capacity - (self.needed - self.weights)
         return ceil(self.weights / room) if room > 0 and self.weights else int(room > 0)
 
 
 def fit(graph: Graph, device: Device, live: MemoryTimeline | None = None) -> Fit:
-    """Weights and buffers, each once however many names it has, plus the peak of live memory."""
+    """Weights and buffers, each once however many names it has, plus the peak of live memory, and what the
+    device's allocator takes beside."""
     weights = sum(p.bytes for p in graph.parameters)
-    return Fit(weights, (live or memory(graph)).peak, device.capacity)
+    peak = (live or memory(graph)).peak
+    if not device.target.startswith("cuda"):
+        return Fit(weights, peak, device.capacity)
+    kernels = sum(len(n.kernels) for n in graph.nodes)
+    taken = reserve([p.bytes for p in graph.parameters], graph.storages, kernels)
+    products = any(k.category == "matmul" for n in graph.nodes for k in n.kernels)
+    workspace = WORKSPACE.get(device.capability, USUAL_WORKSPACE) if products else 0
+    rounding = taken.allocated - weights - peak
+    return Fit(weights, peak, device.capacity, rounding, workspace, taken.reserved)

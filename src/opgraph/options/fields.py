@@ -33,7 +33,11 @@ from opgraph.record.targets import TARGETS
 GENERATING = tuple(str(mode) for mode in Mode if mode.generates)
 CAPTURES = ("fx", "dynamo", "export", "hybrid")
 """The tracers that capture one forward, in fragments where they must."""
-OPTIMIZERS = ("sgd", "adam", "adamw")
+OPTIMIZERS = tuple(
+    f"{name}{way}"
+    for name in ("sgd", "adam", "adamw")
+    for way in ("", "-loop", "-foreach", "-fused")
+)
 LOSSES = ("auto", "cross-entropy", "sum")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """What the parameters of a model can be."""
@@ -91,8 +95,10 @@ class Options:
     context_len: int | None = option(Whole(), Stage.MODE,
         "tokens of the prompt (prefill) or in the cache (decode)", needs={"mode": GENERATING},
         size=True, axis=True)
-    optimizer: str = option(Choice(OPTIMIZERS), Stage.MODE, "what a step of training ends with",
-        default="adamw", needs={"mode": ("train",)})
+    optimizer: str = option(Choice(OPTIMIZERS), Stage.MODE,
+        "what a step of training ends with: sgd, adam, adamw; -loop, -foreach or -fused behind it says "
+        "how it goes over the weights",
+        unit="NAME", default="adamw", needs={"mode": ("train",)})
     loss: str = option(Loss(LOSSES), Stage.MODE,
         "what is made small: the model's own or cross-entropy with labels made here (auto), or the sum "
         "of the outputs; in Python also a function of what the model returns", default="auto",

@@ -184,7 +184,12 @@ class KernelCapture(TorchDispatchMode):
         if self.lock is not None:
             with self.lock:
                 return self._heard(func, types, args, kwargs)
-        return self._heard(func, types, args, kwargs)
+        if self.in_node:
+            return self._heard(func, types, args, kwargs)
+        with (
+            torch._C.DisableTorchFunction()
+        ):  # what is done here to fake tensors is none of the model's
+            return self._heard(func, types, args, kwargs)
 
     def _heard(
         self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None

@@ -28,6 +28,7 @@ from torch.overrides import (
 from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
 from torch.utils._python_dispatch import _push_mode as push_dispatch_mode
 from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.checkpoint import _StopRecomputationError
 
 from opgraph.costs.count import Operator, tensors_of
 from opgraph.record import units
@@ -438,8 +439,11 @@ class Recorder:
 
     def finish(self, error: BaseException | None) -> None:
         """Keep the failing node if the run failed, and only that one: what a model caught itself is
-        not a failure."""
+        not a failure, and is kept for the kernels that it ran."""
         self.capture.lacking.pop(id(error), None)
+        for record in self.records:
+            if record.exception not in (None, error) and record.last > record.first:
+                record.error = record.exception = None
         kept = [r for r in self.records if r.exception is None or r.exception is error]
         if len(kept) != len(self.records):
             self._renumber(kept)
@@ -503,6 +507,9 @@ class _Functions(TorchFunctionMode):
         run = recorder.substitutes.table.get(func, func)
         try:
             out = run(*args, **kwargs)
+        except _StopRecomputationError:  # not an error, but the end of what a checkpoint runs again
+            recorder.call(func, args, kwargs, None, first)
+            raise
         except BaseException as error:
             recorder.failed_call(func, args, kwargs, first, error)
             raise

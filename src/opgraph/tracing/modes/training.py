@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import _engine_run_backward
 from torch.utils.checkpoint import checkpoint
 
 from opgraph.record.errors import InputError, TraceError
@@ -68,7 +69,11 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": partial(torch.optim.Adam, lr=1e-3),
     "adamw": partial(torch.optim.AdamW, lr=1e-3),
 }
-"""Optimizers by name. A CPU updates each parameter by itself, a GPU all of them at once (`foreach`)."""
+"""Optimizers by name."""
+
+WAYS = ("loop", "foreach", "fused")
+"""How an optimizer goes over the weights: one by one, all at once operator by operator, or all at once in
+one kernel. Where nothing is asked for a CPU does the first, a GPU the second."""
 
 
 class Training:
@@ -86,12 +91,13 @@ class Training:
     def __init__(
         self, optimizer: str, checkpointing: bool = False, loss: str | LossFunction = "auto"
     ) -> None:
-        if optimizer not in OPTIMIZERS:
+        name, _, way = optimizer.partition("-")
+        if name not in OPTIMIZERS or (way and way not in WAYS):
             raise TraceError(
                 f"there is no optimizer {optimizer!r}", hint=f"one of {', '.join(OPTIMIZERS)}"
             )
         self.found: Loss | None = None
-        self._optimizer = optimizer
+        self._optimizer, self._way = name, way
         self._checkpointing = checkpointing
         self._loss = loss
 
@@ -127,8 +133,11 @@ class Training:
                 loss = self.found.of(result)
                 del result
             recorder.phase = "backward"
-            # Not `loss.backward()`: that is one torch function, and would be one node (see `_NO_NODES`).
-            torch.autograd.backward([loss])
+            # Not `loss.backward()`: that is one torch function, within which no other is heard.
+            _engine_run_backward(
+                (loss,), (torch.ones_like(loss),), keep_graph=False, create_graph=False,
+                inputs=(), allow_unreachable=True, accumulate_grad=True,
+            )  # fmt: skip
             recorder.phase = "optimizer"
             self._update([w for w in weights if w.grad is not None], kept, recorder)
             return loss
@@ -139,14 +148,16 @@ class Training:
         self, weights: list[Tensor], kept: Mapping[str, Tensor], recorder: Recorder
     ) -> None:
         """The step of the optimizer: of all weights at once in no module, or of each in its own."""
-        together = recorder.substitutes.foreach
+        way = self._way or ("foreach" if recorder.substitutes.foreach else "loop")
+        together = way != "loop"
         groups = [weights] if together else [[w] for w in weights]
-        steppers = [OPTIMIZERS[self._optimizer](g, foreach=together) for g in groups if g]
+        how = {"foreach": way == "foreach", "fused": way == "fused"}
+        steppers = [OPTIMIZERS[self._optimizer](g, **how) for g in groups if g]
         recorder.held += steppers
         for stepper, group in zip(steppers, groups, strict=False):
             for weight in group:
                 stepper.state[weight] = _state(weight, kept, recorder)
-        if together:
+        if together and not self._way:
             recorder.substitutes.note_foreach(self._optimizer)
         for stepper, group in zip(steppers, groups, strict=False):
             with recorder.inside("" if together else recorder.weights.home(group[0])):

@@ -35,11 +35,15 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
         if need.fits
         else f"does not fit: {units.size(need.needed)} needed, {units.size(need.capacity)} there"
     )
+    beside = need.rounding + need.workspace
+    more = f", blocks and workspace {units.size(beside)}" if beside else ""
+    if need.reserved is not None:
+        more += f"; {units.size(need.reserved)} reserved"
     lines = [
         f"Latency      {units.seconds(found.seconds)} predicted for a batch of {found.batch}",
         *([f"Limit        {found.limiting}"] if found.limit == "host" else []),
         f"Throughput   {units.count(found.throughput)} a second",
-        f"Memory       {room} (weights {units.size(need.weights)}, peak {units.size(need.peak)})",
+        f"Memory       {room} (weights {units.size(need.weights)}, peak {units.size(need.peak)}{more})",
         *([] if need.fits else [f"Devices      {held_by(costed.graph, target, need)}"]),
     ]
     return Group(_title(f"On {target.name}"), *lines, "", _costliest(costed, found, top))

@@ -1,0 +1,99 @@
+"""What training keeps on a GPU, against published formulas and measurements."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import opgraph
+from opgraph.analysis.allocator import reserve
+from opgraph.analysis.cost.training import training
+from opgraph.sources import resolve
+from opgraph.sources.base import BuildOptions
+
+
+class Block(nn.Module):
+    """A transformer layer as Korthikanti et al. have it ("Reducing Activation Recomputation in Large
+    Transformer Models", 2022, section 4)."""
+
+    def __init__(self, hidden: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.n1, self.n2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.qkv, self.out = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+        self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+        self.heads, self.drop = heads, nn.Dropout(dropout)
+
+    def forward(self, x):
+        b, s, h = x.shape
+        parts = self.qkv(self.n1(x)).chunk(3, -1)
+        q, k, v = (t.view(b, s, self.heads, -1).transpose(1, 2) for t in parts)
+        y = functional.scaled_dot_product_attention(q, k, v, dropout_p=self.drop.p, is_causal=True)
+        x = x + self.drop(self.out(y.transpose(1, 2).reshape(b, s, h)))
+        return x + self.drop(self.down(functional.gelu(self.up(self.n2(x)))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dropout", "bytes_each"), [(0.1, 34), (0.0, 32)])
+def test_a_layer_keeps_what_korthikanti_et_al_say(dropout, bytes_each):
+    """34 s b h bytes where attention keeps no scores; without dropout its masks of one byte are none."""
+    s, b, h = 1024, 2, 512
+
+    def kept(layers: int) -> int:
+        model = nn.Sequential(*(Block(h, 8, dropout) for _ in range(layers))).bfloat16()
+        x = torch.zeros(b, s, h, dtype=torch.bfloat16)
+        profile = opgraph.profile(model, x, mode="train", loss="sum", target="cuda")
+        return training(profile.graph).saved_activations
+
+    each = kept(2) - kept(1)
+    assert each == pytest.approx(bytes_each * s * b * h, rel=0.01)
+    assert each == pytest.approx(34 * s * b * h, rel=0.08)
+
+
+@pytest.mark.slow
+def test_gpt2_keeps_what_a_gpu_keeps():
+    """Activations of GPT-2 at 8 x 1,024 tokens in float32, in units of U = b s h 4 bytes = 24 MiB."""
+    unit = 8 * 1024 * 768 * 4
+    base, head = (
+        opgraph.profile("gpt2", mode="train", batch_size=8, seq_len=1024, target="cuda", loss=loss)
+        for loss in ("sum", "auto")
+    )
+    # A layer: both inputs of normalizations and both results (4); q, k, v (3); what attention returns (1),
+    # and its mask of dropout with that of the feed-forward part (1/4 each); in the feed-forward part, 4 U
+    # each, its first result, x / 2, tanh, 1 + tanh and their product (20).
+    layer = (4 + 3 + 1 + 0.5 + 20) * unit
+    kept = training(base.graph).saved_activations
+    assert kept == pytest.approx(12 * layer + 2 * unit, rel=0.005)
+    assert kept / 2**30 == pytest.approx(8.07, abs=0.01)
+    # The loss keeps logits [8 * 1024, 50257] in float32 twice: as they are, and their logarithms.
+    logits = 8 * 1024 * 50257 * 4
+    more = training(head.graph).saved_activations - kept
+    assert more == pytest.approx(2 * logits, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("batch", "checkpointing", "measured", "within"),
+    [(4, False, 14_949, 0.08), (1, False, 8_681, 0.03), (1, True, 6_775, 0.02)],
+)
+def test_bert_large_against_a_published_walk(batch, checkpointing, measured, within):
+    """MiB in use on a V100, 1,343 of them context (Hugging Face, "Training on a Single GPU", 2022).
+
+    Attention was products and softmax, and the optimizer a loop over the weights. The gradients of the step
+    before are there in the forward, as they were then; where blocks are computed again the peak is in the
+    optimizer.
+    """
+    model = resolve("bert-large-uncased", BuildOptions(head="sequence-classification"))
+    model.module.set_attn_implementation("eager")
+    profile = opgraph.profile(
+        model, mode="train", batch_size=batch, seq_len=512, optimizer="adamw-loop",
+        checkpointing=checkpointing, target="cuda:7.0",
+    )  # fmt: skip
+    graph = profile.graph
+    kept = [p.bytes for p in graph.parameters]
+    if not checkpointing:
+        trained = {name for n in graph.nodes if n.phase == "optimizer" for name in n.parameters}
+        kept += [p.bytes for p in graph.parameters if p.name in trained]
+    taken = reserve(kept, graph.storages, sum(len(n.kernels) for n in graph.nodes))
+    assert taken.reserved / 2**20 + 1343 == pytest.approx(measured, rel=within)
