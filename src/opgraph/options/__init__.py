@@ -18,11 +18,11 @@ from opgraph.options.fields import (
     Showing,
     check_needs,
     checked,
+    named_options,
     names,
 )  # fmt: skip
 from opgraph.options.kinds import TensorSpec
 from opgraph.options.option import CAPTURED, TRACED, Option, Stage, option, options_of
-from opgraph.options.signatures import named_options
 
 __all__ = [
     "AXES", "CAPTURED", "CONVENTIONS", "NAMES", "NO_EFFECT", "OPTIONS", "SETTINGS",

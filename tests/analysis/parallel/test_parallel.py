@@ -13,8 +13,7 @@ from opgraph.analysis.cost.totals import totals
 from opgraph.analysis.cost.training import training
 from opgraph.analysis.memory import fit, memory
 from opgraph.analysis.parallel.plan import Layout, parallel, ring, smallest
-from opgraph.analysis.parallel.sharded import sharded
-from opgraph.analysis.parallel.sharding import sharding
+from opgraph.analysis.parallel.sharding import sharded, sharding
 from opgraph.analysis.parallel.stages import blocks, stages
 from opgraph.analysis.timing.prediction import predict
 from opgraph.cli import main

@@ -14,8 +14,7 @@ import opgraph
 from opgraph import Profile
 from opgraph.analysis.tree import build_tree
 from opgraph.record.graph import Graph
-from opgraph.views.picture.boxes import FITTING_BOXES
-from opgraph.views.picture.build import build
+from opgraph.views.picture.build import FITTING_BOXES, build
 from opgraph.views.picture.layout import Spacing, arrange
 from opgraph.views.picture.model import Drawing
 

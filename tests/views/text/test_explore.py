@@ -10,8 +10,7 @@ import pytest
 from opgraph import Profile
 from opgraph.analysis.selection import Filter, Range, edges, select
 from opgraph.cli.welcome import offers, welcome
-from opgraph.views.text.explore import node_list
-from opgraph.views.text.gutter import gutter
+from opgraph.views.text.explore import gutter, node_list
 from opgraph.views.text.overview import overview
 
 Saved = Callable[[str], Profile]

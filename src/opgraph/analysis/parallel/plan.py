@@ -15,8 +15,7 @@ from math import ceil
 from typing import Any, Literal
 
 from opgraph.analysis.cost.training import training, working
-from opgraph.analysis.parallel.sharded import divisors, sharded
-from opgraph.analysis.parallel.sharding import Exchange, Sharding, sharding
+from opgraph.analysis.parallel.sharding import Exchange, Sharding, divisors, sharded, sharding
 from opgraph.analysis.parallel.stages import Stage, blocks, stages
 from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device

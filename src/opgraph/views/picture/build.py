@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from opgraph.analysis.tree import Tree
-from opgraph.record.graph import Graph, Node
-from opgraph.views.picture.boxes import Boxes, Plan, is_hidden
-from opgraph.views.picture.model import Box, Drawing, Edge
+from opgraph.analysis.calls import span
+from opgraph.analysis.tree import Item, ItemKind, Metric, Tree
+from opgraph.record import units
+from opgraph.record.graph import Graph, GraphBreak, Node, Parameter, Shape
+from opgraph.views.picture.model import Box, BoxKind, Drawing, Edge
 
 
 @dataclass
@@ -159,3 +161,330 @@ def _edges(
 def _with_loops(box: Box, looped: set[str]) -> Box:
     children = tuple(_with_loops(c, looped) for c in box.children)
     return replace(box, children=children, looped=box.id in looped)
+
+
+# Boxes from items of the tree: names, costs, parameters, seams, what is tied to what.
+
+
+def is_hidden(node: Node) -> bool:
+    """Whether a node is plumbing that no picture shows: a constant, or control without an error."""
+    return node.kind in ("constant", "control") and node.error is None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """An item of the tree as it is drawn: a fold as its first member, `count` times.
+
+    `name` and `cls` are of a module, or of several that hold nothing else. `leaf` is the item of the
+    operator where it is one, `body` what is drawn inside it.
+    """
+
+    item: Item
+    name: str
+    path: str
+    cls: str = ""
+    call: int = 0
+    count: int = 1
+    leaf: Item | None = None
+    body: tuple[Drawn, ...] = ()
+
+
+def drawn(tree: Tree, item: Item) -> Drawn | None:
+    """What is drawn of an item; None where it only has nodes that no picture shows. A module that shows
+    one operator is one box with it, and one that holds nothing but another module is one with that."""
+    one = item.member
+    if one.node:
+        node = tree.nodes[one.node - 1]
+        name = item.label if one.path else _operator_name(node)
+        made = Drawn(one, name, tree.title(one), one.cls, one.call, item.count, one)
+        return None if is_hidden(node) else made
+    body = tuple(d for child in one.children if (d := drawn(tree, child)) is not None)
+    if not body:
+        return None
+    name = item.label
+    made = Drawn(one, name, tree.title(item), one.cls, one.call, item.count, None, body)
+    only = body[0]
+    if len(body) > 1 or one.kind not in (ItemKind.MODULE, ItemKind.GROUP):
+        return made
+    if one.kind is ItemKind.GROUP:
+        if only.count > 1 or not only.cls:
+            return made
+        last = item.children[-1].children[one.children.index(_above(tree, only.item, one))]
+        name = span([only.name, last.label])
+        return replace(only, item=one, name=name, count=item.count)
+    if only.leaf is not None and only.count == 1:
+        named = f"{name}.{only.name}" if only.cls else name
+        path = only.path if only.cls else made.path
+        return replace(
+            made, name=named, path=path, cls=only.cls or one.cls, call=only.call or one.call,
+            leaf=only.leaf, body=(),
+        )  # fmt: skip
+    if only.leaf is None and only.cls and item.count == 1 and len(one.children) == 1:
+        return replace(only, name=f"{name}.{only.name}")
+    return made
+
+
+def _above(tree: Tree, item: Item, below: Item) -> Item:
+    """The child of an item that holds another item."""
+    while (above := tree.parent(item)) is not None and above is not below:
+        item = above
+    return item
+
+
+def _operator_name(node: Node) -> str:
+    return node.name if node.kind in ("input", "output") else node.op
+
+
+# Which box each node is drawn in: where modules are closed, and where one repetition stands for all.
+
+Turns = tuple[tuple[int, int], ...]
+"""For each fold around a node, from the outside in: which one it is, and the number of the repetition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an operator is drawn: in which box, and which node stands there for it."""
+
+    box: str
+    stand_in: Node
+    turns: Turns
+
+
+class Plan:
+    """The boxes of a tree whose modules are closed from a level on: their `ids`, the `place` of each
+    operator, and what is `closed`. `deepest` is the level at which all would be open."""
+
+    def __init__(self, tree: Tree, depth: int | None = None) -> None:
+        self.tree = tree
+        self.top = drawn(tree, tree.root) or Drawn(tree.root, "", tree.root.path, tree.root.cls)
+        self.deepest = max(_deepest(self.top, 0), 1)
+        self.depth = min(self._fitting() if depth is None else depth, self.deepest)
+        self.ids: dict[Drawn, str] = {}
+        self.closed: set[Drawn] = set()
+        self.place: dict[int, Place] = {}
+        self._folds: list[str] = []
+        self._modules = 0
+        self._lay(self.top, 0, None, ())
+
+    def loop_between(self, source: Place, target: Place) -> str | None:
+        """The box that is repeated, where an edge leads from one of its repetitions to another."""
+        for (fold, turn), (other_fold, other_turn) in zip(source.turns, target.turns, strict=False):
+            if fold != other_fold:
+                return None
+            if turn != other_turn:
+                return self._folds[fold]
+        return None
+
+    def _fitting(self) -> int:
+        """The deepest level at which the picture still fits a page, and at least 1."""
+        levels = range(self.deepest, 1, -1)
+        return next((d for d in levels if _boxes(self.top, d, 0) <= FITTING_BOXES), 1)
+
+    def _lay(self, one: Drawn, level: int, box: str | None, folds: tuple[int, ...]) -> None:
+        """Place what is drawn, and the nodes that stand at the same place of other repetitions."""
+        if not one.body or 0 < self.depth <= level:
+            self.closed.add(one)
+        if box is None:
+            box = self.ids[one] = self._new_id(one)
+        if one.count > 1:
+            self._folds.append(box if one in self.ids else "")
+            folds = (*folds, len(self._folds) - 1)
+        if one.leaf is not None:
+            nodes = self.tree.nodes
+            stand_in = nodes[one.leaf.node - 1]
+            for leaf in self.tree.alike(one.leaf):
+                turns = tuple(zip(folds, (t.member for t in leaf.turns), strict=True))
+                self.place[nodes[leaf.node - 1].id] = Place(box, stand_in, turns)
+        inner = box if one in self.closed else None
+        for child in one.body:
+            self._lay(child, level + 1, inner, folds)
+
+    def _new_id(self, one: Drawn) -> str:
+        if one.leaf is not None:
+            return f"n{self.tree.nodes[one.leaf.node - 1].id}"
+        self._modules += 1
+        return f"m{self._modules - 1}"
+
+
+FITTING_BOXES = 150
+
+
+def _deepest(one: Drawn, level: int) -> int:
+    """How many levels of boxes are in each other."""
+    return max((_deepest(c, level + 1) for c in one.body), default=level)
+
+
+def _boxes(one: Drawn, depth: int, level: int) -> int:
+    """How many boxes are drawn where modules are closed from a level on."""
+    if not one.body or 0 < depth <= level:
+        return 1
+    return sum(_boxes(c, depth, level + 1) for c in one.body)
+
+
+SHOWN_PARAMETERS = 6
+
+
+class Boxes:
+    """Makes the boxes of a plan. `parameter_edges` lead from parameters to their operators, where
+    parameters are drawn."""
+
+    def __init__(self, plan: Plan, *, parameters: bool) -> None:
+        self.parameter_edges: list[Edge] = []
+        self._plan, self._tree = plan, plan.tree
+        self._graph = graph = plan.tree.graph
+        self._draw_parameters = parameters
+        self._parameters = {p.name: p for p in graph.parameters}
+        self._calls = Counter(i.path for i in plan.tree.items if i.call)
+        self._first_user: dict[str, int] = {}
+        self._users: dict[str, dict[str, None]] = {}  # the boxes that use a parameter, in order
+        self._drawn: set[str] = set()
+        for node in graph.nodes:
+            for name in node.parameters:
+                self._first_user.setdefault(name, node.id)
+                if node.id in plan.place:
+                    self._users.setdefault(name, {})[plan.place[node.id].box] = None
+        self._values = {
+            v.name: v for v in reversed(graph.values) if v.kind in ("parameter", "buffer")
+        }
+        ends = {n.fragment: n.id for n in graph.nodes}
+        self._breaks = [(ends[b.fragment], b) for b in graph.breaks if b.fragment in ends]
+
+    def make(self, one: Drawn) -> Box:
+        """The box of what is drawn, with all inside it."""
+        tree, item = self._tree, one.item
+        nodes = tree.nodes_of(item)
+        node = None if one.leaf is None else tree.nodes[one.leaf.node - 1]
+        shape, dtype = self._output(one, node)
+        known = self._graph.scope.get(item.path)
+        box = Box(
+            id=self._plan.ids[one],
+            kind=_kind(node),
+            name=one.name,
+            path=one.path,
+            cls=one.cls,
+            op=node.op if node else "",
+            first=self._id(item.first),
+            last=self._id(item.last),
+            shape=shape,
+            dtype=dtype,
+            parameters=int(tree.each(Metric.PARAMETERS, item)),
+            all_parameters=int(tree.total(Metric.PARAMETERS, item)),
+            cost=tree.cost_each(item),
+            total=tree.cost(item),
+            count=one.count,
+            times=item.times,
+            turn=one.call or 1,
+            turns=self._calls.get(item.path, 1) if one.call else 1,
+            operators=sum(not is_hidden(n) for n in nodes),
+            doc=known.doc if known else "",
+            error=next((n.error for n in nodes if n.error is not None), None),
+            item=item,
+        )
+        if node is not None:
+            box = self._with_node(box, node)
+        if one in self._plan.closed:
+            inside = self._breaks_between(box.first, box.last) if node is None else ()
+            return replace(box, nodes=tuple(n.id for n in nodes), breaks=inside)
+        inner = {n.id for c in one.body for n in tree.nodes_of(c.item)}
+        own = tuple(n.id for n in nodes if n.id not in inner)
+        return replace(box, nodes=own, children=tuple(self._children(one)))
+
+    def _children(self, one: Drawn) -> Iterator[Box]:
+        before: Drawn | None = None
+        for child in one.body:
+            if before is not None:
+                yield from self._seams(self._end(before), self._id(child.item.first))
+            box = self.make(child)
+            if self._draw_parameters and child.leaf is not None:
+                yield from self._parameter_boxes(self._tree.nodes[child.leaf.node - 1], box)
+            yield box
+            before = child
+        if one.count > 1:
+            last = self._id(one.item.last)
+            yield from self._seams(last, last + 1)
+
+    def _id(self, position: int) -> int:
+        return self._tree.nodes[position - 1].id if self._tree.nodes else 0
+
+    def _end(self, one: Drawn) -> int:
+        """The last node of all repetitions that follow one another here."""
+        item = one.item
+        above = self._tree.parent(item) if one.count > 1 else None
+        while above is not None and above.kind is not ItemKind.FOLD:
+            above = self._tree.parent(above)
+        return self._id((above or item).last)
+
+    def _with_node(self, box: Box, node: Node) -> Box:
+        here = [self._parameters[name] for name in node.parameters]
+        tied = [p for p in here if p.tied or self._first_user[p.name] != node.id]
+        return replace(
+            box,
+            tied=tuple(p.name for p in tied if p.kind == "parameter"),
+            arguments=node.arguments,
+            file=node.file,
+            line=node.line,
+        )
+
+    def _output(self, one: Drawn, node: Node | None) -> tuple[Shape | None, str]:
+        """The shape and dtype of the first result."""
+        if node:
+            outputs = node.outputs or node.inputs[:1] * (node.kind == "output")
+            value = self._graph.value[outputs[0]] if outputs else None
+        else:
+            value = self._tree.output(one.item)
+        return (None, "") if value is None else (value.shape, value.dtype)
+
+    def _breaks_between(self, first: int, last: int) -> tuple[GraphBreak, ...]:
+        """The graph breaks behind one of the nodes from `first` on and before the node `last`."""
+        return tuple(b for end, b in self._breaks if first <= end < last)
+
+    def _seams(self, first: int, last: int) -> list[Box]:
+        return [
+            Box(f"s{b.fragment}", "seam", "graph break", lines=_reason(b), breaks=(b,))
+            for b in self._breaks_between(first, last)
+        ]
+
+    def _parameter_boxes(self, node: Node, user: Box) -> list[Box]:
+        """Above an operator: one box for the parameters that it alone uses, and one for each of those
+        that others use after it, too."""
+        here = dict.fromkeys(node.parameters)
+        alone = [name for name in here if len(self._users[name]) == 1]
+        found = [self._parameter_box(f"p{node.id}", alone, user, [user.id])] if alone else []
+        for name in here:
+            if name not in alone and name not in self._drawn:
+                self._drawn.add(name)
+                users = list(self._users[name])
+                after = users[users.index(user.id) :]
+                box = self._parameter_box(f"p{node.id}_{len(found)}", [name], user, after)
+                found.append(replace(box, lines=(*box.lines, f"used in {len(users)} places")))
+        return found
+
+    def _parameter_box(self, id_: str, names: list[str], user: Box, users: list[str]) -> Box:
+        parameters = [self._parameters[name] for name in names]
+        lines = [_parameter_line(p) for p in parameters[:SHOWN_PARAMETERS]]
+        if len(parameters) > SHOWN_PARAMETERS:
+            lines.append(f"and {len(parameters) - SHOWN_PARAMETERS} more")
+        value = self._values[names[0]]
+        total = sum(p.bytes for p in parameters)
+        self.parameter_edges += [
+            Edge(id_, u, value.id, (value.id,), value.shape, value.dtype, total, "parameter")
+            for u in users
+        ]
+        return Box(id_, "parameters", "parameters", user.path, lines=tuple(lines))
+
+
+def _kind(node: Node | None) -> BoxKind:
+    if node is None:
+        return "module"
+    return node.kind if node.kind in ("input", "output") else "operator"
+
+
+def _reason(at: GraphBreak) -> tuple[str, ...]:
+    where = (f"{at.file}:{at.line}",) if at.file else ()
+    return (at.reason, *where)
+
+
+def _parameter_line(parameter: Parameter) -> str:
+    name = parameter.name.rpartition(".")[2]
+    tied = " (tied)" if parameter.tied else ""
+    return f"{name} {units.shape(parameter.shape)}{tied}"

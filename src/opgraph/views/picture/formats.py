@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
@@ -36,26 +37,12 @@ def written(drawn: Picture, form: str) -> str | bytes:
             return to_mermaid(drawn)
 
 
-def svg(costed: CostedRecord, **options: Any) -> str | bytes:
-    """The picture as SVG. The options are those of `Options`."""
-    return written(picture(costed, **options), "svg")
+def _view(form: str) -> Callable[..., str | bytes]:
+    def drawn(costed: CostedRecord, **options: Any) -> str | bytes:
+        return written(picture(costed, **options), form)
+
+    return drawn
 
 
-def pdf(costed: CostedRecord, **options: Any) -> str | bytes:
-    """The picture as PDF. The options are those of `Options`."""
-    return written(picture(costed, **options), "pdf")
-
-
-def png(costed: CostedRecord, **options: Any) -> str | bytes:
-    """The picture as PNG. The options are those of `Options`."""
-    return written(picture(costed, **options), "png")
-
-
-def dot(costed: CostedRecord, **options: Any) -> str | bytes:
-    """The picture in Graphviz's language. The options are those of `Options`."""
-    return written(picture(costed, **options), "dot")
-
-
-def mermaid(costed: CostedRecord, **options: Any) -> str | bytes:
-    """The picture as a Mermaid flowchart. The options are those of `Options`."""
-    return written(picture(costed, **options), "mermaid")
+svg, png, pdf, dot, mermaid = map(_view, FORMS)
+"""The pictures as views. The options are those of `Options`."""
