@@ -57,10 +57,16 @@ def profile(
     if failed is None or partial:
         return found
     where = f" at {failed.file}:{failed.line}" if failed.file else ""
+    if GUESSED in found.model.notes:
+        tried = "".join(f" ({n})" for n in found.model.notes if n.startswith("tried "))
+        raise InputError(
+            f"no inputs were found that {found.model.name} takes: its forward failed{where}: "
+            f"{failed.failure}{tried}",
+            hint="give them (inputs=, kwargs=); partial=True returns the graph up to there",
+        )
     error = TraceError(
         f"the forward of {found.model.name} failed{where}: {failed.failure}",
-        hint=(f"{GUESSED} (inputs=, kwargs=); " if GUESSED in found.model.notes else "")
-        + "error.profile holds the graph up to there; partial=True returns it",
+        hint="error.profile holds the graph up to there; partial=True returns it",
     )
     error.profile = found
     raise error

@@ -16,7 +16,7 @@ from opgraph.analysis.cost.conventions import counted
 from opgraph.inputs.base import Example, InputRequest
 from opgraph.options import NO_EFFECT, Options
 from opgraph.record.errors import InputError, SourceError, TraceError, first_line
-from opgraph.record.graph import Node
+from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Mode
 from opgraph.record.profile import GUESSED, ProfileRecord, Tracing
 from opgraph.sources import resolve
@@ -127,8 +127,32 @@ def profiled(
     if found.graph.failed is not None and inputs is None and kwargs is None:
         if asked.sized:
             _blame_the_sizes(built, found.graph.failed, asked)
-        found = _noting(found, GUESSED)
+        found = _fitted(built, example, found, asked)
     return counted(found, asked.count)
+
+
+def _fitted(
+    model: Model, example: Example, found: ProfileRecord, options: Options
+) -> ProfileRecord:
+    """The profile with other inputs, where those that were guessed from the signature do not fit and others
+    do; or the failed one, with a remark on what was tried."""
+    from opgraph.inputs.fitting import fitted
+    from opgraph.tracing.eager import trace_either, trace_fake
+    from opgraph.tracing.fake.tensors import needs_values
+
+    def run(other: Example) -> Graph | None:
+        outcome = trace_fake(model, other)
+        if needs_values(outcome.error):
+            outcome = trace_either(model, other, memory_limit=options.memory_limit)[-1]
+        return None if outcome.error is None else outcome.graph or found.graph
+
+    if not example.guessed or model.config is not None:
+        return _noting(found, GUESSED)
+    request = InputRequest.of(options)
+    other, note = fitted(model, request, example, found.graph, run)
+    if other is None:
+        return _noting(_noting(found, GUESSED), note)
+    return _noting(profile_model(model, other, options), note)
 
 
 def _blame_the_sizes(model: Model, failed: Node, options: Options) -> None:

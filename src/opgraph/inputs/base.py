@@ -56,9 +56,11 @@ class OpenSize:
 class Example:
     """Arguments of one call of the model. Tensors are on the CPU (floating-point ones may be on meta).
 
-    `notes` say what of the model's inputs was left out, and why.
+    `notes` say what of the model's inputs was left out, and why; `guessed` are the arguments of which
+    nothing but the model's layers says what they are.
     """
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    guessed: tuple[str, ...] = ()

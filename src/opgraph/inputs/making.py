@@ -12,7 +12,9 @@ import torch
 
 from opgraph.inputs.base import Example, InputRequest, OpenSize
 from opgraph.inputs.context import Context, named_dtype
+from opgraph.inputs.model_reading import first_layer
 from opgraph.inputs.rules import RULES
+from opgraph.inputs.rules.structured import MAIN, main_tensor
 from opgraph.inputs.rules.text import placeholders
 from opgraph.options import NO_EFFECT, TensorSpec
 from opgraph.record.errors import InputError
@@ -40,6 +42,8 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
     placeholders(context)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
+    main: list[str] = []
+    guessed: list[str] = []
     missing: list[str] = []
     for parameter in signature.parameters.values():
         if parameter.kind in _VARIABLE:
@@ -47,10 +51,13 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
         value = _value(context, parameter)
         required = parameter.default is parameter.empty
         if value is None:
-            if required:
-                missing.append(parameter.name)
-            continue
-        if required and parameter.kind is not parameter.KEYWORD_ONLY and not missing:
+            if not required:
+                continue
+            value = _guess(context)
+            (missing if value is None else guessed).append(parameter.name)
+        elif parameter.name in MAIN and parameter.name not in request.overrides:
+            main.append(parameter.name)
+        if required and parameter.kind is not parameter.KEYWORD_ONLY:
             args.append(value)
         else:
             kwargs[parameter.name] = value
@@ -59,7 +66,18 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
             f"{model.info.name}: no rule makes {', '.join(missing)}",
             hint=f"give it: --input {missing[0]}=1x16:float32, or inputs= and kwargs= in Python",
         )
-    return Example(tuple(args), kwargs, tuple(context.notes))
+    if guessed:
+        context.notes.append(f"guessed from what the model's layers take: {', '.join(guessed)}")
+    known = request.input_shape is not None or "input_size" in model.hints
+    return Example(tuple(args), kwargs, tuple(context.notes), () if known else (*main, *guessed))
+
+
+def _guess(context: Context) -> Any:
+    """For an argument that no rule makes: what the first layer takes; None where there is no such layer, or
+    where the library's own configuration should say."""
+    if context.model.config is not None or first_layer(context.module) is None:
+        return None
+    return main_tensor(context)
 
 
 def _value(context: Context, parameter: inspect.Parameter) -> Any:

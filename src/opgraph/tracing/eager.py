@@ -55,7 +55,7 @@ def trace_either(model: Model, example: Example, **how: Any) -> list[Outcome]:
     """One run on fake tensors and, where the values of the data decide the path (or a plain run fails for
     whatever reason), one in which the inputs have values, and at last one on real tensors altogether.
     The outcome that counts is the last."""
-    plain = "capture" not in how
+    plain = "tracer" not in how
     attempts = [trace_fake(model, example, **how)]
     if _lacks_values(attempts[-1]) and _has_numbers(example):
         attempts.append(trace_fake(model, example, real_inputs=True, **how))

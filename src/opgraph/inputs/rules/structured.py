@@ -113,7 +113,11 @@ def region_boxes(c: Context) -> Tensor:
 FRAMES = 16
 
 
-@rule("x", "input", "inputs", "image", "img", "imgs", "X", needed=True)
+MAIN = ("x", "input", "inputs", "image", "img", "imgs", "X", "src", "tgt", "query", "key", "value")
+"""Names that say nothing but that something goes in."""
+
+
+@rule(*MAIN[:7], needed=True)
 def main_tensor(c: Context) -> Tensor:
     """The input that the source knows the size of, or that the model's first layer with weights takes."""
     if "input_size" in c.model.hints:
@@ -124,7 +128,7 @@ def main_tensor(c: Context) -> Tensor:
     return _for_layer(c, first_layer(c.module))
 
 
-@rule("src", "tgt", "query", "key", "value", needed=True)
+@rule(*MAIN[7:], needed=True)
 def sequence(c: Context) -> Tensor:
     """A sequence of vectors for torch's own transformer modules."""
     attention = next((m for m in c.module.modules() if isinstance(m, nn.MultiheadAttention)), None)
