@@ -79,9 +79,9 @@ def trace(
     kwargs: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Graph:
-    """The operator graph of a model: what `profile` finds, with the same `options`, without the rest.
+    """The operator graph of a model.
 
-    Raises what `profile` raises.
+    It is what `profile` finds, with the same `options`, without the rest. Raises what `profile` raises.
     """
     return profile(model, inputs, kwargs, **options).graph
 
@@ -94,7 +94,7 @@ def compare(
     hardware: str | Device | None = None,
     **options: Any,
 ) -> Comparison:
-    """Compare a model with others: what was added, removed, changed, renamed, and what it costs.
+    """Compare a model with others: what changed, and what it costs.
 
     Each is a `Profile`, a `Costed`, the path of a saved profile, or whatever `profile` takes, with the same
     `options`. With `hardware` the predicted time is compared, too. `fail_if` is a gate (`"flops > +2%"`) or

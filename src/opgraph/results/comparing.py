@@ -23,7 +23,7 @@ class _Face:
     _result: Result
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """Write a file as its suffix says; it appears whole or not at all.
+        """Write a file as its suffix says, whole or not at all.
 
         Raises `RenderError` for a suffix that nothing writes, or an option that is not heeded.
         """
@@ -37,7 +37,7 @@ class _Face:
 
 
 class Comparison(_Face, ComparisonRecord):
-    """Some models, the first of which the others are compared with (see `ComparisonRecord`)."""
+    """Some models, compared with the first of them (see `ComparisonRecord`)."""
 
     _result = "comparison"
 
@@ -99,6 +99,6 @@ def compared(
     labels: Sequence[str] | None = None,
     fail_if: str | Sequence[str] = (),
 ) -> Comparison:
-    """Compare the first of some models with each of the others (see `analysis.compare`)."""
+    """Compare models with the first of them (see `analysis.compare`)."""
     found = comparison.compared(models, labels, fail_if)
     return Comparison(found.models, found.labels, found.verdicts)

@@ -25,10 +25,11 @@ PAGED = tuple(n for n in view_named("html").heeds if n != "against")
 
 
 class Costed(CostedRecord):
-    """A profile costed on a device, or without one on the generic ridge of 10 FLOPs/byte.
+    """A profile costed on a device, or on the generic ridge.
 
-    What it knows is worked out once: `totals`, `ridge`, `bounds`, `prediction`, `parts`, `roofline`,
-    `memory`, `fit`, `fits`, `plan`, `steps`, `by_module()`, `by_op()`, `nodes`.
+    That is one of 10 FLOPs/byte. What it knows is worked out once: `totals`, `ridge`, `bounds`,
+    `prediction`, `parts`, `roofline`, `memory`, `fit`, `fits`, `plan`, `steps`, `by_module()`, `by_op()`,
+    `nodes`.
     """
 
     @property
@@ -43,15 +44,15 @@ class Costed(CostedRecord):
 
     @cached_property
     def hotspots(self) -> tuple[HotSpot, ...]:
-        """The costliest modules, equal ones together: by time on a device, else by FLOPs, then bytes."""
+        """The costliest modules, equal ones together, by `metric`."""
         return self.tree.hot_spots()
 
     @named_options(("depth",))
     def by_module(self, depth: int | None = None, **options: Any) -> Rows:
-        """The costs by module: a mapping from paths ("" is the root, which comes first), down to `depth`
-        levels below the root.
+        """The costs by module, as a mapping from paths.
 
-        Raises `InputError` for a depth below 0, and for other options.
+        "" is the root, which comes first; `depth` is how many levels below it. Raises `InputError` for a
+        depth below 0, and for other options.
         """
         given = checked({"depth": depth, **options}, ("depth",), "by_module")
         found = self.module_tree.walk(given["depth"])
@@ -69,15 +70,16 @@ class Costed(CostedRecord):
 
     @cached_property
     def nodes(self) -> tuple[NodeView, ...]:
-        """The operators in order of execution, with what stands around them at hand."""
+        """The operators in order of execution, with what is around them."""
         return tuple(NodeView(self, node) for node in self.graph.nodes)
 
     @named_options(DRAWN)
     def draw(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """Write a picture: .svg, .png, .pdf, .dot or .mmd; `roofline.svg` draws the roofline.
+        """Write a picture: .svg, .png, .pdf, .dot or .mmd.
 
-        The options are those of `opgraph draw`: `depth=2`, `color_by="op"`, `module="encoder.layer.0"`,
-        `theme="dark"` … Raises `RenderError` for a suffix or an option that does not exist.
+        `roofline.svg` draws the roofline. The options are those of `opgraph draw`: `depth=2`,
+        `color_by="op"`, `module="encoder.layer.0"`, `theme="dark"` … Raises `RenderError` for a suffix or
+        an option that does not exist.
         """
         self._write(path, view_for(path, "picture"), options)
 
@@ -89,10 +91,10 @@ class Costed(CostedRecord):
         against: Costed | CostedRecord | None = None,
         **options: Any,
     ) -> None:
-        """Write the interactive page: one HTML file that needs no network. With `against`, what differs
-        from that model is shown.
+        """Write the interactive page: one HTML file that needs no network.
 
-        Raises `RenderError` for another suffix than .html or .htm, and for an option of other views.
+        With `against`, what differs from that model is shown. Raises `RenderError` for another suffix than
+        .html or .htm, and for an option of other views.
         """
         given = {**options, **({"against": against} if against else {})}
         view = view_named("html") if path is None else view_for(path, "page")
@@ -102,10 +104,10 @@ class Costed(CostedRecord):
         self._write(path, view, given)
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """Write a file as its suffix says: .json (which `load` reads), .txt, .md, .csv, .parquet, .html,
-        .svg, .graphml … The options are those of the view. The file appears whole or not at all.
+        """Write a file as its suffix says, whole or not at all.
 
-        Raises `RenderError` for a suffix that nothing writes, or an option that is not heeded.
+        .json (which `load` reads), .txt, .md, .csv, .parquet, .html, .svg, .graphml … The options are those
+        of the view. Raises `RenderError` for a suffix that nothing writes, or an option that is not heeded.
         """
         self._write(path, view_for(path), options)
 
@@ -116,7 +118,7 @@ class Costed(CostedRecord):
         write_atomically(path, view.load()(self, **given))
 
     def render(self, view: str = "table", **options: Any) -> str | bytes:
-        """What a view makes of it, by the view's name: "table", "svg", "markdown", "csv" …"""
+        """What a view makes of it: "table", "svg", "markdown", "csv" …"""
         return render(view, self, **view_named(view).check(options, self.asked))
 
     def to_dict(self) -> dict[str, Any]:
@@ -127,7 +129,7 @@ class Costed(CostedRecord):
         return profile_data(self) | ({} if more is None else {"costed": more})
 
     def to_json(self) -> str:
-        """The profile as JSON text, with what was worked out for the device."""
+        """The profile as JSON text, with its figures on the device."""
         from opgraph.views.files.json import to_json
 
         return to_json(self)
@@ -145,9 +147,9 @@ class Costed(CostedRecord):
         return to_networkx(self)
 
     def widget(self, **options: Any) -> Any:
-        """The interactive page as a notebook's widget; `selected` is what is chosen in it.
+        """The interactive page as a widget of a notebook.
 
-        Raises `MissingDependency` without anywidget.
+        Its `selected` is what is chosen in it. Raises `MissingDependency` without anywidget.
         """
         from opgraph.views.page.notebook import widget
 

@@ -22,10 +22,10 @@ from opgraph.results.rows import NodeView, Rows
 
 
 class Profile(ProfileRecord):
-    """A traced model: its graph, where it came from and how it was traced (see `ProfileRecord`).
+    """A traced model: its graph, where it came from, how it was traced.
 
-    `p.on("h100-sxm")` costs it on a device; what is asked of the profile itself is answered on the generic
-    ridge of 10 FLOPs/byte.
+    It is a `ProfileRecord` with a face. `p.on("h100-sxm")` costs it on a device; what is asked of the
+    profile itself is answered on the generic ridge of 10 FLOPs/byte.
     """
 
     @classmethod
@@ -43,11 +43,11 @@ class Profile(ProfileRecord):
 
     @named_options(ASKED)
     def on(self, hardware: str | Device | None = None, **options: Any) -> Costed:
-        """The profile on a device (a name, a file, or a `Device`), or without one on the generic ridge.
+        """The profile on a device, or on the generic ridge.
 
-        The options are those of costing on the command line: `autocast="float16"`, `partition="none"`,
-        `count={"attention": "causal"}`, `tensor_parallel=8` (docs/options.md). Raises `UnknownDevice` and
-        `InputError`.
+        A device is a name, a file, or a `Device`. The options are those of costing on the command line:
+        `autocast="float16"`, `partition="none"`, `count={"attention": "causal"}`, `tensor_parallel=8`
+        (docs/options.md). Raises `UnknownDevice` and `InputError`.
         """
         return Costed(*terms(self, hardware, **options))
 
@@ -67,7 +67,7 @@ class Profile(ProfileRecord):
 
     @property
     def nodes(self) -> tuple[NodeView, ...]:
-        """The operators in order of execution, with what stands around them at hand."""
+        """The operators in order of execution, with what is around them."""
         return self._plain.nodes
 
     @named_options(("depth",))
@@ -122,9 +122,9 @@ class Profile(ProfileRecord):
         return self._plain.to_networkx()
 
     def widget(self, **options: Any) -> Any:
-        """The interactive page as a notebook's widget; `selected` is what is chosen in it.
+        """The interactive page as a widget of a notebook.
 
-        Raises `MissingDependency` without anywidget.
+        Its `selected` is what is chosen in it. Raises `MissingDependency` without anywidget.
         """
         return self._plain.widget(**options)
 

@@ -19,10 +19,11 @@ from opgraph.record.kinds import Bound
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Row(WithCost):
-    """What some nodes cost together: those of a module with all below it, or those of an operator.
+    """What some nodes cost together.
 
-    `count` is how often the module was called, or how many nodes there are; `parameters` is None for
-    operators; `class_name` is that of the module.
+    They are those of a module with all below it, or those of an operator. `count` is how often the module
+    was called, or how many nodes there are; `parameters` is None for operators; `class_name` is that of the
+    module.
     """
 
     costed: CostedRecord
@@ -45,7 +46,7 @@ class Row(WithCost):
 
     @property
     def share(self) -> float:
-        """The share of the whole by `CostedRecord.metric`: the predicted time, FLOPs, or bytes."""
+        """The share of the whole, by `CostedRecord.metric`."""
         costed, whole = self.costed, self.costed.totals
         of: tuple[float, float] = (self.bytes, whole.bytes)
         if costed.metric is Metric.SECONDS:
@@ -76,9 +77,10 @@ class Row(WithCost):
 
 
 class Rows(Mapping[str, Row]):
-    """Costs by name, in an order that says which comes first. The path of a fold, as tables print it
-    (`encoder.layer.[0-11].output`), is all of its modules together. A name that is not there is an
-    `InputError` with the nearest ones."""
+    """Costs by name, in order.
+
+    The path of a fold, as tables print it (`encoder.layer.[0-11].output`), is all of its modules together.
+    A name that is not there is an `InputError` with the nearest ones."""
 
     def __init__(self, kind: str, rows: Mapping[str, Row]) -> None:
         self._kind, self._rows = kind, rows
@@ -120,7 +122,10 @@ class Rows(Mapping[str, Row]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NodeView:
-    """A node of a graph. `record` is the node as it is saved: its inputs and outputs are ids of values."""
+    """A node of a graph.
+
+    `record` is the node as it is saved: its inputs and outputs are ids of values.
+    """
 
     costed: CostedRecord
     record: Node
