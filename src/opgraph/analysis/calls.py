@@ -529,6 +529,9 @@ def _ranged(first: list[str], second: list[str], last: list[str]) -> list[str] |
             a, b, c = (_RANGE.fullmatch(parts[i]) for parts in (first, second, last))
             if not (a and b and c):
                 return None
-            step = int(b[1]) - int(a[2] or a[1])
-            found[i] = f"[{a[1]}-{c[2] or c[1]}{f':{step}' if step > 1 else ''}]"
+            if int(a[1]) > int(c[1]):  # a backward runs the last one first
+                step, low, high = int(a[1]) - int(b[2] or b[1]), c[1], a[2] or a[1]
+            else:
+                step, low, high = int(b[1]) - int(a[2] or a[1]), a[1], c[2] or c[1]
+            found[i] = f"[{low}-{high}{f':{step}' if step > 1 else ''}]"
     return found
