@@ -237,6 +237,8 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
                 flops = sparse_product(operator.name, inputs)
             else:
                 flops = int(operator.contraction(*args, **kwargs, out_val=out))
+            if sum(t.dtype.is_complex for t in inputs) > 1:
+                flops *= 4  # a complex product is four real ones
             category = _convolution_kind(category, operator.func, args)
         elif operator.formula is not None and call is not None:
             other = int(operator.formula.work(call))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from tests.costs.hand import case, floats, ints, whole
+from tests.costs.hand import case, complexes, floats, ints, whole
 from torch.sparse import semi_structured
 
 # These two operators are made with the first weight that needs them.
@@ -157,6 +157,14 @@ CASES = [
     *case("_cudnn_rnn", floats(5, 2, 3), [floats(16, 3), floats(16, 4), floats(16), floats(16)], 4, None,
           floats(1, 2, 4), floats(1, 2, 4), 2, 4, 0, 1, False, 0.0, False, False, [], None,
           gives=(floats(5, 2, 4),), flops=5 * 2 * 4 * (2 * 4 * 3 + 2 * 4 * 4)),
+    # Two gradients for each product.
+    *case("_cudnn_rnn_backward", floats(5, 2, 3), [floats(16, 3), floats(16, 4), floats(16), floats(16)], 4,
+          floats(0), floats(1, 2, 4), floats(1, 2, 4), floats(5, 2, 4), floats(5, 2, 4), None, None, 2, 4,
+          0, 1, False, 0.0, True, False, [], None, floats(0), [True] * 4,
+          gives=(floats(5, 2, 3),), flops=2 * 5 * 2 * 4 * (2 * 4 * 3 + 2 * 4 * 4)),
+    # A complex product is four real ones; one of a complex number and a real one is not run as such.
+    *case("mm", complexes(4, 8), complexes(8, 12), flops=4 * 2 * 4 * 8 * 12),
+    *case("bmm", complexes(3, 4, 8), complexes(3, 8, 12), flops=3 * 4 * 2 * 4 * 8 * 12),
     # A GRU has three.
     *case("miopen_rnn", floats(5, 2, 3), [floats(12, 3), floats(12, 4), floats(12), floats(12)], 4,
           floats(1, 2, 4), None, 3, 4, 1, False, 0.0, False, False, [], None,

@@ -30,7 +30,16 @@ CASES = [
     *case("var std var_mean std_mean", X, other=4 * 24),
     # Three features of each of 4 x 5 pairs: difference, square, sum.
     *case("_cdist_forward", floats(4, 3), floats(5, 3), 2.0, None, other=3 * 3 * 20),
-    *case("_euclidean_dist", floats(4, 3), floats(5, 3), other=3 * 3 * 20),
+    # By a product of rows of 3 + 2 elements.
+    *case("_euclidean_dist", floats(4, 3), floats(5, 3), flops=2 * 20 * (3 + 2)),
+    # Difference, two products, sum.
+    *case("_cdist_backward", floats(4, 5), floats(4, 3), floats(5, 3), 1.0, floats(4, 5),
+          gives=floats(4, 3), other=4 * 20 * 3),
+    # 10 steps of 3 sequences of up to 4 letters out of 8: 2 * 4 + 1 places.
+    *case("_ctc_loss", floats(10, 3, 8), ints(3, 4), [10] * 3, [4] * 3,
+          gives=(floats(3), floats(3, 10, 9)), other=13 * 3 * 10 * 9),
+    *case("_ctc_loss_backward", floats(3), floats(10, 3, 8), ints(3, 4), ints(3), ints(3), floats(3),
+          floats(3, 10, 9), 0, gives=floats(10, 3, 8), other=22 * 3 * 10 * 9 + 5 * 10 * 3 * 8),
     # Four elements are on the diagonal.
     *case("trace", X, other=4),
     # Maximum, difference, exp, sum, and a quotient or, after the log of each row, a difference.

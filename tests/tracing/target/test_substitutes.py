@@ -80,6 +80,28 @@ def test_attention_runs_the_kernel_of_the_target(target, dtype, mask, op, tokens
     assert tuple(profile.graph.values[-1].shape) == (2, 4, tokens, 24)
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.LSTM(8, 16, 2, bidirectional=True), nn.GRU(8, 16), nn.RNN(8, 16, bias=False),
+        nn.LSTM(8, 16, proj_size=4),
+    ],
+)  # fmt: skip
+def test_recurrent_layers_are_one_kernel_of_cudnn(layer):
+    """Each product of the forward, from the input and from the state, twice more in the backward."""
+    profile = opgraph.profile(layer, torch.randn(5, 3, 8), mode="train", target="cuda", loss="sum")
+    ran = kernels(profile)
+    assert (ran["_cudnn_rnn"], ran["_cudnn_rnn_backward"]) == (1, 1)
+    matrices = sum(w.numel() for n, w in layer.named_parameters() if "weight" in n)
+    assert profile.totals.flops == 3 * 2 * 5 * 3 * matrices
+    assert profile.totals.coverage == 1.0
+    assert training(profile.graph).gradients == sum(4 * w.numel() for w in layer.parameters())
+    real = layer(torch.randn(5, 3, 8))[0]
+    outputs = opgraph.profile(layer, torch.randn(5, 3, 8), target="cuda").graph
+    assert outputs.value[outputs.outputs[0]].shape == tuple(real.shape)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_all_weights_are_updated_at_once(optimizer):
     """The same work as of each weight by itself, in as many kernels as the largest group of them has."""

@@ -98,6 +98,15 @@ def convolution(x: Sizes, weight: Sizes, *args: Any, out_shape: Sizes, **kwargs:
     return 2 * prod(out_shape) * prod(weight[1:])
 
 
+@contraction("matmul", "aten._euclidean_dist")
+def euclidean_dist(x: Sizes, y: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) -> int:
+    """Distances by a product: rows [-2 x, |x|^2, 1] meet rows [y, 1, |y|^2]: 2 * pairs * (features + 2).
+
+    Source: aten/src/ATen/native/Distance.cpp (_euclidean_dist).
+    """
+    return 2 * prod(out_shape) * (x[-1] + 2)
+
+
 @contraction("matmul", "aten._trilinear")
 def trilinear(
     a: Sizes, b: Sizes, c: Sizes, ea: Any, eb: Any, ec: Any, *args: Any, **kwargs: Any
@@ -158,6 +167,15 @@ def mkldnn_rnn_layer_backward(x: Sizes, w_ih: Sizes, w_hh: Sizes, *args: Any, **
     the forward has two in the backward.
     """
     return 2 * (x[0] * x[1]) * (_gates(w_ih) + _gates(w_hh))
+
+
+@contraction("recurrent", "aten._cudnn_rnn_backward")
+def cudnn_rnn_backward(x: Sizes, weights: list[Sizes], *args: Any, **kwargs: Any) -> int:
+    """Two gradients for each product of the forward, of its input and of its weight.
+
+    Source: as `cudnn_rnn`, differentiated.
+    """
+    return 2 * cudnn_rnn(x, weights)
 
 
 @contraction("recurrent", "aten._cudnn_rnn", "aten.miopen_rnn")

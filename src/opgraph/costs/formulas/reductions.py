@@ -60,13 +60,48 @@ def batch_norm(call: Call) -> int:
     return (7 if training else 4) * call.input_elements
 
 
-@formula("reduction", "aten._cdist_forward", "aten._euclidean_dist")
+@formula("reduction", "aten._cdist_forward")
 def cdist(call: Call) -> int:
     """Difference, square and sum for each feature of each pair.
 
     Source: derived here, from the definition of the distance, without the root of each pair.
     """
     return 3 * call.output_elements * call.inputs[0][-1]
+
+
+@formula("reduction", "aten._cdist_backward")
+def cdist_backward(call: Call) -> int:
+    """Difference, two products with what depends on the distance, and sum, for each feature of each pair.
+
+    Source: derived here, from the derivative of the distance.
+    """
+    return 4 * prod(call.inputs[3]) * call.inputs[1][-1]
+
+
+# Probabilities of all ways of spelling: log-sums of three exponentials (two maxima, three differences,
+# three exponentials, two sums, a logarithm, a sum) and a sum with the letter's, for each step and each of
+# 2 l + 1 places at and between letters.
+_WAYS = 13
+
+
+@formula("reduction", "aten._ctc_loss")
+def ctc_loss(call: Call) -> int:
+    """13 for each step and place: the second result is [sequences, steps, 2 * letters + 1].
+
+    Source: Graves et al., "Connectionist Temporal Classification", 2006, equations 6 and 7, in logarithms.
+    """
+    return _WAYS * prod(call.outputs[1])
+
+
+@formula("reduction", "aten._ctc_loss_backward")
+def ctc_loss_backward(call: Call) -> int:
+    """The same backwards in time, and for each place a sum of both, and a log-sum of two (maximum, two
+    differences, two exponentials, sum, logarithm, sum): 22; for each letter and step of the
+    log-probabilities two exponentials, a sum, two differences.
+
+    Source: as `ctc_loss`, equations 10, 15 and 16.
+    """
+    return (_WAYS + 9) * prod(call.inputs[-1]) + 5 * prod(call.inputs[1])
 
 
 @formula("reduction", "aten.trace")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import cache
 from math import sqrt
 from types import FunctionType
 from typing import Any
@@ -44,6 +45,10 @@ class Substitutes:
                 torch.dropout: self._plain_dropout,
                 functional.rms_norm: self._rms_norm,
                 torch.rms_norm: self._rms_norm,
+                torch.lstm: self._recurrent(2, torch.lstm),
+                torch.gru: self._recurrent(3, torch.gru),
+                torch.rnn_tanh: self._recurrent(1, torch.rnn_tanh),
+                torch.rnn_relu: self._recurrent(0, torch.rnn_relu),
                 functional.multi_head_attention_forward: _rewired(
                     functional.multi_head_attention_forward, inner
                 ),
@@ -140,10 +145,50 @@ class Substitutes:
         self.note("rms_norm", "_fused_rms_norm", _ON_CUDA["_fused_rms_norm"])
         return _RMSNorm.apply(input, list(normalized_shape), weight, eps)
 
+    def _recurrent(self, mode: int, function: Any) -> Callable[..., Any]:
+        """A recurrent layer of cuDNN (`mode` is its number of the kind), all layers and directions at once;
+        sequences of several lengths are run as on a CPU."""
+
+        def run(x: Tensor, hx: Any, *rest: Any) -> Any:
+            if type(x) is not FakeTensor or not isinstance(rest[0], (list, tuple)):
+                return function(x, hx, *rest)
+            weights, biases, layers, dropout, train, both, batch_first = rest
+            state, cell = hx if mode == 2 else (hx, None)
+            width = state.shape[-1]
+            hidden = width if cell is None else cell.shape[-1]
+            projected = 0 if hidden == width else width
+            each = 2 + 2 * bool(biases) + bool(projected)
+            _know_cudnn_backward()
+            self.note(function.__name__, "_cudnn_rnn", _ON_CUDA["_cudnn_rnn"])
+            flat = x.new_empty(0)  # on a GPU the weights lie in one piece, and are read once
+            out, h, c, *_ = _ATEN._cudnn_rnn(
+                x, weights, each, flat, state, cell, mode, hidden, projected, layers, batch_first,
+                dropout, train, both, [], None,
+            )  # fmt: skip
+            return (out, h, c) if mode == 2 else (out, h)
+
+        return run
+
+
+@cache
+def _know_cudnn_backward() -> torch.library.Library:
+    """Tell torch what the gradients of cuDNN's recurrent layers look like, which it only knows on a GPU."""
+    library = torch.library.Library("aten", "IMPL")
+
+    def shapes(
+        x: Tensor, weights: Any, _each: int, _flat: Any, hx: Tensor, cx: Any, *_: Any
+    ) -> Any:
+        made = [torch.empty_like(w) for w in weights]
+        cell = x.new_empty(0) if cx is None else torch.empty_like(cx)
+        return torch.empty_like(x), torch.empty_like(hx), cell, made
+
+    library.impl("_cudnn_rnn_backward", shapes, "Meta")
+    return library
+
 
 _ON_CUDA = {
     kernel: {t: kernel if t.startswith("cuda") else _CPU_ONLY for t in _EACH}
-    for kernel in ("native_dropout", "_fused_rms_norm", "foreach")
+    for kernel in ("native_dropout", "_fused_rms_norm", "foreach", "_cudnn_rnn")
 }
 """What every device runs that torch calls "cuda", and the others do not."""
 
