@@ -1,6 +1,7 @@
 """Random models for hypothesis: modules of every common kind, functional and in-place operators, views,
 attention spelled in several ways, control flow on shapes and on values, shared and tied modules, buffers
-that change, sparse and complex tensors, odd inputs and outputs.
+that change, sparse and complex tensors, odd inputs and outputs; and models that change in place whatever
+they can reach, and keep what they compute wherever it can be kept.
 
 A model is a list of steps over one running tensor, [batch, length, width] for sequences (of numbers, or of
 tokens that are embedded first), [batch, channels, height, width] for images, [batch, channels, depth,
@@ -10,8 +11,11 @@ height, width] for volumes; a step is a name and a number, so that an example pr
 from __future__ import annotations
 
 import os
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -530,3 +534,215 @@ def models(draw: st.DrawFn) -> tuple[RandomModel, tuple[Tensor, ...], dict[str, 
     if draw(st.booleans()):
         kwargs["times"] = 2
     return model.train(draw(st.booleans())), (x,), kwargs
+
+
+# Models that change what is not theirs to keep: any tensor in place, and any cache.
+
+
+class Plain:
+    """An object that is no module."""
+
+    def __init__(self, **own: Any) -> None:
+        self.__dict__.update(own)
+
+
+class Slotted:
+    """An object without a dictionary."""
+
+    __slots__ = ("held",)
+
+
+KEPT: dict[str, Any] = {}
+"""What a forward keeps globally."""
+IN_CONTEXT: ContextVar[Any] = ContextVar("IN_CONTEXT")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor is kept: it is read, put there, and put beside what is there. `roots` is all of it."""
+
+    read: Callable[[], Tensor]
+    put: Callable[[Any], Any]
+    grow: Callable[[Any], Any]
+    roots: Any
+
+
+def _of_list(held: list[Any], roots: Any) -> Place:
+    return Place(lambda: held[0], lambda v: held.__setitem__(0, v), held.append, roots)
+
+
+def _of_dict(held: Any, roots: Any) -> Place:
+    return Place(
+        lambda: held["a"], lambda v: held.update(a=v), lambda v: held.update(b=(v, [v])), roots
+    )
+
+
+def _of_object(held: Any, name: str, roots: Any) -> Place:
+    late = "later" if hasattr(held, "__dict__") else name
+    return Place(lambda: getattr(held, name), lambda v: setattr(held, name, v),
+                 lambda v: setattr(held, late, v), roots)  # fmt: skip
+
+
+def _closed(tensor: Tensor) -> Place:
+    kept = [0, tensor]
+    held, count = tensor, 0
+
+    def put(value: Any) -> None:
+        nonlocal held, count
+        held, count = value, count + 1
+
+    return Place(lambda: held, put, kept.append, lambda: (held, count, kept))
+
+
+def _in_class(tensor: Tensor) -> Place:
+    owner = type("Owner", (Plain,), {"__module__": __name__, "held": tensor, "count": [0]})
+    item = owner()
+    return Place(lambda: item.held, lambda v: setattr(type(item), "held", v),
+                 owner.count.append,
+                 lambda: (item, owner.held, owner.count))  # fmt: skip
+
+
+def _in_function(tensor: Tensor) -> Place:
+    def own(seen: list[Any] = [tensor]) -> Any:  # noqa: B006  (that is what is tested)
+        return seen
+
+    own.held = tensor  # type: ignore[attr-defined]
+    return Place(lambda: own()[0], lambda v: setattr(own, "held", v), lambda v: own().append(v),
+                 lambda: (own.__defaults__, vars(own)))  # fmt: skip
+
+
+def _globally(tensor: Tensor) -> Place:
+    KEPT["a"] = tensor
+    return Place(lambda: KEPT["a"], lambda v: KEPT.update(a=v), lambda v: KEPT.update(b=[v]), KEPT)
+
+
+def _in_context(tensor: Tensor) -> Place:
+    IN_CONTEXT.set([tensor])
+    return Place(lambda: IN_CONTEXT.get()[0], lambda v: IN_CONTEXT.set([v]),
+                 lambda v: IN_CONTEXT.get().append(v), IN_CONTEXT.get)  # fmt: skip
+
+
+def _remembered(tensor: Tensor) -> Place:
+    table = lru_cache(lambda key: Plain(held=key))
+    return Place(lambda: tensor, table, table, lambda: (tensor, table.cache_info().currsize))
+
+
+def _slotted(tensor: Tensor) -> Place:
+    held = Slotted()
+    held.held = tensor
+    return _of_object(held, "held", held)
+
+
+PLACES: dict[str, Callable[[nn.Module, Tensor], Place]] = {
+    "parameter": lambda m, t: _of_object(m, "own", m),
+    "weight": lambda m, t: _of_object(m.head, "weight", m),
+    "buffer": lambda m, t: _of_object(m, "saved", m),
+    "attribute": lambda m, t: (setattr(m, "kept", t), _of_object(m, "kept", m))[1],
+    "list": lambda m, t: (held := [t], _of_list(held, held))[1],
+    "deque": lambda m, t: (held := deque([t]), _of_list(held, held))[1],
+    "dict": lambda m, t: (held := {"a": t}, _of_dict(held, held))[1],
+    "ordered": lambda m, t: (held := OrderedDict(a=t, c=1), _of_dict(held, held))[1],
+    "nested": lambda m, t: (held := {"x": [Plain(own={"a": t})]}, _of_dict(held["x"][0].own, held))[1],
+    "tuple": lambda m, t: (held := ([t], {}), _of_list(held[0], held))[1],
+    "object": lambda m, t: (held := Plain(own=t), _of_object(held, "own", held))[1],
+    "slots": lambda m, t: _slotted(t),
+    "module": lambda m, t: (held := nn.Linear(2, 2), _of_object(held, "bias", held))[1],
+    "closure": lambda m, t: _closed(t),
+    "class": lambda m, t: _in_class(t),
+    "function": lambda m, t: _in_function(t),
+    "global": lambda m, t: _globally(t),
+    "context": lambda m, t: _in_context(t),
+    "lru_cache": lambda m, t: _remembered(t),
+}  # fmt: skip
+
+WAYS: dict[str, Callable[[Place, Tensor], Any]] = {
+    "add": lambda p, y: p.read().add_(1),
+    "slice": lambda p, y: p.read().view(-1)[:1].mul_(3),
+    "data": lambda p, y: p.read().data.add_(2),
+    "swap": lambda p, y: setattr(p.read(), "data", p.read() * 2),
+    "numpy": lambda p, y: p.read().detach().numpy().fill(4),
+    "out": lambda p, y: torch.add(p.read(), 1, out=p.read()),
+    "copy": lambda p, y: p.read().copy_(y.mean()),
+    "foreach": lambda p, y: torch._foreach_add_([p.read()], 1.5),
+    "random": lambda p, y: nn.init.normal_(p.read()),
+    "grad": lambda p, y: setattr(p.read(), "grad", torch.ones_like(p.read())),
+    "frozen": lambda p, y: p.read().requires_grad_(not p.read().requires_grad),
+    "marked": lambda p, y: setattr(p.read(), "mark", y),
+    "put": lambda p, y: p.put(y if not isinstance(p.read(), nn.Parameter) else nn.Parameter(y)),
+    "computed": lambda p, y: p.put(type(p.read())(p.read() + 1)),
+    "grown": lambda p, y: p.grow(y),
+}
+ENDINGS = ("through", "asks a value", "raises", "asks and raises")
+
+
+class ChangingModel(nn.Module):
+    """A model that changes tensors and caches in some ways, before and after it runs another."""
+
+    def __init__(
+        self, inner: RandomModel, changes: tuple[tuple[str, str], ...], ending: str
+    ) -> None:
+        super().__init__()
+        self.own = nn.Parameter(torch.randn(3))
+        self.head = nn.Linear(3, 3)
+        self.register_buffer("saved", torch.zeros(3))
+        self.inner, self.changes, self.ending = inner, changes, ending
+        self.places = [PLACES[place](self, torch.zeros(3)) for place, _ in changes]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        y = self.head(self.own + args[0].mean() if args[0].is_floating_point() else self.own)
+        with torch.no_grad():
+            for place, (_, way) in zip(self.places, self.changes, strict=True):
+                WAYS[way](place, y)
+        result = self.inner(*args, **kwargs)
+        if "ask" in self.ending and self.head(self.own.detach()).sum().item() > 1e9:
+            return None
+        if "raises" in self.ending:
+            raise RuntimeError("as it is meant to")
+        return result
+
+    def roots(self) -> Any:
+        """All that it can change."""
+        return [self, *(p.roots() if callable(p.roots) and not isinstance(p.roots, nn.Module) else p.roots
+                        for p in self.places)]  # fmt: skip
+
+
+@st.composite
+def changing_models(
+    draw: st.DrawFn,
+) -> tuple[ChangingModel, tuple[Tensor, ...], dict[str, Any]]:
+    """A random model that changes what it can reach, with the arguments of one call."""
+    inner, args, kwargs = draw(models())
+    each = st.tuples(st.sampled_from(sorted(PLACES)), st.sampled_from(sorted(WAYS)))
+    changes = tuple(draw(st.lists(each, min_size=1, max_size=5)))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = ChangingModel(inner, changes, draw(st.sampled_from(ENDINGS)))
+    return model.train(inner.training), args, kwargs
+
+
+def picture(thing: Any, seen: set[int] | None = None) -> Any:
+    """All that can be seen of something, tensors to the bit, as plain data."""
+    seen = set() if seen is None else seen
+    if isinstance(thing, (int, float, str, bytes, bool, type(None), type)):
+        return thing
+    if id(thing) in seen:
+        return id(thing)
+    seen.add(id(thing))
+    head = type(thing).__name__, id(thing)
+    if isinstance(thing, Tensor):
+        own = picture(thing.grad, seen) if thing.is_leaf else None
+        bits = thing.detach().contiguous().flatten().view(torch.uint8).tolist()
+        return (*head, bits, thing.shape, thing.stride(), thing.dtype, thing.data_ptr(), thing._version,
+                thing.requires_grad, own, picture(vars(thing), seen))  # fmt: skip
+    if isinstance(thing, dict):
+        return (*head[:1], [(k, picture(v, seen)) for k, v in thing.items()])
+    if isinstance(thing, (list, tuple, deque)):
+        return (*head[:1], [picture(v, seen) for v in thing])
+    if isinstance(thing, Slotted):
+        return (*head, picture(thing.held, seen))
+    own = (
+        getattr(thing, "__dict__", {})
+        if not callable(thing) or isinstance(thing, nn.Module)
+        else {}
+    )
+    return (*head, [(k, picture(v, seen)) for k, v in own.items()])

@@ -266,7 +266,8 @@ def staged(
     with ExitStack() as stack:
         stack.enter_context(_TURNS)
         limit = None if memory_limit is None else int(memory_limit * 2**30)
-        guard = Guard([module, *example.args, *example.kwargs.values()], weights=real, limit=limit)
+        replaced = () if real else [m._parameters for m in modules]
+        guard = Guard([module, *example.args, *example.kwargs.values()], replaced, limit)
         stack.callback(guard.restore)
         stack.enter_context(torch.no_grad())
         stack.enter_context(_layers_in_parts())
@@ -283,7 +284,7 @@ def staged(
         stand_in(modules, weights, mode)
         args, kwargs = arguments(example, mode, real_inputs)
         if warm_up:
-            before = Reach.of([module], weights=False)
+            before = Reach.of([module])
             try:
                 with guard.listening(), Pointers():
                     module(*args, **kwargs)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import HealthCheck, given, note, seed, settings
-from tests.random_models import SEED, RandomModel, models
+from tests.random_models import SEED, RandomModel, changing_models, models, picture
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -68,6 +68,22 @@ def test_any_model(example):
     loaded = Profile.from_dict(json.loads(text))
     assert loaded == profile
     assert loaded.to_json() == text
+
+
+@pytest.mark.slow
+@tried(EXAMPLES)
+@given(changing_models())
+def test_whatever_is_changed_is_as_before(example):
+    model, args, kwargs = example
+    note(f"{model.changes}, it {model.ending}; {model.inner.steps}")
+    before, settings_before = picture(model.roots()), torch.get_rng_state()
+    given = copy.deepcopy((args, kwargs))
+
+    opgraph.profile(model, inputs=args, kwargs=kwargs, partial=True)
+
+    assert picture(model.roots()) == before
+    assert torch.equal(torch.get_rng_state(), settings_before)
+    assert same((args, kwargs), given)
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def symbolic_graph(
     placeholders stand for. Raises `TraceError`, in one line, where the forward does what only a tensor
     allows."""
     tracer = _Call(args, kwargs, {id(t): name for name, t in named(module, args, kwargs)})
-    before = Reach.of([module], weights=False)
+    before = Reach.of([module])
     constants: dict[str, Any] = {}
     try:
         graph = tracer.trace(module)

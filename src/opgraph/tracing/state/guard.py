@@ -47,9 +47,12 @@ _GLOBAL_HOOKS: tuple[Any, ...] = tuple(
 
 
 class Guard:
-    """What is known of the time before a run. `limit` is how many bytes copies may take."""
+    """What is known of the time before a run. `limit` is how many bytes copies may take; `replaced` are
+    tables of tensors in whose place there are others during the run."""
 
-    def __init__(self, roots: Iterable[Any], *, weights: bool, limit: int | None = None) -> None:
+    def __init__(
+        self, roots: Iterable[Any], replaced: Iterable[Any] = (), limit: int | None = None
+    ) -> None:
         self.remarks: list[str] = []
         self._limit = limit
         self.taken = 0
@@ -57,7 +60,7 @@ class Guard:
         self._values: list[tuple[Tensor, Tensor]] = []
         self._settings = settings()
         with _plainly():
-            self._reach = Reach.of([*roots, *_GLOBAL_HOOKS], weights=weights)
+            self._reach = Reach.of([*roots, *_GLOBAL_HOOKS], replaced)
             if not self._reach.complete:
                 self.remarks.append(
                     "what the forward can reach was too much to look at: not all of it was guarded"
@@ -178,9 +181,9 @@ class Guard:
 
 
 @contextmanager
-def guarded(roots: Iterable[Any], *, weights: bool = True) -> Iterator[Guard]:
+def guarded(roots: Iterable[Any]) -> Iterator[Guard]:
     """Within, something may run that is not recorded; afterwards all is as before."""
-    guard = Guard(roots, weights=weights)
+    guard = Guard(roots)
     try:
         with guard.listening():
             yield guard

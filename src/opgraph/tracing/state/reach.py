@@ -58,10 +58,11 @@ _MAKING = ("__init__", "__new__", "__post_init__")
 
 @dataclass(slots=True)
 class Reach:
-    """Everything found, with what it was when it was found. `weights` says whether parameters are looked
-    at, too: a run on fake tensors does not see them. `remarks` says what could not be followed."""
+    """Everything found, with what it was when it was found. `complete` says whether there was not too much
+    to look at. `replaced` are the ids of tables whose tensors a run does not see, since there are others in
+    their place."""
 
-    weights: bool = True
+    replaced: frozenset[int] = frozenset()
     tensors: dict[int, Tensor] = field(default_factory=dict)
     generators: list[Any] = field(default_factory=list)
     arrays: list[Any] = field(default_factory=list)
@@ -77,6 +78,7 @@ class Reach:
     _functions: list[tuple[FunctionType, Any, Any]] = field(default_factory=list)
     _contexts: list[tuple[ContextVar[Any], Any]] = field(default_factory=list)
     _seen: set[int] = field(default_factory=set)
+    _types: set[type] = field(default_factory=set)
     _waiting: list[Any] = field(default_factory=list)
     _kinds: dict[type, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
     _wanted: set[str] = field(default_factory=set)
@@ -85,9 +87,9 @@ class Reach:
     _abroad: dict[str, list[Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, roots: Iterable[Any], *, weights: bool = True) -> Reach:
-        """What is reachable from some objects."""
-        found = cls(weights)
+    def of(cls, roots: Iterable[Any], replaced: Iterable[Any] = ()) -> Reach:
+        """What is reachable from some objects, but not what only the `replaced` tables hold."""
+        found = cls(frozenset(map(id, replaced)))
         found._kinds.update(dict.fromkeys(_LEAVES))
         found._kinds.update(dict.fromkeys((dict, OrderedDict, defaultdict), Reach._dict))
         found._kinds.update(dict.fromkeys((list, set, deque), Reach._holder))
@@ -125,7 +127,8 @@ class Reach:
     def _dict(self, item: dict[Any, Any]) -> None:
         base = _base(item)
         self._tables.append((item, dict(base.items(item))))
-        self._look(base.values(item))
+        if id(item) not in self.replaced:
+            self._look(base.values(item))
 
     def _holder(self, item: Any) -> None:
         """A list, a set, a deque."""
@@ -154,8 +157,7 @@ class Reach:
             self._holder(item)
         elif isinstance(item, tuple):
             self._look(item)
-        if id(cls) not in self._seen:
-            self._seen.add(id(cls))
+        if cls not in self._types:
             self._home(cls)
             self._class(cls)
 
@@ -179,8 +181,6 @@ class Reach:
         return False
 
     def _tensor(self, item: Tensor) -> None:
-        if not self.weights and isinstance(item, torch.nn.Parameter):
-            return
         self.tensors[id(item)] = item
         if item.is_leaf and item.grad is not None:
             self._look((item.grad,))
@@ -266,9 +266,7 @@ class Reach:
         """A class that code names may be called, too."""
         if not self._follows(cls.__module__, cls):
             return
-        if id(cls) not in self._seen:
-            self._seen.add(id(cls))
-            self._class(cls)
+        self._class(cls)
         for name in _MAKING:
             made = cls.__dict__.get(name)
             if isinstance(made, FunctionType):
@@ -279,10 +277,9 @@ class Reach:
         if isinstance(cls, EnumMeta):
             return
         for each in cls.__mro__:
-            if each is not cls:
-                if id(each) in self._seen:
-                    continue
-                self._seen.add(id(each))
+            if each in self._types:
+                continue
+            self._types.add(each)
             opaque = _opaque(each.__module__)
             if opaque and not each.__module__.startswith("torch.nn."):
                 continue
