@@ -103,15 +103,12 @@ class Range:
     count: int | None = None
 
     def __post_init__(self) -> None:
-        ways = [
-            way
-            for way, given in (
-                ("--start and --end", self.start is not None or self.end is not None),
-                ("--around", self.around is not None),
-                ("--max-nodes", self.count is not None),
-            )
-            if given
-        ]
+        given = {
+            "--start and --end": self.start is not None or self.end is not None,
+            "--around": self.around is not None,
+            "--max-nodes": self.count is not None,
+        }
+        ways = [way for way, asked in given.items() if asked]
         if len(ways) > 1:
             raise SelectionError(f"{' and '.join(ways)} are two ways to say which nodes: give one")
         if self.context is not None and self.around is None:

@@ -24,13 +24,99 @@ PAGED = tuple(n for n in view_named("html").heeds if n != "against")
 """The options of the page."""
 
 
-class Costed(CostedRecord):
+class Shown:
+    """What a profile and a profile on a machine show alike, by what is `costed`."""
+
+    @property
+    def costed(self) -> Costed:
+        """What is shown: itself, or itself on the generic ridge."""
+        raise NotImplementedError
+
+    @named_options(("depth",))
+    def by_module(self, depth: int | None = None, **options: Any) -> Rows:
+        """The costs by module, as a mapping from paths.
+
+        "" is the root, which comes first; `depth` is how many levels below it. Raises `InputError` for a
+        depth below 0, and for other options.
+        """
+        given = checked({"depth": depth, **options}, ("depth",), "by_module")
+        found = self.costed.module_tree.walk(given["depth"])
+        return Rows("module", {m.path: Row(self.costed, m.path, m.cls, m.calls, m.parameters, m.cost,
+                                           tuple(n for b in m.walk() for n in b.nodes))
+                               for m in found})  # fmt: skip
+
+    def by_op(self) -> Rows:
+        """The costs by canonical operator: a mapping from names, the costliest first."""
+        nodes: dict[str, list[Node]] = {}
+        for node in self.costed.graph.nodes:
+            nodes.setdefault(node.op, []).append(node)
+        return Rows("operator", {o.op: Row(self.costed, o.op, "", o.count, None, o.cost, tuple(nodes[o.op]))
+                                 for o in self.costed.operators})  # fmt: skip
+
+    @cached_property
+    def nodes(self) -> tuple[NodeView, ...]:
+        """The operators in order of execution, with what is around them."""
+        return tuple(NodeView(self.costed, node) for node in self.costed.graph.nodes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data, as the JSON view writes it."""
+        from opgraph.views.files.json import costed_data, profile_data
+
+        more = costed_data(self.costed)
+        return profile_data(self.costed) | ({} if more is None else {"costed": more})
+
+    def to_json(self) -> str:
+        """The profile as JSON text, with its figures on the device."""
+        from opgraph.views.files.json import to_json
+
+        return to_json(self.costed)
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with one row a node. Raises `MissingDependency` without pandas."""
+        from opgraph.views.files.records import to_pandas
+
+        return to_pandas(self.costed)
+
+    def to_networkx(self) -> Any:
+        """A `networkx.MultiDiGraph` of the nodes, with an edge for each tensor read."""
+        from opgraph.views.files.records import to_networkx
+
+        return to_networkx(self.costed)
+
+    def widget(self, **options: Any) -> Any:
+        """The interactive page as a widget of a notebook.
+
+        Its `selected` is what is chosen in it. Raises `MissingDependency` without anywidget.
+        """
+        from opgraph.views.page.notebook import widget
+
+        return widget(self.costed, **options)
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        from opgraph.views.page.notebook import mimebundle
+
+        return mimebundle(self.costed, **options)
+
+    def _repr_html_(self) -> str:
+        from opgraph.views.page.notebook import static
+
+        return static(self.costed)
+
+    def __str__(self) -> str:
+        return str(render("table", self.costed, color=False))
+
+
+class Costed(Shown, CostedRecord):
     """A profile costed on a device, or on the generic ridge.
 
     That is one of 10 FLOPs/byte. What it knows is worked out once: `totals`, `ridge`, `bounds`,
     `prediction`, `parts`, `roofline`, `memory`, `fit`, `fits`, `plan`, `steps`, `by_module()`, `by_op()`,
     `nodes`.
     """
+
+    @property
+    def costed(self) -> Costed:
+        return self
 
     @property
     def seconds(self) -> float | None:
@@ -46,32 +132,6 @@ class Costed(CostedRecord):
     def hotspots(self) -> tuple[HotSpot, ...]:
         """The costliest modules, equal ones together, by `metric`."""
         return self.tree.hot_spots()
-
-    @named_options(("depth",))
-    def by_module(self, depth: int | None = None, **options: Any) -> Rows:
-        """The costs by module, as a mapping from paths.
-
-        "" is the root, which comes first; `depth` is how many levels below it. Raises `InputError` for a
-        depth below 0, and for other options.
-        """
-        given = checked({"depth": depth, **options}, ("depth",), "by_module")
-        found = self.module_tree.walk(given["depth"])
-        return Rows("module", {m.path: Row(self, m.path, m.cls, m.calls, m.parameters, m.cost,
-                                           tuple(n for b in m.walk() for n in b.nodes))
-                               for m in found})  # fmt: skip
-
-    def by_op(self) -> Rows:
-        """The costs by canonical operator: a mapping from names, the costliest first."""
-        nodes: dict[str, list[Node]] = {}
-        for node in self.graph.nodes:
-            nodes.setdefault(node.op, []).append(node)
-        return Rows("operator", {o.op: Row(self, o.op, "", o.count, None, o.cost, tuple(nodes[o.op]))
-                                 for o in self.operators})  # fmt: skip
-
-    @cached_property
-    def nodes(self) -> tuple[NodeView, ...]:
-        """The operators in order of execution, with what is around them."""
-        return tuple(NodeView(self, node) for node in self.graph.nodes)
 
     @named_options(DRAWN)
     def draw(self, path: str | os.PathLike[str], **options: Any) -> None:
@@ -121,50 +181,6 @@ class Costed(CostedRecord):
         """What a view makes of it: "table", "svg", "markdown", "csv" …"""
         return render(view, self, **view_named(view).check(options, self.asked))
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready data, as the JSON view writes it."""
-        from opgraph.views.files.json import costed_data, profile_data
-
-        more = costed_data(self)
-        return profile_data(self) | ({} if more is None else {"costed": more})
-
-    def to_json(self) -> str:
-        """The profile as JSON text, with its figures on the device."""
-        from opgraph.views.files.json import to_json
-
-        return to_json(self)
-
-    def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with one row a node. Raises `MissingDependency` without pandas."""
-        from opgraph.views.files.records import to_pandas
-
-        return to_pandas(self)
-
-    def to_networkx(self) -> Any:
-        """A `networkx.MultiDiGraph` of the nodes, with an edge for each tensor read."""
-        from opgraph.views.files.records import to_networkx
-
-        return to_networkx(self)
-
-    def widget(self, **options: Any) -> Any:
-        """The interactive page as a widget of a notebook.
-
-        Its `selected` is what is chosen in it. Raises `MissingDependency` without anywidget.
-        """
-        from opgraph.views.page.notebook import widget
-
-        return widget(self, **options)
-
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        from opgraph.views.page.notebook import mimebundle
-
-        return mimebundle(self, **options)
-
-    def _repr_html_(self) -> str:
-        from opgraph.views.page.notebook import static
-
-        return static(self)
-
     def __repr__(self) -> str:
         t = self.totals
         on = (
@@ -176,6 +192,3 @@ class Costed(CostedRecord):
             f"<Costed {self.profile.model.name}{on}: {units.flops(t.flops)}, "
             f"{units.count(t.parameters)} parameters>"
         )
-
-    def __str__(self) -> str:
-        return str(render("table", self, color=False))

@@ -17,11 +17,10 @@ from opgraph.hardware import Device
 from opgraph.options import named_options
 from opgraph.record import loading, units
 from opgraph.record.profile import ProfileRecord
-from opgraph.results.costed import DRAWN, PAGED, Costed
-from opgraph.results.rows import NodeView, Rows
+from opgraph.results.costed import DRAWN, PAGED, Costed, Shown
 
 
-class Profile(ProfileRecord):
+class Profile(Shown, ProfileRecord):
     """A traced model: its graph, where it came from, how it was traced.
 
     It is a `ProfileRecord` with a face. `p.on("h100-sxm")` costs it on a device; what is asked of the
@@ -52,32 +51,19 @@ class Profile(ProfileRecord):
         return Costed(*terms(self, hardware, **options))
 
     @cached_property
-    def _plain(self) -> Costed:
+    def costed(self) -> Costed:
+        """The profile on the generic ridge."""
         return Costed(self)
 
     @property
     def totals(self) -> Totals:
         """FLOPs, MACs, bytes, parameters, memory, coverage of the whole graph."""
-        return self._plain.totals
+        return self.costed.totals
 
     @property
     def memory(self) -> MemoryTimeline:
         """Live memory over the run, without weights."""
-        return self._plain.memory
-
-    @property
-    def nodes(self) -> tuple[NodeView, ...]:
-        """The operators in order of execution, with what is around them."""
-        return self._plain.nodes
-
-    @named_options(("depth",))
-    def by_module(self, depth: int | None = None, **options: Any) -> Rows:
-        """The costs by module (see `Costed.by_module`)."""
-        return self._plain.by_module(depth, **options)
-
-    def by_op(self) -> Rows:
-        """The costs by canonical operator, the costliest first."""
-        return self._plain.by_op()
+        return self.costed.memory
 
     @named_options(DRAWN)
     def draw(
@@ -105,44 +91,12 @@ class Profile(ProfileRecord):
         """Write a file as its suffix says (see `Costed.save`); `load` reads .json."""
         self.on(hardware).save(path, **options)
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready data; `from_dict` gives an equal profile back."""
-        return self._plain.to_dict()
-
-    def to_json(self) -> str:
-        """The profile as JSON text: the same profile gives the same bytes."""
-        return self._plain.to_json()
-
-    def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with one row a node."""
-        return self._plain.to_pandas()
-
-    def to_networkx(self) -> Any:
-        """A `networkx.MultiDiGraph` of the nodes, with an edge for each tensor read."""
-        return self._plain.to_networkx()
-
-    def widget(self, **options: Any) -> Any:
-        """The interactive page as a widget of a notebook.
-
-        Its `selected` is what is chosen in it. Raises `MissingDependency` without anywidget.
-        """
-        return self._plain.widget(**options)
-
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        return self._plain._repr_mimebundle_(**options)
-
-    def _repr_html_(self) -> str:
-        return self._plain._repr_html_()
-
     def __repr__(self) -> str:
         t = self.totals
         return (
             f"<Profile {self.model.name}: {units.plural(t.nodes, 'node')}, {units.flops(t.flops)}, "
             f"{units.count(t.parameters)} parameters>"
         )
-
-    def __str__(self) -> str:
-        return str(self._plain)
 
 
 def load(path: str | os.PathLike[str]) -> Profile:

@@ -6,7 +6,7 @@ colour-blind readers tell apart."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from opgraph.record.kinds import Bound, Category, ChangeKind, FusionRule, Phase
 
@@ -58,78 +58,70 @@ class Mark(NamedTuple):
         return {"label": self.meaning, "light": tone.light, "dark": tone.dark, "sign": self.sign}
 
 
-BOUNDS: Mapping[Bound, Mark] = {
-    b: Mark(tone, sign, b.label)
-    for b, tone, sign in (
-        (Bound.COMPUTE, "vermilion", "▲"),
-        (Bound.BALANCED, "green", "◆"),
-        (Bound.MEMORY, "blue", "●"),
-        (Bound.LAUNCH, "purple", "■"),
-    )
-}
+K = TypeVar("K", Bound, Category, Phase, FusionRule, ChangeKind)
 
-CATEGORIES: Mapping[Category, Mark] = {
-    c: Mark(tone, sign, c.label)
-    for c, tone, sign in (
-        (Category.MATMUL, "blue", "M"),
-        (Category.CONVOLUTION, "vermilion", "C"),
-        (Category.GROUPED_CONVOLUTION, "vermilion", "G"),
-        (Category.DEPTHWISE_CONVOLUTION, "vermilion", "D"),
-        (Category.ATTENTION, "purple", "A"),
-        (Category.RECURRENT, "crimson", "R"),
-        (Category.LINEAR_ALGEBRA, "blue", "L"),
-        (Category.FFT, "teal", "F"),
-        (Category.NORMALIZATION, "green", "N"),
-        (Category.SOFTMAX, "pink", "S"),
-        (Category.REDUCTION, "olive", "Σ"),
-        (Category.POOLING, "brown", "P"),
-        (Category.INTERPOLATION, "teal", "↕"),
-        (Category.SORTING, "brown", "↓"),
-        (Category.ELEMENTWISE, "amber", "+"),
-        (Category.INDEXING, "indigo", "I"),
-        (Category.COPY, "slate", "="),
-        (Category.VIEW, "grey", "·"),
-        (Category.OTHER, "grey", "?"),
-    )
-}
 
-PHASES: Mapping[Phase, Mark] = {
-    p: Mark(tone, sign, p.label)
-    for p, tone, sign in (
-        (Phase.FORWARD, "blue", "→"),
-        (Phase.RECOMPUTE, "amber", "↻"),
-        (Phase.BACKWARD, "vermilion", "←"),
-        (Phase.OPTIMIZER, "green", "↑"),
-    )
-}
+def _marks(*rows: tuple[K, str, str]) -> Mapping[K, Mark]:
+    return {kind: Mark(tone, sign, kind.label) for kind, tone, sign in rows}
 
-RULES: Mapping[FusionRule, Mark] = {
-    r: Mark(tone, sign, r.label)
-    for r, tone, sign in (
-        (FusionRule.ATTENTION, "purple", "A"),
-        (FusionRule.CONTRACTION, "vermilion", "C"),
-        (FusionRule.NORMALIZATION, "green", "N"),
-        (FusionRule.SOFTMAX, "pink", "S"),
-        (FusionRule.REDUCTION, "olive", "Σ"),
-        (FusionRule.MOVEMENT, "blue", "M"),
-        (FusionRule.ELEMENTWISE, "amber", "+"),
-        (FusionRule.VIEW, "grey", "V"),
-        (FusionRule.BOUNDARY, "grey", "B"),
-        (FusionRule.SINGLE, "slate", "O"),
-    )
-}
 
-CHANGES: Mapping[ChangeKind, Mark] = {
-    c: Mark(tone, sign, c.label)
-    for c, tone, sign in (
-        (ChangeKind.COSTLIER, "vermilion", "▲"),
-        (ChangeKind.CHEAPER, "blue", "▼"),
-        (ChangeKind.ADDED, "green", "+"),
-        (ChangeKind.REMOVED, "crimson", "−"),
-        (ChangeKind.CHANGED, "purple", "≠"),
-        (ChangeKind.SAME, "grey", "="),
-    )
-}
+BOUNDS: Mapping[Bound, Mark] = _marks(
+    (Bound.COMPUTE, "vermilion", "▲"),
+    (Bound.BALANCED, "green", "◆"),
+    (Bound.MEMORY, "blue", "●"),
+    (Bound.LAUNCH, "purple", "■"),
+)
+
+CATEGORIES: Mapping[Category, Mark] = _marks(
+    (Category.MATMUL, "blue", "M"),
+    (Category.CONVOLUTION, "vermilion", "C"),
+    (Category.GROUPED_CONVOLUTION, "vermilion", "G"),
+    (Category.DEPTHWISE_CONVOLUTION, "vermilion", "D"),
+    (Category.ATTENTION, "purple", "A"),
+    (Category.RECURRENT, "crimson", "R"),
+    (Category.LINEAR_ALGEBRA, "blue", "L"),
+    (Category.FFT, "teal", "F"),
+    (Category.NORMALIZATION, "green", "N"),
+    (Category.SOFTMAX, "pink", "S"),
+    (Category.REDUCTION, "olive", "Σ"),
+    (Category.POOLING, "brown", "P"),
+    (Category.INTERPOLATION, "teal", "↕"),
+    (Category.SORTING, "brown", "↓"),
+    (Category.ELEMENTWISE, "amber", "+"),
+    (Category.INDEXING, "indigo", "I"),
+    (Category.COPY, "slate", "="),
+    (Category.VIEW, "grey", "·"),
+    (Category.OTHER, "grey", "?"),
+)
+
+PHASES: Mapping[Phase, Mark] = _marks(
+    (Phase.FORWARD, "blue", "→"),
+    (Phase.RECOMPUTE, "amber", "↻"),
+    (Phase.BACKWARD, "vermilion", "←"),
+    (Phase.OPTIMIZER, "green", "↑"),
+)
+
+RULES: Mapping[FusionRule, Mark] = _marks(
+    (FusionRule.ATTENTION, "purple", "A"),
+    (FusionRule.CONTRACTION, "vermilion", "C"),
+    (FusionRule.NORMALIZATION, "green", "N"),
+    (FusionRule.SOFTMAX, "pink", "S"),
+    (FusionRule.REDUCTION, "olive", "Σ"),
+    (FusionRule.MOVEMENT, "blue", "M"),
+    (FusionRule.ELEMENTWISE, "amber", "+"),
+    (FusionRule.VIEW, "grey", "V"),
+    (FusionRule.BOUNDARY, "grey", "B"),
+    (FusionRule.SINGLE, "slate", "O"),
+)
+
+CHANGES: Mapping[ChangeKind, Mark] = _marks(
+    (ChangeKind.COSTLIER, "vermilion", "▲"),
+    (ChangeKind.CHEAPER, "blue", "▼"),
+    (ChangeKind.ADDED, "green", "+"),
+    (ChangeKind.REMOVED, "crimson", "−"),
+    (ChangeKind.CHANGED, "purple", "≠"),
+    (ChangeKind.SAME, "grey", "="),
+)
 
 NO_WORK = Mark("grey", "·", "no work")
 UNKNOWN = Mark("pink", "?", "unknown cost")

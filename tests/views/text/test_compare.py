@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import opgraph
-from opgraph import Profile, RenderError
+from opgraph import InputError, Profile
 from opgraph.analysis.compare.comparison import compared
 from opgraph.views.text.compare import comparison_markdown, comparison_text
 
@@ -68,7 +69,8 @@ def test_one_gate_is_a_text(saved: Saved) -> None:
 
 
 @pytest.mark.parametrize("options", [{"by": "colour"}, {"depth": -1}])
-def test_what_cannot_be_shown_is_refused(saved: Saved, options: dict[str, object]) -> None:
-    comparison = compared([saved("resnet18").on(), saved("resnet50").on()])
-    with pytest.raises(RenderError):
-        comparison_text(comparison, **options)  # type: ignore[arg-type]
+def test_what_cannot_be_shown_is_refused(
+    saved: Saved, tmp_path: Path, options: dict[str, object]
+) -> None:
+    with pytest.raises(InputError):
+        opgraph.compare(saved("resnet18"), saved("resnet50")).save(tmp_path / "x.txt", **options)

@@ -10,7 +10,6 @@ from opgraph.analysis.compare.comparison import ComparisonRecord, NodeChange
 from opgraph.analysis.compare.gates import Verdict
 from opgraph.analysis.quantities import Quantity
 from opgraph.record import units
-from opgraph.record.errors import RenderError
 from opgraph.views.terminal import draw, fit, fit_tail, fitting, safe
 from opgraph.views.text.markdown import markdown_cell
 
@@ -72,7 +71,6 @@ def ratio_of(values: Sequence[int | None]) -> str:
     return ("" if before is None or after is None else ratio(before, after)).rjust(9)
 
 
-WAYS = ("module", "op", "node")
 FITTING_ROWS = 48
 TOP_OPERATORS = 15
 TOP_NODES = 60
@@ -282,10 +280,6 @@ def comparison_text(
     below the root are shown (chosen to fit a page by default); `width` is in characters."""
     from rich.text import Text
 
-    if by not in WAYS:
-        raise RenderError(f"cannot compare by {by!r}", hint=f"one of {', '.join(WAYS)}")
-    if depth is not None and depth < 0:
-        raise RenderError("--depth takes a number of at least 0")
     width = min(width, WIDEST)
     parts: list[RenderableType] = [*_legend(comparison), "", _totals(comparison, width)]
     for other in range(1, len(comparison.models)):
