@@ -124,6 +124,21 @@ def test_what_a_view_would_show_nothing_of_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_comparison_refuses_what_it_would_show_nothing_of(saved: Saved, tmp_path: Path) -> None:
+    models = [saved(name).on("t4", tensor_parallel=2) for name in ("resnet18", "resnet50")]
+    with pytest.raises(RenderError, match="tensor_parallel changes nothing of comparison"):
+        opgraph.compare(*models).save(tmp_path / "x.md")
+
+
+def test_subgraphs_that_were_asked_for_are_in_every_table(saved: Saved, tmp_path: Path) -> None:
+    costed = saved("resnet18").on(partition="none")
+    costed.save(tmp_path / "x.csv")
+    header = (tmp_path / "x.csv").read_text().splitlines()[0].split(",")
+    assert "fusion" in header
+    assert header == ["id", *costed.to_pandas().columns]
+    assert "fusion" not in saved("resnet18").to_pandas().columns
+
+
 def test_a_value_that_a_view_does_not_have_is_refused(saved: Saved, tmp_path: Path) -> None:
     with pytest.raises(RenderError, match="svg has no color_by intensity"):
         saved("resnet18").save(tmp_path / "x.svg", color_by="intensity")

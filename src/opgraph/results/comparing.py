@@ -22,13 +22,18 @@ class _Face:
 
     _result: Result
 
+    @property
+    def asked(self) -> frozenset[str]:
+        """The options that what is shown was costed with, as far as a view may not show them."""
+        return frozenset()
+
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write a file as its suffix says, whole or not at all.
 
         Raises `RenderError` for a suffix that nothing writes, or an option that is not heeded.
         """
         view = view_for(path, result=self._result)
-        write_atomically(path, view.load()(self, **view.check(options)))
+        write_atomically(path, view.load()(self, **view.check(options, self.asked)))
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -40,6 +45,11 @@ class Comparison(_Face, ComparisonRecord):
     """Some models, compared with the first of them (see `ComparisonRecord`)."""
 
     _result = "comparison"
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The options that some of the models were costed with."""
+        return frozenset[str]().union(*(model.asked for model in self.models))
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame` of the totals, one row a model."""

@@ -18,18 +18,20 @@ Record = dict[str, str | int | float | None]
 
 
 def records(
-    costed: CostedRecord, nodes: Iterable[Node] | None = None, *, subgraphs: bool = False
+    costed: CostedRecord, nodes: Iterable[Node] | None = None, *, subgraphs: bool | None = None
 ) -> list[Record]:
     """One record a node (of those given, or of all), in their order, with the same keys in all.
 
     Sizes are in bytes, `flops` are those of contractions, `arithmetic_intensity` is in FLOPs/byte;
     `parameters` counts the elements of the parameters a node uses, at every use. On a device there is
-    the predicted time (`seconds`), with `subgraphs` the subgraph of the partition that a node is in.
+    the predicted time (`seconds`), with `subgraphs` (if not given, where a partition was asked for) the
+    subgraph of the partition that a node is in.
     """
     graph = costed.graph
     elements = {p.name: p.numel for p in graph.parameters if p.kind == "parameter"}
     seconds = costed.seconds_by_node
-    members = _subgraphs(costed) if subgraphs else {}
+    parts = "partition" in costed.asked if subgraphs is None else subgraphs
+    members = _subgraphs(costed) if parts else {}
     return [
         {
             **_record(costed, node, elements),
@@ -103,7 +105,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 def to_csv(costed: CostedRecord) -> str:
     """The nodes as comma-separated values with a header, in UTF-8, with their subgraphs where a partition
     was asked for."""
-    return csv_text(records(costed, subgraphs="partition" in costed.asked))
+    return csv_text(records(costed))
 
 
 def csv_text(rows: Sequence[Mapping[str, str | float | None]]) -> str:
@@ -134,7 +136,7 @@ def to_parquet(costed: CostedRecord) -> bytes:
     pyarrow."""
     model = costed.profile.model
     about = {"opgraph.model": model.name, "opgraph.class": model.cls}
-    return _parquet(records(costed, subgraphs="partition" in costed.asked), about)
+    return _parquet(records(costed), about)
 
 
 def _parquet(rows: Sequence[Mapping[str, Any]], about: Mapping[str, str]) -> bytes:

@@ -29,7 +29,7 @@ def widget(costed: CostedRecord, *, height: int = 576, **options: Any) -> Any:
     """
     if find_spec("anywidget") is None:
         raise MissingDependency("anywidget", "notebook")
-    given = view_named("html").check(options)
+    given = view_named("html").check(options, costed.asked)
     return _widget_class()(data=embed(page_data(costed, **given)), height=height)
 
 
