@@ -1,8 +1,7 @@
 """Random models for hypothesis: modules of every common kind, functional and in-place operators, views,
 attention spelled in several ways, control flow on shapes and on values, shared and tied modules, buffers
-that change, sparse and complex tensors, errors that a model catches, addresses, threads, odd inputs and
-outputs; and models that change in place whatever they can reach, and keep what they compute wherever it can
-be kept.
+that change, sparse and complex tensors, odd inputs and outputs; and models that change in place whatever
+they can reach, and keep what they compute wherever it can be kept.
 
 A model is a list of steps over one running tensor, [batch, length, width] for sequences (of numbers, or of
 tokens that are embedded first), [batch, channels, height, width] for images, [batch, channels, depth,
@@ -11,18 +10,14 @@ height, width] for volumes; a step is a name and a number, so that an example pr
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from hypothesis import strategies as st
@@ -360,73 +355,6 @@ def _chosen(x: Tensor) -> Tensor:
     return rows[rows.sum(-1) < float("inf")].view(x.shape)
 
 
-def _caught(n: int, width: int, model: nn.Module) -> Made:
-    """Asks for a value and catches the error that fake tensors raise, to go another way."""
-    layer = nn.Linear(width, width)
-
-    def run(x: Tensor) -> Tensor:
-        times = 3
-        if n % 3 == 0:
-            try:
-                times = 1 + int(x.isnan().any())
-            except (RuntimeError, TypeError):
-                times = 2
-        elif n % 3 == 1:
-            with contextlib.suppress(Exception):
-                times = 2 - x.isnan().any().item()
-        else:
-            try:
-                times = 1 + np.asarray(x.detach()[:1, :1, :1]).size
-            except (RuntimeError, TypeError):
-                times = 4
-        for _ in range(times):
-            x = layer(x)
-        return x
-
-    return layer, run, width
-
-
-def _pointers(n: int, width: int, model: nn.Module) -> Made:
-    """Goes by where tensors lie: a cache of results, and a check for tied weights."""
-    pair = nn.ModuleList([nn.Linear(width, width), nn.Linear(width, width)])
-    if n % 2:
-        pair[1].weight = nn.Parameter(pair[0].weight.data)
-
-    def run(x: Tensor) -> Tensor:
-        results = [layer(x) for layer in pair]
-        known = {result.data_ptr(): layer for result, layer in zip(results, pair, strict=True)}
-        y = results[n % 2]
-        y = known[y.data_ptr()](y) if n % 3 else known.get(x.data_ptr(), pair[0])(y)
-        tied = pair[0].weight.data_ptr() == pair[1].weight.data_ptr()
-        same = y.view(-1)[width:].data_ptr() - y.data_ptr() == width * y.element_size()
-        return pair[1](y) if tied and same else y
-
-    return pair, run, width
-
-
-def _threads(n: int, width: int, model: nn.Module) -> Made:
-    """Lets threads work: of a pool, or its own."""
-    pair = nn.ModuleList([nn.Linear(width, width), nn.Linear(width, width)])
-
-    def run(x: Tensor) -> Tensor:
-        if n % 2:
-            with ThreadPoolExecutor(2) as pool:
-                return sum(pool.map(lambda layer: layer(x), pair), x)
-        found = [x, x]
-
-        def work(place: int) -> None:
-            found[place] = pair[place](x)
-
-        threads = [threading.Thread(target=work, args=(place,)) for place in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return found[0] + found[1]
-
-    return pair, run, width
-
-
 SEQUENCE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "linear": _linear,
     "recurrent": _recurrent,
@@ -442,9 +370,6 @@ SEQUENCE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "bilinear": _bilinear,
     "cell": _cell,
     "sparse": _sparse,
-    "caught": _caught,
-    "pointers": _pointers,
-    "threads": _threads,
     "buffers": _module(lambda n, w: Counted(w)),
     "written": _same(_written),
     "overwritten": _same(lambda x: x.mul_(2).add_(1)),

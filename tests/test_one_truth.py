@@ -97,7 +97,8 @@ def test_the_shares_of_bounds_are_the_same(path: Path, costed: Costed, said: Sai
 
 def test_the_latency_is_the_same(path: Path, costed: Costed, said: Said) -> None:
     assert costed.seconds is not None
-    text = units.seconds(costed.seconds)
+    assert costed.prediction is not None
+    text = units.between(costed.seconds, *costed.prediction.interval)
     assert re.search(rf"^Latency +{re.escape(text)} predicted", said("profile"), re.MULTILINE)
     assert f"{text} on {costed.device.name}" in said("explore")  # type: ignore[union-attr]
     assert json.loads(said("explore", "--json"))["seconds"] == costed.seconds

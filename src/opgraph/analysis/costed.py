@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, BoundShare, classify
-from opgraph.analysis.cost.conventions import as_run, counted
+from opgraph.analysis.cost.conventions import counted
 from opgraph.analysis.cost.totals import (
     Cost,
     OperatorCost,
@@ -87,7 +87,7 @@ class CostedRecord:
             return None
         from opgraph.analysis.timing.prediction import predict
 
-        return predict(as_run(self.profile), self.device, self.run)
+        return predict(self.graph, self.device, self.run)
 
     @property
     def seconds_by_node(self) -> Mapping[int, float] | None:
@@ -232,7 +232,7 @@ class CostedRecord:
         from opgraph.analysis.parallel.plan import parallel
 
         cache = 0 if self.profile.cache is None else self.profile.cache.bytes
-        return parallel(as_run(self.profile), layout, self.device, cache=cache, run=self.run)
+        return parallel(self.graph, layout, self.device, cache=cache, run=self.run)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -241,9 +241,9 @@ class CostedRecord:
             return ()
         from opgraph.analysis.serving import steps
 
-        if not Mode(self.profile.mode).generates:
-            return ()
-        return steps(replace(self.profile, graph=as_run(self.profile)), self.device, self.run)
+        return (
+            steps(self.profile, self.device, self.run) if Mode(self.profile.mode).generates else ()
+        )
 
     @cached_property
     def module_tree(self) -> ModuleCost:

@@ -60,7 +60,7 @@ class Device:
 
     The matrix section gives dense FLOP/s of the matrix units (tensor cores, AMX, MXU …), the vector
     section those of the other arithmetic units; memory is in bytes and bytes/s; the link is in
-    bytes/s, one direction.
+    bytes/s, one direction. `missing` lists what nobody knows and is assumed.
     """
 
     id: str
@@ -71,6 +71,7 @@ class Device:
     aliases: tuple[str, ...] = ()
     figures: Mapping[str, Figure] = field(default_factory=dict)
     capability: str = ""
+    missing: tuple[str, ...] = ()
 
     def figure(self, key: str) -> float | None:
         """A number by its dotted name, or None where the file does not give it."""
@@ -255,7 +256,7 @@ def parse(data: Mapping[str, Any], identifier: str) -> Device:
 
     Raises `ValueError` when something is missing, unknown, or not a positive number with a source.
     """
-    unknown = set(data) - _TEXTS - {"aliases", "sources", _CAPABILITY} - set(_FIGURES)
+    unknown = set(data) - _TEXTS - {"aliases", "sources", "missing", _CAPABILITY} - set(_FIGURES)
     if unknown:
         raise ValueError(f"unknown entry {min(unknown)!r:.60}")
     texts = {key: data.get(key) for key in _TEXTS}
@@ -279,13 +280,37 @@ def parse(data: Mapping[str, Any], identifier: str) -> Device:
             if allowed is not None and key not in allowed:
                 raise ValueError(f"unknown entry {key!r:.60} in [{section}]")
             figures[f"{section}.{key}"] = _figure(f"{section}.{key}", row, sources)
+    missing = data.get("missing", [])
+    if not isinstance(missing, list) or not set(missing) <= set(_REQUIRED):
+        raise ValueError(f"'missing' is not a list of some of {', '.join(_REQUIRED)}")
+    for key in _REQUIRED:
+        if key not in figures and key not in missing:
+            raise ValueError(f"{key!r} is missing (list it as missing where nobody knows)")
     for key in _REQUIRED:
         if key not in figures:
-            raise ValueError(f"{key!r} is missing")
+            figures[key] = _assumed(key, figures, cast(str, texts["kind"]))
     return Device(
         id=identifier, aliases=tuple(aliases), capability=capability, figures=figures,
+        missing=tuple(missing),
         **cast(dict[str, str], texts),
     )  # fmt: skip
+
+
+def _assumed(key: str, figures: Mapping[str, Figure], kind: str) -> Figure:
+    """A figure that nobody knows, from what others of the kind have: 16 times the arithmetic in matrix
+    units as in the others, 20 FLOPs for each byte of memory traffic, and 24 ms to read all memory."""
+    if key == "vector.float32":
+        known = [f.value for name, f in figures.items() if name.startswith("matrix.")]
+        if not known:
+            raise ValueError("it gives no FLOP/s at all")
+        value = min(known) / 16
+    elif key == "memory.bandwidth":
+        value = figures["vector.float32"].value / 20
+    elif key == "memory.capacity":
+        value = figures["memory.bandwidth"].value * 0.024
+    else:
+        value = 5e-6 if kind == "cpu" else 3e-6
+    return Figure(value, "assumed, as the file lists it as missing")
 
 
 def _figure(key: str, row: Any, sources: Mapping[str, str]) -> Figure:

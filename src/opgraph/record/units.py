@@ -76,6 +76,16 @@ def seconds(number: float) -> str:
     return f"{number * 1e6:.0f} µs"
 
 
+def between(number: float, low: float, high: float) -> str:
+    """A duration and the interval that it is in, in one unit: 1.4 ms (1.3–1.6)."""
+    text = seconds(number)
+    figure, unit = text.split()
+    scale = {"s": 1.0, "ms": 1e3, "µs": 1e6}[unit]
+    digits = len(figure.partition(".")[2])
+    first, last = (f"{n * scale:.{digits}f}" for n in (low, high))
+    return f"{text} ({first}–{last})"
+
+
 def intensity(value: float | None) -> str:
     """Arithmetic intensity in FLOPs per byte; a dash where nothing is moved."""
     return "—" if value is None else f"{value:.1f}" if value < 999.95 else f"{value:,.0f}"

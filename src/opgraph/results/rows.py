@@ -120,52 +120,91 @@ class Rows(Mapping[str, Row]):
         return frame(rows, self._kind)
 
 
-class _OfRecord:
-    """What a node has in its record, to be read alone."""
-
-    def __init__(self, doc: str, name: str) -> None:
-        self.__doc__, self._name = doc, name
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = self._name or name
-
-    def __get__(self, node: NodeView | None, owner: type | None = None) -> Any:
-        return self if node is None else getattr(node.record, self._name)
-
-    def __set__(self, node: NodeView, value: object) -> None:
-        raise AttributeError(f"{self._name} is as it was traced")
-
-
-def _of_record(doc: str, name: str = "") -> Any:
-    return _OfRecord(doc, name)
-
-
+@dataclass(frozen=True, eq=False, repr=False)
 class NodeView:
     """A node of a graph.
 
     `record` is the node as it is saved: its inputs and outputs are ids of values.
     """
 
-    def __init__(self, costed: CostedRecord, record: Node) -> None:
-        self.costed, self.record = costed, record
+    costed: CostedRecord
+    record: Node
 
-    id: int = _of_record("Its number, from 1 on.")
-    name: str = _of_record("Its name, the module's path first.")
-    op: str = _of_record("The canonical operator.")
-    kind: str = _of_record("Call, input, output, constant or control.")
-    module: str = _of_record('The path of the module in which it runs; "" is the root.', "scope")
-    phase: str = _of_record("Forward, recompute, backward or optimizer.")
-    forward: int | None = _of_record("The number of the node whose gradient it computes, if any.")
-    fragment: int = _of_record("The fragment of a broken graph, from 1 on; 0 is between them.")
-    error: str | None = _of_record("Why the forward stopped here; None where it did not.")
-    flops: int = _of_record("FLOPs of matrix products and convolutions.")
-    macs: int = _of_record("Half of these.")
-    other_flops: int = _of_record("All other FLOPs.")
-    bytes: int = _of_record("Bytes read and written.")
-    arithmetic_intensity: float | None = _of_record("All FLOPs/byte; None where nothing is moved.")
-    kernels: tuple[Kernel, ...] = _of_record("The kernels that it ran.")
-    parameters: tuple[str, ...] = _of_record("The names of the parameters that it uses.")
-    arguments: str = _of_record("What is not a tensor, as it was passed.")
+    @property
+    def id(self) -> int:
+        """Its number, from 1 on."""
+        return self.record.id
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def op(self) -> str:
+        """The canonical operator."""
+        return self.record.op
+
+    @property
+    def kind(self) -> str:
+        return self.record.kind
+
+    @property
+    def module(self) -> str:
+        """The path of the module in which it runs; "" is the root."""
+        return self.record.scope
+
+    @property
+    def phase(self) -> str:
+        return self.record.phase
+
+    @property
+    def forward(self) -> int | None:
+        """The number of the node whose gradient it computes; None outside of a backward."""
+        return self.record.forward
+
+    @property
+    def fragment(self) -> int:
+        """The fragment of a broken graph that it is in, from 1 on; 0 is between them."""
+        return self.record.fragment
+
+    @property
+    def error(self) -> str | None:
+        """Why the forward stopped here; None where it did not."""
+        return self.record.error
+
+    @property
+    def flops(self) -> int:
+        return self.record.flops
+
+    @property
+    def macs(self) -> int:
+        return self.record.macs
+
+    @property
+    def other_flops(self) -> int:
+        return self.record.other_flops
+
+    @property
+    def bytes(self) -> int:
+        return self.record.bytes
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        return self.record.arithmetic_intensity
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return self.record.kernels
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters that it uses."""
+        return self.record.parameters
+
+    @property
+    def arguments(self) -> str:
+        """What is not a tensor, as it was passed."""
+        return self.record.arguments
 
     @property
     def source(self) -> str | None:

@@ -61,7 +61,7 @@ def headline(costed: CostedRecord) -> tuple[str, str]:
         model=safe(costed.profile.model.name),
         device="" if costed.device is None else safe(costed.device.name),
         inputs=_inputs(costed.graph),
-        total=units.flops(t.flops) if seconds is None else units.seconds(seconds.seconds),
+        total=units.flops(t.flops) if seconds is None else seconds.written,
         share=units.percent(share.share),
         what=_WORDS[share.bound][seconds is None],
         spot=safe(spots[0].path) or "the model itself",

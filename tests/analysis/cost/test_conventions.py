@@ -9,7 +9,6 @@ from torch.nn import functional
 
 import opgraph
 from opgraph.analysis.cost.conventions import counted
-from opgraph.analysis.costed import costed
 from opgraph.record.errors import InputError
 
 PRODUCTS = 12 * 2 * (2 * 128 * 128 * 768)
@@ -87,30 +86,3 @@ def test_saved_profiles_are_counted_once(gpt2, tmp_path):
 def test_unknown_conventions(gpt2, asked, reason):
     with pytest.raises(InputError, match=reason):
         counted(gpt2, asked)
-
-
-@pytest.mark.parametrize("count", [{"attention": "causal"}, {"embedding": "matmul"}])
-def test_no_convention_changes_predicted_time(gpt2, count):
-    """Counting otherwise computes nothing else: each node takes as long, whether compute-bound or not."""
-    plain, other = (costed(gpt2, "t4", count=c) for c in ({}, count))
-    assert other.totals.flops != plain.totals.flops
-    assert other.prediction == plain.prediction
-
-
-@pytest.mark.live
-@pytest.mark.parametrize("target", ["cpu", "cuda"])
-def test_gradients_of_causal_attention_are_counted_as_it_is(target):
-    """4 x 4 pairs, of which a causal mask leaves 10, forward and backward."""
-
-    class Attends(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale = torch.nn.Parameter(torch.ones(8))
-
-        def forward(self, x):
-            x = x * self.scale
-            return functional.scaled_dot_product_attention(x, x, x, is_causal=True)
-
-    full = opgraph.profile(Attends(), torch.ones(2, 2, 4, 8), mode="train", target=target)
-    left = counted(full, {"attention": "causal"})
-    assert sum(n.flops for n in left.graph.nodes) * 16 == full.totals.flops * 10

@@ -192,13 +192,11 @@ def work(profile: Profile) -> tuple[int, int, int]:
 
 def expected_flops(model: RandomModel, args: Any, kwargs: Any) -> int:
     """Torch's count, and what torch does not know: products with a vector, of two vectors with a tensor of
-    third order, what threads do, and that of a sparse matrix only what it stores is multiplied."""
+    third order, and that of a sparse matrix only what it stores is multiplied."""
     unknown = 0
     for step, width in zip(model.steps, model.widths, strict=True):
         if step.kind == "mv":
             unknown += 2 * 5 * width
-        if step.kind == "threads":  # two linear layers
-            unknown += 2 * args[0].shape[0] * 5 * 2 * width * width
         if step.kind == "sparse":  # 5 ones of 5 x 5
             unknown -= args[0].shape[0] * 2 * (25 - 5) * width
         if step.kind == "bilinear":

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -167,21 +165,3 @@ def test_what_is_written_into_buffers_is_seen_and_taken_back() -> None:
     assert model.seen.item() == 0
     assert type(model.mean) is torch.Tensor
     assert not model.mean.any()
-
-
-@pytest.mark.parametrize(
-    "asks",
-    [lambda x: int(x.sum()), lambda x: bool(x.sum() > 0), lambda x: np.asarray(x).size, len, list],
-)
-def test_what_a_symbol_refuses_ends_it_though_the_model_catches_that(
-    asks: Callable[[torch.Tensor], object],
-) -> None:
-    class Careful(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with contextlib.suppress(Exception):
-                asks(x)
-                return x @ x
-            return x
-
-    with pytest.raises(opgraph.TraceError, match=r"needs|branches|asks|goes through"):
-        opgraph.profile(Careful(), torch.ones(2, 2), tracer="fx")

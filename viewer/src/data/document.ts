@@ -149,6 +149,9 @@ export interface DeviceJson {
   work: number[];
   bounds: string;
   parts: number[];
+  /** The time with its interval, and the queue that is the limit, in words. */
+  said: string;
+  limit: string;
 }
 
 /** Another profile that this one is laid over; its graph is the union of both. */

@@ -21,7 +21,7 @@ export function headline(
     model: model.name,
     device: device?.name ?? "",
     inputs: words.inputs,
-    total: timed ? format.seconds(costs.total("time")) : format.flops(costs.total("flops")),
+    total: timed ? (device?.said ?? format.seconds(costs.total("time"))) : format.flops(costs.total("flops")),
     share: format.percent(share),
     what: timed ? time : limit,
     spot: spot.path || "the model itself",

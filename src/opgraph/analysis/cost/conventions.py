@@ -20,7 +20,7 @@ from math import prod
 
 from opgraph.options import CONVENTIONS, NO_EFFECT, OPTIONS
 from opgraph.record.errors import InputError
-from opgraph.record.graph import Graph, Kernel, Node
+from opgraph.record.graph import Kernel, Node
 from opgraph.record.profile import ProfileRecord
 
 _ATTENTION = "scaled_dot_product_attention"
@@ -29,8 +29,8 @@ _ATTENTION = "scaled_dot_product_attention"
 def counted(profile: ProfileRecord, asked: Mapping[str, str]) -> ProfileRecord:
     """The profile with its FLOPs counted by other conventions.
 
-    Raises `InputError` for a convention that does not exist, and for a profile that was counted otherwise
-    already.
+    Raises `InputError` for a convention that does not exist, for a profile that was counted otherwise
+    already, and for causal attention in a step of training, whose gradients do not say what they are of.
     """
     own = {name: values[0] for name, values in CONVENTIONS.items()}
     changes = {n: v for n, v in OPTIONS["count"].check(asked).items() if v != own[n]}
@@ -40,19 +40,13 @@ def counted(profile: ProfileRecord, asked: Mapping[str, str]) -> ProfileRecord:
     if before:
         raise InputError(f"this profile was counted with {before[0]}={profile.convention[before[0]]}",
                          hint="profile the model anew")  # fmt: skip
-    graph = profile.graph
-    if "attention" in changes and any(
-        n.phase == "backward" and n.forward is None and n.flops and not n.scope for n in graph.nodes
-    ):
-        raise InputError(
-            "the gradients of attention do not say whether it was causal",
-            hint="profile the model anew: this file is older than that",
-        )
-    nodes = tuple(_node(graph, n, changes) for n in graph.nodes)
+    if "attention" in changes and profile.mode == "train":
+        raise InputError("the gradients of attention do not say whether it was causal")
+    nodes = tuple(_node(n, changes) for n in profile.graph.nodes)
     notes = tuple(
         f"count {name}={value} {NO_EFFECT}: no operator is counted otherwise"
         for name, value in changes.items()
-        if all(_node(graph, n, {name: value}) == n for n in graph.nodes)
+        if all(_node(n, {name: value}) == n for n in profile.graph.nodes)
     )
     return replace(
         profile,
@@ -73,53 +67,34 @@ def _is_causal(node: Node) -> bool:
     return node.op == _ATTENTION and "is_causal=True" in node.arguments.split(", ")
 
 
-def as_run(profile: ProfileRecord) -> Graph:
-    """The graph with the FLOPs that are computed, whatever convention they were counted by: time is
-    predicted of these."""
-    graph, own = profile.graph, {name: values[0] for name, values in CONVENTIONS.items()}
-    changes = {n: v for n in own if (v := profile.convention.get(n, own[n])) != own[n]}
-    if not changes:
-        return graph
-    return replace(graph, nodes=tuple(_node(graph, n, changes, back=True) for n in graph.nodes))
-
-
-def _node(graph: Graph, node: Node, changes: Mapping[str, str], *, back: bool = False) -> Node:
+def _node(node: Node, changes: Mapping[str, str]) -> Node:
     kernels = node.kernels
-    attention = node if node.forward is None else graph.node(node.forward)
-    if "attention" in changes and _is_causal(attention) and (of := _pairs(attention)) is not None:
-        kernels = tuple(_causal(k, *of, back=back) for k in kernels)
+    if "attention" in changes and _is_causal(node):
+        kernels = _causal(kernels)
     if "embedding" in changes and node.op == "embedding":
-        kernels = tuple(_as_product(k, back=back) for k in kernels)
+        kernels = tuple(map(_as_product, kernels))
     return node if kernels is node.kernels else replace(node, kernels=kernels)
 
 
-def _pairs(node: Node) -> tuple[int, int] | None:
-    """The pairs of positions that a causal mask leaves, and all of them: query i attends to the keys up to
-    i, so that of S x T pairs those with min(i, T) keys are left."""
-    first = next((k for k in node.kernels if k.flops), None)
+def _causal(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """Query i attends to the keys up to i: of S x T pairs those with min(i, T) keys are left."""
+    first = next((k for k in kernels if k.flops), None)
     if first is None or len(first.shapes) < 2 or min(map(len, first.shapes[:2])) < 2:
-        return None
+        return kernels
     queries = first.shapes[0][-2]
     keys = first.shapes[1][-2] if first.category == "attention" else first.shapes[1][-1]
     if not isinstance(queries, int) or not isinstance(keys, int) or not queries * keys:
-        return None
-    return sum(min(i, keys) for i in range(1, queries + 1)), queries * keys
+        return kernels
+    pairs = sum(min(i, keys) for i in range(1, queries + 1))
+    return tuple(replace(k, flops=k.flops * pairs // (queries * keys)) for k in kernels)
 
 
-def _causal(kernel: Kernel, left: int, whole: int, *, back: bool) -> Kernel:
-    if back:  # of all FLOPs, which are a multiple of two for each pair
-        flops = round(kernel.flops * whole / left / (2 * whole)) * 2 * whole
-    else:
-        flops = kernel.flops * left // whole
-    return replace(kernel, flops=flops)
-
-
-def _as_product(kernel: Kernel, *, back: bool) -> Kernel:
-    """A look-up as the product of one-hot rows with the table, or back again."""
+def _as_product(kernel: Kernel) -> Kernel:
+    """A look-up as the product of one-hot rows with the table."""
     if kernel.op != "aten.embedding" or len(kernel.shapes) != 2:
         return kernel
     table, ids = kernel.shapes
-    return replace(kernel, flops=0 if back else 2 * _elements(table) * _elements(ids))
+    return replace(kernel, flops=2 * _elements(table) * _elements(ids))
 
 
 def _elements(shape: tuple[int | str, ...]) -> int:

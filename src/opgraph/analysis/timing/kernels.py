@@ -80,29 +80,30 @@ class Reach:
 FITTED = Reach(
     compute={
         "matmul": 1.0,
-        "convolution": 0.88,
-        "grouped_convolution": 0.52,
-        "depthwise_convolution": 0.063,
-        "large_window": 0.023,
-        "attention": 0.75,
+        "convolution": 0.93,
+        "grouped_convolution": 0.47,
+        "depthwise_convolution": 0.055,
+        "large_window": 0.024,
+        "gradient": 0.73,
+        "attention": 0.66,
     },
     traffic={
         "streaming": 1.0,
         "matmul": 0.85,
         "layer_norm": 1.0,
-        "group_norm": 0.46,
+        "group_norm": 0.38,
         "softmax": 1.0,
-        "reduction": 0.78,
-        "rearranging": 0.59,
-        "convolution": 0.73,
+        "reduction": 0.48,
+        "rearranging": 0.47,
+        "convolution": 0.75,
     },
     ramp=48,
-    feed=0.26,
-    kept=0.11,
+    feed=0.22,
+    kept=0.16,
     overlap=4.0,
     second_pass=2.7e-6,
-    conversion=0.67,
-    rows=0.31,
+    conversion=0.68,
+    rows=0.48,
 )
 """Fitted by benchmarks/predict.py; the same for all devices."""
 
@@ -153,6 +154,8 @@ def arithmetic(task: Task, device: Device, reach: Reach = FITTED) -> float:
     )
     kind = _TILED.get(kind, kind)
     peak *= reach.compute.get(kind, 1.0)
+    if kind.endswith("convolution") and task.kernel.endswith("_backward"):
+        peak *= reach.compute["gradient"]
     if sizes is None or kind not in _TILED or device.kind == "cpu":
         return task.flops / peak
     return tiled(sizes, task.flops, item_size(dtype), peak, device, reach)

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from opgraph.analysis.fusion.partition import Subgraph
+from opgraph.analysis.timing.intervals import WorkClass, distance, interval, work_class
 from opgraph.analysis.timing.kernels import (
     FITTED,
     KernelCost,
@@ -24,7 +25,7 @@ from opgraph.analysis.timing.workload import Task, Work, workload
 from opgraph.hardware import Device
 from opgraph.record.graph import Graph
 from opgraph.record.kinds import Bound, Run
-from opgraph.record.units import percent
+from opgraph.record.units import between, percent
 
 _CHANNELS = (1, 3, 4)
 """Channels of an image: grey, in colour, and with transparency or depth."""
@@ -54,7 +55,8 @@ class PartTime:
 @dataclass(frozen=True)
 class Prediction:
     """The predicted time of a whole graph, `batch` items in it: the seconds that the device is busy, and
-    those that the host needs to launch its kernels. `kernels` share out those of the longer queue."""
+    those that the host needs to launch its kernels. `kernels` share out those of the longer queue. `work`
+    is what most of the run goes to, and `ratios` are those of the interval to the seconds."""
 
     device: str
     kernels: tuple[KernelTime, ...]
@@ -62,12 +64,25 @@ class Prediction:
     device_seconds: float = 0.0
     host_seconds: float = 0.0
     run: Run = Run.EAGER
+    work: WorkClass = "memory"
+    ratios: tuple[float, float] = (1.0, 1.0)
     by_node: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
         """Seconds of the run: those of the longer queue."""
         return max(self.device_seconds, self.host_seconds)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Seconds between which nine of ten measured runs are."""
+        low, high = self.ratios
+        return self.seconds * low, self.seconds * high
+
+    @property
+    def written(self) -> str:
+        """The seconds with their interval: "1.42 ms (1.3-1.6)"."""
+        return between(self.seconds, *self.interval)
 
     @property
     def limit(self) -> Literal["host", "device"]:
@@ -107,6 +122,7 @@ class Prediction:
             "device": self.device,
             "run": str(self.run),
             "seconds": self.seconds,
+            "interval": list(self.interval),
             "device_seconds": self.device_seconds,
             "host_seconds": self.host_seconds,
             "limit": self.limit,
@@ -154,7 +170,9 @@ def predict_work(
     by_node: dict[int, float] = {}
     for kernel in kernels:
         by_node[kernel.node] = by_node.get(kernel.node, 0.0) + kernel.seconds
-    return Prediction(device.id, kernels, batch, busy, host, run, by_node)
+    work_kind = work_class(works, costs, often, host=device.kind != "cpu" and host > busy)
+    ratios = interval(work_kind, distance(device, work_kind), len(device.missing))
+    return Prediction(device.id, kernels, batch, busy, host, run, work_kind, ratios, by_node)
 
 
 def device_costs(works: Iterable[Work], device: Device, reach: Reach = FITTED) -> list[KernelCost]:

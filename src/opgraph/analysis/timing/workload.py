@@ -83,10 +83,25 @@ ONE_KERNEL = {
 }
 """Operators that are one kernel on an accelerator however many the trace shows, and its category."""
 
-PASSES = {"aten._safe_softmax": 22 / 8}
-"""Operators that are several kernels although the trace shows one: their traffic in that of one. A safe
-softmax is a softmax, a comparison, a reduction of its result and a choice: of four-byte elements 8 + 5 +
-1 + 8 bytes instead of 8 (aten/src/ATen/native/SoftMax.cpp)."""
+PASSES = {
+    "aten._safe_softmax": 22 / 8,
+    "aten.native_batch_norm": 3 / 2,
+    "aten.native_batch_norm_backward": 5 / 3,
+}
+"""Operators that are several kernels, or several passes over their data, although the trace shows one:
+their traffic in that of one. A safe softmax is a softmax, a comparison, a reduction of its result and a
+choice: of four-byte elements 8 + 5 + 1 + 8 bytes instead of 8 (aten/src/ATen/native/SoftMax.cpp). Batch
+normalization in training reads all for the statistics before it reads and writes, and its gradient reads
+its two operands for two sums first (aten/src/ATen/native/cuda/Normalization.cuh)."""
+
+
+def _passes(kernel: Kernel) -> float:
+    """The traffic of an operator in that of one pass. Where nothing is learned, batch normalization keeps
+    no statistics."""
+    if kernel.op == "aten.native_batch_norm" and not any(map(_elements, kernel.out_shapes[1:])):
+        return 1.0
+    return PASSES.get(kernel.op, 1.0)
+
 
 Layout = Literal["contiguous", "channels-last", "mixed"]
 """Channels-last is by the first operand. Mixed operands differ in shape, dtype or strides, so that an
@@ -206,7 +221,7 @@ def _steps(node: Node, inputs: list[Value]) -> Iterator[_Step]:
     for kernel in _kernels(node, inputs):
         operands = list(_operands(kernel, inputs))
         values = [None if place is None else inputs[place] for _, place in operands]
-        passes = PASSES.get(kernel.op, 1)
+        passes = _passes(kernel)
         task = Task(
             kernel=kernel.op,
             category=kernel.category,

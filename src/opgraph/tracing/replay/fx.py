@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -57,43 +57,18 @@ def symbolic_graph(
     constants: dict[str, Any] = {}
     try:
         graph = tracer.trace(module)
-        if tracer.refused is not None:
-            raise TraceError(f"{_reason(tracer.refused)}, and catches the error")
         held = vars(module)
         constants = {
             n.target: held[n.target] for n in graph.find_nodes(op="get_attr") if n.target in held
         }
         return graph, tracer.values
     except Exception as error:
-        if needs_values(error) or isinstance(error, TraceError):
+        if needs_values(error):
             raise
         raise TraceError(_reason(error)) from error
     finally:
         before.restore()  # what the forward has put into its modules are symbols
         vars(module).update(constants)
-
-
-class _Symbol(fx.Proxy):
-    """A symbol that tells its tracer what it refused: forward may catch the error, and go another way than
-    it does with a tensor."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__array_"):  # numpy looks for other ways to the values first
-            raise AttributeError(name)
-        return super().__getattr__(name)
-
-    def _refuse(self, *_: Any) -> Any:
-        self.tracer.refuse(TypeError("a symbol cannot be interpreted as an integer"))
-
-    def _withhold(self, *_: Any, **__: Any) -> Any:
-        self.tracer.refuse(TypeError("a symbol has no values"))
-
-    def _measure(self) -> Any:
-        self.tracer.refuse(RuntimeError("'len' is not supported in symbolic tracing"))
-
-    __index__ = _refuse
-    __int__ = __float__ = __array__ = _withhold
-    __len__ = _measure
 
 
 class _Call(fx.Tracer):
@@ -107,29 +82,8 @@ class _Call(fx.Tracer):
         self.record_stack_traces = True
         self.proxy_buffer_attributes = True  # so that what is written into them is seen
         self.values: dict[fx.Node, Tensor] = {}
-        self.refused: Exception | None = None
         self._given = args, dict(kwargs)
         self._names = names
-
-    def proxy(self, node: fx.Node) -> fx.Proxy:
-        """What stands for the result of a node."""
-        return _Symbol(node, self)
-
-    def refuse(self, error: Exception) -> NoReturn:
-        """Raise an error for what a symbol cannot do, and remember it."""
-        self.refused = self.refused or error
-        raise error
-
-    def to_bool(self, obj: fx.Proxy) -> bool:  # noqa: ARG002  (it is fx that calls it)
-        """Whether a symbol is true, which nobody knows."""
-        self.refuse(fx.proxy.TraceError("symbols cannot be inputs to control flow"))
-
-    def iter(self, obj: fx.Proxy) -> Any:
-        """What a symbol consists of, where that is known."""
-        try:
-            return super().iter(obj)
-        except fx.proxy.TraceError as error:
-            self.refuse(error)
 
     def create_args_for_root(
         self, root_fn: Callable[..., Any], *_: Any
@@ -184,7 +138,6 @@ _PLAIN = (
     ("cannot be iterated", "goes through a tensor or its sizes one by one"),
     ("does not support item assignment", "writes into a part of a tensor"),
     ("cannot be interpreted as an integer", "needs a size as a number"),
-    ("has no values", "needs the values of a tensor"),
     ("slice indices must be integers", "needs a size as a number"),
     ("'len' is not supported", "asks for the length of a tensor or of its sizes"),
 )

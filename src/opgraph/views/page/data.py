@@ -207,6 +207,8 @@ class _Times:
             "name": device.name,
             "vendor": device.vendor,
             "dtype": dtype,
+            "said": found.written,
+            "limit": found.limiting,
             "ridge": device.ridge_point(dtype),
             "peak": device.matrix_peak(dtype),
             "bandwidth": device.bandwidth,

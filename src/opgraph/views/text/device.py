@@ -43,7 +43,7 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
     if need.reserved is not None:
         more += f"; {units.size(need.reserved)} reserved"
     lines = [
-        f"Latency      {units.seconds(found.seconds)} predicted for a batch of {found.batch}",
+        f"Latency      {found.written} predicted for a batch of {found.batch}",
         *([f"Limit        {found.limiting}"] if found.limit == "host" else []),
         f"Throughput   {units.count(found.throughput)} a second",
         f"Memory       {room} (weights {units.size(need.weights)}, peak {units.size(need.peak)}{more})",

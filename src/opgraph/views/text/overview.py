@@ -145,7 +145,7 @@ def _facts(costed: CostedRecord) -> Table:
         1, ("Subgraphs", f"{len(costed.parts):,}, of which {working:,} would run a fused kernel")
     )
     if (time := costed.prediction) is not None and costed.device is not None:
-        rows.append(("Predicted", f"{units.seconds(time.seconds)} on {costed.device.name}, "
+        rows.append(("Predicted", f"{time.written} on {costed.device.name}, "
                                   f"{units.count(time.throughput)} items/s"))  # fmt: skip
         shares = ", ".join(f"{units.percent(b.share)} {b.bound.label}" for b in costed.bounds)
         rows.append(("Bound", f"{shares} of the time"))
