@@ -277,3 +277,35 @@ def test_no_stand_in_stays_in_what_a_model_keeps(tracer: str) -> None:
     assert len(model.latest) == 1
     assert model.latest[0] is x
     assert torch.equal(model(x), 2 * first)
+
+
+class StackedExperts(nn.Module):
+    """Experts as DBRX stacks them, below one another in one matrix, and as it finds those that are hit."""
+
+    def __init__(self, experts: int, hidden: int, inner: int, chosen: int) -> None:
+        super().__init__()
+        self.router = nn.Linear(hidden, experts, bias=False)
+        self.up = nn.Parameter(torch.empty(experts * inner, hidden))
+        self.down = nn.Parameter(torch.empty(experts * inner, hidden))
+        self.sizes, self.chosen = (experts, inner, hidden), chosen
+
+    def forward(self, x):
+        weights, chosen = torch.topk(self.router(x).softmax(-1), self.chosen, dim=-1)
+        mask = nn.functional.one_hot(chosen, self.sizes[0]).permute(2, 1, 0)
+        out = torch.zeros_like(x)
+        for expert in mask.sum(dim=(-1, -2)).greater(0).nonzero():
+            position, token = torch.where(mask[expert[0]])
+            up, down = (w.view(self.sizes)[expert[0]] for w in (self.up, self.down))
+            y = torch.relu(x[token] @ up.t()) @ down * weights[token, position, None]
+            out.index_add_(0, token, y)
+        return out
+
+
+@pytest.mark.live
+def test_experts_that_values_choose_are_run_on_fake_tensors():
+    """12 tokens with 2 of 4 experts each, whichever these are: two products of 6 x 8 for each."""
+    profile = opgraph.profile(StackedExperts(4, 8, 6, 2), torch.ones(12, 8))
+    assert profile.tracing.tensors == "fake"
+    assert profile.totals.flops == 2 * 12 * 8 * 4 + 12 * 2 * 2 * (2 * 6 * 8)
+    assert profile.totals.active_parameters == 4 * 8 + 2 * 2 * 6 * 8
+    assert any("each of its experts equally often" in note for note in profile.model.notes)

@@ -131,6 +131,7 @@ def record(
     compile_flags: CompileFlags = "none",
     memory_limit: float | None = None,
     target: str = "cpu",
+    spread: bool = False,
 ) -> Outcome:
     """Run a module once under a recorder, on fake tensors or on real ones, and leave it as it was. With
     `real_inputs` the weights are fake and the inputs are not.
@@ -138,7 +139,8 @@ def record(
     `prepare` and `capture` come first, and may fail: then there is no graph. Nor is there one where more
     than the `memory_limit` (in GiB) would be needed. The run may raise: then the graph is what there was so
     far, with the failing node marked. `stance` is what `torch.compile` means
-    within. What runs are the kernels of the `target` (see `opgraph.record.targets`).
+    within. What runs are the kernels of the `target` (see `opgraph.record.targets`). With `spread`, the
+    best of some scores are taken to be each of them equally often, which is remarked.
     """
     start = time.perf_counter()
     tensors = "real" if real else "fake weights" if real_inputs else "fake"
@@ -154,7 +156,7 @@ def record(
             compile_flags=compile_flags,
             memory_limit=memory_limit,
         ) as stage:
-            substitutes = Substitutes(target, real=real)
+            substitutes = Substitutes(target, real=real, spread=spread)
             run = _recorded(module, stage, substitutes, prepare, capture)
         guard, mode = stage.guard, stage.mode
         del stage
@@ -207,7 +209,7 @@ def _recorded(
     outputs = recorder.sink(result) if error is None else ()
     graph = build(recorder, inputs, outputs)
     cache = measured(found) if (found := cache_in(result)) is not None else None
-    notes = (*recorder.notes, *recorder.capture.notes, *_idle(graph))
+    notes = (*recorder.notes, *substitutes.remarks, *recorder.capture.notes, *_idle(graph))
     return _Recorded(
         graph, error, cache, recorder.caught, notes, recorder.misfit, recorder.release()
     )

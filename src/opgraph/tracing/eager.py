@@ -53,16 +53,34 @@ def _bytes(module: torch.nn.Module) -> int:
 
 def trace_either(model: Model, example: Example, **how: Any) -> list[Outcome]:
     """One run on fake tensors and, where the values of the data decide the path (or a plain run fails for
-    whatever reason), one in which the inputs have values, and at last one on real tensors altogether.
-    The outcome that counts is the last."""
+    whatever reason), one in which experts are chosen evenly, if there are any, one in which the inputs have
+    values, and at last one on real tensors altogether. The outcome that counts is the last."""
     plain = "tracer" not in how
     attempts = [trace_fake(model, example, **how)]
+    if _lacks_values(attempts[-1]) and _chooses(attempts[-1]):
+        attempts.append(trace_fake(model, example, spread=True, **how))
     if _lacks_values(attempts[-1]) and _has_numbers(example):
         attempts.append(trace_fake(model, example, real_inputs=True, **how))
     if _lacks_values(attempts[-1]) or (plain and _failed_for_no_size(attempts[-1])):
         attempts.append(_tried_on_real(model, example, how))
     counting = _counting(attempts)
     return [*(o for o in attempts if o is not counting), said(counting, attempts[-1])]
+
+
+def _chooses(outcome: Outcome) -> bool:
+    """Whether a run that failed had chosen a few of up to 1,024 by their scores: experts, perhaps."""
+    chosen = (
+        k
+        for n in (() if outcome.graph is None else outcome.graph.nodes)
+        for k in n.kernels
+        if k.op == "aten.topk" and len(k.shapes) == 1
+    )
+    sizes = ((k.shapes[0][-1], k.out_shapes[0][-1]) for k in chosen if k.shapes[0])
+    return any(isinstance(n, int) and n <= _EXPERTS and few != n for n, few in sizes)
+
+
+_EXPERTS = 1_024
+"""More experts than any mixture has; detectors choose from more boxes."""
 
 
 def _lacks_values(outcome: Outcome) -> bool:

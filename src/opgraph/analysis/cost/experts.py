@@ -8,7 +8,7 @@ at a time: stacked in one tensor [E, …], or as `E` modules side by side. A tok
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -41,14 +41,16 @@ def mixtures(graph: Graph) -> tuple[Mixture, ...]:
     found: dict[str, _Router] = {}
     claimed: dict[str, str] = {}
     by_scope = _under(graph.parameters)
+    rows: dict[str, int] | None = None
     for node in graph.nodes:
         for kernel in node.kernels if node.phase == "forward" else ():
             choice = _choice(kernel)
             if choice is None:
                 continue
+            rows = _in_rows(graph) if rows is None else rows
             for block in _blocks(node.scope):
                 weights = [
-                    p for p in _experts(by_scope.get(block, ()), block, choice[0])
+                    p for p in _experts(by_scope.get(block, ()), block, choice[0], rows)
                     if claimed.get(p.name, block) == block
                 ]  # fmt: skip
                 if weights and (kept := _not_of_router(graph, node, block, weights)):
@@ -129,9 +131,23 @@ def _under(parameters: Iterable[Parameter]) -> dict[str, list[Parameter]]:
     return found
 
 
-def _experts(parameters: Iterable[Parameter], block: str, many: int) -> list[Parameter]:
-    """Weights that are stacked [E, rows, columns] with the biases beside them, or those of E modules
-    side by side with equal sizes."""
+def _in_rows(graph: Graph) -> dict[str, int]:
+    """How many matrices lie below one another in a weight [E * rows, columns], by its name, where a view
+    takes it apart to [E, rows, columns]."""
+    value, found = graph.value, dict[str, int]()
+    for node in graph.nodes:
+        if node.op == "reshape" and len(node.parameters) == 1 and node.outputs:
+            shape = value[node.outputs[0]].shape
+            if len(shape) == 3 and isinstance(shape[0], int):
+                found[node.parameters[0]] = shape[0]
+    return found
+
+
+def _experts(
+    parameters: Iterable[Parameter], block: str, many: int, rows: Mapping[str, int]
+) -> list[Parameter]:
+    """Weights that are stacked [E, rows, columns] with the biases beside them, or below one another in one
+    matrix that the forward takes apart, or those of E modules side by side with equal sizes."""
     listed = list(parameters)
     homes = {p.scope for p in listed if len(p.shape) == 3 and p.shape[0] == many}
     stacked = [
@@ -139,6 +155,9 @@ def _experts(parameters: Iterable[Parameter], block: str, many: int) -> list[Par
     ]
     if stacked:
         return stacked
+    below = [p for p in listed if len(p.shape) == 2 and rows.get(p.name) == many]
+    if below:
+        return below
     sides: dict[str, dict[int, list[Parameter]]] = {}
     start = len(block) + 1 if block else 0
     for parameter in listed:

@@ -27,15 +27,20 @@ _EACH = tuple(t for t in TARGETS if t != "cuda")
 _CPU_ONLY = "as on a CPU"
 
 
+SPREAD = "taken to choose each of its experts equally often: which it does is in the data"
+"""The remark on a run in which the best of some scores were taken to be each equally often."""
+
+
 class Substitutes:
     """What a target runs instead of torch functions, and which of it was run. On real tensors there is
     nothing to substitute: they are on the CPU."""
 
-    def __init__(self, target: str = "cpu", real: bool = False) -> None:
+    def __init__(self, target: str = "cpu", *, real: bool = False, spread: bool = False) -> None:
         self.target = target
         self.device = target.partition(":")[0]
         self.table: Mapping[Any, Callable[..., Any]] = {}
         self._noted: Counter[tuple[str, str, tuple[tuple[str, str], ...]]] = Counter()
+        self.remarks: list[str] = []
         if self.device == "cuda" and not real:
             inner = {"scaled_dot_product_attention": self._attention, "dropout": self._dropout}
             self.table = {
@@ -53,6 +58,9 @@ class Substitutes:
                     functional.multi_head_attention_forward, inner
                 ),
             }
+
+        if spread:
+            self.table = {**self.table, torch.topk: self._topk, Tensor.topk: self._topk}
 
     @property
     def foreach(self) -> bool:
@@ -144,6 +152,19 @@ class Substitutes:
             return functional.rms_norm(input, normalized_shape, weight, eps)
         self.note("rms_norm", "_fused_rms_norm", _ON_CUDA["_fused_rms_norm"])
         return _RMSNorm.apply(input, list(normalized_shape), weight, eps)
+
+    def _topk(self, scores: Tensor, k: int, dim: int = -1, *rest: Any, **more: Any) -> Any:
+        """The best of some scores: each of them equally often, in turn. Which they are is in the values,
+        and how much is done with all of them together is not."""
+        best = torch.topk(scores, k, dim, *rest, **more)
+        if type(scores) is not FakeTensor or dim not in (-1, scores.dim() - 1):
+            return best
+        if not self.remarks:
+            self.remarks.append(SPREAD)
+        with torch._C._DisableTorchDispatch():
+            turns = torch.arange(best.indices.numel()).view(best.indices.shape)
+            indices = turns % scores.shape[-1]
+        return torch.return_types.topk((best.values, indices))
 
     def _recurrent(self, mode: int, function: Any) -> Callable[..., Any]:
         """A recurrent layer of cuDNN (`mode` is its number of the kind), all layers and directions at once;
