@@ -20,7 +20,8 @@ export function headlineBar(app: App): HTMLElement {
     fill(into, ...parts.map(([item, share]) => {
       const name = nameOf(item);
       const room = (share / whole) * width - 10;
-      const text = [`${name} ${format.percent(share)}`, name, item.label].find((t) => t.length * LETTER < room) ?? "";
+      const last = /^\d*$/.test(item.label) ? "" : item.label;
+      const text = [`${name} ${format.percent(share)}`, name, last].find((t) => t.length * LETTER < room) ?? "";
       const { colour } = app.colours.look(item);
       return h("button", {
         type: "button", class: "parts-one", title: hint(app, item), "aria-label": hint(app, item),
