@@ -250,7 +250,8 @@ def _hierarchy(
     repeats = any(row.times > 1 for row in listed)
     missing = {"output": not show_shapes, "each": not repeats, "times": not repeats,
                "seconds": costed.device is None}  # fmt: skip
-    columns = [c for c in columns_of(metric) if not missing.get(c.key)]
+    shown = [_cells(row, costed.totals.bytes, Text) for row in listed]
+    columns = [_fitted(c, shown) for c in columns_of(metric) if not missing.get(c.key)]
     longest = max((name.cell_len for name in names), default=0)
     for column in sorted(columns, key=lambda c: -c.spared):
         room = min(longest, _ROOM if column.spared > 1 else _NARROWEST)
@@ -265,10 +266,15 @@ def _hierarchy(
     for column in columns:
         result.add_column(column.title, justify=column.justify, no_wrap=True,
                           min_width=column.width, max_width=column.width)  # fmt: skip
-    for name, row in zip(names, listed, strict=True):
-        cells = _cells(row, costed.totals.bytes, Text)
+    for name, cells in zip(names, shown, strict=True):
         result.add_row(name, *(cells[c.key] for c in columns))
     return result
+
+
+def _fitted(column: _Column, cells: list[dict[str, Text | str]]) -> _Column:
+    """The column as wide as its title and what stands in it, up to its own width."""
+    longest = max((len(row[column.key]) for row in cells), default=0)
+    return column._replace(width=max(len(column.title), min(column.width, longest)))
 
 
 class _Column(NamedTuple):
@@ -287,18 +293,18 @@ _ROOM, _NARROWEST = 40, 20
 
 
 _COLUMNS = (
-    _Column("class", "Class", 18, "left", spared=5),
+    _Column("class", "Class", 22, "left", spared=1),
     _Column("parameters", "Params", 7),
     _Column("output", "Output", 15, "left"),
-    _Column("each", "Each", 7),
-    _Column("times", "× n", 5),
+    _Column("each", "Each", 7, spared=6),
+    _Column("times", "× n", 5, spared=4),
     _Column("flops", "FLOPs", 7),
-    _Column("macs", "MACs", 7, spared=6),
-    _Column("bytes", "Bytes", 10, spared=1),
-    _Column("bytes_bar", "", 5, "left", spared=4),
-    _Column("intensity", "FLOPs/byte", 10, spared=3),
+    _Column("macs", "MACs", 7, spared=9),
+    _Column("bytes", "Bytes", 10, spared=5),
+    _Column("bytes_bar", "", 5, "left", spared=8),
+    _Column("intensity", "FLOPs/byte", 10, spared=7),
     _Column("seconds", "Time", 8),
-    _Column("bound", "Bound", 10, "left"),
+    _Column("bound", "Bound", 10, "left", spared=2),
 )
 """Figures are of all repetitions, but for `each`: the FLOPs of one."""
 
@@ -309,7 +315,7 @@ _SHARES = {Metric.FLOPS: "% FLOPs", Metric.BYTES: "% bytes", Metric.PARAMETERS: 
 def columns_of(metric: Metric) -> list[_Column]:
     """The columns behind the name, the share of `metric` behind the figure that it is of."""
     title = _SHARES[metric]
-    share = [_Column("share", title, len(title)), _Column("share_bar", "", 5, "left", spared=2)]
+    share = [_Column("share", title, len(title)), _Column("share_bar", "", 5, "left", spared=3)]
     known = [c for c in _COLUMNS if metric is not Metric.BYTES or c.key != "bytes_bar"]
     at = 1 + next(i for i, c in enumerate(known) if c.key == metric.value)
     return [*known[:at], *share, *known[at:]]
