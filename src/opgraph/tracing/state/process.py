@@ -112,13 +112,13 @@ def _environment(before: dict[Any, Any]) -> None:
         os.environ[os.environ.decodekey(name)] = os.environ.decodevalue(value)
 
 
-def _folder() -> Path | None:
+def _folder() -> str | None:
     with suppress(OSError):
-        return Path.cwd()
+        return os.getcwd()  # noqa: PTH109  (it is quicker)
     return None
 
 
-def _back_to(folder: Path | None) -> None:
+def _back_to(folder: str | None) -> None:
     if folder is not None:
         os.chdir(folder)
 

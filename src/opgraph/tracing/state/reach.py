@@ -7,13 +7,15 @@ import functools
 import random
 import sys
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import EnumMeta
 from opcode import opmap
+from operator import is_
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -82,7 +84,7 @@ class Reach:
     _waiting: list[Any] = field(default_factory=list)
     _kinds: dict[type, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
     _wanted: set[str] = field(default_factory=set)
-    _pending: dict[str, list[Any]] = field(default_factory=dict)
+    _methods: list[tuple[Mapping[str, list[Any]], set[str]]] = field(default_factory=list)
     _homes: set[str] = field(default_factory=set)
     _abroad: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -96,7 +98,7 @@ class Reach:
         found._wanted.add("forward")
         found._look(roots)
         waiting, seen = found._waiting, found._seen
-        while waiting:
+        while waiting or found._call_methods():
             item = waiting.pop()
             if id(item) in seen:
                 continue
@@ -108,6 +110,14 @@ class Reach:
             if kind is not None:
                 kind(found, item)
         return found
+
+    def _call_methods(self) -> bool:
+        """Look at the methods that code names which was found since. Whether there are any."""
+        for methods, called in self._methods:
+            for name in (methods.keys() & self._wanted) - called:
+                called.add(name)
+                self._look(methods[name])
+        return bool(self._waiting)
 
     def _look(self, items: Iterable[Any]) -> None:
         """Look at these later, as far as they can hold anything."""
@@ -225,23 +235,17 @@ class Reach:
         if "globals" in names and id(space) not in self._seen:
             self._seen.add(id(space))
             self._tables.append((space, dict(space)))
-        for name in names:
-            value = space.get(name, _MISSING)
-            if value is _MISSING:
-                value = sys.modules.get(name)
-                if value is None:
-                    continue
+        found = []
+        for name in _present(code, names, space):
+            value = space[name] if name in space else sys.modules.get(name)
             if isinstance(value, ModuleType):
                 self._module(value, names)
             elif isinstance(value, type):
                 self._named_class(value)
             else:
-                self._look((value,))
-        fresh = names - self._wanted
-        if fresh:
-            self._wanted |= fresh
-            for name in fresh & self._pending.keys():
-                self._look(self._pending.pop(name))
+                found.append(value)
+        self._look(found)
+        self._wanted |= names
 
     def _module(self, module: ModuleType, names: frozenset[str]) -> None:
         """Of a module of Python's, what some code names."""
@@ -283,19 +287,11 @@ class Reach:
             opaque = _opaque(each.__module__)
             if opaque and not each.__module__.startswith("torch.nn."):
                 continue
-            self._classes.append((each, dict(each.__dict__)))
-            if opaque:
-                continue
-            for name, value in each.__dict__.items():
-                for part in _parts(value):
-                    if isinstance(part, FunctionType):
-                        dunder = name.startswith("__") and name not in _UNWANTED
-                        if dunder or name in self._wanted:
-                            self._look((part,))
-                        else:
-                            self._pending.setdefault(name, []).append(part)
-                    elif not name.startswith("__"):
-                        self._look((part,))
+            members, methods, others = _members(each)
+            self._classes.append((each, members))
+            if not opaque:
+                self._methods.append((methods, set()))
+                self._look(others)
 
     def _method(self, item: MethodType) -> None:
         self._look((item.__self__, item.__func__))
@@ -325,7 +321,7 @@ class Reach:
                 _base(table).clear(table)
                 _base(table).update(table, before)
         for holder, kept in self._holders:
-            if len(holder) == len(kept) and all(map(_is, holder, kept)):
+            if len(holder) == len(kept) and all(map(is_, holder, kept)):
                 continue
             base: Any = next(b for b in (list, set, deque) if isinstance(holder, b))
             base.clear(holder)
@@ -431,6 +427,7 @@ def _named(code: CodeType) -> tuple[frozenset[str], tuple[str, ...]]:
     if known is None:
         if len(_NAMED) > MOST:
             _NAMED.clear()
+            _PRESENT.clear()
         names, stored = set(code.co_names), set(_assigned(code))
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
@@ -439,6 +436,19 @@ def _named(code: CodeType) -> tuple[frozenset[str], tuple[str, ...]]:
                 stored |= set(more)
         known = _NAMED[id(code)] = (code, frozenset(names), tuple(sorted(stored)))
     return known[1], known[2]
+
+
+_PRESENT: dict[int, tuple[CodeType, int, int, list[str]]] = {}
+"""Which of them there are, as long as the globals and the modules are as many."""
+
+
+def _present(code: CodeType, names: frozenset[str], space: dict[str, Any]) -> list[str]:
+    """The names in some code that are globals, or modules that are imported."""
+    known = _PRESENT.get(id(code))
+    if known is None or known[1:3] != (len(space), len(sys.modules)):
+        present = [name for name in names if name in space or name in sys.modules]
+        known = _PRESENT[id(code)] = (code, len(space), len(sys.modules), present)
+    return known[3]
 
 
 def _assigned(code: CodeType) -> Iterator[str]:
@@ -450,6 +460,32 @@ def _assigned(code: CodeType) -> Iterator[str]:
         for each in dis.get_instructions(code):
             if each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
                 yield each.argval
+
+
+_MEMBERS: WeakKeyDictionary[type, Any] = WeakKeyDictionary()
+"""What classes of installed packages hold, as long as it is the same."""
+
+
+def _members(cls: type) -> tuple[dict[str, Any], Mapping[str, list[Any]], list[Any]]:
+    """The attributes of a class; its methods by name; and its other attributes, with the methods that
+    Python calls by itself."""
+    known = _MEMBERS.get(cls)
+    if known is None or not _same(known[0], cls.__dict__):
+        methods: dict[str, list[Any]] = {}
+        others = []
+        for name, value in cls.__dict__.items():
+            for part in _parts(value):
+                if not isinstance(part, FunctionType):
+                    if not name.startswith("__"):
+                        others.append(part)
+                elif name.startswith("__") and name not in _UNWANTED:
+                    others.append(part)
+                else:
+                    methods.setdefault(name, []).append(part)
+        known = dict(cls.__dict__), methods, others
+        if _installed(cls.__module__):
+            _MEMBERS[cls] = known  # others come and go
+    return known
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
@@ -498,28 +534,24 @@ def _emptied(cell: CellType) -> None:
         del cell.cell_contents
 
 
-def _is(one: Any, other: Any) -> bool:
-    return one is other
-
-
 def _base(table: dict[Any, Any]) -> Any:
     """The class whose methods are those of dictionaries, whatever a subclass makes of them."""
     return OrderedDict if isinstance(table, OrderedDict) else dict
 
 
-def _same(table: dict[Any, Any], before: dict[Any, Any]) -> bool:
+def _same(table: dict[Any, Any], before: Mapping[Any, Any]) -> bool:
     """Whether a dictionary has the same entries in the same order."""
     base = _base(table)
     return (
         len(table) == len(before)
-        and all(map(_is, base.values(table), before.values()))
-        and all(map(_is, base.keys(table), before))
+        and all(map(is_, base.values(table), before.values()))
+        and all(map(is_, base.keys(table), before))
     )
 
 
 def _restore_class(cls: type, members: dict[str, Any]) -> None:
     now = cls.__dict__
-    if len(now) == len(members) and all(map(_is, now.values(), members.values())):
+    if len(now) == len(members) and all(map(is_, now.values(), members.values())):
         return
     for name in [n for n in now if n not in members and not n.startswith("__")]:
         type.__delattr__(cls, name)
