@@ -127,9 +127,10 @@ TRACED = {
     "input_overrides": "input=5x16", "mode": "train", "optimizer": "sgd", "loss": "sum", "context_len": "8",
     "seq_len": "8", "decoder_seq_len": "8", "image_size": "32", "count": "embedding=matmul",
     "fragment": "1", "tracer": "fx", "concrete_args": "input=1", "head": "base",
+    "target": "cuda:9.0", "memory_limit": "8",
 }  # fmt: skip
 
-GATES = {"fullgraph"}
+GATES = {"fullgraph", "memory_limit"}
 """What fails where it does not hold, and else says nothing."""
 
 

@@ -169,7 +169,7 @@ def profile_from(
     known = None if file is None else cache.kept(file)
     if known is not None:
         say("from cache (--no-cache traces again)")
-        say_no_effect(known.model.notes)
+        say_no_effect(_traced_notes(args, known))
         return known
     from opgraph.api.pipeline import profiled
 
@@ -178,8 +178,15 @@ def profile_from(
         found = profiled(args.model, options=asked)
     if file is not None:
         cache.keep(file, found)
-    say_no_effect(found.model.notes)
+    say_no_effect(_traced_notes(args, found))
     return found
+
+
+def _traced_notes(args: argparse.Namespace, found: ProfileRecord) -> tuple[str, ...]:
+    """The notes of a traced profile, and whether a target that was asked for changes nothing of it."""
+    idle = "target" in args.given and args.target != "cpu" and not found.target.substitutions
+    said = f"target {NO_EFFECT}: no operator of {found.model.name} has another kernel there"
+    return (*found.model.notes, *([said] if idle else []))
 
 
 def _fragment(saved: ProfileRecord, which: int | str) -> ProfileRecord:
