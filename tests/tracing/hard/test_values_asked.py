@@ -206,3 +206,26 @@ def int_or_none(x: Tensor) -> int | None:
     with contextlib.suppress(*ERRORS):
         return int(x.sum())
     return None
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("frozen", [True, False])
+def test_whether_a_weight_is_trained_is_answered(frozen: bool) -> None:
+    def asks(m: Layers, x: Tensor) -> Tensor:
+        x = m.first(x)
+        return m.second(x) if any(p.requires_grad for p in m.parameters()) else x
+
+    model = Layers(asks).eval().requires_grad_(not frozen)
+    assert opgraph.profile(model, torch.ones(2, 4)).totals.flops == (2 - frozen) * 2 * 2 * 4 * 4
+
+
+@pytest.mark.live
+def test_a_backward_within_forward_reaches_the_weights() -> None:
+    def steps(m: Layers, x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            m.second(m.first(x)).sum().backward()
+        return m.second(x)
+
+    profile = opgraph.profile(Layers(steps).eval(), torch.ones(2, 4))
+    # Three forwards; the gradients of both weights, and of what is between the layers.
+    assert profile.totals.flops == 6 * 2 * 2 * 4 * 4

@@ -264,4 +264,5 @@ def _stand_in(
     stand = fake(tensor, mode, shared)
     if not is_buffer:
         stand._is_param = True
+        stand.requires_grad = tensor.requires_grad
     return stand
