@@ -92,6 +92,41 @@ def forwards(runs: int) -> None:
         print(f"| {name} | {statistics.median(column) * 1e3:.0f} ms | {ratio:.2f} of it |")
 
 
+def loops(runs: int, calls: int = 5_000) -> None:
+    """A long loop of small calls, which no model's own work hides: what each call takes."""
+    import torch
+    from torch import nn
+
+    import opgraph
+
+    class Loop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(calls):
+                x = self.layer(x)
+            return x
+
+    torch.set_num_threads(1)
+    model, x = Loop().eval(), torch.zeros(2, 8)
+
+    def spent(function: Callable[[], object]) -> float:
+        start = time.process_time()
+        function()
+        return (time.process_time() - start) / calls * 1e6
+
+    with torch.no_grad():
+        rows = [
+            (spent(lambda: opgraph.profile(model, inputs=x)), spent(lambda: model(x)))
+            for _ in range(runs + 1)
+        ][1:]
+    ours, plain = (statistics.median(column) for column in zip(*rows, strict=True))
+    print(f"\n| {calls:,} calls of one small layer | CPU a call |\n|---|---|")
+    print(f"| opgraph.profile | {ours:.1f} µs |\n| real forward | {plain:.1f} µs |")
+
+
 def main() -> None:
     import tempfile
 
@@ -101,6 +136,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         processes(runs, folder)
     forwards(runs)
+    loops(runs)
 
 
 if __name__ == "__main__":

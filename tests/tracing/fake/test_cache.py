@@ -14,6 +14,7 @@ from torch.utils import flop_counter
 import opgraph
 from opgraph.record.graph import Kernel
 from opgraph.sources import resolve
+from opgraph.tracing.capture.kernels import KernelCapture
 from opgraph.tracing.fake.cache import SWITCH, cached_call, fake_call_cache, looks
 from opgraph.tracing.fake.tensors import fake
 
@@ -60,6 +61,51 @@ def test_the_cache_changes_nothing_of_the_sample(monkeypatch, name):
     plain = opgraph.profile(model).graph
     assert plain.nodes == cached.nodes
     assert plain == cached
+
+
+class Repeating(nn.Module):
+    """Calls that are known from the first time on: with temporaries, views, several results, defaults,
+    arguments that are one tensor or two, and numbers that differ."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for i in range(4):
+            x = self.norm(self.linear(x)) + i
+            first, second = x.chunk(2, dim=-1)
+            x = torch.cat([second, first], -1) * torch.maximum(x, x) - torch.maximum(x, x + 1)
+            x = self.attention(x, x, x if i % 2 else x + 1)[0]
+            x, _ = x.topk(8)
+            x = nn.functional.dropout(x, 0.5, training=i > 1).contiguous()
+            x.mul_(2)
+            with torch.autocast("cpu", enabled=i == 2):
+                x = self.linear(x).float()
+            with torch.set_grad_enabled(i == 3):
+                x = x.relu().view(1, 4, 8)
+        return x
+
+
+def test_known_functions_change_nothing(monkeypatch):
+    x = torch.randn(1, 4, 8)
+    cached = opgraph.profile(Repeating(), inputs=x).graph
+    monkeypatch.setenv(SWITCH, "0")
+    assert opgraph.profile(Repeating(), inputs=x).graph == cached
+
+
+def test_a_function_that_was_called_before_is_not_called_again(monkeypatch):
+    heard: list[torch.Tensor] = []
+    repeat = KernelCapture.repeat
+    monkeypatch.setattr(
+        KernelCapture,
+        "repeat",
+        lambda self, known, tensors: heard.append(0) or repeat(self, known, tensors),
+    )
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(10)))
+    assert opgraph.profile(model, inputs=torch.randn(2, 8)).totals.flops == 10 * 256
+    assert len(heard) == 9
 
 
 def test_switched_off_it_knows_no_call(monkeypatch):

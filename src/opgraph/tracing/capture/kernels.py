@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from math import prod
+from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 import torch
@@ -24,7 +26,13 @@ from opgraph.costs.formulas.sparse import SPARSE
 from opgraph.record.errors import first_line
 from opgraph.record.graph import Kernel, Storage
 from opgraph.sources.weightless import places_for_masks
-from opgraph.tracing.fake.cache import cached_call, fake_call_cache, looks
+from opgraph.tracing.fake.cache import (
+    CachedFunction,
+    cached_call,
+    fake_call_cache,
+    identities,
+    looks,
+)
 from opgraph.tracing.fake.tensors import REAL_LIMIT, fake, needs_values
 from opgraph.tracing.state.guard import STATISTICS, Guard
 
@@ -92,6 +100,41 @@ class MemoryLog:
         self._references.append(weakref.ref(storage, freed))
         return index
 
+    def since(
+        self, index: int, kernel: int, results: Sequence[Tensor]
+    ) -> tuple[tuple[int, int, int, int | None], ...] | None:
+        """The storages from `index` on, made from the kernel `kernel` on (see `CachedFunction`); None where
+        one of them lives on and is in no result."""
+        found: list[tuple[int, int, int, int | None]] = []
+        places = {self.find(t): place for place, t in enumerate(results)}
+        for i in range(index, len(self.bytes)):
+            died, place = self.died[i], places.get(i)
+            if not self._made[i] or (died is None and place is None):
+                return None
+            end = 0 if died is None else died - kernel
+            found.append(
+                (self.bytes[i], self.born[i] - kernel, end, None if died is not None else place)
+            )
+        return tuple(found)
+
+    def again(
+        self,
+        storages: Iterable[tuple[int, int, int, int | None]],
+        kernel: int,
+        results: Sequence[Tensor],
+    ) -> None:
+        """The same storages for kernels from `kernel` on."""
+        for size, born, died, place in storages:
+            if place is not None:
+                self.see(results[place], kernel + born, made=True)
+                continue
+            self.bytes.append(size)
+            self.born.append(kernel + born)
+            self.died.append(kernel + died)
+            self.owner.append(None)
+            self._made.append(True)
+            self._references.append(_gone)
+
     def close(self) -> tuple[Storage, ...]:
         """All storages, as they are now."""
         end = self._clock()  # a branch that was not kept had kernels that are no more
@@ -108,6 +151,10 @@ class MemoryLog:
             if made and d is None
         )
         return [r for r, storage in alive if storage is not None and storage.device.type == "meta"]
+
+
+def _gone() -> None:
+    """The reference to a storage that was freed before anybody could ask."""
 
 
 def storage_key(tensor: Tensor) -> int | None:
@@ -163,6 +210,70 @@ class KernelCapture(TorchDispatchMode):
         self.fake_mode = fake_mode
         self._on_orphan = on_orphan
         self._cache = fake_call_cache()
+        self._functions: dict[Any, CachedFunction] = {}  # of this run alone
+        self._without: set[Any] = set()  # functions without kernels
+        self._repeated = 0  # kernels that are known, and so can be made again
+        self._depth = torch._C._len_torch_dispatch_stack() + 1
+
+    # Torch functions that were called before.
+
+    def look(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, list[Tensor]]:
+        """What a call of a torch function is known by, and its tensors; None where it cannot be: where
+        more decides than the arguments, or autograd follows."""
+        if (
+            self.fake_mode is None
+            or not self._cache.calls_known
+            or func in self._without
+            or not _is_plain(func)
+            or torch.is_grad_enabled()
+            or torch.is_autocast_enabled("cpu")
+            or torch._C._len_torch_dispatch_stack() != self._depth
+        ):
+            return None, []
+        tensors: list[Tensor] = []
+        try:
+            key = (func, looks(args, tensors), looks(kwargs.items(), tensors), identities(tensors))
+            hash(key)
+        except (TypeError, RuntimeError, NotImplementedError):
+            return None, []
+        return key, tensors
+
+    def known(self, key: Any) -> CachedFunction | None:
+        """What a call gave that was known by the same."""
+        return self._functions.get(key)
+
+    def repeat(self, known: CachedFunction, tensors: list[Tensor]) -> Any:
+        """Give it again, with the kernels and the memory that it takes."""
+        first = len(self.kernels)
+        with torch._C._DisableTorchDispatch():  # making a tensor is no kernel
+            out = known.call.repeat(tensors, self.fake_mode)
+        self.kernels += known.kernels
+        self.memory.again(known.storages, first, (out,) if isinstance(out, Tensor) else out)
+        return out
+
+    def mark(self) -> tuple[int, int, int]:
+        """Where a call begins: kernels, storages, and kernels that are known."""
+        return len(self.kernels), len(self.memory.bytes), self._repeated
+
+    def learn(
+        self, key: Any, tensors: list[Tensor], out: Any, at: tuple[int, int, int]
+    ) -> CachedFunction | None:
+        """What a call gave, where nothing but its arguments decided it."""
+        first, storages, repeated = at
+        if len(self.kernels) == first:
+            self._without.add(key[0])
+        if self.writes or not 0 < len(self.kernels) - first == self._repeated - repeated:
+            return None
+        call = cached_call(tensors, out, self.kernels[first])
+        results = (out,) if isinstance(out, Tensor) else tensors_of(out)
+        made = self.memory.since(storages, first, results)
+        if call is None or made is None or None in call.results:
+            return None
+        return CachedFunction(call, tuple(self.kernels[first:]), made, "")
+
+    def keep(self, key: Any, found: CachedFunction, arguments: str) -> None:
+        """Know it from now on, with what is shown of its arguments."""
+        self._functions[key] = replace(found, arguments=arguments)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -210,6 +321,7 @@ class KernelCapture(TorchDispatchMode):
                 return parts
         if (operator.mutated or operator.name in STATISTICS) and self.guard is not None:
             self.guard.before(func, args, kwargs, self.memory.made)
+            self._repeated -= 1  # has to be seen each time
         if self.fake_mode is None:
             out = func(*args, **kwargs)
             self._note(operator, args, kwargs, out, self._cost(operator, args, kwargs, out))
@@ -250,6 +362,7 @@ class KernelCapture(TorchDispatchMode):
             else:
                 if known is not None:
                     out = known.repeat(tensors, mode)
+                    self._repeated += 1
                     self._note(operator, args, kwargs, out, known.kernel)
                     return out
         if key is None:
@@ -277,6 +390,7 @@ class KernelCapture(TorchDispatchMode):
             found = cached_call(tensors, out, kernel)
             if found is not None:
                 self._cache.calls[key] = found
+                self._repeated += 1
         self._note(operator, args, kwargs, out, kernel)
         return out
 
@@ -394,6 +508,15 @@ def _uncached(mode: FakeTensorMode) -> Iterator[None]:
         yield
     finally:
         mode.cache_enabled = before
+
+
+@cache
+def _is_plain(func: Any) -> bool:
+    """Whether a function does nothing but compute: what is written in C, and `torch.nn.functional`."""
+    return isinstance(func, _IN_C) or getattr(func, "__module__", "") == "torch.nn.functional"
+
+
+_IN_C = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 
 @cache

@@ -325,15 +325,18 @@ class Recorder:
         self.records.append(record)
         return tuple(record.inputs)
 
-    def call(self, func: Any, args: Any, kwargs: Any, out: Any, first: int) -> None:
-        """A node for a call that has returned, unless it was no more than a look at a property."""
+    def call(
+        self, func: Any, args: Any, kwargs: Any, out: Any, first: int, arguments: str | None = None
+    ) -> Record | None:
+        """A node for a call that has returned, unless it was no more than a look at a property. Where what
+        is shown of its `arguments` is known, `args` are its tensors alone."""
         results = [out] if isinstance(out, Tensor) else tensors_of(_items(out))
         capture = self.capture
         if not results and first == len(capture.kernels):
-            return
+            return None
         if first == len(capture.kernels) and names(func)[0] in _LOOKS:
-            return
-        record = self._record(func, args, kwargs, first)
+            return None
+        record = self._record(func, args, kwargs, first, arguments)
         index = len(self.records)
         self.records.append(record)
         record.call.nodes += 1
@@ -341,15 +344,22 @@ class Recorder:
         if not self._numbers or number > self._numbers[-1]:
             self._made.append(record)
             self._numbers.append(number)
-        if all(self.table.values[v].kind == "constant" for v in record.inputs):
+        values = self.table.values
+        for value in record.inputs:
+            if values[value].kind != "constant":
+                break
+        else:
             record.kind = "constant"
-        written = self.table.written()
+        written = self.table.written() if capture.writes else {}
         for tensor in results:
             self.table.produce(tensor, record, index)
         for storage, tensor in written.items():
             self.table.wrote(storage, tensor, record)
+        return record
 
-    def _record(self, func: Any, args: Any, kwargs: Any, first: int) -> Record:
+    def _record(
+        self, func: Any, args: Any, kwargs: Any, first: int, arguments: str | None = None
+    ) -> Record:
         name, op, where = names(func)
         call, of = self.modules.current, None
         if self._inside is not None:
@@ -366,6 +376,13 @@ class Recorder:
         )  # fmt: skip
         if call is not self.modules.current:  # else the name is that of the only node of a call
             record.name = f"{call.path}.{op}" if call.path else op
+        if arguments is not None:
+            for tensor in args:
+                self.table.read(tensor, record.inputs)
+            record.arguments = arguments
+            if len(record.inputs) > 1:
+                record.inputs = list(dict.fromkeys(record.inputs))
+            return record
         shown: list[str] = []
         # A deep copy is given all that was copied before it, which it does not read.
         given = positional(func)
@@ -502,20 +519,29 @@ class _Functions(TorchFunctionMode):
             return address(func, args, kwargs) if func in ADDRESSES else func(*args, **kwargs)
         if "device" in kwargs or func in MOVES:
             func, args, kwargs = brought_here(func, args, kwargs)
-        first = len(capture.kernels)
-        capture.in_node = True
+        at = capture.mark()
         run = recorder.substitutes.table.get(func, func)
+        key, tensors = capture.look(func, args, kwargs) if run is func else (None, [])
+        known = None if key is None else capture.known(key)
+        if known is not None:
+            out = capture.repeat(known, tensors)
+            recorder.call(func, tensors, {}, out, at[0], known.arguments)
+            return out
+        capture.in_node = True
         try:
             out = run(*args, **kwargs)
         except _StopRecomputationError:  # not an error, but the end of what a checkpoint runs again
-            recorder.call(func, args, kwargs, None, first)
+            recorder.call(func, args, kwargs, None, at[0])
             raise
         except BaseException as error:
-            recorder.failed_call(func, args, kwargs, first, error)
+            recorder.failed_call(func, args, kwargs, at[0], error)
             raise
         finally:
             capture.in_node = False
-        recorder.call(func, args, kwargs, out, first)
+        found = None if key is None else capture.learn(key, tensors, out, at)
+        record = recorder.call(func, args, kwargs, out, at[0])
+        if found is not None and record is not None:
+            capture.keep(key, found, record.arguments)
         return out
 
 

@@ -102,14 +102,16 @@ class ModuleCalls:
 
     def enter(self, module: torch.nn.Module) -> None:
         """A module is called: what comes from here on happens in it."""
-        path = self._paths.get(id(module))
+        stack = self._stack() if self._others else self._main
+        current, key = stack[-1], id(module)
+        path = self._paths.get(key)
         if path is None:
             path = self._adopt(module)
-        elif not path.startswith(f"{self.current.path}.") and self.current.path:
+        elif current.path and not path.startswith(f"{current.path}."):
             path = self._alias(module) or path
-        self.current.children += 1
+        current.children += 1
         self.counts[path] = self.counts.get(path, 0) + 1
-        self._stack().append(Call(path, first=self._position(), module=id(module)))
+        stack.append(Call(path, first=self._position(), module=key))
 
     def leave(self) -> Call:
         """The call that runs now has ended."""
@@ -127,7 +129,7 @@ class ModuleCalls:
         return thread == self._thread or thread in self._others
 
     def _leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if not self._follows() or len(self._stack()) < 2:
+        if not self._follows() or len(self._stack() if self._others else self._main) < 2:
             return
         error = sys.exc_info()[1]
         call = self.leave()

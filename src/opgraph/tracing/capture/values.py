@@ -131,9 +131,7 @@ class ValueTable:
         """A result: new memory, a view of what was known, or the very tensor that went in."""
         memory = self._capture.memory
         before = self.bound(tensor)
-        storage = memory.find(tensor)
-        if storage is None:
-            storage = memory.see(tensor, max(record.first, record.last - 1))
+        storage = memory.see(tensor, max(record.first, record.last - 1))
         alias = before
         if alias is None and storage is not None:
             alias = next(

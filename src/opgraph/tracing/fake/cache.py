@@ -58,6 +58,19 @@ class CachedCall:
         return self.container([_made(result, tensors, mode) for result in self.results])
 
 
+@dataclass(frozen=True, slots=True)
+class CachedFunction:
+    """What a call of a torch function gave, and which kernels it came down to. `storages` are those that
+    they made: bytes, the numbers of kernels (from the function's first) at which each was made and freed,
+    and, of one that lives on, the position of the result that it is in. `arguments` is what is shown of its
+    arguments."""
+
+    call: CachedCall
+    kernels: tuple[Kernel, ...]
+    storages: tuple[tuple[int, int, int, int | None], ...]
+    arguments: str
+
+
 SWITCH = "OPGRAPH_FAKE_CALL_CACHE"
 _MOST_CALLS = 1 << 16
 """So many different calls are known at most: about 100 MB."""
@@ -139,6 +152,14 @@ def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
         else:
             parts.append((cls, item))  # 1, 1.0 and True are equal
     return tuple(parts)
+
+
+def identities(tensors: list[Tensor]) -> tuple[int, ...]:
+    """Which of some tensors are the same one; nothing where none is."""
+    if len(tensors) < 2:
+        return ()
+    ids = [id(t) for t in tensors]
+    return () if len(set(ids)) == len(ids) else tuple(map(ids.index, ids))
 
 
 def cached_call(tensors: list[Tensor], out: Any, kernel: Kernel) -> CachedCall | None:
