@@ -25,6 +25,7 @@ COMMANDS = {
     "explore": "the graph as text: an overview, then nodes by range and filter",
     "compare": "what changed between models or saved profiles, with gates for CI",
     "sweep": "the costs over batch, length and image sizes, and their exact formulas",
+    "fit": "the largest batch, length and context that fit on a device",
     "view": "the interactive page, as one file that needs no network",
     "draw": "a picture of the graph",
     "check": "every tracer side by side, and other counters beside them",

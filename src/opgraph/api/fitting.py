@@ -1,0 +1,142 @@
+"""What fits on a device: the largest batch, length and context of a model there, and the smallest device
+for what was asked. Every answer was profiled, and so was the next larger one, which does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from opgraph.analysis.memory import fit as fit_of
+from opgraph.analysis.targets import retargeted
+from opgraph.api.pipeline import profiled, resolved
+from opgraph.hardware import Device, device, devices
+from opgraph.options import NAMES, Options, named_options
+from opgraph.record.errors import InputError, OpgraphError, first_line
+from opgraph.record.kinds import Mode
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_MOST = 1 << 24
+"""Nobody asks for more of anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """The largest size that fits, in bytes `needed`; 0 where none does. The next one needs `next_needed`,
+    or cannot be run, for the `reason` given."""
+
+    size: str
+    value: int
+    needed: int
+    next_needed: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """What fits on a device of so many bytes of `capacity`, each size by itself with the others as asked;
+    the bytes `needed` of what was asked, and the id of the `smallest` device that has them."""
+
+    model: str
+    device: str
+    capacity: int
+    mode: str
+    needed: int
+    fits: bool
+    largest: tuple[Largest, ...]
+    smallest: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return asdict(self)
+
+
+@named_options((*NAMES, "hardware"))
+def fitting(
+    model: str | nn.Module,
+    *,
+    hardware: str | Device,
+    progress: Callable[[str], None] = lambda _: None,
+    **options: Any,
+) -> Fitting:
+    """The largest batch, length and context of a model that fit on a device, and the smallest device that
+    holds what was asked. `options` are those of `profile`.
+
+    Raises what `profile` raises where what was asked cannot be profiled at all.
+    """
+    on = device(hardware) if isinstance(hardware, str) else hardware
+    asked = Options(**options)
+    if asked.target is None:
+        asked = replace(asked, target=on.target)
+    built = resolved(model, asked)
+
+    def needed(at: Options, there: Device = on) -> int:
+        return fit_of(retargeted(profiled(built, options=at), there).graph, there).needed
+
+    first = profiled(built, options=asked)
+    if first.graph.failed is not None:
+        raise InputError(f"{built.info.name} does not run: {first.graph.failed.failure}")
+    whole = fit_of(retargeted(first, on).graph, on).needed
+    sizes = ("batch_size", "context_len" if Mode(asked.mode).generates else "seq_len")
+    found = []
+    for size in sizes:
+        progress(f"looking for the largest {size.replace('_', ' ')} …")
+        largest = _largest(size, asked, needed, on.capacity)
+        if largest is not None:
+            found.append(largest)
+    room = sorted((d for d in devices() if d.kind == on.kind), key=lambda d: d.capacity)
+    smallest = next((d for d in room if fit_of(retargeted(first, d).graph, d).fits), None)
+    return Fitting(
+        built.info.name, on.name, int(on.capacity), asked.mode, whole, whole <= on.capacity,
+        tuple(found), None if smallest is None else smallest.id,
+    )  # fmt: skip
+
+
+def _largest(
+    size: str, asked: Options, needed: Callable[[Options], int], capacity: float
+) -> Largest | None:
+    """The largest value of a size that fits; None for a size that the model does not take."""
+    known: dict[int, int | str] = {0: 0}
+
+    def at(value: int) -> int | str:
+        """The bytes that are needed, or why it does not run."""
+        if value not in known:
+            try:
+                change: Any = {size: value}
+                known[value] = needed(replace(asked, **change))
+            except OpgraphError as error:
+                known[value] = first_line(error)
+        return known[value]
+
+    def fits(value: int) -> bool:
+        found = at(value)
+        return isinstance(found, int) and found <= capacity
+
+    least = next((n for n in (1, 2, 8, 64) if isinstance(at(n), int)), None)
+    more = next((n for n in (512, 64, 16, 4) if isinstance(at(n), int)), None)
+    if least is None or more is None or at(least) == at(more):
+        return None
+    low, high = (least, 2 * least) if fits(least) else (0, least)
+    while fits(high) and high < _MOST:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = _between(low, high, at(low), at(high), capacity)
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    bytes_low, bytes_high = at(low), at(high)
+    return Largest(
+        size, low,
+        bytes_low if isinstance(bytes_low, int) else 0,
+        bytes_high if isinstance(bytes_high, int) else None,
+        None if isinstance(bytes_high, int) else bytes_high,
+    )  # fmt: skip
+
+
+def _between(low: int, high: int, least: int | str, most: int | str, capacity: float) -> int:
+    """The next value to try: where a line through both ends meets the capacity, held off the ends."""
+    if isinstance(least, int) and isinstance(most, int) and most > least and low:
+        guess = low + int((high - low) * (capacity - least) / (most - least))
+        margin = (high - low) // 16
+        return min(max(guess, low + max(1, margin)), high - max(1, margin))
+    return (low + high) // 2

@@ -1,0 +1,51 @@
+"""`opgraph fit MODEL --hardware X`: the largest batch, length and context that fit there."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import redirect_stdout
+
+from opgraph.cli.arguments import add_model, add_options, options_from
+from opgraph.cli.output import answer, progress
+from opgraph.record import units
+from opgraph.record.errors import InputError
+from opgraph.record.files import dumps
+
+EXAMPLES = """examples:
+  opgraph fit gpt2 --hardware rtx-4090 --mode train --seq-len 1024
+  opgraph fit meta-llama/Llama-3.1-8B --hardware h100-sxm --dtype bf16 --mode decode"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    add_model(parser, saved=False)
+    add_options(parser, "hardware", "json")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.hardware is None:
+        raise InputError("fit into what?", hint="--hardware h100-sxm (opgraph hardware lists them)")
+    from opgraph.api.fitting import fitting
+
+    with progress() as tell, redirect_stdout(sys.stderr):
+        found = fitting(args.model, hardware=args.hardware, progress=tell, **options_from(args))
+    if args.json:
+        answer(None, dumps(found.to_dict(), indent=1) + "\n")
+        return 0 if found.fits else 1
+    rows = [
+        f"{found.model} on {found.device} ({units.size(found.capacity)}), mode {found.mode}",
+        f"as asked      {units.size(found.needed)} needed: {'fits' if found.fits else 'does not fit'}",
+    ]
+    for each in found.largest:
+        more = f"{each.value + 1:,} needs "
+        what = (
+            more + units.size(each.next_needed)
+            if each.next_needed is not None
+            else f"{each.value + 1:,}: {each.reason}"
+        )
+        name = each.size.replace("_", " ")
+        rows.append(f"{name:<12}  {each.value:,} ({units.size(each.needed)}); {what}")
+    rows.append(f"smallest      {found.smallest or 'no device of this kind'} holds what was asked")
+    answer(None, "\n".join(rows) + "\n")
+    return 0 if found.fits else 1

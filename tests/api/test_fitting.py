@@ -1,0 +1,52 @@
+"""What fits on a device, held to profiles of it and of the next larger size."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+import opgraph
+from opgraph.analysis.memory import fit
+from opgraph.api.fitting import fitting
+from opgraph.cli import main
+from opgraph.hardware import device
+
+
+@pytest.mark.live
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_the_answer_fits_and_the_next_does_not(mode):
+    there = device("jetson-orin-nano")
+    found = fitting("resnet18", hardware=there, mode=mode, image_size=224)
+    (batch,) = found.largest  # a network of images has no length
+
+    def needed(size: int) -> int:
+        options = {"batch_size": size, "mode": mode, "image_size": 224, "target": there.target}
+        return fit(opgraph.profile("resnet18", **options).graph, there).needed
+
+    assert batch.size == "batch_size"
+    assert needed(batch.value) == batch.needed <= there.capacity
+    assert needed(batch.value + 1) == batch.next_needed > there.capacity
+    assert found.fits
+
+
+@pytest.mark.live
+def test_what_does_not_fit_at_all():
+    """1.6 GB of weights on half a GB; the smallest device that has them is found."""
+    small = device("jetson-orin-nano")
+    figures = {
+        **small.figures,
+        "memory.capacity": type(small.figures["memory.capacity"])(5e8, "here"),
+    }
+    tiny = type(small)(
+        small.id, small.name, small.vendor, small.kind, small.architecture, (), figures
+    )
+    found = fitting(nn.Linear(20_000, 20_000, device="meta"), hardware=tiny, batch_size=2)
+    assert not found.fits
+    assert all(each.value == 0 for each in found.largest)
+    assert found.smallest is not None
+
+
+def test_the_command_asks_for_a_device(capsys):
+    assert main(["fit", "resnet18"]) == 2
+    assert "--hardware" in capsys.readouterr().err
