@@ -35,6 +35,7 @@ from pathlib import Path
 import numpy as np
 
 from opgraph.analysis.cost.precision import autocast
+from opgraph.analysis.timing.fitting import fit_sustained, sustaining
 from opgraph.analysis.timing.intervals import FILE, quantiles
 from opgraph.analysis.timing.kernels import (
     FITTED,
@@ -280,8 +281,7 @@ MODELS = {
 
 
 def trace_models(sources: Path, folder: Path) -> None:
-    """NeuSight's whole models in inference, with attention as the several kernels that it was then, and the
-    language models of llm-measured.csv that transformers ran eagerly."""
+    """NeuSight's whole models in inference, with attention as the several kernels that it was then."""
     import tempfile
 
     import opgraph
@@ -308,6 +308,24 @@ def trace_models(sources: Path, folder: Path) -> None:
                 path.write_bytes(zlib.compress(pickle.dumps(case), 1))
 
 
+def trace_language(measured: Path, folder: Path) -> None:
+    """The language models that transformers ran eagerly, of a CSV with a line for each: their `model`,
+    `dtype`, `device`, `kind` (prefill or decode), `context` and `seconds`."""
+    import opgraph
+
+    for r in csv.DictReader(measured.open(encoding="utf-8")):
+        if r["runtime"] != "transformers, eager":
+            continue
+        graph = opgraph.profile(
+            r["model"], mode=r["kind"], seq_len=int(r["context"]), dtype=r["dtype"]
+        ).graph
+        name, machine = r["model"].replace("/", "~"), r["device"]
+        case = Case(machine, name, float(r["seconds"]), tuple(counted(graph)), 1,
+                    f"transformers eager, {machine}, {r['dtype']}")  # fmt: skip
+        path = folder / f"llm~{name}~{r['dtype']}~{r['kind']}.case"
+        path.write_bytes(zlib.compress(pickle.dumps(case), 1))
+
+
 # Fitting: the shares that all devices have, from timm's files, and what each device sustains.
 
 
@@ -322,7 +340,8 @@ class Kernels:
             compute=dict.fromkeys(reach.compute, 1.0),
             traffic=dict.fromkeys(reach.traffic, 1.0),
         )
-        machine = sustained(device(cases[0].device), 1.0, 1.0, 1.0)
+        full = {"matrix": 1.0, "vector": 1.0, "bandwidth": 1.0}
+        machine = sustaining(device(cases[0].device), full)
         self.computes, self.moves = list(reach.compute), list(reach.traffic)
         known: dict[Task, tuple[float, ...]] = {}
         columns: list[tuple[float, ...]] = []
@@ -381,17 +400,6 @@ class Kernels:
         both = longer * ((computing / longer) ** q + (moving / longer) ** q) ** (1 / q)
         both = both + self.converts * moving * p["conversion"] + self.gap
         return np.bincount(self.case, both * self.times, len(self.cases))
-
-
-def sustained(machine: Device, matrix: float, vector: float, bandwidth: float) -> Device:
-    figures = {"matrix": matrix, "vector": vector, "bandwidth": bandwidth}
-    return replace(
-        machine,
-        figures={
-            **machine.figures,
-            **{f"sustained.{k}": Figure(v, "fit") for k, v in figures.items()},
-        },
-    )
 
 
 def shipped() -> dict[str, float]:
@@ -459,21 +467,9 @@ def fit(
     return search(loss, start, keys, rounds)
 
 
-def fit_sustained(cases: list[Case], machine: Device, keys: tuple[str, ...]) -> dict[str, float]:
+def fit_of(cases: list[Case], machine: Device, keys: tuple[str, ...]) -> dict[str, float]:
     """What a device sustains, and its gap between kernels, from products."""
-
-    def loss(p: dict[str, float]) -> float:
-        figures = {f"sustained.{k}": Figure(p[k], "fit") for k in p if k != "gap"}
-        if "gap" in p:
-            figures["execution.launch_overhead"] = Figure(p["gap"], "fit")
-        tried = replace(machine, figures={**machine.figures, **figures})
-        errors = [abs(np.log(one(c, tried) / c.seconds)) for c in cases]
-        return float(np.minimum(errors, 1).mean())
-
-    bandwidth = machine.sustained_bandwidth / machine.bandwidth
-    start = {"matrix": machine.sustained_matrix, "vector": machine.sustained_vector,
-             "bandwidth": bandwidth, "gap": machine.launch_overhead}  # fmt: skip
-    return search(loss, {k: start[k] for k in keys}, keys, 8)
+    return fit_sustained(machine, [(c.work[0][0].task, c.seconds) for c in cases], keys)
 
 
 def one(case: Case, machine: Device) -> float:
@@ -571,7 +567,7 @@ def product_rows(sources: Path) -> Iterator[Scored]:
         random.Random(0).shuffle(pairs)
         seen = set(pairs[: len(pairs) * 2 // 3])
         some = [c for c in cases if c.name in seen][::6]
-        fitted[name] = fit_sustained(some, machine, keys)
+        fitted[name] = fit_of(some, machine, keys)
         print(f"  {name}: {', '.join(f'{k} {v:.3g}' for k, v in fitted[name].items())}")
         judged = [c for c in cases if c.name not in seen]
         if name != "l40s":
@@ -592,9 +588,7 @@ def product_rows(sources: Path) -> Iterator[Scored]:
 def _products(
     label: str, goal: str, cases: list[Case], machine: Device, p: dict[str, float]
 ) -> Scored:
-    figures = {f"sustained.{k}": Figure(p[k], "fit") for k in ("matrix", "bandwidth")}
-    figures["execution.launch_overhead"] = Figure(p["gap"], "fit")
-    tried = replace(machine, figures={**machine.figures, **figures})
+    tried = sustaining(machine, p)
     seconds = np.array([one(c, tried) for c in cases])
     return Scored(label, goal, seconds, np.array([c.seconds for c in cases]), ["one product"] * len(cases),
                   [c.name for c in cases], of_mean=True)  # fmt: skip
@@ -706,6 +700,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["trace", "fit", "score"])
     parser.add_argument("--sources", type=Path, required=True, help="where the repositories are")
+    parser.add_argument("--measured", type=Path, help="language models that were measured (.csv)")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where traced work is kept")
     parser.add_argument(
         "-o", "--output", type=Path, help="plot predicted against measured (.svg, .png)"
@@ -714,13 +709,15 @@ def main() -> None:
     if args.what == "trace":
         trace(args.sources, args.cache)
         trace_models(args.sources, args.cache)
+        if args.measured is not None:
+            trace_language(args.measured, args.cache)
     elif args.what == "fit":
         tables = [Kernels(timm_cases(args.sources, args.cache, *k)) for k in FILES]
         found = fit([(t, np.ones(len(t.cases), bool)) for t in tables], shipped())
         print("\n".join(f"  {k}: {v:.3g}" for k, v in found.items()))
         for name in OPERATORS:
             cases = operator_cases(args.sources, name)
-            print(name, fit_sustained(cases[::3], device(name), ("vector",)))
+            print(name, fit_of(cases, device(name), ("vector",)))
     else:
         rows = [
             *product_rows(args.sources),

@@ -13,19 +13,27 @@ from opgraph.record.errors import OpgraphError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from opgraph.analysis.timing.fitting import Measured
     from opgraph.hardware import Device
 
 EXAMPLES = """examples:
   opgraph hardware
   opgraph hardware h100-sxm
   opgraph hardware --calibrate -o this.toml
+  opgraph hardware l4 --measured products.csv -o mine.toml
   opgraph profile resnet50 --hardware this.toml"""
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("device", nargs="?", metavar="DEVICE", help="a name, or a file (.toml)")
-    add_options(parser, "calibrate", "output", words={"output": "where to write the measurements"})
+    add_options(
+        parser,
+        "calibrate",
+        "measured",
+        "output",
+        words={"output": "where to write the measurements"},
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,20 +43,67 @@ def run(args: argparse.Namespace) -> int:
         raise OpgraphError("--calibrate measures this machine", hint=f"leave out {args.device}")
     if args.calibrate:
         return _calibrate(args.output)
+    if args.measured is not None:
+        if not args.device:
+            raise OpgraphError("--measured fits a device", hint="name the one that was measured")
+        return _fitted(args.device, args.measured, args.output)
     if args.output is not None:
-        raise OpgraphError("-o goes with --calibrate")
+        raise OpgraphError("-o goes with --calibrate or --measured")
     show(_one(device(args.device)) if args.device else _list(devices()))
     return 0
 
 
 def _calibrate(output: str | None) -> int:
+    import tomllib
+
+    from opgraph.analysis.timing.fitting import task_of
     from opgraph.hardware.calibrate import calibrate
-    from opgraph.record.files import ensure_writable, suffix_of, write_atomically
+    from opgraph.hardware.devices import parse
+
+    _writable(output)
+    text, rows = calibrate(say)
+    measured = [(task_of(row), float(row["seconds"])) for row in rows]
+    return _write(text, parse(tomllib.loads(text), "this"), measured, "measured", output)
+
+
+def _fitted(name: str, path: str, output: str | None) -> int:
+    """A device file with what the device sustains, by a CSV of kernels that were measured on it."""
+    from pathlib import Path
+
+    from opgraph.analysis.timing.fitting import read_measured
+    from opgraph.hardware import device
+    from opgraph.hardware.devices import files
+
+    _writable(output)
+    found = device(name)
+    text = (Path(name) if name.endswith(".toml") else files()[found.id]).read_text("utf-8")
+    text = text.partition("\n[sustained]")[0].rstrip() + "\n"
+    text = text.replace("[sources]\n", f"[sources]\nfitted = {str(Path(path).name)!r}\n", 1)
+    return _write(text, found, read_measured(Path(path)), "fitted", output)
+
+
+def _writable(output: str | None) -> None:
+    from opgraph.record.files import ensure_writable, suffix_of
 
     if output is not None:
         suffix_of(output, (".toml",), "hardware --calibrate")
         ensure_writable(output)
-    text = calibrate(say)
+
+
+def _write(
+    text: str, base: Device, measured: list[Measured], source: str, output: str | None
+) -> int:
+    """Write a device file, with the figures that are sustained by what was measured."""
+    from opgraph.analysis.timing.fitting import fit_sustained
+    from opgraph.record.files import write_atomically
+
+    keys = [
+        "bandwidth",
+        "matrix" if base.kind != "cpu" and base.has_matrix("float16") else "vector",
+    ]
+    found = fit_sustained(base, measured, keys)
+    lines = [f'{key} = [{value:.3g}, "{source}"]' for key, value in found.items()]
+    text = "\n".join([text.rstrip(), "", "[sustained]", *lines, ""])
     if output is None:
         show(text)
     else:

@@ -1,5 +1,5 @@
-"""Measuring the machine at hand: matrix products and copies of several sizes and dtypes, as a device
-file. Runs on CUDA where there is a GPU, else on the CPU."""
+"""Measuring the machine at hand: matrix products of one row to thousands, convolutions, attention, copies,
+and calls that have nothing to do. Runs on CUDA where there is a GPU, else on the CPU."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ _SECONDS = 0.15
 """How long each measurement is repeated; the best counts, since other work can only slow one down."""
 
 
-def calibrate(say: Callable[[str], object]) -> str:
-    """Measure, and return the device file. `say` is told what is being measured."""
+Row = dict[str, str | int | float]
+"""A measured kernel, with the columns that `analysis.timing.fitting` says."""
+
+
+def calibrate(say: Callable[[str], object]) -> tuple[str, list[Row]]:
+    """Measure, and return the device file and the kernels from which it can be fitted what is sustained.
+    `say` is told what is being measured."""
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     peaks = {}
     for dtype in _DTYPES[kind]:
@@ -30,7 +35,57 @@ def calibrate(say: Callable[[str], object]) -> str:
     say(f"copy of {max(copies) >> 20} MiB: {bandwidth / 1e9:.1f} GB/s")
     overhead = _overhead(kind)
     say(f"an operator with nothing to do: {overhead * 1e6:.1f} µs")
-    return _file(kind, peaks, bandwidth, overhead)
+    rows = list(_kernels(kind, "float32" if kind == "cpu" else "float16"))
+    say(f"{len(rows)} products of 1, 16 and 128 rows, convolutions, attention and copies")
+    host = _host(kind)
+    say(f"a call of an operator {host[0] * 1e6:.1f} µs, of a module {host[1] * 1e6:.1f} µs")
+    return _file(kind, peaks, bandwidth, overhead, host), rows
+
+
+def _kernels(kind: str, dtype: str) -> Iterator[Row]:
+    """Kernels as models have them, and their seconds."""
+    made = partial(torch.randn, device=kind)
+    precise = getattr(torch, dtype)
+    for m in (1, 16, 128):
+        for n, k in ((768, 768), (3072, 768), (1024, 4096), (4096, 4096)):
+            a, b = made(m, k).to(precise), made(n, k).to(precise)
+            seconds = _best(kind, partial(torch.nn.functional.linear, a, b))
+            yield {"op": "product", "dtype": dtype, "m": m, "n": n, "k": k, "seconds": seconds}
+    for channels, size, window in ((64, 56, 3), (256, 14, 3), (256, 56, 1), (512, 28, 1)):
+        x = made(1, channels, size, size).to(precise)
+        weight = made(channels, channels, window, window).to(precise)
+        seconds = _best(kind, partial(torch.conv2d, x, weight, padding=window // 2))
+        yield {"op": "convolution", "dtype": dtype, "m": size * size, "n": channels,
+               "k": channels * window**2, "window": window**2, "seconds": seconds}  # fmt: skip
+    for tokens in (128, 512):
+        q, k_, v = (made(1, 12, tokens, 64).to(precise) for _ in range(3))
+        attend = torch.nn.functional.scaled_dot_product_attention
+        yield {"op": "attention", "dtype": dtype, "batch": 12, "m": tokens, "n": tokens, "k": 64,
+               "seconds": _best(kind, partial(attend, q, k_, v))}  # fmt: skip
+    for elements in (2**18, 2**22, 2**25):
+        x = made(elements).to(precise)
+        yield {"op": "copy", "dtype": dtype, "m": elements,
+               "seconds": _best(kind, partial(torch.empty_like(x).copy_, x))}  # fmt: skip
+
+
+def _host(kind: str) -> tuple[float, float]:
+    """Seconds of a call of an operator, and of a module beside its operator; on a GPU those that the host
+    needs, without waiting for it."""
+    x, weight = torch.ones(1, 8, device=kind), torch.ones(8, 8, device=kind)
+    layer, call = torch.nn.Linear(8, 8, bias=False).to(kind), torch.nn.functional.linear
+
+    def seconds(run: Callable[[], object]) -> float:
+        best = float("inf")
+        with torch.inference_mode():
+            for _ in range(20):
+                start = time.perf_counter()
+                for _ in range(100):
+                    run()
+                best = min(best, (time.perf_counter() - start) / 100)
+        return best
+
+    operator, module = seconds(lambda: call(x, weight)), seconds(lambda: layer(x))
+    return operator, max(module - operator, 1e-7)
 
 
 def _products(kind: str, dtype: str) -> Iterator[tuple[int, float]]:
@@ -80,7 +135,9 @@ def _best(kind: str, run: Callable[[], object]) -> float:
     return best
 
 
-def _file(kind: str, peaks: dict[str, float], bandwidth: float, overhead: float) -> str:
+def _file(
+    kind: str, peaks: dict[str, float], bandwidth: float, overhead: float, host: tuple[float, float]
+) -> str:
     rates = "\n".join(f'{dtype} = [{rate:.4g}, "measured"]' for dtype, rate in peaks.items())
     if kind == "cuda":
         properties = torch.cuda.get_device_properties(0)
@@ -107,6 +164,10 @@ capacity = [{capacity}, "measured"]
 [execution]
 units = [{units}, "measured"]
 launch_overhead = [{overhead:.3g}, "measured"]
+
+[host]
+call = [{host[0]:.3g}, "measured"]
+module = [{host[1]:.3g}, "measured"]
 """
 
 

@@ -253,7 +253,9 @@ class Commanding:
         "keep outcomes in FILE, and go on from there", needs={"attempt": (True,)}, unit="FILE")
     clear: bool = option(Flag(), Stage.COMMAND, "remove all profiles that are kept", default=False)
     calibrate: bool = option(Flag(), Stage.COMMAND,
-        "measure this machine: products and copies of several sizes and dtypes", default=False)
+        "measure this machine: products, convolutions, attention, copies and calls", default=False)
+    measured: str | None = option(Text(), Stage.COMMAND,
+        "fit what the device sustains to kernels that were measured on it (.csv)", unit="FILE")
     interactive: bool = option(Flag(), Stage.OUTPUT, "as a full-screen program", default=False,
         flags=("-i",))
     open: bool = option(Flag(), Stage.OUTPUT, "show it in the browser", default=False)

@@ -12,12 +12,15 @@ import opgraph
 from opgraph.analysis.cost.precision import autocast
 from opgraph.analysis.fusion.partition import fused_subgraphs
 from opgraph.analysis.memory import fit
+from opgraph.analysis.timing.intervals import UNKNOWN, quantiles
 from opgraph.analysis.timing.kernels import FITTED, kernel_cost
 from opgraph.analysis.timing.prediction import predict
 from opgraph.analysis.timing.roofline import roofline
 from opgraph.analysis.timing.workload import Contraction, contraction_of, workload
 from opgraph.hardware import device
-from opgraph.hardware.devices import Device, Figure
+from opgraph.hardware.devices import FOLDER, Device, Figure
+from opgraph.record import units
+from opgraph.record.errors import OpgraphError
 from opgraph.record.graph import Graph, Kernel, Node, Parameter, Scope, Storage, Value
 from opgraph.record.kinds import Bound, Run
 
@@ -278,3 +281,40 @@ def test_images_in_a_list_are_the_batch(shapes, batch):
     predicted = predict(again.graph, toy())
     assert predicted.batch == batch
     assert predicted.throughput == pytest.approx(batch / predicted.seconds)
+
+
+def test_an_interval_is_wide_where_nothing_was_measured(saved):
+    """An RTX 3090 was measured, an RTX 5090 only devices like it, a TPU nothing like it."""
+    graph = saved("resnet18").graph
+    widths = []
+    for name in ("rtx-3090", "rtx-5090", "tpu-v5e"):
+        found = predict(graph, device(name), Run.GRAPHS)
+        low, high = found.interval
+        assert low < found.seconds < high
+        assert found.written.startswith(f"{units.seconds(found.seconds)} (")
+        widths.append(high / low)
+    assert widths[0] < 2
+    assert widths == sorted(widths)
+    assert widths[2] == pytest.approx(UNKNOWN**2)
+
+
+def test_quantiles_hold_nine_of_ten():
+    """Of 1, 2 … 99 as ratios the interval leaves out four at each end: the next one is in it in ninety of a
+    hundred cases."""
+    low, high = quantiles(range(1, 100))
+    assert (round(low), round(high)) == (5, 95)
+    assert quantiles([1.0, 2.0, 3.0]) == (1.0, pytest.approx(3.0))
+
+
+def test_what_is_missing_of_a_device_widens_its_interval(tmp_path):
+    text = (FOLDER / "l4.toml").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("launch_overhead")]
+    path = tmp_path / "l4.toml"
+    path.write_text("\n".join(['missing = ["execution.launch_overhead"]', *lines]))
+    graph = product(1024, 1024, 1024)
+    whole, part = predict(graph, device("l4"), Run.GRAPHS), predict(graph, device(path), Run.GRAPHS)
+    assert part.seconds == pytest.approx(whole.seconds, rel=0.2)
+    assert part.ratios[1] == pytest.approx(whole.ratios[1] * 2**0.5)
+    path.write_text("\n".join(lines))
+    with pytest.raises(OpgraphError, match=r"'execution.launch_overhead' is missing"):
+        device(path)

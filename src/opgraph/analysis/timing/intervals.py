@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from math import ceil, exp, floor, log
+from math import exp, floor, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -89,5 +89,6 @@ def quantiles(ratios: Sequence[float], coverage: float = COVERAGE) -> tuple[floa
     largest where they are too few to say more."""
     logs = sorted(map(log, ratios))
     out = (1 - coverage) / 2
-    low, high = floor(out * (len(logs) + 1)) - 1, ceil((1 - out) * (len(logs) + 1)) - 1
+    tail = floor(out * (len(logs) + 1) + 1e-9)
+    low, high = tail - 1, len(logs) - tail
     return exp(logs[max(low, 0)]), exp(logs[min(high, len(logs) - 1)])

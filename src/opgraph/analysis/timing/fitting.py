@@ -1,0 +1,122 @@
+"""What a device sustains, from measured kernels: of the machine at hand (`opgraph hardware --calibrate`),
+or of any other from a CSV of measurements (`opgraph hardware DEVICE --measured FILE.csv`).
+
+A line of the CSV is a kernel that was run again and again: `op` (product, convolution, attention or copy),
+`dtype`, `batch`, `m`, `n`, `k` (of a product m x k by k x n; of a copy m elements), `window` (positions of
+a convolution's kernel, 1 if not given) and `seconds`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import log
+from pathlib import Path
+
+from opgraph.analysis.timing.kernels import FITTED, kernel_cost
+from opgraph.analysis.timing.workload import Contraction, Task
+from opgraph.hardware import Device
+from opgraph.hardware.devices import Figure
+from opgraph.record.errors import OpgraphError
+from opgraph.record.units import item_size
+
+Measured = tuple[Task, float]
+"""A kernel and the seconds that it took."""
+
+_OPS = {"product": "matmul", "convolution": "convolution", "attention": "attention", "copy": "copy"}
+_ROUNDS = 8
+
+
+def task_of(row: Mapping[str, str | int | float]) -> Task:
+    """The kernel of a line of the CSV.
+
+    Raises `ValueError` or `KeyError` for what is not one.
+    """
+    op, dtype = str(row["op"]), str(row["dtype"])
+    batch, m, n, k = (int(row.get(name) or 1) for name in ("batch", "m", "n", "k"))
+    window, size = int(row.get("window") or 1), item_size(dtype)
+    if op not in _OPS or min(batch, m, n, k, window) < 1:
+        raise ValueError(f"{op!r:.40} of {batch} x {m} x {n} x {k} is not a kernel")
+    if op == "copy":
+        return Task("aten.copy_", "copy", dtype, 0, 0, m * size, (m * size,))
+    sizes = Contraction(batch, m, n, k, window)
+    if op == "attention":
+        read = (batch * m * k, batch * n * k, batch * n * k)
+        operands = tuple(size * elements for elements in read)
+        return Task("aten.attention", "attention", dtype, 4 * batch * m * n * k, 0,
+                    size * batch * m * k, operands, sizes)  # fmt: skip
+    operands = (size * (batch * m * k // window), size * batch * k * n)
+    return Task(
+        "aten.mm", _OPS[op], dtype, 2 * batch * m * n * k, 0, size * batch * m * n, operands, sizes
+    )
+
+
+def read_measured(path: Path) -> list[Measured]:
+    """The kernels of a CSV. Raises `OpgraphError` with the first line that is none."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            found = []
+            for number, row in enumerate(csv.DictReader(file), start=2):
+                try:
+                    seconds = float(row["seconds"])
+                    if not 0 < seconds < float("inf"):
+                        raise ValueError("seconds are not positive")
+                    found.append((task_of(row), seconds))
+                except (ValueError, KeyError, TypeError) as error:
+                    raise OpgraphError(
+                        f"{path} line {number} is not a measured kernel: {error}",
+                        hint="its columns are op, dtype, batch, m, n, k, window and seconds",
+                    ) from error
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise OpgraphError(f"cannot read {path}: {error}") from error
+    if not found:
+        raise OpgraphError(f"{path} has no measured kernels")
+    return found
+
+
+def fit_sustained(
+    device: Device,
+    measured: Sequence[Measured],
+    keys: Iterable[str] = ("matrix", "vector", "bandwidth"),
+) -> dict[str, float]:
+    """The shares of peaks and bandwidth, and the `gap` between kernels in seconds, that come nearest to
+    what was measured: by a pattern search over the mean absolute logarithm of predicted by measured, where
+    an error counts no more than a factor of e. Kernels that were run again and again find in the cache what
+    it can hold."""
+
+    def loss(figures: Mapping[str, float]) -> float:
+        machine = sustaining(device, figures)
+        cache = machine.cache * FITTED.kept
+        errors = (
+            abs(log(kernel_cost(t, t.bytes if t.bytes <= cache else 0, machine).seconds / seconds))
+            for t, seconds in measured
+        )
+        return sum(min(error, 1.0) for error in errors) / len(measured)
+
+    start = {
+        "matrix": device.sustained_matrix, "vector": device.sustained_vector,
+        "bandwidth": device.sustained_bandwidth / device.bandwidth, "gap": device.launch_overhead,
+    }  # fmt: skip
+    at = {key: start[key] for key in keys}
+    best, steps = loss(at), dict.fromkeys(at, 1.2)
+    for _ in range(_ROUNDS):
+        for key, step in steps.items():
+            for factor in (step, 1 / step):
+                value = at[key] * factor
+                tried = {**at, key: value if key == "gap" else min(value, 1.0)}
+                if (found := loss(tried)) < best - 1e-7:
+                    best, at = found, tried
+                    break
+            else:
+                steps[key] = step**0.5
+    return at
+
+
+def sustaining(device: Device, figures: Mapping[str, float], source: str = "fitted") -> Device:
+    """The device with other sustained figures, or another `gap` between kernels."""
+    names = {
+        key: "execution.launch_overhead" if key == "gap" else f"sustained.{key}" for key in figures
+    }
+    added = {names[key]: Figure(value, source) for key, value in figures.items()}
+    return replace(device, figures={**device.figures, **added})
