@@ -44,9 +44,7 @@ _MEASURES = {
 
 
 def coloring(costed: CostedRecord, drawing: Drawing, by: str) -> Coloring:
-    """The marks and shares of a drawing. Raises `RenderError` for a way of colouring that is unknown."""
-    if by not in COLORINGS:
-        raise RenderError(f"cannot colour by {by!r}", hint=f"one of {', '.join(COLORINGS)}")
+    """The marks and shares of a drawing."""
     found = COLORINGS[by](costed, drawing)
     if any(b.kind == "stub" for b in drawing.leaves):
         found = replace(found, measure=f"{found.measure} of this part", whole="of this part")

@@ -116,11 +116,6 @@ class Drawing:
         """All boxes by id, the root among them."""
         return {b.id: b for b in self.root.walk()}
 
-    @cached_property
-    def box_of(self) -> dict[int, Box]:
-        """The innermost box of each node that is drawn, by node id."""
-        return {n: b for b in self.root.walk() for n in b.nodes}
-
     def total(self, metric: Metric, box: Box) -> float:
         """What all repetitions of a box take together."""
         return 0 if box.item is None else self.tree.total(metric, box.item)

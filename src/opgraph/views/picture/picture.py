@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.selection import Range, check_module, matches, stem
-from opgraph.options import OPTIONS
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node
 from opgraph.views.picture.build import build
@@ -49,8 +48,6 @@ class Options:
     def __post_init__(self) -> None:
         if self.depth is not None and self.depth < 1:
             raise RenderError("--depth takes a number of at least 1")
-        for name in ("color_by", "direction", "theme", "dpi"):
-            OPTIONS[name].check(getattr(self, name))
 
 
 class Picture:
@@ -110,9 +107,5 @@ class Picture:
 
 
 def picture(costed: CostedRecord, **options: Any) -> Picture:
-    """A picture of a profile. Raises `RenderError` for options that do not exist or do not fit."""
-    known = [f.name for f in fields(Options)]
-    for name in options:
-        if name not in known:
-            raise RenderError(f"there is no option {name!r}", hint=f"one of {', '.join(known)}")
+    """A picture of a profile, by the fields of `Options`. Raises `RenderError` for what does not fit."""
     return Picture(costed, Options(**options))
