@@ -42,7 +42,8 @@ export function percent(share: number): string {
   return share < 0.9995 || share > 1.0005 ? `${(share * 100).toFixed(1)} %` : "100 %";
 }
 
-export function seconds(value: number): string {
+export function seconds(exact: number): string {
+  const value = Number(exact.toPrecision(9));
   if (value >= 0.9995) return `${value.toFixed(2)} s`;
   if (value >= 0.0009995) return `${(value * 1e3).toFixed(1)} ms`;
   // What would be nothing in microseconds is told in nanoseconds.

@@ -68,12 +68,18 @@ def percent(share: float) -> str:
 
 
 def seconds(number: float) -> str:
-    """A duration: 1.30 s, 12.4 ms, 85 µs."""
+    """A duration: 1.30 s, 12.4 ms, 85 µs. Sums of the same parts in another order read the same."""
+    number = _steady(number)
     if number >= 0.9995:
         return f"{number:.2f} s"
     if number >= 0.0009995:
         return f"{number * 1e3:.1f} ms"
     return f"{number * 1e6:.0f} µs"
+
+
+def _steady(number: float) -> float:
+    """The number without the last digits, which depend on the order in which it was summed."""
+    return float(f"{number:.9g}")
 
 
 def between(number: float, low: float, high: float) -> str:
@@ -82,7 +88,7 @@ def between(number: float, low: float, high: float) -> str:
     figure, unit = text.split()
     scale = {"s": 1.0, "ms": 1e3, "µs": 1e6}[unit]
     digits = len(figure.partition(".")[2])
-    first, last = (f"{n * scale:.{digits}f}" for n in (low, high))
+    first, last = (f"{_steady(n) * scale:.{digits}f}" for n in (low, high))
     return f"{text} ({first}–{last})"
 
 
