@@ -23,6 +23,7 @@ from opgraph.sources.base import Model
 from opgraph.tracing.base import arguments
 from opgraph.tracing.eager import materialized
 from opgraph.tracing.replay.replay import plain_result
+from opgraph.tracing.state.guard import Guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +161,10 @@ def readings(model: Model, example: Example) -> tuple[Reading, ...]:
 
 def _reading(name: str, module: nn.Module, example: Example) -> Reading:
     unit, counter = PEERS[name]
-    args, kwargs = arguments(example, None)
+    guard = Guard([module, *example.args, *example.kwargs.values()])
     start = time.perf_counter()
     try:
+        args, kwargs = arguments(example, None)
         count = _counted(counter, copy.deepcopy(module), args, kwargs)
         spent = time.perf_counter() - start
         apart = None
@@ -172,6 +174,8 @@ def _reading(name: str, module: nn.Module, example: Example) -> Reading:
     except Exception as error:  # noqa: BLE001  (another tool may raise anything)
         return Reading(name, _version(name), unit, error=first_line(error),
                        seconds=time.perf_counter() - start)  # fmt: skip
+    finally:
+        guard.restore()
     return Reading(
         name, _version(name), unit, value=count.value, parameters=count.parameters,
         separated=apart, uncounted=count.uncounted, seconds=spent,

@@ -47,7 +47,8 @@ def capture(module: nn.Module, stage: Stage, tracer: str) -> Captured:
 
 
 def _by_export(module: nn.Module, stage: Stage, inputs: dict[str, Tensor]) -> Captured:
-    program = exported(module, stage.args, stage.kwargs)
+    with stage.guard.listening():
+        program = exported(module, stage.args, stage.kwargs)
     spec = program.call_spec.out_spec
     return Captured(
         graph=program.graph,
@@ -59,7 +60,8 @@ def _by_export(module: nn.Module, stage: Stage, inputs: dict[str, Tensor]) -> Ca
 
 
 def _by_fx(module: nn.Module, stage: Stage, inputs: dict[str, Tensor]) -> Captured:
-    graph, values = symbolic_graph(module, stage.args, stage.kwargs)
+    with stage.guard.listening():
+        graph, values = symbolic_graph(module, stage.args, stage.kwargs)
     return Captured(graph, module, dict(values), inputs)
 
 
@@ -68,7 +70,8 @@ def _by_dynamo(module: nn.Module, stage: Stage, inputs: dict[str, Tensor]) -> Ca
 
     def keep(gm: fx.GraphModule, _example: list[Any]) -> Callable[..., Any]:
         def run(*values: Any) -> Any:
-            returned = gm.forward(*values)
+            with stage.guard.listening():
+                returned = gm.forward(*values)
             runs.append((gm, values, returned))
             return returned
 

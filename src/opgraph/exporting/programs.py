@@ -18,6 +18,7 @@ from opgraph.tracing.base import staged
 from opgraph.tracing.eager import materialized
 from opgraph.tracing.replay.export import exported
 from opgraph.tracing.replay.replay import plain_arguments
+from opgraph.tracing.state.guard import guarded
 
 _CLOSE = 1e-3
 """How far an element of ONNX Runtime's result may be from torch's, relative to the largest of them."""
@@ -54,7 +55,7 @@ def to_onnx(model: Model, example: Example, _tracer: str) -> Exported:
         )
     onnx.checker.check_model(proto)
     content = proto.SerializeToString()
-    with torch.no_grad():
+    with guarded([model.module]), torch.no_grad():  # the program's weights are the model's
         expected = [t for t in tree_leaves(program.module()(*tensors[0], **tensors[1])) if _is(t)]
     return Exported(
         content, (*remarks, "onnx.checker accepts it", _run(content, tensors, expected))
@@ -70,7 +71,8 @@ def _program(
     )
     with staged(module, example, real=True, warm_up=True) as stage:
         try:
-            program = exported(module, stage.args, stage.kwargs)
+            with stage.guard.listening():
+                program = exported(module, stage.args, stage.kwargs)
         except Exception as error:
             raise TraceError(f"export does not get through: {first_line(error)}") from error
         return program, remarks, plain_arguments(stage.args, stage.kwargs)

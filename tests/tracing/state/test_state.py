@@ -8,6 +8,7 @@ import os
 import random
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import opgraph
+from opgraph.record.errors import TraceError
 
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
 
@@ -622,3 +624,39 @@ def test_a_lazy_model_learns_its_sizes_without_a_trace() -> None:
     assert same(snapshot(), before)
     assert torch.equal(state, torch.get_rng_state())
     assert nn.parameter.is_lazy(model[0].weight)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tracer", ["export", "dynamo", "fx", "pt2"])
+def test_files_made_of_a_model_leave_it_as_it_was(tracer: str) -> None:
+    from opgraph.api.pipeline import prepared
+    from opgraph.exporting.programs import to_pt2
+    from opgraph.exporting.python import to_python
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+            self.register_buffer("steps", torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.steps += 1
+            with torch.no_grad():
+                self.layer.bias.mul_(2)
+            return self.layer(x) + self.steps
+
+    model = Counting()
+    before = {name: Looks.of(t) for name, t in model.state_dict(keep_vars=True).items()}
+    built, example = prepared(model, X)
+    with suppress(TraceError):  # not all of them can write this one down
+        to_pt2(built, example, "") if tracer == "pt2" else to_python(built, example, tracer)
+    assert {n: Looks.of(t) for n, t in model.state_dict(keep_vars=True).items()} == before
+
+
+@pytest.mark.parametrize("loss", ["through", "by a value"])
+def test_a_step_of_training(loss: str) -> None:
+    model = Changing(_no_grad_write, "real" if loss == "by a value" else "fake").eval()
+    before = {name: Looks.of(p) for name, p in model.named_parameters()}
+    profiled(model, mode="train")
+    assert {name: Looks.of(p) for name, p in model.named_parameters()} == before
+    assert not model.training

@@ -247,7 +247,7 @@ class Recorder:
     def _tell_of_threads(self, left: int) -> None:
         if left:
             self.notes += (f"{left} of the threads that forward started still ran when it had returned: "
-                           "what they did from then on is not counted",)  # fmt: skip
+                           "what they did from then on is neither counted nor taken back",)  # fmt: skip
         unheard = getattr(self.capture.fake_mode, "unheard", 0)
         if unheard:
             self.notes += (f"{units.plural(unheard, 'operator')} ran in threads that forward did not "

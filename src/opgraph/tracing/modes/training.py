@@ -6,7 +6,6 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -127,7 +126,7 @@ class Training:
                 weights = _trained(module, recorder)
                 for weight in weights:
                     weight.requires_grad = True
-            with torch.enable_grad(), _settings_kept(module):
+            with torch.enable_grad():
                 result = recorder.complete(module(*args, **kwargs))
                 self.found = self.found or loss_of(result)
                 loss = self.found.of(result)
@@ -162,19 +161,6 @@ class Training:
         for stepper, group in zip(steppers, groups, strict=False):
             with recorder.inside("" if together else recorder.weights.home(group[0])):
                 stepper.step()
-
-
-@contextmanager
-def _settings_kept(module: nn.Module) -> Iterator[None]:
-    """The settings of a model of transformers are afterwards what they were: a loss may write to them."""
-    settings = getattr(getattr(module, "config", None), "__dict__", None)
-    before = dict(settings or {})
-    try:
-        yield
-    finally:
-        if settings is not None:
-            settings.clear()
-            settings.update(before)
 
 
 def _again(recorders: list[Recorder], function: Callable[..., Any]) -> Callable[..., Any]:
