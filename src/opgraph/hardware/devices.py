@@ -221,6 +221,8 @@ def device(name: str | os.PathLike[str]) -> Device:
     if text.endswith(".toml"):
         return read(Path(text))
     wanted = _plain(text)
+    if wanted in files():
+        return read(files()[wanted])
     names = {_plain(n): d for d in devices() for n in (d.name, *d.aliases, d.id)}
     if wanted in names:
         return names[wanted]
