@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -77,6 +78,15 @@ def test_an_address_stays() -> None:
         }
 
     assert where(run) == [(True, False)] * 2
+
+
+def test_a_copy_lies_elsewhere() -> None:
+    def run(m: nn.Module, x: Tensor, y: Tensor) -> object:
+        a = m.first(x)
+        copies = [copy.deepcopy(a.detach()), a.clone(), a.detach().clone(), torch.empty_like(a)]
+        return len({t.data_ptr() for t in (*copies, a)})
+
+    assert where(run) == [5, 5]
 
 
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")

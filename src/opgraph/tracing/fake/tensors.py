@@ -113,6 +113,8 @@ def _state() -> Mapping[str, Any]:
 _NOWHERE = 1 << 52
 """Where numbers of memory begin: beyond every address that a process has."""
 _ALIGNED = 64
+_free = [_NOWHERE]
+"""The next number that no memory has: of the process, since a copied tensor has a copied mode."""
 
 
 class Pointers(TorchFunctionMode):
@@ -141,8 +143,8 @@ def address(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         storage = tensor.untyped_storage()
         known = vars(storage).get("data_ptr")
         if known is None and storage.nbytes():
-            start = getattr(tensor.fake_mode, "_opgraph_next", _NOWHERE)
-            tensor.fake_mode._opgraph_next = start + -(-storage.nbytes() // _ALIGNED) * _ALIGNED
+            start = _free[0]
+            _free[0] += -(-storage.nbytes() // _ALIGNED) * _ALIGNED
             known = storage.data_ptr = lambda: start
         if func is Tensor.untyped_storage or func is Tensor.storage:
             return func(*args, **kwargs)
