@@ -660,3 +660,35 @@ def test_a_step_of_training(loss: str) -> None:
     profiled(model, mode="train")
     assert {name: Looks.of(p) for name, p in model.named_parameters()} == before
     assert not model.training
+
+
+class NoDictionary:
+    """An object that does not say what it holds."""
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("no")
+
+
+class Stubborn(list):
+    """A list that cannot be gone through."""
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("make", "remarks"),
+    [(NoDictionary, 1), (lambda: Stubborn([1]), 0), (lambda: torch.eye(3).to_mkldnn(), 0),
+     (lambda: torch.ones(3, dtype=torch.complex64).conj(), 0),
+     (lambda: torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)]), 0),
+     (lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), 0)],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore")
+def test_objects_that_are_not_what_they_seem(make: Any, remarks: int) -> None:
+    model = Changing(lambda self: None)
+    held = model.held = make()
+    notes = profiled(model).model.notes
+    assert model.held is held
+    assert len(notes) == remarks
+    assert all("could be looked at before: that was not guarded" in note for note in notes)

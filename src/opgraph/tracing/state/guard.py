@@ -63,7 +63,7 @@ class Guard:
             self._reach = Reach.of([*roots, *_GLOBAL_HOOKS], replaced)
             if not self._reach.complete:
                 self.remarks.append(
-                    "what the forward can reach was too much to look at: not all of it was guarded"
+                    "not all that the forward can reach could be looked at before: that was not guarded"
                 )
             self._tensors = [_Looks(t) for t in self._reach.tensors.values()]
             self._states = [_state(generator) for generator in self._reach.generators]
@@ -242,7 +242,8 @@ class _Looks:
         self.grad = tensor.grad if tensor.is_leaf else None
         self.hooks = tensor._backward_hooks
         self.version = None if tensor.is_inference() else tensor._version
-        plain = tensor.layout is torch.strided and tensor.device.type != "meta"
+        plain = tensor.layout is torch.strided and not tensor.is_nested
+        plain = plain and tensor.device.type != "meta"
         self.alias = tensor.detach() if plain and not _wraps(type(tensor)) else None
 
     def restore(self) -> None:

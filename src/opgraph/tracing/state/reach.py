@@ -108,7 +108,10 @@ class Reach:
                 break
             kind = found._kinds[type(item)]
             if kind is not None:
-                kind(found, item)
+                try:
+                    kind(found, item)
+                except Exception:  # noqa: BLE001  (objects may answer as they like)
+                    found.complete = False
         return found
 
     def _call_methods(self) -> bool:
@@ -128,7 +131,10 @@ class Reach:
                 (wait if item else empty)(item)
                 continue
             if cls not in kinds:
-                kinds[cls] = _kind_of(cls)
+                try:
+                    kinds[cls] = _kind_of(cls)
+                except Exception:  # noqa: BLE001  (so may classes)
+                    kinds[cls], self.complete = None, False
             if kinds[cls] is not None:
                 wait(item)
 
@@ -142,9 +148,10 @@ class Reach:
 
     def _holder(self, item: Any) -> None:
         """A list, a set, a deque."""
-        self._holders.append((item, [*item]))
-        if not set(map(type, item)) <= _LEAVES:
-            self._look(list(item))
+        kept = list(_order(item).__iter__(item))
+        self._holders.append((item, kept))
+        if not set(map(type, kept)) <= _LEAVES:
+            self._look(kept)
 
     def _tuple(self, item: Iterable[Any]) -> None:
         self._look(item)
@@ -321,9 +328,10 @@ class Reach:
                 _base(table).clear(table)
                 _base(table).update(table, before)
         for holder, kept in self._holders:
-            if len(holder) == len(kept) and all(map(is_, holder, kept)):
+            base = _order(holder)
+            now = list(base.__iter__(holder))
+            if len(now) == len(kept) and all(map(is_, now, kept)):
                 continue
-            base: Any = next(b for b in (list, set, deque) if isinstance(holder, b))
             base.clear(holder)
             (base.update if base is set else base.extend)(holder, kept)
         for slot, item, value in self._slots:
@@ -537,6 +545,11 @@ def _emptied(cell: CellType) -> None:
 def _base(table: dict[Any, Any]) -> Any:
     """The class whose methods are those of dictionaries, whatever a subclass makes of them."""
     return OrderedDict if isinstance(table, OrderedDict) else dict
+
+
+def _order(holder: Any) -> Any:
+    """The same of a list, a set or a deque."""
+    return next(base for base in (list, set, deque) if isinstance(holder, base))
 
 
 def _same(table: dict[Any, Any], before: Mapping[Any, Any]) -> bool:
