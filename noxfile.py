@@ -44,6 +44,17 @@ def saved(session: nox.Session) -> None:
 RIGHT_OF_THE_GRAPH = ("tests/record", "tests/hardware", "tests/analysis", "tests/views")
 
 
+@nox.session(venv_backend="uv")
+def lowest(session: nox.Session) -> None:
+    """The fast tests at the lowest versions that pyproject.toml allows: some 6 GB, and minutes."""
+    session.install("--resolution", "lowest-direct", "-e", ".[torchvision]",
+                    "pytest>=8.4", "pytest-xdist>=3.6", "hypothesis>=6.130")  # fmt: skip
+    session.run("pytest", "-n", "0", "-m", "not slow", *(session.posargs or LOWEST))
+
+
+LOWEST = ("tests/record", "tests/analysis", "tests/costs", "tests/tracing")
+
+
 @nox.session
 def bench(session: nox.Session) -> None:
     """How fast opgraph is and in how much memory; `-- NAME …` runs benchmarks/NAME.py instead."""

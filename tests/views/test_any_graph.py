@@ -15,7 +15,7 @@ from tests.random_graphs import SEED, graphs
 from opgraph import Profile
 from opgraph.analysis.selection import Filter, Range, select
 from opgraph.analysis.tree import ItemKind, build_tree
-from opgraph.record.graph import Graph
+from opgraph.record.graph import Graph, Node, Scope, Value
 from opgraph.record.profile import Attempt, ModelInfo, Tracing
 from opgraph.record.verify import verify
 from opgraph.views import render
@@ -60,6 +60,21 @@ def test_the_tree_holds_every_node_once_and_members_of_a_fold_are_alike(
             assert len(item.children) == item.count
             assert len({repr(shape(c)) for c in item.children}) == 1
             assert len({repr(wiring(graph, c)) for c in item.children}) == 1
+
+
+@pytest.mark.slow
+def test_a_graph_of_modules_in_modules_nine_hundred_deep() -> None:
+    paths = [".".join("c" * depth) for depth in range(900)]
+    nodes = tuple(
+        Node(i + 1, "call", "relu", f"relu_{i}", path, inputs=(i,), outputs=(i + 1,))
+        for i, path in enumerate(paths)
+    )
+    values = tuple(Value(i, (1,), "float32", 4) for i in range(len(nodes) + 1))
+    profile = profile_of(Graph(nodes, values, tuple(Scope(p, "Deep", 1) for p in paths)))
+    costed = Profile.from_dict(profile.to_dict()).on()
+    for view in ("svg", "html", "table"):
+        assert render(view, costed)
+    assert node_list(costed, select(costed, Range(around=450), Filter(), limit=None))
 
 
 def wiring(graph: Graph, item: Any) -> Any:
