@@ -246,8 +246,8 @@ def test_a_stage_holds_the_cache_of_its_layers(mode, options):
 
 
 def test_the_fewest_devices(saved):
-    """498 MB of weights on devices of 0.2 GB: three by memory; with the table whole on the first stage,
-    as many as layers and heads allow."""
+    """498 MB of weights on devices of 0.2 GB, which need 54 MB each beside: four by memory; with the table
+    whole on the first stage, as many as layers and heads allow."""
     graph = saved("gpt2").graph
     from dataclasses import replace
 
@@ -255,7 +255,7 @@ def test_the_fewest_devices(saved):
 
     whole = device("h100-sxm")
     small = replace(whole, figures={**whole.figures, "memory.capacity": Figure(0.2e9, "a toy")})
-    assert fit(graph, small).devices == 3
+    assert fit(graph, small).devices == 4
     found = smallest(graph, small)
     assert found is not None
     assert found.memory <= 0.2e9
