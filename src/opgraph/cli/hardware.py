@@ -115,7 +115,9 @@ def _write(
 def _list(known: tuple[Device, ...]) -> str:
     from opgraph.views.terminal import draw, fitting
 
-    note = "FLOP/s are dense peaks of matrix products; ridge: FLOPs/byte at float16."
+    note = (
+        "FLOP/s are dense peaks of products; 16 bits: float16 or bfloat16; ridge: FLOPs/byte there."
+    )
     table = fitting([_table(known, without) for without in _LESS], width())
     return draw([table, "", note], width(), color())
 
@@ -139,11 +141,11 @@ def _table(known: tuple[Device, ...], without: frozenset[str]) -> Table:
         {
             "Device": d.id,
             "Name": d.name,
-            "float16": units.count(d.matrix_peak("float16"), unit),
+            "16 bits": units.count(d.half_peak, unit),
             "float32": units.count(d.matrix_peak("float32"), unit),
             "Bandwidth": units.count(d.bandwidth, "B/s"),
             "Memory": units.size(d.capacity),
-            "Ridge": f"{d.ridge_point('float16'):.0f}",
+            "Ridge": f"{d.half_peak / d.bandwidth:.0f}",
         }
         for d in known
     ]

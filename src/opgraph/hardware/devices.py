@@ -164,6 +164,11 @@ class Device:
         """
         return self.figure(f"matrix.{family(dtype)}") or self.vector_peak(dtype)
 
+    @property
+    def half_peak(self) -> float:
+        """The FLOP/s of contractions in 16 bits: TPUs take bfloat16, and some devices only float16."""
+        return max(self.matrix_peak("float16"), self.matrix_peak("bfloat16"))
+
     def vector_peak(self, dtype: str) -> float:
         """The FLOP/s of element-wise work in a dtype; float32's where the file has no other."""
         return self.figure(f"vector.{family(dtype)}") or self.figures["vector.float32"].value
