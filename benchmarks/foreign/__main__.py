@@ -125,9 +125,13 @@ def page(results: list[dict[str, Any]]) -> str:
         f"| without inputs: refused in a sentence | {without['refused']} of {len(results)} |",
         f"| without inputs: anything else | {unclear} |",
         "",
-        "FLOPs are those that `torch.utils.flop_counter` counts in a real forward, to the digit. It has no "
-        f"formula for {', '.join(f'`{op}`' for op in sorted(better)) or 'nothing here'}, which opgraph "
-        "adds: those are given apart, and not compared.\n",
+        "FLOPs are those that `torch.utils.flop_counter` counts in a real forward, to the digit. "
+        + (
+            f"It has no formula for {', '.join(f'`{op}`' for op in sorted(better))}, which opgraph adds: "
+            "those are given apart, and not compared.\n"
+            if better
+            else "\n"
+        ),
         "State is a hash of every parameter and buffer before and after, and of what a forward gives with "
         "the same seed.\n",
         "| model | package | FLOPs | of them unknown to torch | parameters | nodes | tensors "
