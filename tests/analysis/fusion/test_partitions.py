@@ -43,16 +43,14 @@ def test_every_node_is_in_exactly_one_subgraph(resnet):
 def test_the_groups_are_kept_in_the_file(resnet, saved):
     again = Profile.from_dict(json.loads(resnet.to_json()))
     assert again == resnet
-    assert "71 nodes in 41 subgraphs" in render(
-        "table", again.on(partition="inductor"), subgraphs=True
-    )
+    assert "71 nodes in 41 subgraphs" in render("table", again.on(partition="inductor"))
     data = json.loads(resnet.to_json())
     for broken in ([[1, 1]], [[0]], [[1], [10_000]], [["1"]], [[True]], 3):
         data["compiled"] = {"inductor": broken}
         with pytest.raises(ProfileError):
             Profile.from_dict(data)
     with pytest.raises(opgraph.RenderError, match="does not have TorchInductor's groups"):
-        render("table", saved("resnet18").on(partition="inductor"), subgraphs=True)
+        render("table", saved("resnet18").on(partition="inductor"))
 
 
 @pytest.mark.slow

@@ -192,13 +192,16 @@ def work(profile: Profile) -> tuple[int, int, int]:
 
 def expected_flops(model: RandomModel, args: Any, kwargs: Any) -> int:
     """Torch's count, and what torch does not know: products with a vector, of two vectors with a tensor of
-    third order, and that of a sparse matrix only what it stores is multiplied."""
+    third order, that of a sparse matrix only what it stores is multiplied, and that a product of complex
+    numbers is four of real ones."""
     unknown = 0
     for step, width in zip(model.steps, model.widths, strict=True):
         if step.kind == "mv":
             unknown += 2 * 5 * width
         if step.kind == "sparse":  # 5 ones of 5 x 5
             unknown -= args[0].shape[0] * 2 * (25 - 5) * width
+        if step.kind == "complex_product":
+            unknown += 3 * args[0].shape[0] * 2 * 25 * width
         if step.kind == "bilinear":
             unknown += args[0].shape[0] * 5 * 4 * (2 * width * width + 2 * width)
     return oracle(model, args, kwargs) + unknown

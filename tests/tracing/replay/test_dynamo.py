@@ -153,7 +153,7 @@ def test_what_only_steers_is_in_the_json_and_in_no_table_or_picture() -> None:
 
 def test_a_fragment_keeps_nothing_of_the_whole(tmp_path: Path) -> None:
     """The nodes of a part are numbered anew: groups and formulas of the whole would be wrong."""
-    whole = opgraph.profile(Steered(), torch.zeros(4, 4), tracer="dynamo")
+    whole = opgraph.profile(Layer(), torch.zeros(2, 4), tracer="dynamo")
     part = cut(replace(whole, compiled=((1, 2),)), 1)
     assert (part.compiled, part.formulas, part.cache) == ((), None, None)
     Profile.of(part).save(tmp_path / "part.json")

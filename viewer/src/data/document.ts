@@ -27,6 +27,7 @@ export interface NodeJson {
   id: number;
   kind: string;
   op: string;
+  /** One that begins with a dot goes on from the module's path. */
   name: string;
   scope?: string;
   target?: string;

@@ -1,7 +1,8 @@
 """What the interactive page reads, as JSON-ready data: the profile, and beside it every answer that the
 page shows and does not work out itself. The page in a file and the widget in a notebook are given the same.
 
-- `profile`: the profile as it is saved; with `against`, its graph is the union of both.
+- `profile`: the profile as it is saved, but for names of nodes that begin with the module's path: they
+  begin with the dot after it; with `against`, its graph is the union of both.
 - `tree`: the items of the one tree in preorder, by column (see `_tree`).
 - `marks`: those of `opgraph.views.marks`: a label, a sign, a colour for light and for dark.
 - `ridge`: FLOPs/byte, where no device is chosen.
@@ -80,6 +81,10 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         tree = build_tree(union.graph, mark=lambda node: changes[node.id - 1])
         place = _places(union)
         profile["graph"] = schema.encode(union.graph)
+    for node in profile["graph"]["nodes"]:
+        scope = node.get("scope")
+        if scope and node["name"].startswith(f"{scope}."):
+            node["name"] = node["name"][len(scope) :]  # half of a large page are paths
     times = _Times(graph, costed.parts, costed.run)
     machines = {d.id: d for d in devices()}
     if costed.device is not None:  # it may be from a file of its own
