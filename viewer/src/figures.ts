@@ -4,7 +4,7 @@
 import { Costs, type Measure } from "./data/costs";
 import { heaviestPath, type HotSpot, hotSpots, inRow } from "./data/costliest";
 import { Difference } from "./data/difference";
-import { clean, type DeviceJson, type PageJson } from "./data/document";
+import { clean, type DeviceJson, numbers, type PageJson } from "./data/document";
 import { Fusion } from "./data/fusion";
 import { Memory } from "./data/memory";
 import { type Model, readModel } from "./data/model";
@@ -64,7 +64,7 @@ export class Figures extends Events<AppEvent> {
     for (const [text, ids] of Object.entries(page.details ?? {})) {
       for (const id of ids) graph.details[id - 1] = clean(text, 60);
     }
-    this.costs = new Costs(graph, page.work, page.ridge);
+    this.costs = new Costs(graph, numbers(page.work), page.ridge);
     this.memory = new Memory(graph);
     this.devices = page.devices.map((d) => ({ ...d, name: clean(d.name), vendor: clean(d.vendor) }));
     this.difference = page.against ? new Difference(this.costs, page.against) : null;

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Costs } from "../src/data/costs";
+import { numbers } from "../src/data/document";
 import { type Item, repetitions } from "../src/data/tree";
 import { model, NAMES, page, saved, tree } from "./saved";
 
@@ -64,7 +65,7 @@ test("a module that is called twice stands twice", () => {
 
 test("on a device, an item waits for what takes most of its time", () => {
   const { work, ridge, devices } = page("gpt2");
-  const costs = new Costs(model("gpt2").graph, work, ridge);
+  const costs = new Costs(model("gpt2").graph, numbers(work), ridge);
   const { root } = tree("gpt2");
   expect([costs.ridge, costs.total("time")]).toEqual([10, 0]);
   costs.setDevice(devices[0]);

@@ -27,7 +27,6 @@ export interface NodeJson {
   id: number;
   kind: string;
   op: string;
-  /** One that begins with a dot goes on from the module's path. */
   name: string;
   scope?: string;
   target?: string;
@@ -170,7 +169,8 @@ export interface AgainstJson {
   before: [number, number, number][];
 }
 
-/** Rules with their reasons; distinct parts by rule, bytes read and written as one; subgraphs by part and ids. */
+/** Rules with their reasons; distinct parts by rule, bytes read and written as one; subgraphs by part, the id of the
+ * first node, and the steps to the others. */
 export interface PartitionJson {
   rules: [string, string][];
   parts: [number, number, number][];
@@ -219,8 +219,8 @@ export interface PageJson {
   headline: HeadlineJson;
   /** What is said of operators in few characters ("7×7 /2"), with the ids of their nodes. */
   details?: Record<string, number[]>;
-  /** By node its distinct work, or -1. */
-  work: number[];
+  /** By node its distinct work, or -1 (see `numbers`). */
+  work: number[] | string;
   /** Modules that compute something themselves: the path with the ranges of folds, the item, and what is its own. */
   spots: [string, number, ...number[]][];
   /** The id of the device that is chosen at first. */
@@ -228,6 +228,11 @@ export interface PageJson {
   devices: DeviceJson[];
   /** What one would ask next, and the command that answers it. */
   next?: [string, string][];
+}
+
+/** Numbers that are written as characters: "0" is -1. */
+export function numbers(text: number[] | string): number[] {
+  return typeof text === "string" ? Array.from(text, (c) => c.charCodeAt(0) - 49) : text;
 }
 
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;

@@ -24,8 +24,10 @@ export class Fusion {
     const count = graph.nodes.length;
     this.of = new Int32Array(count).fill(-1);
     const rules = (json.rules ?? []).map(([rule, reason]) => [clean(rule), clean(reason, 1000)]);
-    this.subgraphs = (json.subgraphs ?? []).map(([part, ...ids], index) => {
+    this.subgraphs = (json.subgraphs ?? []).map(([part, ...steps], index) => {
       const [rule, read, written] = json.parts[part];
+      let id = 0;
+      const ids = steps.map((step) => (id += step));
       const nodes = ids.filter((id) => id >= 1 && id <= count).map((id) => id - 1);
       for (const n of nodes) this.of[n] = index;
       const [name, reason] = rules[rule] ?? ["", ""];

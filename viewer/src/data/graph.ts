@@ -155,7 +155,7 @@ function readNode(n: NodeJson) {
   return {
     kind: n.kind,
     op: clean(n.op, 120),
-    name: clean(n.name.startsWith(".") ? `${n.scope ?? ""}${n.name}` : n.name, 200),
+    name: clean(n.name, 200),
     scope: clean(n.scope, 2000),
     target: clean(n.target),
     arguments: clean(n.arguments, 1000),

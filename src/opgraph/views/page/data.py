@@ -1,17 +1,17 @@
 """What the interactive page reads, as JSON-ready data: the profile, and beside it every answer that the
 page shows and does not work out itself. The page in a file and the widget in a notebook are given the same.
 
-- `profile`: the profile as it is saved, but for names of nodes that begin with the module's path: they
-  begin with the dot after it; with `against`, its graph is the union of both.
+- `profile`: the profile as it is saved; with `against`, its graph is the union of both.
 - `tree`: the items of the one tree in preorder, by column (see `_tree`).
 - `marks`: those of `opgraph.views.marks`: a label, a sign, a colour for light and for dark.
 - `ridge`: FLOPs/byte, where no device is chosen.
 - `headline`: the words of the sentence over the graph (see `opgraph.views.headline`).
 - `details`: "7×7 /2" and the like, each with the ids of its nodes (see `opgraph.views.details`).
-- `work`: by node its distinct work, as a place in a device's `work` and `bounds`; -1 for none.
+- `work`: by node its distinct work, as a place in a device's `work` and `bounds`; -1 for none. It is a text
+  whose characters are "0" for -1, "1" for 0 and so on, or a list where there are too many.
 - `spots`: every module that computes something itself: its title, its item, and its own leaves.
 - `partition`: rules with their reasons; distinct parts by rule, bytes read and bytes written as one kernel;
-  and every subgraph as its distinct part and the ids of its nodes.
+  and every subgraph as its distinct part, the id of its first node, and the steps to the others.
 - `next`: questions that the page does not answer, each with the command that does.
 - `devices`: every device with the bytes that a run needs and those there are, and with its ridge and roof
   in the model's main dtype; by distinct work its nanoseconds and what it waits for (`c`ompute, `m`emory,
@@ -81,10 +81,6 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         tree = build_tree(union.graph, mark=lambda node: changes[node.id - 1])
         place = _places(union)
         profile["graph"] = schema.encode(union.graph)
-    for node in profile["graph"]["nodes"]:
-        scope = node.get("scope")
-        if scope and node["name"].startswith(f"{scope}."):
-            node["name"] = node["name"][len(scope) :]  # half of a large page are paths
     times = _Times(graph, costed.parts, costed.run)
     machines = {d.id: d for d in devices()}
     if costed.device is not None:  # it may be from a file of its own
@@ -99,7 +95,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         "ridge": GENERIC_RIDGE,
         "headline": headline_data(costed),
         "details": _details(costed.graph, place),
-        "work": work,
+        "work": _text(work),
         "spots": [
             [spot.path, spot.item.id, *(leaf.id for leaf in spot.leaves)]
             for spot in tree.hot_spots()
@@ -221,7 +217,7 @@ class _Times:
             "work": [_nanoseconds(found.by_node[node]) for node in self.first],
             "bounds": "".join(found.bounds[node][0] for node in self.first),
             "parts": [
-                _nanoseconds(time.seconds)
+                _nanoseconds(time.seconds, 6)
                 for time in predict_parts(self.work_of_parts, self.parts, device)
             ],
         }
@@ -237,8 +233,24 @@ def _next(profile: ProfileRecord) -> list[list[str]]:
     ]
 
 
-def _nanoseconds(seconds: float) -> float:
-    return float(f"{seconds * 1e9:.{DIGITS}g}")
+def _nanoseconds(seconds: float, digits: int = DIGITS) -> float:
+    return float(f"{seconds * 1e9:.{digits}g}")
+
+
+def _text(kinds: Sequence[int]) -> str | list[int]:
+    """Small numbers from -1 as characters from "0" on, which take a third of the place."""
+    if max(kinds, default=0) > _MOST_CHARACTERS:
+        return list(kinds)
+    return "".join(chr(ord("1") + kind) for kind in kinds)
+
+
+_MOST_CHARACTERS = 50_000
+"""Below the surrogates of UTF-16."""
+
+
+def _steps(ids: Sequence[int]) -> list[int]:
+    """The first id, and by how much each further one is more: small numbers, in a large page."""
+    return [b - a for a, b in zip([0, *ids], ids, strict=False)]
 
 
 def _partition(parts: Sequence[Subgraph], times: _Times, place: Sequence[int]) -> dict[str, Any]:
@@ -249,7 +261,7 @@ def _partition(parts: Sequence[Subgraph], times: _Times, place: Sequence[int]) -
             [rules.index((p.rule, p.reason)), p.fused_read, p.fused_written] for p in times.parts
         ],
         "subgraphs": [
-            [part, *(place[n] for n in p.nodes)]
+            [part, *_steps([place[n] for n in p.nodes])]
             for p, part in zip(parts, times.by_part, strict=True)
         ],
     }
