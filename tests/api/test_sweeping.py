@@ -111,6 +111,7 @@ def test_formulas_travel_with_the_profile() -> None:
     assert "formulas" not in opgraph.profile("resnet18", image_size=64).to_dict()
 
 
+@pytest.mark.slow
 def test_the_bottleneck_moves_to_compute_with_the_image() -> None:
     found = opgraph.sweep("resnet18", image_size=[32, 224], batch_size=[1, 4])
     assert found.points[0].sizes == {"batch_size": 1, "image_size": 32}

@@ -264,6 +264,7 @@ def test_what_torch_prints_of_a_failed_export_is_kept_out(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_the_command_shows_all_tracers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "resnet18", "--no-counters", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -142,6 +142,7 @@ def test_what_cannot_be_found_is_an_error_with_what_was_tried() -> None:
     assert any(note.startswith("tried 1x4 float32") for note in partial.model.notes)
 
 
+@pytest.mark.slow
 def test_inputs_that_a_person_gives_are_not_replaced() -> None:
     model, *_ = FITTING["digits"]
     with pytest.raises(opgraph.TraceError, match="Linear takes 256 features"):

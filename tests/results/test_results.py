@@ -130,6 +130,7 @@ def test_a_comparison_refuses_what_it_would_show_nothing_of(saved: Saved, tmp_pa
         opgraph.compare(*models).save(tmp_path / "x.md")
 
 
+@pytest.mark.slow
 def test_subgraphs_that_were_asked_for_are_in_every_table(saved: Saved, tmp_path: Path) -> None:
     costed = saved("resnet18").on(partition="none")
     costed.save(tmp_path / "x.csv")

@@ -25,6 +25,7 @@ def test_the_sample_is_traced() -> None:
     assert all(t.flops and t.parameters for t in trials)
 
 
+@pytest.mark.slow
 def test_a_hang_costs_one_row() -> None:
     slow = next(run(["resnet18"], Limits(timeout=0.01)))
     assert (slow.ok, slow.stage) == (False, "process")

@@ -131,6 +131,7 @@ def test_names_are_module_paths(bert):
     assert not any("l_self" in n or "modules" in n for n in names)
 
 
+@pytest.mark.slow
 def test_weights_on_meta_fake_or_real_give_the_same_graph():
     real = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
     with torch.device("meta"):

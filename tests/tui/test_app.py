@@ -141,6 +141,7 @@ def test_a_module_of_the_tree_narrows_the_list(saved: Saved) -> None:
     drive(saved("resnet18"), script)
 
 
+@pytest.mark.slow
 def test_folding_lists_repeated_blocks_once_or_one_by_one(saved: Saved) -> None:
     async def script(app: Explorer, pilot: Pilot[None]) -> None:
         def paths() -> list[str]:

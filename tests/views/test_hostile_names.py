@@ -122,6 +122,7 @@ def test_nothing_reaches_a_terminal_but_text(
     assert all(len(line) < 10_000 for line in captured.err.splitlines())
 
 
+@pytest.mark.slow
 def test_complaints_are_one_clean_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for word in PARTS:
         if "\0" in word or "\ud83d" in word:

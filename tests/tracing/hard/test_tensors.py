@@ -19,6 +19,7 @@ def test_dynamic_quantization():
     assert again.graph == first.graph
 
 
+@pytest.mark.slow
 def test_nested_tensors():
     def run(self, x):
         nested = torch.nested.nested_tensor([x[:2], x[:3]], layout=torch.jagged)

@@ -198,6 +198,7 @@ def test_a_parameter_of_several_fragments_is_one_value_with_all_its_users() -> N
     assert graph.value[cast.inputs[0]].alias_of == weight.id
 
 
+@pytest.mark.slow
 def test_fullgraph_makes_a_break_an_error() -> None:
     model = nn.Sequential(Layer())
     with pytest.raises(opgraph.TraceError, match=r"cannot be traced: dynamo .*graph_break\(\)"):

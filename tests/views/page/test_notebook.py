@@ -26,6 +26,7 @@ SCREENSHOTS = Path(os.environ.get("OPGRAPH_SCREENSHOTS", Path(__file__).parents[
 ROOT = Path(opgraph.__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_a_cell_holds_a_widget_html_and_text(saved: Callable[[str], Profile]) -> None:
     pytest.importorskip("anywidget")
     bundle = mimebundle(saved("resnet18").on())
