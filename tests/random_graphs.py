@@ -12,6 +12,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 
 from opgraph.record.graph import (
@@ -25,6 +26,19 @@ from opgraph.record.graph import (
 )
 
 SEED = int(os.environ.get("OPGRAPH_SEED", "20261122"))
+EXAMPLES = int(os.environ.get("OPGRAPH_EXAMPLES", "100"))
+"""How many models or graphs are tried; benchmarks/random_models.py tries 2,000 models."""
+
+
+def tried(examples: int) -> Any:
+    """So many examples, all of them from the seed."""
+    how = settings(
+        max_examples=examples, deadline=None, database=None, print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )  # fmt: skip
+    return lambda test: seed(SEED)(how(test))
+
+
 SHAPE = (4, 8)
 KERNELS = {
     "linear": Kernel("aten.addmm", "matmul", "float32", 512, 32, 384, 128),

@@ -10,7 +10,6 @@ height, width] for volumes; a step is a name and a number, so that an example pr
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -23,7 +22,6 @@ import torch.nn.functional as F  # noqa: N812
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-SEED = int(os.environ.get("OPGRAPH_SEED", "20261122"))
 """What all random models are made from; a run of the tests prints it at its end. The suite tries the same
 ones each time, so that it fails for what was changed; benchmarks/random_models.py looks for new ones."""
 WIDTHS = (4, 8, 12)

@@ -182,7 +182,6 @@ def test_it_fits_any_terminal_and_shows_its_keys(saved: Saved, size: tuple[int, 
     drive(saved("resnet18"), script, size)
 
 
-@pytest.mark.slow
 def test_what_a_model_calls_itself_is_only_text(saved: Saved) -> None:
     from dataclasses import replace
 

@@ -3,14 +3,13 @@ depth, the page and every way to explore it show it."""
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tests.random_graphs import SEED, graphs
+from tests.random_graphs import EXAMPLES, graphs, tried
 
 from opgraph import Profile
 from opgraph.analysis.selection import Filter, Range, select
@@ -23,16 +22,6 @@ from opgraph.views.picture.build import is_hidden
 from opgraph.views.picture.formats import written
 from opgraph.views.picture.picture import Options, Picture
 from opgraph.views.text.explore import node_list
-
-EXAMPLES = int(os.environ.get("OPGRAPH_EXAMPLES", "100"))
-
-
-def tried(examples: int) -> Any:
-    how = settings(
-        max_examples=examples, deadline=None, database=None, print_blob=True,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )  # fmt: skip
-    return lambda test: seed(SEED)(how(test))
 
 
 def profile_of(graph: Graph) -> Profile:

@@ -70,13 +70,20 @@ class RenderError(OpgraphError):
     """A view cannot be drawn or written."""
 
 
+_BEGINNING = 3
+"""Characters that say less than what was meant."""
+
+
 def did_you_mean(
     name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.6
 ) -> str | None:
-    """A hint with the nearest of the names that are known; None where none is near."""
+    """A hint with the nearest of the names that are known, or one that begins so; None without either."""
     from difflib import get_close_matches  # only a mistake needs it
 
-    near = get_close_matches(name, list(known), count, cutoff)
+    names = list(known)
+    near = get_close_matches(name, names, count, cutoff)
+    if not near and len(name) > _BEGINNING:
+        near = sorted(n for n in names if n.startswith(name))[:1]
     return f"did you mean {', '.join(near)}?" if near else None
 
 

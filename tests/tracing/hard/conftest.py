@@ -8,6 +8,6 @@ import pytest
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    made = sys.modules.get("tests.random_models")
+    made = sys.modules.get("tests.random_graphs")
     if made is not None:
         terminalreporter.write_line(f"random models from OPGRAPH_SEED={made.SEED}")

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, note, seed, settings
-from tests.random_models import SEED, RandomModel, changing_models, models, picture
+from hypothesis import given, note
+from tests.random_graphs import EXAMPLES, tried
+from tests.random_models import RandomModel, changing_models, models, picture
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -22,22 +23,11 @@ from opgraph.checking import check
 from opgraph.record.verify import verify
 from opgraph.views import render, views_of
 
-EXAMPLES = int(os.environ.get("OPGRAPH_EXAMPLES", "100"))
-"""How many models are tried; benchmarks/random_models.py tries 2,000."""
 COSTLY = int(os.environ.get("OPGRAPH_COSTLY_EXAMPLES", str(max(1, EXAMPLES // 10))))
 """How many of them with the checks that take a second each."""
 PIXELS = ("png", "roofline-png")
 """Views that are drawn of models with one step alone: rasterizing takes longer than all the others, and the
 SVG that they are made of is drawn of every model."""
-
-
-def tried(examples: int) -> Any:
-    """So many examples, all of them from the seed."""
-    how = settings(
-        max_examples=examples, deadline=None, database=None, print_blob=True,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )  # fmt: skip
-    return lambda test: seed(SEED)(how(test))
 
 
 def told(model: Any, kwargs: dict[str, Any]) -> None:

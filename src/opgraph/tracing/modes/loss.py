@@ -62,11 +62,13 @@ def _labelled(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
     taken = inspect.signature(module.forward).parameters
     given = [n for n in call if n in _LABELS and call[n] is not None]
     if given:
-        return Loss(f"the model's own, of {', '.join(given)}", _returned)
+        return Loss(f"the model's own loss, with the {', '.join(given)} that were given", _returned)
     made = _labels(module, taken, call)
     if not made:
         return None
-    return Loss(f"the model's own, of {', '.join(made)} made here", _returned, made, guessed=True)
+    return Loss(
+        f"the model's own loss, with {', '.join(made)} made here", _returned, made, guessed=True
+    )
 
 
 _LABELS = ("labels", "targets", "start_positions")
@@ -127,7 +129,10 @@ def _detected(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
         target = _boxes("labels", **more)
         targets.append({**target, "boxes": target["boxes"] * torch.tensor([width, height] * 2)})
     return Loss(
-        "the model's own, of targets made here", _summed, {"targets": targets}, guessed=True
+        "the model's own losses, with targets made here",
+        _summed,
+        {"targets": targets},
+        guessed=True,
     )
 
 
@@ -153,7 +158,7 @@ def _criterion(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
         loss: Tensor = criterion(result, truth)[0]
         return loss.sum()
 
-    return Loss("the model's own criterion, of boxes made here", of, guessed=True)
+    return Loss("the model's own criterion, with boxes made here", of, guessed=True)
 
 
 # From what a model returns to one number.
