@@ -36,7 +36,7 @@ class OptionParser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # A beginning is no option: `--memory` of a command without it is not `--memory-limit`.
-        super().__init__(*args, allow_abbrev=False, **kwargs)
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
         self.settings: Mapping[str, Any] = {}
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
