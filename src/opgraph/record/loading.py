@@ -24,7 +24,7 @@ from opgraph.record.profile import (
     ProfileRecord,
     Tracing,
 )
-from opgraph.record.schema import GraphRecord, Malformed, decode
+from opgraph.record.schema import GraphRecord, Malformed, RunFile, decode, decode_run
 from opgraph.record.targets import Target
 from opgraph.record.verify import InvariantError, verify
 
@@ -72,6 +72,7 @@ class _Record(msgspec.Struct):
     formulas: Any = None
     kv_cache: KVCache | None = None
     target: Target = Target()
+    measured: RunFile | None = None
 
 
 class _Head(msgspec.Struct):
@@ -88,8 +89,9 @@ def profile_from(read: Callable[..., Any]) -> ProfileRecord:
     """
     try:
         record = read(type=_Record)
+        graph, run = verify(decode(record.graph)), record.measured
         return ProfileRecord(
-            graph=verify(decode(record.graph)),
+            graph=graph,
             model=record.model,
             tracing=Tracing(record.tracing),
             mode=record.mode.value,
@@ -99,6 +101,7 @@ def profile_from(read: Callable[..., Any]) -> ProfileRecord:
             cache=record.kv_cache,
             target=record.target,
             compiled=_groups(record.compiled.get("inductor", ()), len(record.graph.nodes)),
+            measured=None if run is None else decode_run(run, len(graph.nodes)),
         )
     except msgspec.ValidationError as error:
         _look_at_head(read)

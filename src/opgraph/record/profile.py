@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta
 
 from opgraph.record.graph import Graph
+from opgraph.record.run import RunRecord
 from opgraph.record.targets import Target
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class ProfileRecord:
     the costs at other sizes of the inputs. `cache` is what a generating model kept of the tokens it read.
     `target` says which device's kernels these are.
     `compiled` has the ids of the nodes that TorchInductor would run as one kernel, group by group.
+    `measured` is what a run of it took, on its nodes.
     """
 
     graph: Graph
@@ -137,3 +139,4 @@ class ProfileRecord:
     cache: KVCache | None = None
     compiled: tuple[tuple[int, ...], ...] = ()
     target: Target = field(default_factory=Target)
+    measured: RunRecord | None = None

@@ -1,16 +1,17 @@
-"""Graphs to and from JSON-ready data. Records are objects without their default fields; kernels are
-written once and referred to by position; storages are rows. Reading checks every type, since a file may
-come from anywhere."""
+"""Graphs and runs to and from JSON-ready data. Records are objects without their default fields;
+kernels are written once and referred to by position; storages and what happened in a run are rows.
+Reading checks every type, since a file may come from anywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import MISSING, fields
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 from msgspec import Meta, convert, defstruct
 
 from opgraph.record.graph import Graph, GraphBreak, Kernel, Node, Parameter, Scope, Storage, Value
+from opgraph.record.run import Gap, RunEvent, RunRecord, Slice
 
 Json = Any
 T = TypeVar("T")
@@ -64,7 +65,7 @@ def decode(record: Any) -> Graph:
     )
 
 
-def _made(records: type[T], found: Iterable[Any]) -> T:
+def _made(records: type[T], found: Any) -> T:
     """Records of what was read. Their own constructors would take three times as long."""
     return convert(found, type=records, from_attributes=True)
 
@@ -76,15 +77,21 @@ def _record(cls: type, **other: Any) -> Any:
     return defstruct(
         cls.__name__,
         [
-            (f.name, types[f.name], *(() if f.default is MISSING else (f.default,)))
+            (f.name, types[f.name], *(() if (default := _default(f)) is MISSING else (default,)))
             for f in fields(cls)
         ],
         forbid_unknown_fields=True,
-        array_like=cls is Storage,
+        array_like=cls in _ROWS,
         gc=False,
     )
 
 
+def _default(field: Field[Any]) -> Any:
+    """What a field holds where nothing is said, or `MISSING`."""
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+_ROWS = (Storage, RunEvent, Slice, Gap)
 _SHAPE = tuple[Annotated[int, Meta(ge=0, le=2**63 - 1)] | str, ...]
 _IDS = tuple[int, ...]
 
@@ -105,14 +112,44 @@ GraphRecord: Any = defstruct(
 )
 """A graph in a file, as `encode` writes it."""
 
+RunFile: Any = _record(
+    RunRecord,
+    events=tuple[_record(RunEvent), ...],  # type: ignore[misc]
+    timeline=tuple[_record(Slice), ...],  # type: ignore[misc]
+    gaps=tuple[_record(Gap), ...],  # type: ignore[misc]
+)
+"""A run in a file, as `encode_run` writes it."""
+
+
+def encode_run(run: RunRecord) -> dict[str, Json]:
+    """A run as JSON-ready data; `decode_run` gives an equal run back."""
+    record = _WRITE_RUN(run)
+    for name in ("events", "timeline", "gaps"):
+        if name in record:
+            record[name] = [[getattr(r, f) for f in r.__slots__] for r in record[name]]
+    return record
+
+
+def decode_run(record: Any, nodes: int) -> RunRecord:
+    """The run of a graph of so many `nodes` that `encode_run` wrote, read as a `RunFile`.
+
+    Raises `Malformed` where it is not of these nodes, or its timeline not of its events.
+    """
+    run = _made(RunRecord, record)
+    ids = (
+        *(i for e in run.events for i in e.nodes),
+        *(g.node for g in run.gaps if g.node is not None),
+    )
+    if not all(1 <= i <= nodes for i in ids):
+        raise Malformed("what was measured is not of its nodes")
+    if not all(s.event < len(run.events) for s in run.timeline):
+        raise Malformed("the timeline of what was measured is not of its events")
+    return run
+
 
 def _writer(cls: type, skip: str | None = None) -> Callable[[Any], dict[str, Json]]:
     """A function from a record to an object without the fields that hold their defaults."""
-    names = [
-        (f.name, () if f.default_factory is not MISSING else f.default)
-        for f in fields(cls)
-        if f.name != skip
-    ]
+    names = [(f.name, _default(f)) for f in fields(cls) if f.name != skip]
 
     def write(record: Any) -> dict[str, Json]:
         return {
@@ -130,3 +167,4 @@ _WRITE_VALUE = _writer(Value)
 _WRITE_PARAMETER = _writer(Parameter)
 _WRITE_SCOPE = _writer(Scope)
 _WRITE_BREAK = _writer(GraphBreak)
+_WRITE_RUN = _writer(RunRecord)

@@ -9,7 +9,7 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.scaling.sweep import SweepRecord
 from opgraph.record.files import dumps
 from opgraph.record.profile import FORMAT, SCHEMA_VERSION
-from opgraph.record.schema import encode
+from opgraph.record.schema import encode, encode_run
 from opgraph.record.targets import Target
 
 
@@ -20,7 +20,9 @@ def to_json(costed: CostedRecord, *, memory: bool = False) -> str:
     "costed", which a reader of profiles passes over.
     """
     data = profile_data(costed)
-    long = {key: data.pop(key) for key in ("compiled", "formulas", "graph") if key in data}
+    long = {
+        key: data.pop(key) for key in ("compiled", "formulas", "measured", "graph") if key in data
+    }
     parts = f',\n "memory": {_compact(data.pop("memory"))}'
     if (more := costed_data(costed, memory=memory)) is not None:
         parts += f',\n "costed": {_compact(more)}'
@@ -51,6 +53,7 @@ def profile_data(costed: CostedRecord) -> dict[str, Any]:
             else {}
         ),
         **({} if profile.formulas is None else {"formulas": profile.formulas.to_dict()}),
+        **({} if profile.measured is None else {"measured": encode_run(profile.measured)}),
         "graph": encode(profile.graph),
     }
 
@@ -106,7 +109,9 @@ def _sections(part: dict[str, Any]) -> str:
     return f"{{\n{sections}\n }}"
 
 
-def _lines(rows: list[Any] | dict[str, Any]) -> str:
+def _lines(rows: Any) -> str:
+    if not isinstance(rows, (list, dict)):
+        return _compact(rows)
     if isinstance(rows, dict):
         return "{" + ",\n   ".join(f"{_compact(k)}:{_compact(v)}" for k, v in rows.items()) + "}"
     return "[" + ",\n   ".join(map(_compact, rows)) + "]"
