@@ -32,7 +32,7 @@ def test_the_answer_fits_and_the_next_does_not(mode):
 
 @pytest.mark.live
 def test_what_does_not_fit_at_all():
-    """1.6 GB of weights on half a GB; the smallest device that has them is found."""
+    """1.6 GB of weights on half a GB: the smallest device that has them, and the fewest of this one."""
     small = device("jetson-orin-nano")
     figures = {
         **small.figures,
@@ -41,10 +41,13 @@ def test_what_does_not_fit_at_all():
     tiny = type(small)(
         small.id, small.name, small.vendor, small.kind, small.architecture, (), figures
     )
-    found = fitting(nn.Linear(20_000, 20_000, device="meta"), hardware=tiny, batch_size=2)
+    eight = nn.Sequential(*(nn.Linear(7000, 7000, device="meta") for _ in range(8)))
+    found = fitting(eight, hardware=tiny, batch_size=2)
     assert not found.fits
     assert all(each.value == 0 for each in found.largest)
     assert found.smallest is not None
+    assert found.layout is not None
+    assert found.layout.devices == 4  # two layers of 196 MB on each
 
 
 def test_the_command_asks_for_a_device(capsys):

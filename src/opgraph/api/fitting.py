@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.memory import fit as fit_of
+from opgraph.analysis.parallel.plan import Layout
+from opgraph.analysis.parallel.plan import smallest as smallest_plan
 from opgraph.analysis.targets import retargeted
 from opgraph.api.pipeline import profiled, resolved
 from opgraph.hardware import Device, device, devices
@@ -37,7 +39,8 @@ class Largest:
 @dataclass(frozen=True, slots=True)
 class Fitting:
     """What fits on a device of so many bytes of `capacity`, each size by itself with the others as asked;
-    the bytes `needed` of what was asked, and the id of the `smallest` device that has them."""
+    the bytes `needed` of what was asked, the id of the `smallest` device that has them, and where this one
+    has not, the `layout` of the fewest of it that do."""
 
     model: str
     device: str
@@ -47,6 +50,7 @@ class Fitting:
     fits: bool
     largest: tuple[Largest, ...]
     smallest: str | None
+    layout: Layout | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
@@ -78,7 +82,12 @@ def fitting(
     first = profiled(built, options=asked)
     if first.graph.failed is not None:
         raise InputError(f"{built.info.name} does not run: {first.graph.failed.failure}")
-    whole = fit_of(retargeted(first, on).graph, on).needed
+    run = retargeted(first, on)
+    whole = fit_of(run.graph, on).needed
+    plan = None
+    if whole > on.capacity:
+        held = 0 if run.cache is None else run.cache.bytes
+        plan = smallest_plan(run.graph, on, cache=held)
     sizes = ("batch_size", "context_len" if Mode(asked.mode).generates else "seq_len")
     found = []
     for size in sizes:
@@ -91,6 +100,7 @@ def fitting(
     return Fitting(
         built.info.name, on.name, int(on.capacity), asked.mode, whole, whole <= on.capacity,
         tuple(found), None if smallest is None else smallest.id,
+        None if plan is None else plan.layout,
     )  # fmt: skip
 
 

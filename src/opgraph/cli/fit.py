@@ -47,5 +47,11 @@ def run(args: argparse.Namespace) -> int:
         name = each.size.replace("_", " ")
         rows.append(f"{name:<12}  {each.value:,} ({units.size(each.needed)}); {what}")
     rows.append(f"smallest      {found.smallest or 'no device of this kind'} holds what was asked")
+    if found.layout is not None:
+        tensor, pipeline = found.layout.tensor, found.layout.pipeline
+        rows.append(
+            f"fewest        {tensor * pipeline} of {found.device}: "
+            f"--tensor-parallel {tensor} --pipeline-parallel {pipeline}"
+        )
     answer(None, "\n".join(rows) + "\n")
     return 0 if found.fits else 1

@@ -208,9 +208,10 @@ class Plan:
 
 def parallel(
     graph: Graph, layout: Layout, device: Device | None = None, *,
-    cache: int = 0, run: Run = Run.EAGER,
+    cache: int = 0, run: Run = Run.EAGER, found: Sharding | None = None,
 ) -> Plan:  # fmt: skip
-    """Lay a graph out over devices. `cache` are the bytes of the KV cache that the graph reads or makes.
+    """Lay a graph out over devices. `cache` are the bytes of the KV cache that the graph reads or makes,
+    `found` how the graph is split where that is known already.
 
     Raises `RenderError` where the model does not divide, with what does.
     """
@@ -222,7 +223,7 @@ def parallel(
             f"the file of {device.name} has no link to other devices",
             hint="add [link] to a copy of it",
         )
-    found = sharding(graph)
+    found = found or sharding(graph)
     part = sharded(graph, layout.tensor, found)
     cut = stages(part, layout.pipeline)
     trains = any(n.phase == "backward" for n in graph.nodes)
@@ -313,7 +314,7 @@ def smallest(graph: Graph, device: Device, *, cache: int = 0) -> Plan | None:
         for width in sorted(widths, reverse=True):
             if devices % width or devices // width > max(1, len(blocks(graph))):
                 continue
-            plan = parallel(graph, Layout(width, devices // width), cache=cache)
+            plan = parallel(graph, Layout(width, devices // width), cache=cache, found=found)
             if plan.memory <= device.capacity:
                 return plan
     return None

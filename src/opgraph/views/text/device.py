@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph, savings
 from opgraph.analysis.memory import Fit
-from opgraph.analysis.parallel.plan import Plan, Share, smallest
+from opgraph.analysis.parallel.plan import Plan, Share
 from opgraph.analysis.timing.prediction import Prediction
-from opgraph.hardware import Device
 from opgraph.record import units
 from opgraph.record.errors import RenderError
-from opgraph.record.graph import Graph
 from opgraph.views.terminal import bar, columns, safe
 from opgraph.views.text.summary import serving
 
@@ -47,7 +45,7 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
         *([f"Limit        {found.limiting}"] if found.limit == "host" else []),
         f"Throughput   {units.count(found.throughput)} a second",
         f"Memory       {room} (weights {units.size(need.weights)}, peak {units.size(need.peak)}{more})",
-        *([] if need.fits else [f"Devices      {held_by(costed.graph, target, need)}"]),
+        *([] if need.fits else [f"Devices      {held_by(need)}"]),
     ]
     return Group(_title(f"On {target.name}"), *lines, "", _costliest(costed, found, top))
 
@@ -258,19 +256,12 @@ def _notes(plan: Plan) -> list[str]:
     return ["", *found] if found else []
 
 
-def held_by(graph: Graph, target: Device, need: Fit) -> str:
-    """How many devices hold a model that one does not: by memory alone, and as layers and heads divide."""
+def held_by(need: Fit) -> str:
+    """How many devices hold a model that one does not, by memory alone."""
     if need.devices < 2:
         return f"{units.size(need.peak)} of activations alone are more than one device has"
     power = 1 << (need.devices - 1).bit_length()
     text = f"{need.devices} by memory (weights split evenly, the whole peak on each)"
     if power != need.devices:
         text += f", {power} as a power of two"
-    plan = smallest(graph, target)
-    if plan is not None:
-        layout = plan.layout
-        text += (
-            f"; {layout.devices} as --tensor-parallel {layout.tensor} "
-            f"--pipeline-parallel {layout.pipeline}"
-        )
-    return text
+    return text + "; opgraph fit says which layout holds it"
