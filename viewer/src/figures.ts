@@ -2,9 +2,9 @@
 // one of the ways, light or dark.
 
 import { Costs, type Measure } from "./data/costs";
-import { heaviestPath, type HotSpot, hotSpots, inRow } from "./data/costliest";
+import { type HotSpot, hotSpots, inRow } from "./data/costliest";
 import { Difference } from "./data/difference";
-import { clean, type DeviceJson, numbers, type PageJson } from "./data/document";
+import { clean, type DeviceJson, numbers, type PageJson, stepped } from "./data/document";
 import { Fusion } from "./data/fusion";
 import { Memory } from "./data/memory";
 import { type Model, readModel } from "./data/model";
@@ -64,8 +64,8 @@ export class Figures extends Events<AppEvent> {
     for (const [text, ids] of Object.entries(page.details ?? {})) {
       for (const id of ids) graph.details[id - 1] = clean(text, 60);
     }
-    this.costs = new Costs(graph, numbers(page.work), page.ridge);
-    this.memory = new Memory(graph);
+    this.costs = new Costs(graph, numbers(page.work), page);
+    this.memory = new Memory(graph, page);
     this.devices = page.devices.map((d) => ({ ...d, name: clean(d.name), vendor: clean(d.vendor) }));
     this.difference = page.against ? new Difference(this.costs, page.against) : null;
     const mode = this.difference ? "difference" : "bottleneck";
@@ -170,7 +170,10 @@ export class Figures extends Events<AppEvent> {
 
   /** The chain of nodes, each reading what the one before made, that is costliest in all. */
   costliestPath(): number[] {
-    return heaviestPath(this.model.graph, this.costs, this.metric);
+    const { metric, page } = this;
+    const at = metric === "time" ? this.device?.path : page.path?.[metric];
+    const count = this.model.graph.nodes.length;
+    return stepped(numbers(page.paths?.[at ?? -1] ?? [])).map((id) => id - 1).filter((n) => n < count);
   }
 
   boundOf(node: number): string {

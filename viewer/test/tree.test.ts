@@ -64,8 +64,8 @@ test("a module that is called twice stands twice", () => {
 });
 
 test("on a device, an item waits for what takes most of its time", () => {
-  const { work, ridge, devices } = page("gpt2");
-  const costs = new Costs(model("gpt2").graph, numbers(work), ridge);
+  const { work, devices } = page("gpt2");
+  const costs = new Costs(model("gpt2").graph, numbers(work), page("gpt2"));
   const { root } = tree("gpt2");
   expect([costs.ridge, costs.total("time")]).toEqual([10, 0]);
   costs.setDevice(devices[0]);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache
@@ -81,6 +81,20 @@ def _bits(number: int) -> Iterator[int]:
         low = number & -number
         yield low.bit_length() - 1
         number ^= low
+
+
+def heaviest_path(read: Sequence[Sequence[int]], weights: Sequence[float]) -> list[int]:
+    """The chain of nodes, each reading what the one before made, that weighs most in all, by their ids.
+    `read` has the ids of the `sources` of every node, `weights` what it weighs."""
+    best, behind = [0.0], [0]
+    for made, weight in zip(read, weights, strict=True):
+        source = max(made, key=best.__getitem__, default=0)
+        best.append(weight + best[source])
+        behind.append(source)
+    path = [max(range(len(best)), key=best.__getitem__)]
+    while behind[path[-1]]:
+        path.append(behind[path[-1]])
+    return path[::-1] if path[0] else []
 
 
 CONTEXT = 10

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 
 from opgraph import Profile
 from opgraph.analysis.costed import costed
+from opgraph.analysis.selection import heaviest_path
 from opgraph.hardware import device, devices
 from opgraph.views.page.data import page_data
 
@@ -67,3 +69,20 @@ def test_equal_layers_have_one_work(saved: Saved) -> None:
     nodes = saved("gpt2").graph.nodes
     same = {work_of(data)[n.id - 1] for n in nodes if n.name.endswith(".mlp.c_fc.addmm")}
     assert len(same) == 1
+
+
+def test_the_costliest_path_is_the_heaviest_of_all() -> None:
+    """Against all chains of random graphs."""
+    draw = Random(3)
+    for _ in range(40):
+        read = [draw.sample(range(1, i), min(i - 1, draw.randint(0, 3))) for i in range(1, 10)]
+        weights = [draw.randint(0, 9) for _ in read]
+        chains: list[list[int]] = [[]]
+        for node, made in enumerate(read, start=1):
+            chains += [[*c, node] for c in chains if not c or c[-1] in made]
+        found = heaviest_path(read, weights)
+        assert found in chains
+        assert sum(weights[n - 1] for n in found) == max(
+            sum(weights[n - 1] for n in chain) for chain in chains
+        )
+    assert heaviest_path([], []) == []

@@ -1,8 +1,7 @@
-// What costs most: the modules that do most themselves, and the costliest way through the graph.
+// What costs most: the modules that do most themselves, and the row that all of them make.
 
 import type { Costs, Measure } from "./costs";
 import { clean, type PageJson } from "./document";
-import type { Graph } from "./graph";
 import { type Item, repetitions, type Tree } from "./tree";
 
 /** A module by what it computes itself, in all repetitions. */
@@ -37,25 +36,6 @@ export function hotSpots(
 /** The nodes of a hot spot, in all repetitions. */
 export function nodesOf({ leaves }: HotSpot): number[] {
   return leaves.flatMap((leaf) => repetitions(leaf).starts);
-}
-
-/** The chain of nodes, each reading what the one before made, that weighs most in all. */
-export function heaviestPath(graph: Graph, costs: Costs, measure: Measure): number[] {
-  // As these are differences of sums, only their leading digits are told apart: equal layers weigh the same.
-  const weight = Float32Array.from(graph.nodes, (_, n) => costs.node(measure, n));
-  const best = new Float64Array(weight.length);
-  const from = new Int32Array(weight.length).fill(-1);
-  let end = -1;
-  for (let n = 0; n < weight.length; n++) {
-    for (const s of graph.sources[n]) {
-      if (from[n] < 0 || best[s] > best[from[n]]) from[n] = s;
-    }
-    best[n] = weight[n] + (from[n] >= 0 ? best[from[n]] : 0);
-    if (end < 0 || best[n] > best[end]) end = n;
-  }
-  const path: number[] = [];
-  for (let n = end; n >= 0; n = from[n]) path.unshift(n);
-  return path;
 }
 
 /**

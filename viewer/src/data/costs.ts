@@ -24,7 +24,7 @@ export interface Share {
 
 export class Costs {
   /** FLOPs per byte at which arithmetic and memory take equally long. */
-  ridge: number;
+  ridge = 0;
   private sums: Record<Measure, Float64Array>;
   private waits: Partial<Record<Bound, Float64Array>> = {};
   private profiled: Partial<Record<Measure, Float64Array>> = {};
@@ -34,14 +34,14 @@ export class Costs {
   constructor(
     private graph: Graph,
     private work: number[] = [],
-    private genericRidge = 0,
+    /** The ridge point without a device, and the parts of one below and above which memory and arithmetic limit. */
+    private generic: { ridge: number; balanced: [number, number] } = { ridge: 0, balanced: [0, 0] },
   ) {
     const { nodes, kernels } = graph;
     const made = new Float64Array(nodes.length);
     for (const s of graph.storages) if (s.node >= 0) made[s.node] += s.bytes;
     const total = (of: (k: (typeof kernels)[number]) => number): Float64Array =>
       running(nodes.length, (i) => nodes[i].kernels.reduce((sum, k) => sum + of(kernels[k]), 0));
-    this.ridge = genericRidge;
     this.sums = {
       flops: total((k) => k.flops),
       otherFlops: total((k) => k.otherFlops),
@@ -54,6 +54,7 @@ export class Costs {
       breaks: running(nodes.length, (i) => Number(i > 0 && nodes[i].fragment !== nodes[i - 1].fragment)),
       removed: running(nodes.length, (i) => Number(nodes[i].removed)),
     };
+    this.setDevice(null);
   }
 
   /** Take over what is predicted for a device; without `times`, its ridge point alone. */
@@ -61,7 +62,7 @@ export class Costs {
     const { work } = this;
     const count = this.graph.nodes.length;
     const seconds = (n: number): number => (device && times && work[n] >= 0 ? device.work[work[n]] / 1e9 : 0);
-    this.ridge = device?.ridge ?? this.genericRidge;
+    this.ridge = (device ?? this.generic).ridge;
     this.boundCache.clear();
     this.sums.time = running(count, seconds);
     for (const [letter, bound] of Object.entries(BOUNDS)) {
@@ -91,8 +92,8 @@ export class Costs {
     }
     const intensity = this.intensity(item);
     if (intensity === null) return null;
-    if (intensity > 2 * this.ridge) return "compute";
-    return intensity < this.ridge / 2 ? "memory" : "balanced";
+    const [low, high] = this.generic.balanced.map((part) => part * this.ridge);
+    return intensity > high ? "compute" : intensity < low ? "memory" : "balanced";
   }
 
   /** The shares of a measure that go to nodes which wait for the same. */

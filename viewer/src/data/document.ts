@@ -122,9 +122,9 @@ export interface ProfileJson {
 export interface TreeJson {
   kinds: string;
   counts: number[];
-  labels: number[];
+  labels: number[] | string;
   classes: [number, number][];
-  paths: number[];
+  paths: number[] | string;
   calls: [number, number][];
   /** Pairs of a module and a text: the shape of its first result. */
   outputs?: [number, number][];
@@ -144,6 +144,8 @@ export interface DeviceJson {
   ridge: number;
   peak: number;
   bandwidth: number;
+  /** The place of its costliest path. */
+  path: number;
   /** Bytes that a run needs, and those there are. */
   memory: [number, number];
   work: number[];
@@ -214,8 +216,15 @@ export interface PageJson {
   marks: MarksJson;
   against?: AgainstJson;
   partition?: PartitionJson;
-  /** FLOPs per byte, where no device is chosen. */
+  /** FLOPs per byte, where no device is chosen, and the parts of a ridge point between which work is balanced. */
   ridge: number;
+  balanced: [number, number];
+  /** How many more bytes are live after a kernel: the distinct changes, and by kernel which; and where most are. */
+  live?: [number[], number[] | string];
+  peak?: number | null;
+  /** The costliest ways through the graph in steps (see `stepped`), and by measure which of them. */
+  paths?: (number[] | string)[];
+  path?: Record<string, number>;
   headline: HeadlineJson;
   /** What is said of operators in few characters ("7×7 /2"), with the ids of their nodes. */
   details?: Record<string, number[]>;
@@ -233,6 +242,12 @@ export interface PageJson {
 /** Numbers that are written as characters: "0" is -1. */
 export function numbers(text: number[] | string): number[] {
   return typeof text === "string" ? Array.from(text, (c) => c.charCodeAt(0) - 49) : text;
+}
+
+/** Numbers that are written as the first of them, and by how much each further one is more. */
+export function stepped(steps: number[]): number[] {
+  let at = 0;
+  return steps.map((step) => (at += step));
 }
 
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;

@@ -1,6 +1,6 @@
 // The fused subgraphs, as Python partitioned the graph: which nodes a compiler would run as one kernel, and why.
 
-import { clean, type PartitionJson } from "./document";
+import { clean, type PartitionJson, stepped } from "./document";
 import type { Graph } from "./graph";
 
 export interface Subgraph {
@@ -26,9 +26,7 @@ export class Fusion {
     const rules = (json.rules ?? []).map(([rule, reason]) => [clean(rule), clean(reason, 1000)]);
     this.subgraphs = (json.subgraphs ?? []).map(([part, ...steps], index) => {
       const [rule, read, written] = json.parts[part];
-      let id = 0;
-      const ids = steps.map((step) => (id += step));
-      const nodes = ids.filter((id) => id >= 1 && id <= count).map((id) => id - 1);
+      const nodes = stepped(steps).filter((id) => id >= 1 && id <= count).map((id) => id - 1);
       for (const n of nodes) this.of[n] = index;
       const [name, reason] = rules[rule] ?? ["", ""];
       return { index, rule: name, reason, nodes, read, written, part };

@@ -1,6 +1,8 @@
 // Live memory over the run, kernel by kernel: a storage is live from the kernel that makes it up to, and
 // not including, the one before which it died.
 
+import { running } from "./costs";
+import { numbers, type PageJson } from "./document";
 import type { Graph } from "./graph";
 
 export class Memory {
@@ -9,23 +11,11 @@ export class Memory {
   readonly peakAt: number;
   readonly kernels: number;
 
-  constructor(private graph: Graph) {
-    this.kernels = graph.kernelStart[graph.nodes.length];
-    const change = new Float64Array(this.kernels + 2);
-    for (const s of graph.storages) {
-      const born = Math.min(Math.max(0, s.born), this.kernels);
-      change[born] += s.bytes;
-      if (s.died < this.kernels) change[Math.max(s.died, born)] -= s.bytes;
-    }
-    this.live = new Float64Array(Math.max(this.kernels, 1));
-    let now = 0;
-    let peak = 0;
-    for (let k = 0; k < this.live.length; k++) {
-      now += change[k];
-      this.live[k] = now;
-      if (now > this.live[peak]) peak = k;
-    }
-    this.peakAt = peak;
+  constructor(private graph: Graph, { live: [changes, kinds] = [[], []], peak }: PageJson) {
+    const by = numbers(kinds);
+    this.kernels = by.length;
+    this.live = running(by.length, (k) => changes[by[k]]).slice(1);
+    this.peakAt = peak ?? 0;
   }
 
   get peak(): number {

@@ -2,7 +2,7 @@
 // its branches are *calls* of modules, so that every branch is one interval of the order of execution and every sum
 // over it is a difference of two running sums. The members of a fold are equal, place by place.
 
-import { clean, type TreeJson } from "./document";
+import { clean, numbers, type TreeJson } from "./document";
 import type { Graph } from "./graph";
 
 export type ItemKind = "root" | "phase" | "module" | "fold" | "group" | "node";
@@ -65,6 +65,7 @@ export function readTree(given: TreeJson, graph: Graph): Tree {
   const fits = given.kinds.split("n").length - 1 === graph.nodes.length;
   const json = fits ? given : flat(graph.nodes.length);
   const texts = json.texts.map((text) => clean(text, 2000));
+  const [labels, paths] = [json.labels, json.paths].map(numbers);
   const items: Item[] = [];
   const leaf: Item[] = [];
   const calls = new Map(json.calls);
@@ -75,11 +76,11 @@ export function readTree(given: TreeJson, graph: Graph): Tree {
     const id = items.length;
     const kind = KINDS[json.kinds[id]];
     const first = leaf.length;
-    const path = graph.nodes[first]?.scope.slice(0, json.paths[id]) ?? "";
+    const path = graph.nodes[first]?.scope.slice(0, paths[id]) ?? "";
     const cls = texts[classes.get(id) ?? -1] ?? (path && graph.classes.get(path)) ?? "";
     const item: Item = {
       id, kind, parent, children: [], first, last: first, cls, path, call: calls.get(id) ?? 0,
-      label: texts[json.labels[id]] ?? graph.nodes[first]?.name ?? "",
+      label: texts[labels[id]] ?? graph.nodes[first]?.name ?? "",
       node: kind === "node" ? first : -1, count: 1, turns,
       output: texts[outputs.get(id) ?? -1] ?? "",
     };

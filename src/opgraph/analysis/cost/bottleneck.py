@@ -11,16 +11,21 @@ from opgraph.record.kinds import Bound
 
 GENERIC_RIDGE = 10.0
 """FLOPs per byte, where no device is named."""
+BALANCED = 0.5, 2.0
+"""The parts of a ridge point between which arithmetic and memory take about equally long."""
 
 
 def classify(intensity: float | None, ridge: float = GENERIC_RIDGE) -> Bound | None:
-    """Bound by compute above twice the ridge point, by memory below half of it, balanced between; None
-    where nothing is moved."""
+    """What bounds work of this intensity: compute above twice the ridge point, memory below half of it.
+
+    Balanced between; None where nothing is moved.
+    """
     if intensity is None:
         return None
-    if intensity > 2 * ridge:
+    low, high = BALANCED
+    if intensity > high * ridge:
         return Bound.COMPUTE
-    return Bound.MEMORY if intensity < ridge / 2 else Bound.BALANCED
+    return Bound.MEMORY if intensity < low * ridge else Bound.BALANCED
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,12 @@ page shows and does not work out itself. The page in a file and the widget in a 
 - `profile`: the profile as it is saved; with `against`, its graph is the union of both.
 - `tree`: the items of the one tree in preorder, by column (see `_tree`).
 - `marks`: those of `opgraph.views.marks`: a label, a sign, a colour for light and for dark.
-- `ridge`: FLOPs/byte, where no device is chosen.
+- `ridge`: FLOPs/byte, where no device is chosen; `balanced` are the parts of a ridge point below and above
+  which work is bound by memory and by compute.
+- `live`: how many more bytes are live after a kernel than after the one before: the distinct changes, and
+  by kernel which of them (a text or a list, as `work`); the `peak` is the kernel after which most are.
+- `paths`: the costliest ways through the graph, as the id of the first node and the steps to the others (as
+  `work`); by measure the place of its one in `path`.
 - `headline`: the words of the sentence over the graph (see `opgraph.views.headline`).
 - `details`: "7×7 /2" and the like, each with the ids of its nodes (see `opgraph.views.details`).
 - `work`: by node its distinct work, as a place in a device's `work` and `bounds`; -1 for none. It is a text
@@ -13,9 +18,9 @@ page shows and does not work out itself. The page in a file and the widget in a 
 - `partition`: rules with their reasons; distinct parts by rule, bytes read and bytes written as one kernel;
   and every subgraph as its distinct part, the id of its first node, and the steps to the others.
 - `next`: questions that the page does not answer, each with the command that does.
-- `devices`: every device with the bytes that a run needs and those there are, and with its ridge and roof
-  in the model's main dtype; by distinct work its nanoseconds and what it waits for (`c`ompute, `m`emory,
-  `l`aunch), by distinct part its nanoseconds.
+- `devices`: every device with the bytes that a run needs and those there are, with its ridge and roof
+  in the model's main dtype, and with the place of its costliest path; by distinct work its nanoseconds and
+  what it waits for (`c`ompute, `m`emory, `l`aunch), by distinct part its nanoseconds.
 - `device`: the id of the one that the model is costed on, if any.
 - `against`: the other model: its totals, and by node of the union what became of it (see `_against`).
 
@@ -29,16 +34,18 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import sub
 from typing import Any
 
 from opgraph.analysis.compare.pairing import Union, unite
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
+from opgraph.analysis.cost.bottleneck import BALANCED, GENERIC_RIDGE
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.memory import Fit, fit
+from opgraph.analysis.selection import heaviest_path, sources
 from opgraph.analysis.timing.prediction import predict_parts, predict_work
 from opgraph.analysis.timing.workload import Work, workload
-from opgraph.analysis.tree import ItemKind, Tree, build_tree
+from opgraph.analysis.tree import ItemKind, Metric, Tree, build_tree
 from opgraph.hardware import Device, devices
 from opgraph.record import schema
 from opgraph.record.graph import Graph
@@ -77,8 +84,8 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         tree = replace(costed.tree, seconds=None, bounds=None)
         place = list(range(len(graph.nodes) + 1))
     else:
-        changes = union.changes
-        tree = build_tree(union.graph, mark=lambda node: changes[node.id - 1])
+        became = union.changes
+        tree = build_tree(union.graph, mark=lambda node: became[node.id - 1])
         place = _places(union)
         profile["graph"] = schema.encode(union.graph)
     times = _Times(graph, costed.parts, costed.run)
@@ -88,11 +95,17 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
     work = [-1] * len(tree.nodes)
     for node, kind in times.by_node.items():
         work[place[node] - 1] = kind
+    ways = _Ways(tree.graph)
+    changes = _steps(costed.memory.live)
+    distinct = {change: at for at, change in enumerate(dict.fromkeys(changes))}
     data: dict[str, Any] = {
         "profile": profile,
         "tree": _tree(tree),
         "marks": _marks(),
         "ridge": GENERIC_RIDGE,
+        "balanced": BALANCED,
+        "live": [list(distinct), _text([distinct[c] for c in changes])],
+        "peak": costed.memory.peak_kernel,
         "headline": headline_data(costed),
         "details": _details(costed.graph, place),
         "work": _text(work),
@@ -106,6 +119,12 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         ],
         "next": _next(costed.profile),
     }
+    metrics = (Metric.FLOPS, Metric.BYTES, Metric.MEMORY)
+    data["path"] = {m: ways.place([tree.each(m, leaf) for leaf in tree.leaves]) for m in metrics}
+    for machine in data["devices"]:
+        taken = [*machine["work"], 0.0]  # of no work
+        machine["path"] = ways.place([taken[kind] for kind in work])
+    data["paths"] = [_text(_steps(path)) for path in ways.known]
     if costed.device is not None:
         data["device"] = costed.device.id
     if against is not None and union is not None:
@@ -147,15 +166,15 @@ def _tree(tree: Tree) -> dict[str, Any]:
     texts: dict[str, int] = {}
     found: dict[str, Any] = {"kinds": "".join(_LETTERS[item.kind] for item in tree.items)}
     found["counts"] = [len(item.children) for item in tree.items if not item.node]
-    found["labels"] = [texts.setdefault(item.label, len(texts)) for item in tree.items]
+    found["labels"] = _text([texts.setdefault(item.label, len(texts)) for item in tree.items])
     found["classes"] = [
         [item.id, texts.setdefault(item.cls, len(texts))]
         for item in tree.items
         if item.cls != (scopes[item.path].cls if item.path and item.path in scopes else "")
     ]
-    found["paths"] = [
-        len(item.path.encode("utf-16-le", "surrogatepass")) // 2 for item in tree.items
-    ]
+    found["paths"] = _text(
+        [len(item.path.encode("utf-16-le", "surrogatepass")) // 2 for item in tree.items]
+    )
     found["calls"] = [[item.id, item.call] for item in tree.items if item.call]
     found["outputs"] = [
         [item.id, texts.setdefault("×".join(map(str, made.shape)) or "scalar", len(texts))]
@@ -164,6 +183,21 @@ def _tree(tree: Tree) -> dict[str, Any]:
     ]
     found["texts"] = list(texts)
     return found
+
+
+class _Ways:
+    """The distinct costliest ways through a graph, by what its nodes weigh."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._read = [
+            [s for s in sources(graph, node) if s < at] for at, node in enumerate(graph.nodes, 1)
+        ]
+        self.known: dict[tuple[int, ...], int] = {}
+
+    def place(self, weights: Sequence[float]) -> int:
+        """Where the costliest way by these weights stands among those known."""
+        path = tuple(heaviest_path(self._read, weights))
+        return self.known.setdefault(path, len(self.known))
 
 
 class _Times:
@@ -249,8 +283,8 @@ _MOST_CHARACTERS = 50_000
 
 
 def _steps(ids: Sequence[int]) -> list[int]:
-    """The first id, and by how much each further one is more: small numbers, in a large page."""
-    return [b - a for a, b in zip([0, *ids], ids, strict=False)]
+    """The first number, and by how much each further one is more: small numbers, in a large page."""
+    return list(map(sub, ids, [0, *ids]))
 
 
 def _partition(parts: Sequence[Subgraph], times: _Times, place: Sequence[int]) -> dict[str, Any]:
