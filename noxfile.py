@@ -5,11 +5,18 @@ another one would download torch again; what follows `--` goes to the tool.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import nox
 
 nox.needs_version = ">=2025.5"
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["check", "fast"]
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+ALONE = {"PYTHONPATH": "", "OPGRAPH_CACHE": "0"}
+"""What is installed, and nothing of the checkout."""
 
 
 @nox.session
@@ -53,6 +60,33 @@ def lowest(session: nox.Session) -> None:
 
 
 LOWEST = ("tests/record", "tests/analysis", "tests/costs", "tests/tracing")
+
+
+@nox.session(venv_backend="uv|venv")
+def wheel(session: nox.Session) -> None:
+    """The wheel and the sdist, and the wheel installed in an environment without torch: half a minute."""
+    session.install(str(_built(session)))
+    session.run("python", "tests/installed.py", env=ALONE)
+
+
+@nox.session(venv_backend="uv|venv", python=PYTHONS)
+@nox.parametrize("torch", ("lowest", "newest"))
+def installed(session: nox.Session, torch: str) -> None:
+    """The wheel with its extra torchvision in fresh environments: minutes, and 6 GB each."""
+    found = _built(session)
+    bound = ["--resolution", "lowest-direct"] if torch == "lowest" else []
+    session.install(*bound, f"opgraph[torchvision] @ {found.as_uri()}")
+    session.run("python", "tests/installed.py", "resnet18", env=ALONE)
+
+
+def _built(session: nox.Session) -> Path:
+    """The wheel, made from the sdist, as it is released."""
+    folder = Path(session.create_tmp()) / "dist"
+    mine = (sys.executable, "-m")  # where nox is, so that the environment of the session is bare
+    session.run(*mine, "build", "--outdir", str(folder), external=True, silent=True)
+    files = map(str, folder.glob("opgraph-*"))
+    session.run(*mine, "twine", "check", "--strict", *files, external=True)
+    return max(folder.glob("*.whl"), key=lambda file: file.stat().st_mtime)
 
 
 @nox.session

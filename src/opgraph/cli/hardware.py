@@ -57,6 +57,9 @@ def _calibrate(output: str | None) -> int:
     import tomllib
 
     from opgraph.analysis.timing.fitting import task_of
+    from opgraph.record.torch_version import require_torch
+
+    require_torch()
     from opgraph.hardware.calibrate import calibrate
     from opgraph.hardware.devices import parse
 

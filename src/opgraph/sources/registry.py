@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from opgraph.options import NO_EFFECT
 from opgraph.record.errors import SourceError, UnknownModel
 from opgraph.record.gc_pause import uncollected
+from opgraph.record.torch_version import require_torch
 from opgraph.sources import catalogue
 from opgraph.sources.base import BuildOptions, Model, Source, without_arguments
 from opgraph.sources.code import CodeSource, from_module
@@ -63,6 +64,7 @@ def sources() -> dict[str, Source]:
     return found
 
 
+@cache
 def libraries() -> dict[str, Library]:
     """The libraries behind the sources, by the names of the sources that have one."""
     found = {name: getattr(source, "library", None) for name, source in sources().items()}
@@ -76,6 +78,7 @@ def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model
     """
     options = options or BuildOptions()
     if not isinstance(spec, str):
+        require_torch()
         _without_head(options, "a module that is built already")
         without_arguments(options, "a module that is built already")
         return from_module(spec)
@@ -83,6 +86,9 @@ def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model
     library = libraries().get(source.name)
     if library is None or not library.heads:
         _without_head(options, f"a model from {source.name}")
+    if library is not None:
+        library.require()
+    require_torch("torch" if library is None else library.extra)
     try:
         with lazy_imports(), uncollected():
             model = source.build(rest, options)
@@ -145,14 +151,22 @@ def _found(spec: str) -> tuple[Source, str]:
     if _looks_like_a_repository(spec) or Path(spec).is_dir():
         return sources()["hf"], spec
     if Path(spec).suffix in FILES:
-        bare = Path(spec).name == spec
-        raise SourceError(f"there is no file {spec}", hint=_absent() if bare else None)
+        raise SourceError(f"there is no file {spec}")
     raise UnknownModel(f"no source knows a model {spec}", hint=suggestion(spec))
 
 
 def _claimant(spec: str) -> Source | None:
-    """The first source that claims a bare name."""
-    return next((source for source in sources().values() if source.claims(spec)), None)
+    """The first source that claims a bare name, of those whose library is installed if any of them does."""
+    claiming = (source for source in sources().values() if source.claims(spec))
+    first = next(claiming, None)
+    if first is None or _is_there(first):
+        return first
+    return next(filter(_is_there, claiming), first)
+
+
+def _is_there(source: Source) -> bool:
+    library = libraries().get(source.name)
+    return library is None or library.folder is not None
 
 
 def _no_model_in(file: str) -> SourceError:
@@ -225,11 +239,9 @@ def suggestion(name: str, source: Source | None = None) -> str:
     """One line that helps on from a name that is not known, to any source or to this one."""
     near = _nearest(name.rpartition(":")[2], source)
     where = "" if source is None else f" --source {source.name}"
-    line = (
+    return (
         f"did you mean {', '.join(near)}?" if near else f"`opgraph models{where}` lists the names"
     )
-    absent = _absent() if source is None else None
-    return f"{line} ({absent})" if absent else line
 
 
 def _nearest(name: str, source: Source | None, count: int = 3) -> list[str]:
@@ -242,13 +254,3 @@ def _nearest(name: str, source: Source | None, count: int = 3) -> list[str]:
     close = [known[n] for n in difflib.get_close_matches(name.lower(), known, 2 * count, 0.6)]
     typed = (_spec(n, where) if source is None else f"{where}:{n}" for n, where in close)
     return list(dict.fromkeys(typed))[:count]
-
-
-def _absent() -> str | None:
-    """A sentence on the libraries whose names are not known here; None where all are installed."""
-    missing = [x for x in libraries().values() if x.names_itself and x.folder is None]
-    if not missing:
-        return None
-    packages = " and ".join(library.package for library in missing)
-    extras = ",".join(library.extra for library in missing)
-    return f"models of {packages} are known with pip install 'opgraph[{extras}]'"

@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from opgraph.options import Options
+from opgraph.record.torch_version import require_torch
 from opgraph.survey.trial import Trial
 from opgraph.survey.worker import main, preload
 
@@ -44,8 +45,10 @@ def run(
 ) -> Iterator[Trial]:
     """Try every model; outcomes come as they are ready. Closing the iterator ends what is running.
 
-    `sources` names where the models come from, whose libraries are then imported once beforehand.
+    `sources` names where the models come from, whose libraries are then imported once beforehand. Raises
+    what `require_torch` raises.
     """
+    require_torch()
     context = _context(sources)
     waiting = list(reversed(names))
     running: list[_Running] = []

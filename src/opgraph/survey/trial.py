@@ -16,10 +16,11 @@ from opgraph.record.files import dumps
 class Trial:
     """What became of one model: where it stopped and why if it did, else its figures.
 
-    `stage` is "build", "inputs", "trace" or, when its process died, "process". `coverage` is the share of
-    kernels with a known cost, `memory` the most that the process had resident, in bytes. `seconds` went by
-    on the clock, `cpu` are those that its process computed; of one that was killed, as many as went by.
-    `failures` are the attempts before the one that got through, with their reasons.
+    `stage` is "build", "inputs", "trace" or, when its process died, "process". `inputs` are the arguments
+    with their shapes. `coverage` is the share of kernels with a known cost, `memory` the most that the
+    process had resident, in bytes. `seconds` went by on the clock, `cpu` are those that its process
+    computed; of one that was killed, as many as went by. `failures` are the attempts before the one that
+    got through, with their reasons.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Trial:
     cls: str = ""
     tracer: str = ""
     tensors: str = ""
+    inputs: str = ""
     nodes: int = 0
     parameters: int = 0
     flops: int = 0

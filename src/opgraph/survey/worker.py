@@ -77,6 +77,10 @@ def _stages(trial: Trial, options: Options) -> Trial:
         reason=None if failed is None else failed.error,
         tracer=profile.tracing.tracer,
         tensors=profile.tracing.tensors,
+        inputs=" ".join(
+            f"{v.name}={'x'.join(map(str, v.shape))}"
+            for v in (profile.graph.value[i] for i in profile.graph.inputs)
+        ),
         nodes=len(profile.graph.nodes),
         parameters=found.parameters,
         flops=found.flops,

@@ -27,30 +27,33 @@ __all__ = ["Library", "lazy_imports", "registered"]
 class Library:
     """A package that models come from.
 
-    `extra` is the extra of opgraph that brings it, `modules` what building a model imports. With
-    `names_itself` it takes the installed package to know what can be named. With `heads` its models come
-    with a choice of heads.
+    `extra` is the extra of opgraph that brings it, `modules` what building a model imports. With `heads`
+    its models come with a choice of heads.
     """
 
     package: str
     extra: str
     modules: tuple[str, ...]
-    names_itself: bool = False
     heads: bool = False
 
     @property
     def folder(self) -> Path | None:
         """Its folder; None when it is not installed."""
-        try:
-            spec = importlib.util.find_spec(self.package)
-        except (ImportError, ValueError):
-            return None
-        return Path(spec.origin).parent if spec and spec.origin else None
+        return _folder(self.package)
 
     def require(self) -> None:
         """Raise `MissingDependency` when it is not installed."""
         if self.folder is None:
             raise MissingDependency(self.package, self.extra)
+
+
+@cache
+def _folder(package: str) -> Path | None:
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin).parent if spec and spec.origin else None
 
 
 @cache

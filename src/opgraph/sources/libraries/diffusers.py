@@ -32,7 +32,6 @@ class DiffusersSource:
         return catalogue.names(self.name)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        self.library.require()
         entry = catalogue.lookup(spec, self.name)
         if entry is None:
             raise UnknownModel(f"{self.name} has no model {spec}")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opgraph.record.errors import UnknownModel
+from opgraph.sources import known
 from opgraph.sources.base import BuildOptions, Model
 from opgraph.sources.libraries import Library, registered
 
@@ -21,17 +22,17 @@ class TimmSource:
     """Every name in `timm.list_models()`."""
 
     name = "timm"
-    library = Library("timm", "timm", ("timm",), names_itself=True)
+    library = Library("timm", "timm", ("timm",))
 
     def claims(self, spec: str) -> bool:
         architecture, dot, _ = spec.partition(".")
-        return architecture in self.names() and (not dot or _has_checkpoint(spec))
+        absent = self.library.folder is None
+        return architecture in self.names() and (not dot or absent or _has_checkpoint(spec))
 
     def names(self) -> Mapping[str, str]:
-        return registered(self.library, "models", _REGISTERED)
+        return registered(self.library, "models", _REGISTERED) or known.names(self.name)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        self.library.require()
         import timm
 
         from opgraph.sources.building import assemble

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import UnknownModel
+from opgraph.sources import known
 from opgraph.sources.base import BuildOptions, Model
 from opgraph.sources.libraries import Library, registered
 
@@ -30,16 +31,15 @@ class TorchvisionSource:
     """Every name in `torchvision.models.list_models()`."""
 
     name = "torchvision"
-    library = Library("torchvision", "torchvision", ("torchvision.models",), names_itself=True)
+    library = Library("torchvision", "torchvision", ("torchvision.models",))
 
     def claims(self, spec: str) -> bool:
         return spec in self.names()
 
     def names(self) -> Mapping[str, str]:
-        return registered(self.library, "models", _REGISTERED)
+        return registered(self.library, "models", _REGISTERED) or known.names(self.name)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        self.library.require()
         if not self.claims(spec):
             raise UnknownModel(f"{self.name} has no model {spec}")
         from torchvision.models import get_model, get_model_weights

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import SourceError, UnknownModel, UntrustedFile, first_line
-from opgraph.sources import catalogue
+from opgraph.sources import catalogue, known
 from opgraph.sources.base import BuildOptions, Model, check_arguments
 from opgraph.sources.libraries import Library, registered
 
@@ -49,7 +49,6 @@ class HuggingFaceSource:
         return catalogue.names(TRANSFORMERS.package)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        self.library.require()
         entry = catalogue.lookup(spec, TRANSFORMERS.package)
         if entry is not None:
             return from_config(
@@ -91,11 +90,10 @@ class ModelTypeSource:
 
     def names(self) -> Mapping[str, str]:
         pattern = r'[({ ]"([\w.-]+)"[,:] "\w+Config"'
-        found = registered(self.library, "models/auto", pattern)
+        found = registered(self.library, "models/auto", pattern) or known.names(self.name)
         return {name: re.split(r"[-_\d]", name)[0] or name for name in sorted(found)}
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        self.library.require()
         if spec not in self.names():
             raise UnknownModel(f"{self.name} has no model type {spec}")
         asked = options.arguments

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import SourceError, UnknownModel
+from opgraph.sources import known
 from opgraph.sources.base import BuildOptions, Model, check_arguments
 from opgraph.sources.libraries import Library
 
 if TYPE_CHECKING:
     from torch import nn
 
-ULTRALYTICS = Library("ultralytics", "yolo", ("ultralytics.nn.tasks",), names_itself=True)
+ULTRALYTICS = Library("ultralytics", "yolo", ("ultralytics.nn.tasks",))
 
 _SCALES = re.compile(r"^scales:.*\n((?:[ #].*\n|\n)+)", re.MULTILINE)
 _SCALE = re.compile(r"^ +([a-z]):", re.MULTILINE)
@@ -49,13 +50,13 @@ class UltralyticsSource:
     library = ULTRALYTICS
 
     def claims(self, spec: str) -> bool:
-        return _stem(spec) in _files()
+        return _stem(spec) in (_files() or self.names())
 
     def names(self) -> Mapping[str, str]:
-        return {name: file.parent.name for name, (file, _) in _files().items()}
+        found = {name: file.parent.name for name, (file, _) in _files().items()}
+        return found or known.names(self.name)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        self.library.require()
         if not self.claims(spec):
             raise UnknownModel(f"{self.name} has no model {spec}")
         from ultralytics.nn import tasks
