@@ -12,6 +12,7 @@ import opgraph
 from opgraph import Profile, RenderError
 from opgraph.analysis.compare.alignment import Change
 from opgraph.analysis.compare.comparison import compared
+from opgraph.analysis.tree import ItemKind
 
 Saved = Callable[[str], Profile]
 
@@ -65,6 +66,19 @@ def test_at_another_length_every_costly_module_changes_and_none_is_lost(saved: S
     assert {c.status for c in change.walk()} == {"same", "changed"}
     layers = next(c for c in change.walk() if c.count == 12)
     assert (layers.before and layers.before.path) == "encoder.layer.[0-11]"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "resnet50", "yolov8n"])
+def test_what_is_folded_is_what_the_tree_folds(saved: Saved, name: str) -> None:
+    costed = saved(name).on()
+    (change,) = compared([costed, costed]).changes
+    tree = costed.tree
+    folds = {
+        (tree.title(item), item.count)
+        for item in tree.items
+        if item.kind is ItemKind.FOLD and item.member.kind is ItemKind.MODULE
+    }
+    assert {(c.either.path, c.count) for c in change.walk() if c.count > 1} == folds
 
 
 def mlp(*widths: int) -> nn.Module:

@@ -9,14 +9,15 @@ between others is one addition, though all names behind it have moved on.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from opgraph.analysis.calls import ItemKind, span
 from opgraph.analysis.cost.modules import ModuleCost, module_tree
+from opgraph.analysis.tree import Tree
 from opgraph.record import units
 from opgraph.record.graph import Graph, Shape
 
@@ -87,12 +88,14 @@ class Change:
                 yield from child.walk(depth)
 
 
-def align(before: Graph, after: Graph, *, fold: bool = True) -> Change:
-    """Lay the module tree of one graph over that of another; the roots belong together. Equal neighbours
-    are folded into one change with a count, unless `fold` is false."""
-    aligner = _Aligner(before, after)
-    change = aligner.change()
-    return aligner.folded(change) if fold else change
+def align(before: Graph, after: Graph) -> Change:
+    """Lay the module tree of one graph over that of another; the roots belong together."""
+    return _Aligner(before, after).change()
+
+
+def folded(change: Change, before: Tree, after: Tree) -> Change:
+    """The same with neighbours as one change that are alike, in one fold before and in one fold after."""
+    return _folded(change, (_folds(before), _folds(after)))
 
 
 class _Aligner:
@@ -208,29 +211,37 @@ class _Aligner:
         changed = _CHANGED + (0.0 if a.cls == b.cls else _CLASS) + _STRUCTURE * (1 - like)
         return min(changed, _SAME_NAME) if same_name else changed + name
 
-    def folded(self, change: Change) -> Change:
-        """The same with neighbours folded that are alike before and alike after: they differ in nothing but
-        the number at the end of their names."""
-        groups: list[list[Change]] = []
-        for child in change.children:
-            if groups and self._alike(groups[-1][0], child):
-                groups[-1].append(child)
-            else:
-                groups.append([child])
-        children = (_together(self.folded(group[0]), group[-1], len(group)) for group in groups)
-        return replace(change, children=tuple(children))
 
-    def _alike(self, one: Change, two: Change) -> bool:
-        said = (one.status, one.renamed, one.details) == (two.status, two.renamed, two.details)
-        return said and all(
-            (a is None and b is None)
-            or (a is not None and b is not None and bool(a.children or a.nodes)
-                and _NUMBERED.sub("", a.name) == _NUMBERED.sub("", b.name) != b.name and self.same(a, b))
-            for a, b in ((one.before, two.before), (one.after, two.after))
-        )  # fmt: skip
+_Folds = tuple[dict[str, int], dict[str, int]]
 
 
-_NUMBERED = re.compile(r"\d+$")
+def _folds(tree: Tree) -> dict[str, int]:
+    """The fold that a module is a member of, by its path."""
+    found: dict[str, int] = {}
+    for item in tree.items:
+        if item.path and item.parent >= 0 and tree.items[item.parent].kind is ItemKind.FOLD:
+            found.setdefault(item.path, item.parent)
+    return found
+
+
+def _folded(change: Change, folds: _Folds) -> Change:
+    groups: list[list[Change]] = []
+    for child in change.children:
+        if groups and _alike(groups[-1][0], child, folds):
+            groups[-1].append(child)
+        else:
+            groups.append([child])
+    children = (_together(_folded(group[0], folds), group) for group in groups)
+    return replace(change, children=tuple(children))
+
+
+def _alike(one: Change, two: Change, folds: _Folds) -> bool:
+    said = (one.status, one.renamed, one.details) == (two.status, two.renamed, two.details)
+    return said and all(
+        (a is None and b is None)
+        or (a is not None and b is not None and a.path in known and known[a.path] == known.get(b.path))
+        for a, b, known in zip((one.before, one.after), (two.before, two.after), folds, strict=True)
+    )  # fmt: skip
 
 
 def _added(module: ModuleCost) -> Change:
@@ -241,19 +252,15 @@ def _removed(module: ModuleCost) -> Change:
     return Change(module, None, tuple(map(_removed, module.children)))
 
 
-def _together(first: Change, last: Change, count: int) -> Change:
-    """A fold of changes that are alike, given the first and the last of them."""
-    if count == 1:
+def _together(first: Change, group: Sequence[Change]) -> Change:
+    """A fold of changes that are alike, given the first of them folded below."""
+    if len(group) == 1:
         return first
-
-    def path(a: ModuleCost | None, b: ModuleCost | None) -> str:
-        if a is None or b is None:
-            return ""
-        number = _NUMBERED.search(b.name)
-        return _NUMBERED.sub(lambda n: f"[{n[0]}-{number[0] if number else ''}]", a.path)
-
-    paths = path(first.before, last.before), path(first.after, last.after)
-    return replace(_repeated(first, count, *paths), count=count)
+    before, after = (
+        span([m.path for m in modules if m])
+        for modules in ([c.before or c.after for c in group], [c.after or c.before for c in group])
+    )
+    return replace(_repeated(first, len(group), before, after), count=len(group))
 
 
 def _repeated(change: Change, count: int, before: str, after: str) -> Change:

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.compare.alignment import Change, align
+from opgraph.analysis.compare.alignment import Change, align, folded
 from opgraph.analysis.compare.gates import Verdict, judge, parse_gate
 from opgraph.analysis.cost.totals import Cost, OperatorCost
 from opgraph.analysis.costed import CostedRecord
@@ -81,7 +81,9 @@ class ComparisonRecord:
     def changes(self) -> tuple[Change, ...]:
         """The module tree of the first laid over that of each of the others."""
         first, *others = self.models
-        return tuple(align(first.graph, other.graph) for other in others)
+        return tuple(
+            folded(align(first.graph, other.graph), first.tree, other.tree) for other in others
+        )
 
     @property
     def broken(self) -> tuple[Verdict, ...]:

@@ -37,7 +37,7 @@ def pair_nodes(before: Graph, after: Graph) -> Pairing:
     """Pair the nodes of two graphs."""
     pairs = [0] * len(after.nodes)
     gone: dict[int, tuple[str, str]] = {}
-    for now, then, old, new in _modules(align(before, after, fold=False), "", ""):
+    for now, then, old, new in _modules(align(before, after), "", ""):
         was, is_now = old.nodes if old else (), new.nodes if new else ()
         matcher = SequenceMatcher(None, [n.op for n in was], [n.op for n in is_now], autojunk=False)
         for kind, i1, i2, j1, j2 in matcher.get_opcodes():
