@@ -76,6 +76,12 @@ class Sweep(_Face, SweepRecord):
 
     _result = "sweep"
 
+    @property
+    def asked(self) -> frozenset[str]:
+        """What was asked of it: formulas, a device."""
+        asked = {"symbolic": self.profile, "hardware": self.device}
+        return frozenset(name for name, found in asked.items() if found is not None)
+
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame` with one row a point."""
         from opgraph.views.files.records import frame

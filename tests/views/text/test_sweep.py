@@ -6,10 +6,11 @@ import csv
 import io
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from opgraph import Profile
+from opgraph import Profile, RenderError
 from opgraph.analysis.scaling.sweep import SweepPoint, point_of
 from opgraph.results import Sweep
 from opgraph.views.files.records import csv_text, points_parquet
@@ -41,6 +42,13 @@ def test_points_look_like_their_golden(lengths: Sweep, golden: Golden, width: in
 def test_formulas_look_like_their_golden(saved: Saved, golden: Golden, width: int) -> None:
     symbolic = Sweep("resnet18", {}, (), profile=saved("resnet18-formulas"))
     golden(sweep_text(symbolic, width=width), f"sweep-formulas-{width}.txt")
+
+
+def test_formulas_are_not_left_out_of_a_file_in_silence(saved: Saved, tmp_path: Path) -> None:
+    symbolic = Sweep("resnet18", {}, (), profile=saved("resnet18-formulas"))
+    symbolic.save(tmp_path / "x.json")
+    with pytest.raises(RenderError, match="symbolic changes nothing of sweep-csv"):
+        symbolic.save(tmp_path / "x.csv")
 
 
 @pytest.mark.slow
