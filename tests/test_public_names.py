@@ -25,7 +25,7 @@ PUBLIC = {
     "opgraph.options": (
         "AXES CAPTURED CONVENTIONS Commanding Costing NAMES NO_EFFECT OPTIONS Option Options "
         "SETTINGS SIZES Showing Stage TRACED TensorSpec check_needs checked named_options names "
-        "option options_of"
+        "option options_of targeted"
     ),
     "opgraph.results": "CheckedTracers Comparison Costed Profile Sweep compared load",
     "opgraph.sources": "BuildOptions Model Source resolve sources",

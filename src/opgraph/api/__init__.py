@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from opgraph.options import Options, checked, named_options
+from opgraph.options import Options, checked, named_options, targeted
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.loading import is_saved_profile
 from opgraph.record.profile import GUESSED
@@ -115,15 +115,19 @@ def compare(
         raise InputError(f"{', '.join(given)} cannot be met: each of these is traced already",
                          hint="name a model")  # fmt: skip
 
+    from opgraph.hardware import device
+
+    on = device(hardware) if isinstance(hardware, str) else hardware
+
     def found(model: Profile | Costed | str | nn.Module) -> Costed:
         if isinstance(model, Costed):
-            if hardware is not None:
+            if on is not None:
                 raise InputError("a Costed has its device", hint="leave out hardware=")
             return model
         if isinstance(model, str) and is_saved_profile(model):
-            return load(model).on(hardware)
+            return load(model).on(on)
         if not isinstance(model, Profile):
-            model = profile(model, **options)
-        return model.on(hardware)
+            model = profile(model, **(options if on is None else targeted(options, on.target)))
+        return model.on(on)
 
     return compared([found(model) for model in (first, *others)], fail_if=fail_if)

@@ -13,7 +13,7 @@ from opgraph.analysis.parallel.plan import smallest as smallest_plan
 from opgraph.analysis.targets import retargeted
 from opgraph.api.pipeline import profiled, resolved
 from opgraph.hardware import Device, device, devices
-from opgraph.options import NAMES, Options, named_options
+from opgraph.options import NAMES, Options, named_options, targeted
 from opgraph.record.errors import InputError, OpgraphError, first_line
 from opgraph.record.kinds import Mode
 
@@ -71,9 +71,7 @@ def fitting(
     Raises what `profile` raises where what was asked cannot be profiled at all.
     """
     on = device(hardware) if isinstance(hardware, str) else hardware
-    asked = Options(**options)
-    if asked.target is None:
-        asked = replace(asked, target=on.target)
+    asked = Options(**targeted(options, on.target))
     built = resolved(model, asked)
 
     def needed(at: Options, there: Device = on) -> int:

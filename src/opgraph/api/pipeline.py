@@ -210,7 +210,7 @@ def profile_model(
         asked.warm_up,
         compile_flags,
         asked.memory_limit,
-        asked.target or "cpu",
+        asked.traced_for,
     )
     if asked.inductor:
         return _compiled(model, example, how)
@@ -260,7 +260,7 @@ def _in_mode(model: Model, example: Example, options: Options) -> ProfileRecord:
 
 def _how(options: Options) -> dict[str, Any]:
     """What every run of a mode heeds."""
-    return {"memory_limit": options.memory_limit, "target": options.target or "cpu"}
+    return {"memory_limit": options.memory_limit, "target": options.traced_for}
 
 
 def _trained(model: Model, example: Example, options: Options) -> ProfileRecord:

@@ -15,7 +15,16 @@ from opgraph.analysis.scaling.sweep import SweepPoint, point_of
 from opgraph.analysis.scaling.symbolic import Key, Sample, solve
 from opgraph.api.pipeline import profiled, resolved
 from opgraph.hardware import Device, device
-from opgraph.options import AXES, NAMES, NO_EFFECT, OPTIONS, Options, checked, named_options
+from opgraph.options import (
+    AXES,
+    NAMES,
+    NO_EFFECT,
+    OPTIONS,
+    Options,
+    checked,
+    named_options,
+    targeted,
+)
 from opgraph.record import units
 from opgraph.record.errors import InputError, OpgraphError
 from opgraph.record.formulas import Formula, Formulas, Point, Variable
@@ -80,6 +89,9 @@ def sweep(
                 f"a sweep over no {axis.replace('_', ' ')}", hint="give at least one value"
             )
     options = checked(options, Options.__dataclass_fields__, "sweep")
+    chosen_device = device(hardware) if isinstance(hardware, str) else hardware
+    if chosen_device is not None:
+        options = targeted(options, chosen_device.target)
     if not axes and not symbolic:
         raise InputError(
             "a sweep over what?", hint="give batch_size=[1, 4], another size, or symbolic"
@@ -87,7 +99,6 @@ def sweep(
     Options(**options, **{axis: values[0] for axis, values in axes.items()})  # before any is traced
     dtypes = axes.get("dtype", (None,))
     tell = progress or (lambda _: None)
-    chosen_device = device(hardware) if isinstance(hardware, str) else hardware
     points: list[SweepPoint] = []
     notes: dict[str, None] = {}
     built: dict[str | None, Model] = {}

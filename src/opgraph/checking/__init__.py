@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.check.agreement import Trial
 from opgraph.api.pipeline import prepared, profile_model
-from opgraph.options import CAPTURED, OPTIONS, Options, checked, named_options, names
+from opgraph.options import CAPTURED, OPTIONS, Options, checked, named_options, names, targeted
 from opgraph.record.errors import InputError, TraceError
 from opgraph.results import CheckedTracers, Profile
 
@@ -39,10 +39,11 @@ def check(
     """Trace a model with every tracer and compare what they found; with `counters`, beside the figures of
     the other counters that are installed. `options` are those of `profile`.
 
-    An option for some of the tracers goes to these. Raises `SourceError` or `InputError`; a tracer that
+    An option for some of the tracers goes to these; without a target the kernels are those of a CPU, on
+    which the other counters run. Raises `SourceError` or `InputError`; a tracer that
     cannot is part of the result.
     """
-    options = checked(options, names(*CAPTURED), "check")
+    options = targeted(checked(options, names(*CAPTURED), "check"), "cpu")
     each = {tracer: _asked(tracer, options) for tracer in tracers}
     for name in options:
         if all(name not in own for own in each.values()):

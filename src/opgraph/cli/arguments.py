@@ -20,6 +20,7 @@ from opgraph.options import (
     Stage,
     check_needs,
     names,
+    targeted,
 )
 from opgraph.options.kinds import Amount, Choice, Flag, Whole
 from opgraph.record.errors import InputError, OpgraphError, RenderError
@@ -161,10 +162,10 @@ def profile_from(
     from opgraph.cli.output import progress, say
 
     options = options_from(args)
-    if options.get("target") is None and getattr(args, "hardware", None):
+    if getattr(args, "hardware", None):
         from opgraph.hardware import device
 
-        options["target"] = device(args.hardware).target
+        options = targeted(options, device(args.hardware).target)
     asked = Options(**options)
     file = cache.place(args.model, asked) if getattr(args, "cache", True) else None
     known = None if file is None else cache.kept(file)

@@ -20,6 +20,7 @@ from opgraph.options.fields import (
     checked,
     named_options,
     names,
+    targeted,
 )  # fmt: skip
 from opgraph.options.kinds import TensorSpec
 from opgraph.options.option import CAPTURED, TRACED, Option, Stage, option, options_of
@@ -28,5 +29,5 @@ __all__ = [
     "AXES", "CAPTURED", "CONVENTIONS", "NAMES", "NO_EFFECT", "OPTIONS", "SETTINGS",
     "SIZES", "TRACED",
     "Commanding", "Costing", "Option", "Options", "Showing", "Stage", "TensorSpec", "check_needs",
-    "checked", "named_options", "names", "option", "options_of",
+    "checked", "named_options", "names", "option", "options_of", "targeted",
 ]  # fmt: skip

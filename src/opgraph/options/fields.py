@@ -29,7 +29,7 @@ from opgraph.options.kinds import (
 from opgraph.options.option import Option, Stage, option, options_of
 from opgraph.record.errors import InputError, did_you_mean
 from opgraph.record.kinds import Bound, Mode, Partition, Run, Tracer
-from opgraph.record.targets import TARGETS
+from opgraph.record.targets import TARGETS, USUAL
 
 GENERATING = tuple(str(mode) for mode in Mode if mode.generates)
 CAPTURES = ("fx", "dynamo", "export", "hybrid")
@@ -119,7 +119,7 @@ class Options:
         default="auto", unit="T")
     target: str | None = option(Choice(TARGETS), Stage.TRACING,
         "whose kernels run: cpu, cuda, mps, or cuda of one generation (cuda:9.0); those of the "
-        "device that is named, else of a CPU", unit="TARGET")
+        f"device that is named, else {USUAL}", unit="TARGET")
     fullgraph: bool = option(Flag(), Stage.TRACING, "a graph break is an error", default=False,
         needs={"tracer": ("dynamo", "hybrid"), "inductor": (True,)})
     concrete_args: Mapping[str, Any] = option(Named(Literal()), Stage.TRACING,
@@ -156,9 +156,20 @@ class Options:
             )
 
     @property
+    def traced_for(self) -> str:
+        """The target of a trace; the usual one where none was asked for."""
+        return self.target or USUAL
+
+    @property
     def sized(self) -> bool:
         """Whether a size of the inputs was asked for."""
         return any(getattr(self, name) for name, each in options_of(Options).items() if each.size)
+
+
+def targeted(options: Mapping[str, Any], device: str | None) -> dict[str, Any]:
+    """The options with a `device`'s target, where one is named and they say none."""
+    target = options.get("target")
+    return {**options, "target": device if target is None else target}
 
 
 def _as_keyword(name: str, value: Any) -> str:

@@ -14,6 +14,9 @@ CAPABILITIES = (
 ASSUMED = "8.0"
 """The generation that is assumed of "cuda" alone: the oldest on which all fused attention kernels run."""
 
+USUAL = "cuda"
+"""What a trace is made for where neither a target nor a device is named."""
+
 TARGETS = ("cpu", "cuda", "mps", *(f"cuda:{each}" for each in CAPABILITIES))
 """What a trace can be made for, as options spell it."""
 

@@ -140,13 +140,32 @@ def test_what_was_chosen_is_saved_with_what_others_choose(tmp_path):
 
 def test_what_cannot_be_chosen_anew_is_said():
     x = torch.randn(2, 16, 32)
-    profile = opgraph.profile(Layer(own=False), x, mode="train", loss="sum")
+    profile = opgraph.profile(Layer(own=False), x, mode="train", loss="sum", target="cpu")
     note = profile.on("h100-sxm").profile.model.notes[-1]
     assert note.startswith("traced for cpu, costed on NVIDIA H100")
     assert "dropout" in note
     assert "the optimizer" in note
-    plain = opgraph.profile(nn.Linear(4, 4), torch.ones(1, 4)).on("h100-sxm")
+    plain = opgraph.profile(nn.Linear(4, 4), torch.ones(1, 4), target="cpu").on("h100-sxm")
     assert not any("traced for" in note for note in plain.profile.model.notes)
+
+
+def test_the_usual_target_is_cuda_and_the_flops_are_those_of_a_cpu():
+    """Where a device is named it is that one's. Fused attention computes its scores once more in the
+    backward, 2 products of 2 * 4 * 16 * 16 * 8, which is remarked; nothing else differs."""
+    x = torch.randn(2, 16, 32)
+    steps = [
+        opgraph.profile(Layer(own=False), x, mode="train", loss="sum", **given)
+        for given in ({}, {"target": "cpu"})
+    ]
+    usual, cpu = (p.totals.flops for p in steps)
+    assert [p.target.name for p in steps] == ["cuda", "cpu"]
+    assert usual - cpu == 2 * 2 * 4 * 16 * 16 * 8
+    assert [any("5 products" in n for n in p.model.notes) for p in steps] == [True, False]
+    plain = [opgraph.profile(Layer(own=True), x, **g) for g in ({}, {"target": "cpu"})]
+    assert plain[0].totals.flops == plain[1].totals.flops
+    named = opgraph.compare(nn.Linear(4, 4), nn.Linear(4, 2), hardware="h100-sxm")
+    assert {c.profile.target.name for c in named.models} == {"cuda:9.0"}
+    assert {t.profile.target.name for t in opgraph.check(nn.Linear(4, 4)).trials} == {"cpu"}
 
 
 def test_only_known_targets():

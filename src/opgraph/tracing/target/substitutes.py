@@ -31,17 +31,24 @@ SPREAD = "taken to choose each of its experts equally often: which it does is in
 """The remark on a run in which the best of some scores were taken to be each equally often."""
 
 
+AGAIN = (
+    "attention's backward has 5 products with {}, which keeps no scores and computes them again, and 4 "
+    "with {}"
+)
+"""The remark on FLOPs that a target has and a CPU has not, or the other way round."""
+
+
 class Substitutes:
     """What a target runs instead of torch functions, and which of it was run. On real tensors there is
     nothing to substitute: they are on the CPU."""
 
     def __init__(self, target: str = "cpu", *, real: bool = False, spread: bool = False) -> None:
-        self.target = target
+        self.target = "cpu" if real else target
         self.device = target.partition(":")[0]
         self.table: Mapping[Any, Callable[..., Any]] = {}
         self._noted: Counter[tuple[str, str, tuple[tuple[str, str], ...]]] = Counter()
         self.remarks: list[str] = []
-        if self.device == "cuda" and not real:
+        if self.device == "cuda":
             inner = {"scaled_dot_product_attention": self._attention, "dropout": self._dropout}
             self.table = {
                 functional.scaled_dot_product_attention: self._attention,
@@ -76,6 +83,10 @@ class Substitutes:
         """Keep that an optimizer updates all weights at once."""
         self.note(optimizer, "foreach", _ON_CUDA["foreach"])
 
+    def _remark(self, text: str) -> None:
+        if text not in self.remarks:
+            self.remarks.append(text)
+
     def found(self) -> Target:
         """The target, with all that was substituted."""
         noted = self._noted.items()
@@ -100,6 +111,10 @@ class Substitutes:
         choices = {t: attention_kernel(call, t) for t in _EACH}
         kernel = chosen_for(choices, self.target)
         self.note("scaled_dot_product_attention", kernel or "", choices)
+        if call.gradient and (kernel == "math") != (choices["cpu"] == "math"):
+            self._remark(
+                AGAIN.format(*(("a CPU", kernel) if kernel == "math" else (kernel, "a CPU")))
+            )
         if kernel == "math":
             return _ATEN._scaled_dot_product_attention_math(
                 query, key, value, attn_mask, dropout_p, is_causal,
@@ -159,8 +174,7 @@ class Substitutes:
         best = torch.topk(scores, k, dim, *rest, **more)
         if type(scores) is not FakeTensor or dim not in (-1, scores.dim() - 1):
             return best
-        if not self.remarks:
-            self.remarks.append(SPREAD)
+        self._remark(SPREAD)
         with torch._C._DisableTorchDispatch():
             turns = torch.arange(best.indices.numel()).view(best.indices.shape)
             indices = turns % scores.shape[-1]

@@ -281,7 +281,7 @@ def _target(profile: ProfileRecord) -> list[tuple[str, str]]:
     """Whose kernels these are, and what runs instead of the CPU's."""
     target = profile.target
     if target.name == "cpu":
-        return []
+        return [("Target", "cpu")]
     ran = ", ".join(f"{s.op} by {s.chosen} × {s.count}" for s in target.substitutions)
     return [("Target", f"{target.label}: {ran or 'nothing that a CPU runs otherwise'}")]
 
