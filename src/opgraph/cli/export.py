@@ -28,6 +28,7 @@ EXAMPLES = """examples:
   opgraph export bert-base-uncased.json -o bert.json --format model-explorer
   opgraph export gpt2 --format mermaid > gpt2.mmd
   opgraph export gpt2 --hardware h100-sxm -o gpt2.trace.json
+  opgraph export resnet18 -o resnet18.scalesim.csv
   opgraph export resnet18 -o graph.py
   opgraph export bert-base-uncased -o bert.onnx"""
 
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format is None and args.output is None:
         raise RenderError("which format?", hint=f"-o FILE, or --format {'|'.join(_formats())}")
     exporter = exporter_for(args.output, args.format)
-    if exporter is not None:
+    if exporter is not None and not _is_view(args):
         return _export(exporter, args)
     if args.format is not None and args.format not in _formats():
         raise RenderError(
@@ -57,7 +58,16 @@ def run(args: argparse.Namespace) -> int:
     view = view_from(args, usual="table")
     costed = costed_from(args)
     answer(args.output, view.load()(costed, **view_options(args, view)))
+    for line in view.remarks(costed):
+        say(line)
     return status_of(costed.profile)
+
+
+def _is_view(args: argparse.Namespace) -> bool:
+    """Whether the file's name ends as a view's does; an exporter knows its last part alone."""
+    name = (args.output or "").lower()
+    ends = [s for v in views_of("costed") for s in v.suffixes]
+    return args.format is None and name.endswith(tuple(ends))
 
 
 def _formats() -> list[str]:

@@ -58,12 +58,16 @@ class View:
     result: Result = "costed"
     kind: Kind = "file"
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    says: str = ""
 
     def load(self) -> Callable[..., str | bytes]:
         """The function that draws it."""
-        module, _, function = self.target.partition(":")
-        found: Callable[..., str | bytes] = getattr(import_module(module), function)
+        found: Callable[..., str | bytes] = _named(self.target)
         return found
+
+    def remarks(self, record: Any) -> list[str]:
+        """What it leaves out of a result, a line each."""
+        return list(_named(self.says)(record)) if self.says else []
 
     def check(self, options: Mapping[str, Any], asked: Collection[str] = ()) -> dict[str, Any]:
         """Its own options with their values in their one form. `asked` is what the result was costed with.
@@ -102,6 +106,13 @@ class View:
                                   hint="--hardware h100-sxm (opgraph hardware lists them)")  # fmt: skip
 
 
+def _named(target: str) -> Callable[..., Any]:
+    """The function that "module:function" names."""
+    module, _, function = target.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
+
+
 _PICTURE = ("depth", "fold", "module", "start", "end", "around", "context", "parameters", "color_by",
             "direction")  # fmt: skip
 _EVERY = ("hardware", "autocast", "count", "partition")
@@ -121,6 +132,13 @@ def _roofline(form: str) -> View:
     return View(
         name, (f"roofline.{form}",), target, ("theme",), _EVERY, ("hardware",), kind="picture"
     )
+
+
+def _workload(name: str, suffix: str) -> View:
+    """A format of a simulator of accelerators."""
+    room = "opgraph.views.files.workloads"
+    return View(name, (suffix,), f"{room}:to_{name.replace('-', '_')}", (), ("autocast",),
+                says=f"{room}:remarks")  # fmt: skip
 
 
 def _sweep(name: str, suffix: str, target: str, kind: Kind = "file", *more: str) -> View:
@@ -145,6 +163,11 @@ _BUILT_IN = (
          values={"color_by": ("flops", "bytes", "intensity")}),
     View("trace", (".trace.json",), "opgraph.views.files.trace:to_trace",
          costs=("hardware", "autocast"), needs=("hardware",)),
+    _workload("scalesim", ".scalesim.csv"),
+    _workload("timeloop", ".timeloop.zip"),
+    _workload("zigzag", ".zigzag.yaml"),
+    _workload("maestro", ".maestro.m"),
+    _workload("onnx-shapes", ".shapes.onnx"),
     _roofline("svg"),
     _roofline("png"),
     _picture("svg", ".svg", more=("theme", "source_url")),
