@@ -31,6 +31,7 @@ PUBLIC = {
     "opgraph.sources": "BuildOptions Model Source resolve sources",
     "opgraph.sources.libraries": "Library lazy_imports registered",
     "opgraph.survey": "Limits Trial load_trials run save_trial",
+    "opgraph.traces": "join joined read",
     "opgraph.tracing": "Tracer plain_difference trace tracer_named tracers",
     "opgraph.tracing.target": "Substitutes",
     "opgraph.views": "Kind Result View heeded render view_for view_named views views_of",

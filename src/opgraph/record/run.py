@@ -15,8 +15,11 @@ DEVICE_KINDS: frozenset[EventKind] = frozenset({"kernel", "copy", "set", "commun
 """What runs on an accelerator; operators, and the Python between them, run on the host."""
 
 Link = Literal[
-    "", "mark", "id", "correlation", "sequence", "module", "alignment", "fusion", "backward"
+    "", "mark", "alignment", "names", "sequence", "module", "fusion", "repeat"
 ]  # fmt: skip
+"""How the nodes of an event were found: by a mark around it; by aligning operators of one name and one set
+of shapes, or of one name alone; by the sequence number of the forward call, by the module, by the names in
+a compiled kernel; or as the same kernel of another run, where its launch is not in the trace."""
 Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
 Index = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -92,6 +95,8 @@ class RunRecord:
     threads: Index = 0
     notes: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
+    partial: tuple[RunEvent, ...] = ()
+    """Work of steps that a trace holds only in part, which is in no sum."""
 
     @property
     def accelerated(self) -> bool:

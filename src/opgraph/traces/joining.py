@@ -1,0 +1,782 @@
+"""The join: each operator and kernel of a trace at the node that it was for.
+
+A kernel leads to the operator that launched it (by `correlation`, by `External id`, or by the time of its
+launch), and an operator to a node: by our own marks around it, or by alignment. In an alignment name and
+shapes of the inputs must be equal, either of the whole call (`aten::linear` and a node `linear`) or of a
+kernel beneath it (`aten::addmm` and a node that ran `aten.addmm`). What is left is looked for by sequence
+numbers, between its neighbours, in its module, by the names in a compiled kernel, and, where the launch
+itself is not in the trace, by where the same kernels stand in another run. All else stays without a node.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+
+from opgraph.record.graph import Graph, Node
+from opgraph.record.names import canonical
+from opgraph.record.run import EventKind, Gap, Link, RunEvent, RunRecord, Slice
+from opgraph.traces.alignment import matched, one_run
+from opgraph.traces.events import FUSED, Call, Shapes, Trace
+
+NODE_MARK = "opgraph:node:"
+STEP_MARK = "opgraph:step:"
+_STEPS = (STEP_MARK, "ProfilerStep#")
+_BACKWARD = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$")
+_WHOLE, _PARTIAL = 0.8, 0.2
+"""A run is whole when it matches this share of what the fullest run of the trace matches, and none below
+the other: then it is something else with the same operators."""
+
+Nodes = tuple[int, ...]
+Signature = tuple[str, Shapes]
+_Key = tuple[str, Nodes, EventKind, Link, str, int, int]
+
+
+def join(graph: Graph, traces: Sequence[Trace]) -> RunRecord:
+    """What ran, on the nodes of the graph, summed over all runs of it that the traces hold whole."""
+    positions = _Positions.of(graph)
+    ranks = [_Rank(graph, positions, trace).joined() for trace in traces]
+    first = traces[0]
+    shown = ranks[0]
+    rows = _Rows()
+    for rank in ranks:
+        rows.update(rank.rows)
+    events, index = rows.events()
+    begin = min((start for start, *_ in shown.slices), default=0.0)
+    timeline = tuple(
+        Slice((start - begin) * 1e-6, seconds, index[key], stream, first.rank)
+        for start, seconds, key, stream in sorted(shown.slices, key=lambda s: s[0])
+    )
+    partial = _Rows()
+    for rank in ranks:
+        partial.update(rank.partial)
+    notes = [note for trace in traces for note in trace.notes]
+    if any(trace.cut for trace in traces):
+        notes.append("the trace is cut off: what came after is not in it")
+    notes += dict.fromkeys(n for rank in ranks for n in rank.notes)
+    return RunRecord(
+        device=first.device,
+        device_name=first.device_name,
+        source=first.source,
+        how="trace",
+        events=events,
+        timeline=timeline,
+        gaps=tuple(gap for rank in ranks for gap in rank.gaps),
+        memory=_memory(first),
+        profiled=tuple(s for rank in ranks for s in rank.seconds),
+        steps=max(1, *(len(rank.seconds) for rank in ranks)),
+        ranks=len(traces),
+        notes=tuple(notes),
+        versions=dict(first.versions),
+        partial=partial.events()[0],
+    )
+
+
+def _memory(trace: Trace) -> tuple[tuple[float, int], ...]:
+    rows = sorted(trace.memory)
+    return tuple(((at - rows[0][0]) * 1e-6, held) for at, held in rows)
+
+
+@lru_cache(maxsize=4096)
+def _canonical(name: str) -> str:
+    """ "add" for "aten::add_", "aten.add.Tensor" and "aten.add"."""
+    return canonical(name.rpartition("::")[2].removeprefix("aten.").partition(".")[0])
+
+
+def _ordered(shapes: Iterable[tuple[int | str, ...]]) -> Shapes:
+    """The shapes of all tensors that have any sizes, in one order."""
+    return tuple(sorted(s for s in shapes if s and all(isinstance(d, int) for d in s)))  # type: ignore[misc]
+
+
+@dataclass
+class _Positions:
+    """The graph as a sequence of what does work, and what each signature may be in it: apart for the
+    backward, whose products look like those of the forward."""
+
+    nodes: list[Node]
+    signatures: tuple[dict[Signature, int], dict[Signature, int]]
+    names: tuple[dict[str, int], dict[str, int]]
+    forward: dict[int, list[int]]
+
+    @classmethod
+    def of(cls, graph: Graph) -> _Positions:
+        nodes: list[Node] = []
+        found: tuple[dict[Signature, int], ...] = ({}, {})
+        names: tuple[dict[str, int], ...] = ({}, {})
+        forward: dict[int, list[int]] = {}
+
+        def note(side: int, op: str, shapes: Iterable[tuple[int | str, ...]], at: int) -> None:
+            key = (op, _ordered(shapes))
+            found[side][key] = found[side].get(key, 0) | 1 << at
+            names[side][op] = names[side].get(op, 0) | 1 << at
+
+        for node in graph.nodes:
+            if node.kind != "call":
+                continue
+            if node.forward is not None:
+                forward.setdefault(node.forward, []).append(len(nodes))
+            side = int(node.phase in ("backward", "recompute"))
+            inputs = [graph.value[v].shape for v in node.inputs]
+            note(side, node.op, inputs, len(nodes))
+            note(side, _canonical(node.target.rpartition(".")[2]), inputs, len(nodes))
+            kernels = [k for k in node.kernels if k.cost != "zero"]
+            for i, kernel in enumerate(kernels):
+                note(side, _canonical(kernel.op), kernel.shapes, len(nodes) + i)
+            nodes += [node] * max(1, len(kernels))
+        return cls(nodes, (found[0], found[1]), (names[0], names[1]), forward)
+
+    def mask(self, call: Call, *, backward: bool, shaped: bool) -> int:
+        """The positions that a call of the host may have."""
+        op = _canonical(call.name)
+        if not shaped:
+            return self.names[backward].get(op, 0)
+        if call.shapes is None:
+            return 0
+        return self.signatures[backward].get((op, _ordered(call.shapes)), 0)
+
+
+class _Rows(dict[_Key, list[float]]):
+    """Seconds and counts by what is one row."""
+
+    def put(self, key: _Key, seconds: float, count: int = 1) -> None:
+        row = self.get(key)
+        if row is None:
+            self[key] = [seconds, count]
+        else:
+            row[0] += seconds
+            row[1] += count
+
+    def update(self, other: _Rows) -> None:  # type: ignore[override]
+        for key, (seconds, count) in other.items():
+            self.put(key, seconds, int(count))
+
+    def events(self) -> tuple[tuple[RunEvent, ...], dict[_Key, int]]:
+        """The rows, those that took longest first, and where each key is."""
+        ordered = sorted(self.items(), key=lambda item: (-item[1][0], item[0]))
+        return (
+            tuple(
+                RunEvent(name, max(seconds, 0.0), nodes, kind, link, int(count), host, stream, rank)
+                for (name, nodes, kind, link, host, stream, rank), (seconds, count) in ordered
+            ),
+            {key: i for i, (key, _) in enumerate(ordered)},
+        )
+
+
+@dataclass
+class _Run:
+    """One run of the graph in a trace: which items of the sequence are in it, between which times."""
+
+    items: range
+    start: float
+    end: float
+    matches: int
+    whole: bool = True
+    ended: float = 0.0
+    """When its last work ended."""
+
+
+@dataclass
+class _Found:
+    """What one rank gives to the record."""
+
+    rows: _Rows = field(default_factory=_Rows)
+    partial: _Rows = field(default_factory=_Rows)
+    gaps: tuple[Gap, ...] = ()
+    seconds: list[float] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    slices: list[tuple[float, float, _Key, int]] = field(default_factory=list)
+    calls: list[tuple[int, float, float, _Key]] = field(default_factory=list)
+
+
+class _Rank:
+    """The join of one trace."""
+
+    def __init__(self, graph: Graph, positions: _Positions, trace: Trace) -> None:
+        self.graph, self.positions, self.trace = graph, positions, trace
+        self.calls = sorted(
+            (c for c in trace.calls if c.kind != "module"),
+            key=lambda c: (str(c.thread), c.start, -c.end),
+        )
+        self.marked = any(c.name.startswith(NODE_MARK) for c in self.calls)
+        self.shaped = any(c.shapes is not None for c in self.calls)
+        count = len(self.calls)
+        self.parent = [-1] * count
+        self.backward = bytearray(count)
+        self.own = [0.0] * count
+        """Seconds of a call without those of the calls in it."""
+        self.covered = bytearray(count)
+        """Whether the mark of a node is around a call (1), or an operator (2)."""
+        self.owner: list[int] = [-1] * count
+        """The call that is aligned, for a call in it: itself, or the outermost one with a signature."""
+        self.masks: dict[int, int] = {}
+        self.nodes: dict[int, tuple[Nodes, Link]] = {}
+        """The nodes of calls that are aligned, and how they were found."""
+        self._nest()
+
+    # The host's calls as a tree, and the kernels in it.
+
+    def _nest(self) -> None:
+        calls, positions = self.calls, self.positions
+        stack: list[int] = []
+        thread: object = None
+        known: dict[tuple[str, Shapes | None, bool], int] = {}
+        for i, call in enumerate(calls):
+            if call.thread != thread:
+                stack, thread = [], call.thread
+            while stack and calls[stack[-1]].end <= call.start:
+                stack.pop()
+            took = call.end - call.start
+            self.own[i] = took * 1e-6
+            if stack:
+                above = self.parent[i] = stack[-1]
+                self.own[above] = max(0.0, self.own[above] - took * 1e-6)
+                self.backward[i] = self.backward[above]
+                self.owner[i] = self.owner[above]
+                self.covered[i] = max(self.covered[above], self._covers(above))
+            if not self.backward[i] and _BACKWARD.search(call.name):
+                self.backward[i] = 1
+            stack.append(i)
+            if call.kind == "mark" and call.name.startswith(NODE_MARK):
+                self.owner[i] = i
+                self.nodes[i] = (_ids(call.name, len(self.graph.nodes)), "mark")
+            elif self.owner[i] < 0 and not self.marked and call.kind == "operator":
+                key = (call.name, call.shapes, bool(self.backward[i]))
+                if key not in known:
+                    known[key] = positions.mask(
+                        call, backward=bool(self.backward[i]), shaped=self.shaped
+                    )
+                    if not known[key] and FUSED.match(call.name):
+                        known[key] = -1
+                if known[key]:
+                    self.owner[i] = i
+                    self.masks[i] = max(known[key], 0)
+
+    def _covers(self, call: int) -> int:
+        return (
+            2
+            if self.calls[call].kind == "operator"
+            else self.calls[call].name.startswith(NODE_MARK)
+        )
+
+    def _hosts(self) -> list[int]:
+        """The call in which each work was launched, or -1."""
+        by_external: dict[int, int] = {}
+        for i, call in enumerate(self.calls):
+            if call.external is not None:
+                by_external.setdefault(call.external, i)
+        threads: dict[object, tuple[list[float], list[int]]] = {}
+        for i, call in enumerate(self.calls):
+            starts, ids = threads.setdefault(call.thread, ([], []))
+            starts.append(call.start)
+            ids.append(i)
+        found = []
+        for work in self.trace.work:
+            launch = None if work.correlation is None else self.trace.launches.get(work.correlation)
+            host = -1
+            external = work.external
+            if external is None and launch is not None:
+                external = launch.external
+            named = by_external.get(external, -1) if external is not None else -1
+            if launch is not None:
+                if named >= 0 and self.calls[named].start <= launch.start <= self.calls[named].end:
+                    host = named
+                else:
+                    starts, ids = threads.get(launch.thread, ([], []))
+                    host = ids[at] if (at := bisect_right(starts, launch.start) - 1) >= 0 else -1
+                    while host >= 0 and self.calls[host].end < launch.start:
+                        host = self.parent[host]
+            elif named >= 0:
+                host = named
+            found.append(host)
+        return found
+
+    # From calls to nodes.
+
+    def joined(self) -> _Found:
+        """Everything of this rank."""
+        trace, out = self.trace, _Found()
+        hosts = self._hosts()
+        on_device = trace.device != "cpu"
+        launched: dict[int, None] = {}
+        for host in hosts:
+            if host >= 0:
+                launched[self.owner[host] if self.owner[host] >= 0 else host] = None
+        if on_device:
+            items = sorted(launched, key=lambda i: self.calls[i].start)
+        else:
+            items = sorted(self.masks, key=lambda i: self.calls[i].start)
+        steps = self._steps()
+        if self.marked:
+            runs = [_Run(range(0), c.start, c.end, 1) for c in steps]
+        else:
+            runs = self._aligned(items, steps)
+            self._rest(items, runs)
+        if not runs:
+            runs = [_Run(range(0), float("-inf"), float("inf"), 1)]
+        self._account(out, hosts, runs, steps, on_device=on_device)
+        return out
+
+    def _steps(self) -> list[Call]:
+        found = [c for c in self.calls if c.name.startswith(_STEPS)]
+        own = [c for c in found if c.name.startswith(STEP_MARK)]
+        return sorted(own or found, key=lambda c: c.start)
+
+    def _aligned(self, items: list[int], steps: Sequence[Call]) -> list[_Run]:
+        """The runs of the graph, with the nodes of what is aligned in each."""
+        positions = self.positions
+        width = len(positions.nodes)
+        starts = [c.start for c in steps]
+        parts: dict[int, list[int]] = defaultdict(list)
+        for at, item in enumerate(items):
+            parts[bisect_right(starts, self.calls[item].start) - 1].append(at)
+        known: dict[tuple[int, ...], tuple[int, list[int | None]]] = {}
+        runs: list[_Run] = []
+        for step, part in sorted(parts.items()):
+            low, first = 0, True
+            while low < len(part):
+                masks = [self.masks.get(items[at], 0) for at in part[low : low + 3 * width + 64]]
+                key = tuple(masks)
+                if key not in known:
+                    end = one_run(masks, width)
+                    known[key] = (end, matched(masks[:end], width))
+                end, places = known[key]
+                if not end:
+                    low += max(1, len(masks) // 2)
+                    continue
+                count = 0
+                link: Link = "alignment" if self.shaped else "names"
+                for offset, place in enumerate(places):
+                    if place is not None:
+                        count += 1
+                        self.nodes[items[part[low + offset]]] = ((positions.nodes[place].id,), link)
+                begin = self.calls[items[part[low]]].start
+                if first:
+                    begin = steps[step].start if step >= 0 else float("-inf")
+                runs.append(_Run(range(part[low], part[low] + end), begin, float("inf"), count))
+                low, first = low + end, False
+        return self._kept(items, runs, steps)
+
+    def _kept(self, items: list[int], runs: list[_Run], steps: Sequence[Call]) -> list[_Run]:
+        """The runs that are one, with their ends. What matches little, after a run, is no run: it is work
+        of the one before, without nodes."""
+        most = max((run.matches for run in runs), default=0)
+        kept: list[_Run] = []
+        for run in runs:
+            if run.matches >= _PARTIAL * most:
+                run.whole = run.matches >= _WHOLE * most
+                kept.append(run)
+            else:
+                for at in run.items:
+                    self.nodes.pop(items[at], None)
+        for run, following in pairwise(kept):
+            run.end = following.start
+        for run in kept:
+            step = bisect_right([c.start for c in steps], run.start) - 1
+            if step >= 0:
+                run.end = min(run.end, max(steps[step].end, run.start))
+        return kept
+
+    def _rest(self, items: list[int], runs: Sequence[_Run]) -> None:
+        """What alignment left in each run: compiled kernels, and calls between two that have a node."""
+        order = self.positions.nodes
+        first: dict[int, int] = {}
+        for at, node in enumerate(order):
+            first.setdefault(node.id, at)
+        sequences = self._sequences()
+        modules = (
+            _Modules(self.trace.calls)
+            if any(c.kind == "module" for c in self.trace.calls)
+            else None
+        )
+        for run in runs:
+            placed = [
+                first[self.nodes[items[i]][0][0]] if items[i] in self.nodes else None
+                for i in run.items
+            ]
+            taken = {order[p].id for p in placed if p is not None}
+            low = -1
+            waiting: list[int] = []
+            for place, i in zip([*placed, len(order)], [*run.items, -1], strict=True):
+                if place is None:
+                    waiting.append(items[i])
+                    continue
+                between = [
+                    n for n in dict.fromkeys(n.id for n in order[low + 1 : place]) if n not in taken
+                ]
+                self._between(waiting, between, taken)
+                low, waiting = place, []
+            left = [items[i] for i in run.items if items[i] not in self.nodes]
+            for item in left:
+                self._by_sequence(item, sequences, taken)
+            if modules is not None:
+                inside = [
+                    (i, self.nodes[i][0]) for i in (items[k] for k in run.items) if i in self.nodes
+                ]
+                for item in left:
+                    if item not in self.nodes:
+                        self._by_module(item, modules, inside, taken)
+
+    def _between(self, waiting: Sequence[int], between: list[int], taken: set[int]) -> None:
+        """Give the nodes between two aligned ones to the calls between them: those whose operators are in
+        a compiled kernel's name, or the next one of the same name."""
+        at = 0
+        for item in waiting:
+            call = self.calls[item]
+            fused = FUSED.match(call.name)
+            if fused:
+                text = f"_{fused[1]}_"
+                found = []
+                for k, node in enumerate(between[at:], at):
+                    ops = _worked(self.graph.node(node))
+                    if ops and all(f"_{op}_" in text for op in ops):
+                        found.append(node)
+                        last = k
+                    elif found and ops:
+                        break
+                if found:
+                    self.nodes[item] = (tuple(found), "fusion")
+                    taken.update(found)
+                    at = last + 1
+                continue
+            name = _canonical(call.name)
+            for k, node in enumerate(between[at:], at):
+                given = self.graph.node(node)
+                if name == given.op or any(
+                    name == _canonical(kernel.op) for kernel in given.kernels
+                ):
+                    self.nodes[item] = ((node,), "names")
+                    taken.add(node)
+                    at = k + 1
+                    break
+
+    def _sequences(self) -> dict[int, int]:
+        """The aligned call of the forward by its sequence number."""
+        found: dict[int, int] = {}
+        for i, call in enumerate(self.calls):
+            if call.sequence is not None and not self.backward[i] and self.owner[i] in self.nodes:
+                found[call.sequence] = self.owner[i]
+        return found
+
+    def _by_sequence(self, item: int, sequences: dict[int, int], taken: set[int]) -> None:
+        """A call of the backward by the number of the forward call whose gradient it computes."""
+        at = item
+        while at >= 0 and self.calls[at].sequence is None:
+            at = self.parent[at]
+        if at < 0 or not self.backward[item]:
+            return
+        source = sequences.get(self.calls[at].sequence or -1)
+        if source is None:
+            return
+        order = self.positions.nodes
+        places = (p for n in self.nodes[source][0] for p in self.positions.forward.get(n, ()))
+        nodes = tuple(dict.fromkeys(order[p].id for p in places))
+        free = tuple(n for n in nodes if n not in taken)
+        if nodes:
+            self.nodes[item] = (free or nodes, "sequence")
+            taken.update(free)
+
+    def _by_module(
+        self, item: int, modules: _Modules, inside: Sequence[tuple[int, Nodes]], taken: set[int]
+    ) -> None:
+        """A call by the module that it is in, where that has one node of this name that is still free."""
+        call = self.calls[item]
+        scope = modules.around(call)
+        if scope is None:
+            return
+        scopes = {
+            self.graph.node(nodes[0]).scope
+            for i, nodes in inside
+            if modules.around(self.calls[i]) == scope
+        }
+        name = _canonical(call.name)
+        free = [n for n in self.graph.nodes
+                if n.scope in scopes and n.id not in taken and n.op == name]  # fmt: skip
+        if len(scopes) == 1 and len(free) == 1:
+            self.nodes[item] = ((free[0].id,), "module")
+            taken.add(free[0].id)
+
+    # Seconds on nodes.
+
+    def _account(
+        self,
+        out: _Found,
+        hosts: list[int],
+        runs: list[_Run],
+        steps: Sequence[Call],
+        *,
+        on_device: bool,
+    ) -> None:
+        trace, rank = self.trace, self.trace.rank
+        starts = [run.start for run in runs]
+
+        def run_of(at: float) -> int:
+            """The whole run in which something was launched."""
+            found = bisect_right(starts, at) - 1
+            return found if found >= 0 and at < runs[found].end and runs[found].whole else _PART
+
+        where: list[int] = []
+        given: list[tuple[Nodes, Link]] = []
+        for work, host in zip(trace.work, hosts, strict=True):
+            owner = self.owner[host] if host >= 0 else -1
+            given.append(self.nodes.get(owner if owner >= 0 else host, _NOWHERE))
+            launch = None if work.correlation is None else trace.launches.get(work.correlation)
+            if host >= 0:
+                where.append(run_of(self.calls[host].start))
+            else:
+                where.append(_UNKNOWN if launch is None else run_of(launch.start))
+        if on_device:
+            self._repeated(where, given, hosts)
+        for run in runs:
+            run.ended = max((c.end for c in steps if c.start == run.start), default=0.0)
+        keys: list[_Key] = []
+        for work, host, at, (nodes, link) in zip(trace.work, hosts, where, given, strict=True):
+            name = (
+                self.calls[host].name if host >= 0 and self.calls[host].kind == "operator" else ""
+            )
+            key: _Key = (work.name, nodes, work.kind, link, name, work.stream, rank)
+            keys.append(key)
+            (out.rows if at >= 0 else out.partial).put(key, work.seconds)
+            if at >= 0:
+                runs[at].ended = max(runs[at].ended, work.start + work.seconds * 1e6)
+        spans = self._calls_of(out, runs, run_of)
+        before = float("-inf")
+        times: dict[int, float] = {}
+        for i, run in enumerate(runs):
+            if not run.whole:
+                continue
+            began, ended = spans.get(i, (run.ended, run.ended))
+            ended = max(run.ended, ended)
+            start = max(run.start if steps and run.start > before else began, before)
+            times[i] = max(0.0, ended - start) * 1e-6
+            before = max(before, ended)
+        out.seconds = list(times.values())
+        middle = sorted(times, key=lambda i: times[i])[len(times) // 2]
+        if on_device:
+            out.gaps = self._gaps(where, given)
+            for work, at, key in zip(trace.work, where, keys, strict=True):
+                if at == middle:
+                    out.slices.append((work.start, work.seconds, key, work.stream))
+        out.slices += [(start, took, key, 0) for at, start, took, key in out.calls if at == middle]
+        if trace.work and not any(nodes for nodes, _ in given):
+            out.notes.append(
+                "nothing in the trace looks like this graph: is it the same model and sizes?"
+            )
+
+    def _calls_of(
+        self, out: _Found, runs: Sequence[_Run], run_of: Callable[[float], int]
+    ) -> dict[int, tuple[float, float]]:
+        """Rows of the host's own calls; when the outermost ones of each run began and ended."""
+        rank, calls, on_device = self.trace.rank, self.calls, self.trace.device != "cpu"
+        spans: dict[int, tuple[float, float]] = {}
+        for i, call in enumerate(calls):
+            run = run_of(call.start)
+            nodes, link = self.nodes.get(self.owner[i], _NOWHERE)
+            above = self.parent[i]
+            host = calls[above].name if above >= 0 and calls[above].kind == "operator" else ""
+            if call.kind == "operator":
+                key: _Key = (call.name, nodes, "operator", link, host, 0, rank)
+                if self.covered[i] < _BY_OPERATOR:
+                    began, ended = spans.get(run, (call.start, call.end))
+                    spans[run] = (min(began, call.start), max(ended, call.end))
+                    if run >= 0 and not on_device:
+                        out.calls.append((run, call.start, (call.end - call.start) * 1e-6, key))
+            elif not on_device and (nodes or self.covered[i]):
+                key = ("python", nodes, "python", link, "", 0, rank)
+            else:
+                continue
+            (out.rows if run >= 0 else out.partial).put(key, self.own[i])
+        if not on_device:
+            self._python(out, runs)
+        return spans
+
+    def _python(self, out: _Found, runs: Sequence[_Run]) -> None:
+        """Rows of the time of each step between operators, at the node of the operator that comes next."""
+        starts = {run.start for run in runs}
+        for step, call in enumerate(self.calls):
+            if not call.name.startswith(_STEPS) or call.start not in starts:
+                continue
+            before = call.start
+            for i in range(step + 1, len(self.calls)):
+                inside = self.calls[i]
+                if inside.thread != call.thread or inside.start >= call.end:
+                    break
+                if self.covered[i] or not self._covers(i):
+                    continue
+                nodes, link = self.nodes.get(self.owner[i], _NOWHERE)
+                gap = (inside.start - before) * 1e-6
+                if gap > 0:
+                    out.rows.put(("python", nodes, "python", link, "", 0, self.trace.rank), gap, 0)
+                before = max(before, inside.end)
+            last = (call.end - before) * 1e-6
+            if last > 0:
+                out.rows.put(("python", (), "python", "", "", 0, self.trace.rank), last, 0)
+
+    def _repeated(
+        self, where: list[int], given: list[tuple[Nodes, Link]], hosts: Sequence[int]
+    ) -> None:
+        """Kernels whose launch is not in the trace, or is that of a whole CUDA graph: they are what stands
+        at the same place among the kernels of another run."""
+        work, launches = self.trace.work, self.trace.launches
+
+        def orphan(i: int) -> bool:
+            if given[i][0]:
+                return False
+            launch = launches.get(work[i].correlation or -1)
+            return hosts[i] < 0 if launch is None else "GraphLaunch" in launch.name
+
+        streams: dict[int, list[int]] = defaultdict(list)
+        for i in sorted(range(len(work)), key=lambda i: work[i].start):
+            streams[work[i].stream].append(i)
+        for order in streams.values():
+            known: dict[int, list[int]] = defaultdict(list)
+            for i in order:
+                if where[i] >= 0 and not orphan(i):
+                    known[where[i]].append(i)
+            model = max(known.values(), key=len, default=[])
+            at = 0
+            while at < len(order):
+                if not orphan(order[at]):
+                    at += 1
+                    continue
+                end = at
+                while end < len(order) and orphan(order[end]):
+                    end += 1
+                lost = order[at:end]
+                before = where[order[at - 1]] if at else None
+                after = where[order[end]] if end < len(order) else None
+                inside = before is not None and before == after
+                for i in lost:
+                    if where[i] == _UNKNOWN:
+                        where[i] = before if inside and before is not None else _PART
+                self._like(
+                    lost, model, given, last=before is None or (not inside and after is not None)
+                )
+                at = end
+        if not any(run >= 0 for run in where):
+            where[:] = [0] * len(where)
+
+    def _like(
+        self,
+        lost: Sequence[int],
+        model: Sequence[int],
+        given: list[tuple[Nodes, Link]],
+        *,
+        last: bool,
+    ) -> None:
+        """Give kernels the nodes of those with the same names in the same order: the last such place, or
+        the first. Where fewer than nine in ten are alike it is another sequence."""
+        way = slice(None, None, -1) if last else slice(None)
+        ours, theirs = lost[way], model[way]
+        places: dict[str, int] = defaultdict(int)
+        for at, i in enumerate(theirs):
+            places[self.trace.work[i].name] |= 1 << at
+        found = matched([places[self.trace.work[i].name] for i in ours], len(theirs))
+        if sum(f is not None for f in found) < 0.9 * len(ours):
+            return
+        for i, place in zip(ours, found, strict=True):
+            if place is not None and given[theirs[place]][0]:
+                given[i] = (given[theirs[place]][0], "repeat")
+
+    def _gaps(self, where: Sequence[int], given: Sequence[tuple[Nodes, Link]]) -> tuple[Gap, ...]:
+        """The times in a run in which no stream had anything to do, by what the host did then."""
+        outer = [
+            c
+            for i, c in enumerate(self.calls)
+            if c.kind == "operator" and self.covered[i] < _BY_OPERATOR
+        ]
+        outer.sort(key=lambda c: c.start)
+        starts = [c.start for c in outer]
+        order: dict[int, list[int]] = defaultdict(list)
+        for i, at in enumerate(where):
+            if at >= 0:
+                order[at].append(i)
+        found: dict[tuple[str, int | None], list[float]] = {}
+        for _, ids in sorted(order.items()):
+            ids.sort(key=lambda i: self.trace.work[i].start)
+            free = self.trace.work[ids[0]].start
+            begin = free
+            for i in ids:
+                work = self.trace.work[i]
+                if work.start > free:
+                    launch = self.trace.launches.get(work.correlation or -1)
+                    if launch is not None and launch.start <= free:
+                        host = "queue"
+                    else:
+                        host = _busiest(outer, starts, free, work.start)
+                    nodes = given[i][0]
+                    row = found.setdefault(
+                        (host, nodes[0] if nodes else None), [0.0, 0, free - begin]
+                    )
+                    row[0] += work.start - free
+                    row[1] += 1
+                free = max(free, work.start + work.seconds * 1e6)
+        rows = sorted(found.items(), key=lambda item: -item[1][0])
+        return tuple(
+            Gap(took * 1e-6, host, node, int(count), start * 1e-6, self.trace.rank)
+            for (host, node), (took, count, start) in rows
+        )
+
+
+class _Modules:
+    """The calls of modules in a trace, by thread and time."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.threads: dict[object, tuple[list[float], list[Call], list[int]]] = {}
+        for call in sorted(
+            (c for c in calls if c.kind == "module"), key=lambda c: (c.start, -c.end)
+        ):
+            starts, rows, parents = self.threads.setdefault(call.thread, ([], [], []))
+            parent = len(rows) - 1
+            while parent >= 0 and rows[parent].end < call.end:
+                parent = parents[parent]
+            starts.append(call.start)
+            rows.append(call)
+            parents.append(parent)
+
+    def around(self, call: Call) -> tuple[object, int] | None:
+        """The innermost module that a call is in."""
+        starts, rows, parents = self.threads.get(call.thread, ([], [], []))
+        at = bisect_right(starts, call.start) - 1
+        while at >= 0 and rows[at].end < call.start:
+            at = parents[at]
+        return (call.thread, at) if at >= 0 else None
+
+
+_NOWHERE: tuple[Nodes, Link] = ((), "")
+_BY_OPERATOR = 2
+_PART, _UNKNOWN = -1, -2
+"""The run of what is in none that is whole, and of a kernel whose launch is not in the trace."""
+
+
+def _ids(mark: str, count: int) -> Nodes:
+    """The nodes that a mark names, of those that there are."""
+    numbers = mark[len(NODE_MARK) :].split(",")
+    return tuple(
+        n for n in (int(t) for t in numbers if t.isdecimal() and len(t) < 10) if 0 < n <= count
+    )
+
+
+def _worked(node: Node) -> list[str]:
+    """The operators of a node's kernels, as they stand in the name of a compiled kernel."""
+    found = (k.op.removeprefix("aten.").partition(".")[0] for k in node.kernels if k.cost != "zero")
+    return [op.rstrip("_") for op in found]
+
+
+def _busiest(calls: Sequence[Call], starts: Sequence[float], begin: float, end: float) -> str:
+    """The operator that ran for most of a time, or "python" where none ran for longer."""
+    at = max(0, bisect_right(starts, begin) - 1)
+    took: dict[str, float] = {}
+    rest = end - begin
+    while at < len(calls) and calls[at].start < end:
+        both = min(end, calls[at].end) - max(begin, calls[at].start)
+        if both > 0:
+            took[calls[at].name] = took.get(calls[at].name, 0.0) + both
+            rest -= both
+        at += 1
+    took["python"] = took.get("python", 0.0) + rest
+    return max(took, key=lambda name: took[name])

@@ -1,0 +1,292 @@
+"""Reading traces of torch.profiler: Chrome's JSON by pieces, so that a file of a gigabyte takes little
+memory. A piece ends where its text is a whole list of events, which the parser itself decides."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any, cast
+
+import msgspec
+
+from opgraph.record.errors import ProfileError
+from opgraph.traces.events import (
+    COMMUNICATION,
+    Call,
+    Launch,
+    Shapes,
+    Trace,
+    Work,
+    WorkKind,
+    kind_of,
+    tensors,
+)
+
+_PIECE = 8 * 2**20
+_HEAD = 64 * 2**20
+_BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_RANK = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
+_SQLITE = b"SQLite format 3\0"
+_GZIP = b"\x1f\x8b"
+_DEVICES = {"cuda": "cuda", "hip": "cuda", "roc": "cuda", "xpu": "xpu", "mtia": "mtia"}
+_WORK: dict[str, WorkKind] = {
+    "kernel": "kernel", "concurrent_kernel": "kernel", "gpu_memcpy": "copy", "memcpy": "copy",
+    "gpu_memset": "set", "memset": "set", "mtia_ccp_events": "kernel", "privateuse1_kernel": "kernel",
+}  # fmt: skip
+"""Categories of events that are work of a device, in all versions of the format."""
+
+
+class _Event(msgspec.Struct, gc=False):
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    ts: float = 0.0
+    dur: float = 0.0
+    tid: int | str | float | None = None
+    args: msgspec.Raw = msgspec.Raw()
+
+
+class _Args(msgspec.Struct, gc=False):
+    external: int | None = msgspec.field(default=None, name="External id")
+    external_old: int | None = msgspec.field(default=None, name="external id")
+    correlation: int | None = None
+    stream: int | str | None = None
+    sequence: int | None = msgspec.field(default=None, name="Sequence number")
+    dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")
+    dims_old: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input dims")
+    allocated: int | None = msgspec.field(default=None, name="Total Allocated")
+    device_type: int | None = msgspec.field(default=None, name="Device Type")
+    device: int | str | None = None
+
+
+_decode_events = msgspec.json.Decoder(list[_Event], strict=False).decode
+_decode_args = msgspec.json.Decoder(_Args, strict=False).decode
+_decode_head = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def read(path: str | PathLike[str]) -> list[Trace]:
+    """Read a trace, or all that are in a folder, one for each rank, in their order.
+
+    Raises `ProfileError` where a file is no trace, or is broken. One that is cut off is read up to there.
+    """
+    place = Path(path)
+    try:
+        if not place.is_dir():
+            return [_read_file(place, 0)]
+        files = sorted(
+            p for p in place.iterdir() if p.name.endswith((".json", ".json.gz", ".sqlite"))
+        )
+        if not files:
+            raise ProfileError(
+                f"{place} has no trace: no file ends with .json, .json.gz or .sqlite"
+            )
+        found = sorted((_read_file(p, i) for i, p in enumerate(files)), key=lambda t: t.rank)
+    except OSError as error:
+        raise ProfileError(f"cannot read {place}: {error.strerror or error}") from error
+    ranks = [t.rank for t in found]
+    if len(set(ranks)) < len(ranks):
+        raise ProfileError(f"{place} has two traces of one rank: {sorted(ranks)}")
+    return found
+
+
+def _read_file(path: Path, position: int) -> Trace:
+    with path.open("rb") as file:
+        start = file.read(len(_SQLITE))
+        file.seek(0)
+        if start == _SQLITE:
+            from opgraph.traces.nsight import read_sqlite
+
+            return read_sqlite(path)
+        named = _RANK.search(path.name)
+        trace = Trace(rank=int(named[1]) if named and len(named[1]) < 9 else position)
+        try:
+            if start.startswith(_GZIP):
+                with gzip.open(file) as unpacked:
+                    _fill(trace, cast("IO[bytes]", unpacked), path)
+            else:
+                _fill(trace, file, path)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, OverflowError) as error:
+            raise ProfileError(f"{path} is not a trace, or is broken: {error}") from error
+    trace.device = trace.device if trace.work else "cpu"
+    return trace
+
+
+def _fill(trace: Trace, file: IO[bytes], path: Path) -> None:
+    rows = _Rows(trace)
+    pieces = _pieces(file, trace)
+    buffer = b""
+    for piece in pieces:  # what stands before the events
+        buffer += piece
+        if (found := _EVENTS.search(buffer)) or buffer.lstrip()[:1] == b"[":
+            break
+        if len(buffer) > _HEAD:
+            raise ProfileError(
+                f"{path} is not a trace: no traceEvents in its first {_HEAD >> 20} MiB"
+            )
+    else:
+        raise ProfileError(f"{path} is not a trace: it has no traceEvents")
+    if found:
+        rows.properties(_decode_head(buffer[: found.end()] + b"]}"))
+        buffer = buffer[found.end() :]
+    else:
+        buffer = buffer[buffer.index(b"[") + 1 :]
+    for piece in pieces:
+        buffer = rows.take(buffer + piece)
+    tail = rows.finish(buffer)
+    if tail is None:
+        trace.cut = True
+    elif found:
+        rows.properties(_decode_head(b'{"":0' + tail if tail.lstrip()[:1] == b"," else b"{" + tail))
+
+
+def _pieces(file: IO[bytes], trace: Trace) -> Iterator[bytes]:
+    """The file by pieces; what can no longer be unpacked ends it."""
+    while True:
+        try:
+            piece = file.read(_PIECE)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            trace.cut = True
+            return
+        if not piece:
+            return
+        yield piece
+
+
+class _Rows:
+    """Events as they are turned into rows."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.names: dict[str, str] = {}
+        self.shapes: dict[bytes, Shapes | None] = {}
+        self.wait = 0
+
+    def take(self, text: bytes) -> bytes:
+        """Rows of all whole events at the beginning of a text; what is left of it."""
+        if len(text) < self.wait:
+            return text
+        ends = [m.start() + 1 for m in _BETWEEN.finditer(text, max(0, len(text) - 2**18))]
+        for end in (ends[-1], ends[0]) if ends else ():
+            if self._decoded(text[:end]):
+                self.wait = 0
+                return text[end:].lstrip().removeprefix(b",")
+        for match in (*_BETWEEN.finditer(text),)[::-1][:64] if not ends else ():
+            if self._decoded(text[: match.start() + 1]):
+                return text[match.start() + 1 :].lstrip().removeprefix(b",")
+        self.wait = 2 * len(text)  # nothing whole yet: look again at twice the length
+        return text
+
+    def _decoded(self, text: bytes) -> bool:
+        try:
+            events = _decode_events(b"[" + text + b"]")
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            return False
+        self.add(events)
+        return True
+
+    def finish(self, text: bytes) -> bytes | None:
+        """Rows of the last events; what follows the list of them, or None where that is cut off."""
+        for match in (*re.finditer(rb"\]", text),)[::-1][:4096]:
+            try:
+                events = _decode_events(b"[" + text[: match.start()] + b"]")
+            except msgspec.ValidationError:
+                raise
+            except msgspec.DecodeError:
+                continue
+            self.add(events)
+            return text[match.end() :]
+        ends = [m.start() + 1 for m in re.finditer(rb"\}", text)][::-1]
+        for end in ends[:4096]:
+            if self._decoded(text[:end]):
+                return None
+        if text.strip() and not ends and self.trace.calls == [] and self.trace.work == []:
+            raise msgspec.DecodeError("no event in it is whole")
+        return None
+
+    def properties(self, head: dict[str, Any]) -> None:
+        """What stands beside the events: the device, the rank, versions."""
+        devices = head.get("deviceProperties")
+        if isinstance(devices, list) and devices and isinstance(devices[0], dict):
+            self.trace.device_name = str(devices[0].get("name", ""))[:200]
+        distributed = head.get("distributedInfo")
+        rank = distributed.get("rank") if isinstance(distributed, dict) else None
+        if isinstance(rank, int) and 0 <= rank < 2**31:
+            self.trace.rank = rank
+        for key in ("cuda_runtime_version", "cuda_driver_version", "hip_runtime_version",
+                    "hip_driver_version", "cupti_version", "roctracer_version"):  # fmt: skip
+            if isinstance(head.get(key), int | float):
+                self.trace.versions[key] = str(head[key])
+
+    def add(self, events: list[_Event]) -> None:
+        """Turn events into rows."""
+        trace, names = self.trace, self.names
+        for event in events:
+            if event.ph != "X":
+                if event.name == "[memory]" and event.ph == "i":
+                    args = _decode_args(event.args)
+                    if args.allocated is not None and args.device_type not in (None, 0):
+                        trace.memory.append((event.ts, args.allocated))
+                continue
+            category = event.cat.lower()
+            kind = _WORK.get(category)
+            name = names.setdefault(event.name, event.name)
+            if kind is not None:
+                args = _decode_args(event.args) if event.args else _Args()
+                if kind == "kernel" and COMMUNICATION.search(name):
+                    kind = "communication"
+                stream = args.stream if args.stream is not None else event.tid
+                trace.work.append(Work(
+                    name, event.ts, max(event.dur, 0.0) * 1e-6, _whole(stream), kind,
+                    args.correlation, _external(args),
+                ))  # fmt: skip
+                if category.startswith("mtia"):
+                    trace.device = "mtia"
+            elif category in ("cpu_op", "operator", "user_annotation"):
+                args = _decode_args(event.args) if event.args else _Args()
+                dims = bytes(args.dims or args.dims_old)
+                trace.calls.append(Call(
+                    name, event.ts, event.ts + max(event.dur, 0.0), _thread(event.tid),
+                    "mark" if category == "user_annotation" else kind_of(name),
+                    self._shapes(dims) if dims else None, _external(args), args.sequence,
+                ))  # fmt: skip
+            elif category == "python_function":
+                if name.startswith("nn.Module: "):
+                    trace.calls.append(Call(name[11:], event.ts, event.ts + max(event.dur, 0.0),
+                                            _thread(event.tid), "module"))  # fmt: skip
+            elif category.endswith(("_runtime", "_driver")) or category == "runtime":
+                args = _decode_args(event.args) if event.args else _Args()
+                trace.device = _DEVICES.get(category.partition("_")[0], trace.device)
+                if trace.device == "cpu":
+                    trace.device = "cuda"
+                if args.correlation is not None:
+                    trace.launches[args.correlation] = Launch(
+                        event.ts, event.ts + max(event.dur, 0.0), _thread(event.tid),
+                        _external(args), name,
+                    )  # fmt: skip
+
+    def _shapes(self, raw: bytes) -> Shapes | None:
+        if raw not in self.shapes:
+            self.shapes[raw] = tuple(tensors(msgspec.json.decode(raw)))
+        return self.shapes[raw]
+
+
+def _external(args: _Args) -> int | None:
+    return args.external if args.external is not None else args.external_old
+
+
+def _thread(thread: float | str | None) -> int | str:
+    return thread if isinstance(thread, int | str) else str(thread)
+
+
+def _whole(stream: float | str | None) -> int:
+    try:
+        return int(stream or 0)
+    except (ValueError, OverflowError):
+        return 0
