@@ -21,7 +21,7 @@ VALUES = {
     "decoder_seq_len": "8", "image_size": "32", "input_shape": "1x8", "input_overrides": "a=1x8",
     "mode": "train", "context_len": "8", "optimizer": "sgd", "loss": "sum", "count": "embedding=matmul",
     "fragment": "1", "tracer": "fx", "concrete_args": "a=1", "hardware": "a100-sxm-80gb",
-    "autocast": "float16", "partition": "none", "run": "graphs",
+    "autocast": "float16", "partition": "none", "run": "graphs", "price_per_hour": "2.5",
     "tensor_parallel": "2", "pipeline_parallel": "2",
     "data_parallel": "2", "micro_batches": "3", "start": "20", "end": "30", "around": "30",
     "context": "2", "max_nodes": "7", "op": "linear", "module": "transformer.layer.0",
@@ -38,6 +38,7 @@ BESIDE = {
     "micro_batches": ["--pipeline-parallel", "2"],
     "partition": ["--color-by", "fusion"],
     "run": ["--hardware", "a100-sxm-80gb"],
+    "price_per_hour": ["--hardware", "a100-sxm-80gb"],
 }
 """What an option is seen beside, where that is heeded."""
 

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from opgraph.analysis.memory import Fit, MemoryTimeline
     from opgraph.analysis.parallel.plan import Layout, Plan
     from opgraph.analysis.serving import Step
+    from opgraph.analysis.timing.energy import Energy, Price
     from opgraph.analysis.timing.prediction import Prediction
     from opgraph.analysis.timing.roofline import RooflinePoint
+    from opgraph.analysis.timing.workload import Work
     from opgraph.hardware import Device
 
 
@@ -45,7 +47,7 @@ class CostedRecord:
     """A profile costed on a device, or without one on the generic ridge.
 
     `partition` says which subgraphs `parts` are, `layout` over how many devices `plan` lays the model,
-    `run` how the host launches it.
+    `run` how the host launches it, `price_per_hour` what the device costs.
     `asked` are the options that it was costed with: a view that would show nothing of one refuses it.
     """
 
@@ -55,6 +57,7 @@ class CostedRecord:
     layout: Layout | None = None
     asked: frozenset[str] = frozenset()
     run: Run = Run.EAGER
+    price_per_hour: float | None = None
 
     @property
     def graph(self) -> Graph:
@@ -85,9 +88,34 @@ class CostedRecord:
         """The predicted time of every kernel; None without a device."""
         if self.device is None:
             return None
-        from opgraph.analysis.timing.prediction import predict
+        from opgraph.analysis.timing.prediction import batch_of, predict_work
 
-        return predict(self.graph, self.device, self.run)
+        return predict_work(self.work, self.device, self.run, batch=batch_of(self.graph))
+
+    @cached_property
+    def work(self) -> tuple[Work, ...]:
+        """What a device really runs, one piece of work after the other."""
+        from opgraph.analysis.timing.workload import workload
+
+        return workload(self.graph)
+
+    @cached_property
+    def energy(self) -> Energy | None:
+        """The energy of a run; None without a device, or where its file has no power limit."""
+        if self.device is None or self.prediction is None:
+            return None
+        from opgraph.analysis.timing.energy import energy
+
+        return energy(self.work, self.prediction, self.device)
+
+    @property
+    def price(self) -> Price | None:
+        """The price of a run; None where no price per hour was given."""
+        if self.price_per_hour is None or self.prediction is None:
+            return None
+        from opgraph.analysis.timing.energy import price
+
+        return price(self.prediction, self.price_per_hour)
 
     @property
     def seconds_by_node(self) -> Mapping[int, float] | None:
@@ -194,7 +222,7 @@ class CostedRecord:
         """
         from opgraph.analysis.timing.roofline import roofline
 
-        return roofline(self.graph, self.parts, self._named_device())
+        return roofline(self.graph, self.parts, self._named_device(), self.work)
 
     @cached_property
     def memory(self) -> MemoryTimeline:
@@ -272,7 +300,7 @@ def costed(
 
 
 Terms: TypeAlias = (
-    "tuple[ProfileRecord, Device | None, Partition, Layout | None, frozenset[str], Run]"
+    "tuple[ProfileRecord, Device | None, Partition, Layout | None, frozenset[str], Run, float | None]"
 )
 
 ASKED = (
@@ -284,7 +312,7 @@ ASKED = (
 
 def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked: Any) -> Terms:
     """The fields of a `CostedRecord`: the profile as it is costed, the device by its name, its file or
-    itself, the partition, the layout, what was asked, and the run.
+    itself, the partition, the layout, what was asked, the run, and the price per hour.
 
     `asked` are options of `ASKED`: `autocast="float16"`, `partition="none"`, `count={"attention":
     "causal"}`, `tensor_parallel=8` … Raises `UnknownDevice`, and `InputError` for what the profile cannot
@@ -310,7 +338,8 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
         layout = Layout(*(1 if size is None else size for size in sizes))
     heeded = frozenset([n for n, v in given.items() if v != {}] + ["hardware"] * bool(hardware))
     partition = Partition(given.get("partition", Partition.FUSE))
-    return profile, hardware, partition, layout, heeded, Run(given.get("run", Run.EAGER))
+    run, price = Run(given.get("run", Run.EAGER)), given.get("price_per_hour")
+    return profile, hardware, partition, layout, heeded, run, price
 
 
 def in_precision(profile: ProfileRecord, lower: str) -> ProfileRecord:

@@ -4,6 +4,7 @@ for the machine at hand."""
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import add_options
@@ -80,7 +81,7 @@ def _fitted(name: str, path: str, output: str | None) -> int:
     _writable(output)
     found = device(name)
     text = (Path(name) if name.endswith(".toml") else files()[found.id]).read_text("utf-8")
-    text = text.partition("\n[sustained]")[0].rstrip() + "\n"
+    text = re.sub(r"\n\[sustained\].*?(?=\n\[|\Z)", "", text, flags=re.DOTALL).rstrip() + "\n"
     text = text.replace("[sources]\n", f"[sources]\nfitted = {str(Path(path).name)!r}\n", 1)
     return _write(text, found, read_measured(Path(path)), "fitted", output)
 
@@ -178,7 +179,7 @@ def _one(device: Device) -> str:
     notes.add_column(justify="right")
     notes.add_column(overflow="fold")
     for number, source in enumerate(sources, start=1):
-        notes.add_row(str(number), safe(source, 400))
+        notes.add_row(str(number), safe(source, 800))
     head = f"{safe(device.name)}  ({safe(device.architecture)}, {safe(device.vendor)})"
     also = ", ".join(safe(a) for a in device.aliases)
     return draw(
@@ -193,8 +194,12 @@ def _written(key: str, value: float) -> str:
     section, _, name = key.partition(".")
     if section in ("matrix", "vector"):
         return units.count(value, "FLOP/s")
-    if section == "sustained":
+    if section == "sustained" or name == "reached":
         return units.percent(value)
+    if section == "power":
+        return units.count(value, "W")
+    if name == "latency":
+        return units.spread(value, "s")
     if name == "clock":
         return units.count(value, "Hz")
     if name == "bandwidth":

@@ -23,13 +23,22 @@ _FIGURES = {
     "vector": None,
     "memory": frozenset({"bandwidth", "capacity", "cache"}),
     "execution": frozenset({"units", "clock", "launch_overhead"}),
-    "link": frozenset({"bandwidth"}),
+    "link": frozenset({"bandwidth", "reached", "latency"}),
+    "power": frozenset({"limit", "idle"}),
     "sustained": frozenset({"matrix", "vector", "bandwidth"}),
     "host": frozenset({"call", "module"}),
 }
 _TEXTS = frozenset({"name", "vendor", "kind", "architecture"})
 SUSTAINED = {"matrix": 0.87, "vector": 0.84, "bandwidth": 0.9}
 """Shares of the data sheet's peaks and bandwidth that are sustained, where a device file does not say."""
+
+LINK = {"reached": 0.8, "latency": 1e-6}
+"""The share of a link that collectives reach, and seconds of one step of a ring in its short form, where a
+device file does not say: what NCCL takes for NVLink, and for PCI Express."""
+
+IDLE = 0.12
+"""The share of its power limit that an idle device draws, where its file does not say: an H200's 80 of
+700 W."""
 
 HOST = {"call": 10e-6, "module": 14e-6}
 """Seconds that a host needs for a call of an operator and of a module, where a device file does not say."""
@@ -156,6 +165,26 @@ class Device:
     def link_bandwidth(self) -> float | None:
         """Bytes/s to the other devices, one direction; None where there is no link."""
         return self.figure("link.bandwidth")
+
+    @property
+    def link_reached(self) -> float:
+        """Bytes/s of the link that collectives reach; 0 where there is none."""
+        return (self.link_bandwidth or 0.0) * (self.figure("link.reached") or LINK["reached"])
+
+    @property
+    def link_latency(self) -> float:
+        """Seconds of one step of a ring over the link, in its short form."""
+        return self.figure("link.latency") or LINK["latency"]
+
+    @property
+    def power_limit(self) -> float | None:
+        """Watts that it draws at most; None where its file does not say."""
+        return self.figure("power.limit")
+
+    @property
+    def idle_power(self) -> float:
+        """Watts that it draws when nothing runs."""
+        return self.figure("power.idle") or IDLE * (self.power_limit or 0.0)
 
     def matrix_peak(self, dtype: str) -> float:
         """The FLOP/s of contractions in a dtype: of the matrix units if they take it, else of the rest.

@@ -186,6 +186,8 @@ class Costing:
         "as mixed precision would run it, on paper")
     run: str | None = option(Choice(tuple(Run)), Stage.COSTING,
         "; ".join(f"{run}: {run.label}" for run in Run), needs={"hardware": ()}, unit="HOW")
+    price_per_hour: float | None = option(Amount(1e9), Stage.COSTING,
+        "what the device costs an hour: the price of a run there", needs={"hardware": ()})
     memory: bool = option(Flag(), Stage.COSTING, "live memory over the run", default=False)
     partition: str | None = option(Choice(tuple(Partition)), Stage.COSTING,
         "what would be fused, by rules or by TorchInductor's scheduler, and what that saves")

@@ -92,6 +92,16 @@ def between(number: float, low: float, high: float) -> str:
     return f"{text} ({first}–{last})"
 
 
+def spread(number: float, unit: str, interval: tuple[float, float] | None = None) -> str:
+    """An amount of a unit in three digits, and the interval that it is in: 1.40 kJ (0.92–2.10)."""
+    small = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"))
+    factor, prefix = next((s for s in (*_DECIMAL, *small) if number >= s[0] * 0.9995), small[-1])
+    scaled = number / factor
+    digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
+    first, *rest = (f"{_steady(n) / factor:.{digits}f}" for n in (number, *(interval or ())))
+    return f"{first} {prefix}{unit}" + (f" ({'–'.join(rest)})" if rest else "")
+
+
 def intensity(value: float | None) -> str:
     """Arithmetic intensity in FLOPs per byte; a dash where nothing is moved."""
     return "—" if value is None else f"{value:.1f}" if value < 999.95 else f"{value:,.0f}"

@@ -116,13 +116,14 @@ def _named(target: str) -> Callable[..., Any]:
 _PICTURE = ("depth", "fold", "module", "start", "end", "around", "context", "parameters", "color_by",
             "direction")  # fmt: skip
 _EVERY = ("hardware", "autocast", "count", "partition")
-_LAID = (*_EVERY, *names(Stage.PARALLEL))
+_TIMED = (*_EVERY, "run")
+_LAID = (*_TIMED, "price_per_hour", *names(Stage.PARALLEL))
 _COLORS = tuple(c for c in COLORINGS if c != "intensity")
 
 
 def _picture(name: str, *suffixes: str, more: tuple[str, ...] = ()) -> View:
     target = f"opgraph.views.picture.formats:{name}"
-    return View(name, suffixes, target, (*_PICTURE, *more), _EVERY, kind="picture",
+    return View(name, suffixes, target, (*_PICTURE, *more), _TIMED, kind="picture",
                 values={"color_by": _COLORS})  # fmt: skip
 
 
@@ -152,9 +153,10 @@ _BUILT_IN = (
     View("markdown", (".md", ".markdown"), "opgraph.views.text.markdown:to_markdown", ("verbose",),
          kind="text"),
     View("json", (".json",), "opgraph.views.files.json:to_json", ("memory",), _LAID),
-    View("html", (".html", ".htm"), "opgraph.views.page.html:html", ("against",), _EVERY, kind="page"),
-    View("csv", (".csv",), "opgraph.views.files.records:to_csv", (), _EVERY),
-    View("parquet", (".parquet",), "opgraph.views.files.records:to_parquet", (), _EVERY),
+    View("html", (".html", ".htm"), "opgraph.views.page.html:html", ("against",), (*_TIMED, "price_per_hour"),
+         kind="page"),
+    View("csv", (".csv",), "opgraph.views.files.records:to_csv", (), _TIMED),
+    View("parquet", (".parquet",), "opgraph.views.files.records:to_parquet", (), _TIMED),
     View("graphml", (".graphml",), "opgraph.views.files.graphml:to_graphml"),
     View("model-explorer", (".model-explorer.json",),
          "opgraph.views.files.model_explorer:to_model_explorer"),
@@ -162,7 +164,7 @@ _BUILT_IN = (
          "opgraph.views.files.model_explorer:to_overlay", ("color_by",), ("count",),
          values={"color_by": ("flops", "bytes", "intensity")}),
     View("trace", (".trace.json",), "opgraph.views.files.trace:to_trace",
-         costs=("hardware", "autocast"), needs=("hardware",)),
+         costs=("hardware", "autocast", "run"), needs=("hardware",)),
     _workload("scalesim", ".scalesim.csv"),
     _workload("timeloop", ".timeloop.zip"),
     _workload("zigzag", ".zigzag.yaml"),

@@ -61,13 +61,22 @@ def headline(costed: CostedRecord) -> tuple[str, str]:
         model=safe(costed.profile.model.name),
         device="" if costed.device is None else safe(costed.device.name),
         inputs=_inputs(costed.graph),
-        total=units.flops(t.flops) if seconds is None else seconds.written,
+        total=units.flops(t.flops) if seconds is None else total_of(costed),
         share=units.percent(share.share),
         what=_WORDS[share.bound][seconds is None],
         spot=safe(spots[0].path) or "the model itself",
         part=f"{units.percent(spots[0].share)} of {_OF[costed.tree.metric]}",
     )
     return said, _NO_DEVICE if seconds is None else _WORDS[share.bound][2]
+
+
+def total_of(costed: CostedRecord) -> str:
+    """The time on the device as the sentence has it; with the energy and the price where that was asked."""
+    said = "" if costed.prediction is None else costed.prediction.written
+    if costed.price is None:
+        return said
+    energy = "" if costed.energy is None else f", {costed.energy.written}"
+    return f"{said}{energy}, price {costed.price.written}"
 
 
 def headline_data(costed: CostedRecord) -> dict[str, Any]:

@@ -57,12 +57,15 @@ def test_a_device_of_llama(llama, devices):
 
 @pytest.mark.live
 def test_what_llama_sends(llama):
-    """A ring sends 2 (n - 1) / n of an all-reduce and (n - 1) / n of a gather."""
+    """A ring sends 2 (n - 1) / n of an all-reduce and (n - 1) / n of a gather, in 2 (n - 1) steps."""
     plan = parallel(llama.graph, Layout(tensor=4), device("h100-sxm"))
     sent = {t.kind: t for t in plan.traffic}
     assert sent["all-reduce"].bytes == 65 * (2 * SEQ * 4096 * 2 * 3 // 4)
     assert sent["all-gather"].bytes == SEQ * 128256 * 2 * 3 // 4
-    assert sent["all-reduce"].seconds == pytest.approx(sent["all-reduce"].bytes / 450e9 + 65 * 3e-6)
+    each = sent["all-reduce"].bytes / 65 / (450e9 * 0.824)  # words: half of the link, steps of 0.6 µs
+    assert sent["all-reduce"].seconds == pytest.approx(65 * (6.6e-6 + 6 * 0.6e-6 + 2 * each))
+    far = sent["all-gather"].bytes / (450e9 * 0.824)  # blocks: all of it, steps of 3.4 µs
+    assert sent["all-gather"].seconds == pytest.approx(8.4e-6 + 3 * 5.7 * 0.6e-6 + far)
     (share,) = plan.shares
     assert plan.seconds == share.seconds
     assert plan.memory == share.weights + share.activations

@@ -48,6 +48,15 @@ def test_a_device_file_is_made_of_others_measurements(measured: Path, tmp_path: 
     assert made.matrix_peak("float16") == device("l4").matrix_peak("float16")
 
 
+def test_what_else_a_device_file_says_is_kept(measured: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    assert main(["hardware", "l40s", "--measured", str(measured), "-o", str(path)]) == 0
+    made, known = device(path), device("l40s")
+    assert made.figures["sustained.matrix"].source == "l4.csv"
+    assert set(made.figures) >= set(known.figures) - {"sustained.vector"}
+    assert made.power_limit == known.power_limit
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

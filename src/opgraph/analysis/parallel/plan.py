@@ -9,7 +9,7 @@ one-forward-one-backward).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any, Literal
@@ -73,52 +73,58 @@ def of_a_micro_batch(
         passes: dict[Phase, list[Exchange]] = {"forward": mine, "recompute": twice}
         for phase, sent in passes.items():
             for kind in ("all-reduce", "all-gather"):
-                yield from _row(
-                    phase, kind, [e.bytes for e in sent if e.kind == kind], tensor, device
-                )
-        back = [e.bytes for e in found.starts if stage.first <= e.node <= stage.last]
-        yield from _row("backward", "all-reduce", back if trains else [], tensor, device)
+                sizes = [(e.bytes, tensor) for e in sent if e.kind == kind]
+                yield from _row("tensor", phase, kind, sizes, device)
+        back = [(e.bytes, tensor) for e in found.starts if stage.first <= e.node <= stage.last]
+        yield from _row("tensor", "backward", "all-reduce", back if trains else [], device)
     if number + 1 < len(cut):
-        yield _send("forward", cut[number + 1].received, device)
+        yield from _row("pipeline", "forward", "send", [(cut[number + 1].received, 2)], device)
     if number > 0 and trains:
-        yield _send("backward", cut[number].received, device)
+        yield from _row("pipeline", "backward", "send", [(cut[number].received, 2)], device)
 
 
 def of_gradients(cut: tuple[Stage, ...], data: int, device: Device | None) -> Iterator[Traffic]:
     """What a device sends after all micro-batches, at most: gradients of weights that several stages use
     (tied embeddings), and with copies of the model all of a stage's."""
     tied = max((s.shared for s in cut), key=lambda s: sum(size for size, _ in s))
-    sizes = [ring("all-reduce", size, stages) for size, stages in tied]
-    if sizes:
-        yield _reduced("pipeline", len(sizes), sum(sizes), device)
+    yield from _row("pipeline", "optimizer", "all-reduce", tied, device)
     if data > 1:
-        size = ring("all-reduce", max(s.trained for s in cut), data)
-        yield _reduced("data", 1, size, device)
-
-
-def _reduced(
-    what: Literal["pipeline", "data"], times: int, size: int, device: Device | None
-) -> Traffic:
-    return Traffic(what, "optimizer", "all-reduce", times, size, _seconds(size, times, device))
-
-
-def _send(phase: Phase, size: int, device: Device | None) -> Traffic:
-    return Traffic("pipeline", phase, "send", 1, size, _seconds(size, 1, device))
+        trained = max(s.trained for s in cut)
+        yield from _row("data", "optimizer", "all-reduce", [(trained, data)], device)
 
 
 def _row(
-    phase: Phase, kind: Kind, sizes: list[int], tensor: int, device: Device | None
-) -> Iterator[Traffic]:
+    what: Literal["tensor", "pipeline", "data"], phase: Phase, kind: Kind,
+    sizes: Sequence[tuple[int, int]], device: Device | None,
+) -> Iterator[Traffic]:  # fmt: skip
+    """The collectives over so many bytes, each among so many devices, if there are any."""
     if sizes:
-        sent = sum(ring(kind, size, tensor) for size in sizes)
-        yield Traffic("tensor", phase, kind, len(sizes), sent, _seconds(sent, len(sizes), device))
+        sent = sum(ring(kind, size, devices) for size, devices in sizes)
+        taken = None
+        if device is not None and device.link_bandwidth is not None:
+            taken = sum(collective(kind, size, devices, device) for size, devices in sizes)
+        yield Traffic(what, phase, kind, len(sizes), sent, taken)
 
 
-def _seconds(size: int, times: int, device: Device | None) -> float | None:
-    """Bytes at the link's bandwidth, and a launch for each collective."""
-    if device is None or device.link_bandwidth is None:
-        return None
-    return size / device.link_bandwidth + times * device.launch_overhead
+def collective(kind: Kind, size: int, devices: int, device: Device) -> float:
+    """The seconds of a collective over `size` bytes among some devices that are all linked.
+
+    A ring of `2 (n - 1)` steps for an all-reduce, `n - 1` for an all-gather, one for a send. Of two
+    protocols the quicker one is taken, as a library would: words with a flag each, which take half of the
+    link and have short steps, or blocks, which take all of it. The figures are those by which NCCL chooses
+    (src/graph/tuning.cc, Apache-2.0).
+    """
+    steps = {"all-reduce": 2 * (devices - 1), "all-gather": devices - 1, "send": 1}[kind]
+    moving = ring(kind, size, devices) / device.link_reached
+    latency = steps * device.link_latency
+    return min(WORDS + latency + 2 * moving, BLOCKS + BLOCK_STEP * latency + moving)
+
+
+WORDS, BLOCKS = 6.6e-6, 8.4e-6
+"""Seconds in which a collective of each protocol starts."""
+
+BLOCK_STEP = 5.7
+"""A step with a block, in the time of one with a word."""
 
 
 NODE = 8

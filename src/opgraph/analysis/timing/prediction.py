@@ -140,7 +140,7 @@ def predict(
     For mixed precision, predict `autocast(graph)`. The batch is taken to be the first size of the first
     input, or the number of images where they come in a list.
     """
-    return predict_work(workload(graph), device, run, reach, batch=_batch(graph))
+    return predict_work(workload(graph), device, run, reach, batch=batch_of(graph))
 
 
 def predict_work(
@@ -197,7 +197,7 @@ def host_seconds(work: Work, device: Device, run: Run) -> float:
     return work.calls * device.host_call + work.modules * device.host_module
 
 
-def _batch(graph: Graph) -> int:
+def batch_of(graph: Graph) -> int:
     """Items in a run: images [channels, height, width] in a list have no dimension for them."""
     inputs = [graph.value[i] for i in graph.inputs]
     if not inputs:

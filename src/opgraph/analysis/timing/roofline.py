@@ -13,7 +13,7 @@ from typing import Literal
 
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.timing.prediction import PartTime, predict_parts
-from opgraph.analysis.timing.workload import workload
+from opgraph.analysis.timing.workload import Work, workload
 from opgraph.hardware import Device
 from opgraph.record.graph import Graph
 from opgraph.record.kinds import Bound
@@ -45,9 +45,14 @@ class RooflinePoint:
         return self.flops / self.predicted if self.predicted else 0.0
 
 
-def roofline(graph: Graph, parts: Sequence[Subgraph], device: Device) -> tuple[RooflinePoint, ...]:
-    """Every subgraph that moves data, against the device's roof."""
-    times = predict_parts(workload(graph), parts, device)
+def roofline(
+    graph: Graph, parts: Sequence[Subgraph], device: Device, work: Sequence[Work] | None = None
+) -> tuple[RooflinePoint, ...]:
+    """Every subgraph that moves data, against the device's roof.
+
+    `work` is that of the graph, where it is known.
+    """
+    times = predict_parts(work or workload(graph), parts, device)
     found = (_point(graph, p, device, t) for p, t in zip(parts, times, strict=True))
     return tuple(point for point in found if point is not None)
 

@@ -67,11 +67,14 @@ def costed_data(costed: CostedRecord, *, memory: bool = False) -> dict[str, Any]
             "ridge": costed.ridge,
             "dtype": costed.main_dtype,
             "prediction": costed.prediction.to_dict() if costed.prediction else None,
+            "energy": costed.energy.to_dict() if costed.energy else None,
             "bounds": [b.to_dict() for b in costed.bounds],
             "fit": asdict(costed.fit) | {"needed": costed.fit.needed, "fits": costed.fit.fits}
             if costed.fit
             else None,
         }
+        if costed.price is not None:
+            found["price"] = costed.price.to_dict()
         if costed.steps:
             found["steps"] = [s.to_dict() for s in costed.steps]
     if costed.plan is not None:

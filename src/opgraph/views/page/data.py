@@ -53,7 +53,7 @@ from opgraph.record.kinds import ChangeKind, Run
 from opgraph.record.profile import ProfileRecord
 from opgraph.views.details import details
 from opgraph.views.files.json import profile_data
-from opgraph.views.headline import headline_data
+from opgraph.views.headline import headline_data, total_of
 from opgraph.views.marks import BOUNDS, CATEGORIES, CHANGES, NO_WORK, RULES, SERIES, UNKNOWN, Mark
 
 DIGITS = 9
@@ -127,6 +127,9 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
     data["paths"] = [_text(_steps(path)) for path in ways.known]
     if costed.device is not None:
         data["device"] = costed.device.id
+        if costed.price is not None:
+            chosen = next(d for d in data["devices"] if d["id"] == costed.device.id)
+            chosen["said"] = total_of(costed)
     if against is not None and union is not None:
         data["against"] = _against(against, union)
     return data

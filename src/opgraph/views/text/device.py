@@ -11,6 +11,7 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph, savings
 from opgraph.analysis.memory import Fit
 from opgraph.analysis.parallel.plan import Plan, Share
+from opgraph.analysis.timing.energy import Energy, Price
 from opgraph.analysis.timing.prediction import Prediction
 from opgraph.record import units
 from opgraph.record.errors import RenderError
@@ -44,10 +45,21 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
         f"Latency      {found.written} predicted for a batch of {found.batch}",
         *([f"Limit        {found.limiting}"] if found.limit == "host" else []),
         f"Throughput   {units.count(found.throughput)} a second",
+        *([] if costed.energy is None else [_energy(costed.energy)]),
+        *([] if costed.price is None else [_price(costed.price)]),
         f"Memory       {room} (weights {units.size(need.weights)}, peak {units.size(need.peak)}{more})",
         *([] if need.fits else [f"Devices      {held_by(need)}"]),
     ]
     return Group(_title(f"On {target.name}"), *lines, "", _costliest(costed, found, top))
+
+
+def _energy(found: Energy) -> str:
+    return f"Energy       {found.written}, {found.watts:,.0f} W on average"
+
+
+def _price(found: Price) -> str:
+    each = f"; {found.per_item * 1000:.3g} for 1,000 items" if found.per_item != found.run else ""
+    return f"Price        {found.written} a run at {found.per_hour:g} an hour{each}"
 
 
 def _costliest(costed: CostedRecord, found: Prediction, top: int) -> Table:
