@@ -299,9 +299,7 @@ def costed(
     return CostedRecord(*terms(profile, hardware, **asked))
 
 
-Terms: TypeAlias = (
-    "tuple[ProfileRecord, Device | None, Partition, Layout | None, frozenset[str], Run, float | None]"
-)
+Terms: TypeAlias = "tuple[ProfileRecord, Device | None, Partition, Layout | None, frozenset[str], Run, float | None]"
 
 ASKED = (
     *(n for n in names(Stage.COSTING, Stage.PARALLEL) if n not in ("hardware", "memory")),

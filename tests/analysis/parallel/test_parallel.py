@@ -62,7 +62,9 @@ def test_what_llama_sends(llama):
     sent = {t.kind: t for t in plan.traffic}
     assert sent["all-reduce"].bytes == 65 * (2 * SEQ * 4096 * 2 * 3 // 4)
     assert sent["all-gather"].bytes == SEQ * 128256 * 2 * 3 // 4
-    each = sent["all-reduce"].bytes / 65 / (450e9 * 0.824)  # words: half of the link, steps of 0.6 µs
+    each = (
+        sent["all-reduce"].bytes / 65 / (450e9 * 0.824)
+    )  # words: half of the link, steps of 0.6 µs
     assert sent["all-reduce"].seconds == pytest.approx(65 * (6.6e-6 + 6 * 0.6e-6 + 2 * each))
     far = sent["all-gather"].bytes / (450e9 * 0.824)  # blocks: all of it, steps of 3.4 µs
     assert sent["all-gather"].seconds == pytest.approx(8.4e-6 + 3 * 5.7 * 0.6e-6 + far)

@@ -16,7 +16,7 @@ from opgraph.analysis.timing.intervals import UNKNOWN, quantiles
 from opgraph.analysis.timing.kernels import FITTED, kernel_cost
 from opgraph.analysis.timing.prediction import predict
 from opgraph.analysis.timing.roofline import roofline
-from opgraph.analysis.timing.workload import Contraction, contraction_of, workload
+from opgraph.analysis.timing.workload import NOTHING, Contraction, contraction_of, workload
 from opgraph.hardware import device
 from opgraph.hardware.devices import FOLDER, Device, Figure
 from opgraph.record import units
@@ -257,7 +257,21 @@ def test_work_is_what_the_kernels_are(saved, name):
     works = workload(graph)
     assert sum(w.task.flops for w in works) == saved(name).totals.flops
     assert sum(w.task.flops for w in workload(autocast(graph))) == saved(name).totals.flops
-    assert all(w.task.bytes or w.task.flops for w in works)
+    assert all(w.task.bytes or w.task.flops or w.task is NOTHING for w in works)
+
+
+def test_the_host_s_time_is_where_its_calls_are(saved):
+    """Both products of GPT-2's attention are one call each, whatever views stand before them."""
+    graph = saved("gpt2").graph
+    found, host = predict(graph, device("h100-sxm")), device("h100-sxm")
+    assert found.limit == "host"
+    at = {n.scope: found.by_node[n.id] for n in graph.nodes if n.op == "addmm"}
+    assert at["h.3.attn.c_attn"] == at["h.3.attn.c_proj"] == host.host_call
+    views = [
+        n for n in graph.nodes if n.kind == "call" and all(k.cost == "zero" for k in n.kernels)
+    ]
+    assert views and all(found.by_node[n.id] >= host.host_call for n in views)
+    assert sum(found.by_node.values()) == pytest.approx(found.seconds)
 
 
 class Pooled(nn.Module):

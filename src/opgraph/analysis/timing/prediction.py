@@ -36,7 +36,8 @@ DEVICE_BOUNDS = (Bound.COMPUTE, Bound.MEMORY, Bound.LAUNCH)
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """One kernel's predicted seconds, what bounds it, and the node that runs it."""
+    """One kernel's predicted seconds, what bounds it, and the node that runs it. Where the host is the limit,
+    an operator that launches nothing has its time under an empty name."""
 
     node: int
     kernel: str
@@ -166,6 +167,7 @@ def predict_work(
     kernels = tuple(
         KernelTime(work.node, work.task.kernel, taken, bound)
         for work, taken, bound in zip(works, seconds, bounds, strict=True)
+        if taken or work.task.kernel
     )
     by_node: dict[int, float] = {}
     for kernel in kernels:
@@ -181,6 +183,9 @@ def device_costs(works: Iterable[Work], device: Device, reach: Reach = FITTED) -
     cache = device.cache * reach.kept
     found = []
     for work in works:
+        if not work.task.kernel:
+            found.append(_NOTHING)
+            continue
         near = work.near(cache)
         key = (id(work.task), near)
         cost = known.get(key)
@@ -188,6 +193,9 @@ def device_costs(works: Iterable[Work], device: Device, reach: Reach = FITTED) -
             cost = known[key] = kernel_cost(work.task, near, device, reach)
         found.append(cost)
     return found
+
+
+_NOTHING = KernelCost(0.0, Bound.LAUNCH)
 
 
 def host_seconds(work: Work, device: Device, run: Run) -> float:

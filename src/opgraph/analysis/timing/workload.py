@@ -133,13 +133,17 @@ class Task:
         return self.read + self.written
 
 
+NOTHING = Task("", "view", "", 0, 0, 0, ())
+"""What an operator does that launches nothing, as views do: it takes the host's time alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """A task that the node `node` runs.
 
     `distances` are, for each operand, the bytes that were moved since it was last touched (its own
     included; None when it was not touched in this run: inputs and weights). The host makes `calls` calls of
-    operators and `modules` calls of modules for it: those since the last task, as views take its time, too.
+    operators and `modules` calls of modules for it: of a node's tasks, the first has them.
     """
 
     node: int
@@ -173,17 +177,18 @@ class _Step:
 
 def _works(graph: Graph) -> Iterator[Work]:
     known: dict[object, tuple[_Step, ...]] = {}
-    moved = calls = modules = 0
+    moved = 0
     touched: dict[object, int] = {}
     scope = ""
     value = graph.value
     for node in graph.nodes:
-        if node.kind == "call":
-            calls += 1
-            if node.scope != scope:
-                modules += _entered(scope, node.scope)
-                scope = node.scope
+        called = node.kind == "call"
+        calls, modules = int(called), 0
+        if called and node.scope != scope:
+            modules, scope = _entered(scope, node.scope), node.scope
         if not node.kernels:
+            if called:
+                yield Work(node.id, NOTHING, (), calls, modules)
             continue
         inputs = [value[v] for v in node.inputs]
         like = (node.op, tuple(map(id, node.kernels)),
@@ -191,6 +196,8 @@ def _works(graph: Graph) -> Iterator[Work]:
         steps = known.get(like)
         if steps is None:
             steps = known[like] = tuple(_steps(node, inputs))
+        if called and not steps:
+            yield Work(node.id, NOTHING, (), calls, modules)
         places = [v.name if v.storage is None else v.storage for v in inputs]
         for step in steps:
             distances: list[int | None] = []

@@ -86,7 +86,7 @@ class _Timeline:
         begin = self._begin[node.id]
         yield _slice(node.op, "operator", begin, self._end[node.id], facts)
         for kernel in self._kernels.get(node.id, ()):
-            if kernel.seconds > 0:
+            if kernel.seconds > 0 and kernel.kernel:
                 end = begin + kernel.seconds
                 yield _slice(kernel.kernel, "kernel", begin, end, {"bound": kernel.bound})
                 begin = end

@@ -49,7 +49,7 @@ from opgraph.analysis.tree import ItemKind, Metric, Tree, build_tree
 from opgraph.hardware import Device, devices
 from opgraph.record import schema
 from opgraph.record.graph import Graph
-from opgraph.record.kinds import ChangeKind, Run
+from opgraph.record.kinds import Bound, ChangeKind, Run
 from opgraph.record.profile import ProfileRecord
 from opgraph.views.details import details
 from opgraph.views.files.json import profile_data
@@ -251,8 +251,8 @@ class _Times:
             "peak": device.matrix_peak(dtype),
             "bandwidth": device.bandwidth,
             "memory": [need.needed, round(need.capacity)],
-            "work": [_nanoseconds(found.by_node[node]) for node in self.first],
-            "bounds": "".join(found.bounds[node][0] for node in self.first),
+            "work": [_nanoseconds(found.by_node.get(node, 0.0)) for node in self.first],
+            "bounds": "".join(found.bounds.get(node, Bound.LAUNCH)[0] for node in self.first),
             "parts": [
                 _nanoseconds(time.seconds, 6)
                 for time in predict_parts(self.work_of_parts, self.parts, device)
