@@ -39,7 +39,8 @@ def test_waiting_costs_what_idling_does():
     graph = product(64, 64, 64)
     quick, slow = toy(**POWER), toy(**POWER, **{"host.call": 1.0})
     a, b = (energy(workload(graph), predict(graph, m), m) for m in (quick, slow))
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     waited = predict(graph, slow).seconds - predict(graph, quick).seconds
     assert b.joules - a.joules == pytest.approx(20 * waited)
 
@@ -56,7 +57,8 @@ def test_no_device_draws_more_than_its_limit():
 def test_a_price_is_of_the_time():
     profile = opgraph.load(BERT)
     record = profile.on("h100-sxm", price_per_hour=3.6)
-    assert record.price is not None and record.prediction is not None
+    assert record.price is not None
+    assert record.prediction is not None
     assert record.price.run == pytest.approx(record.prediction.seconds / 1000)
     assert record.price.interval == pytest.approx([s / 1000 for s in record.prediction.interval])
     assert profile.on("h100-sxm").price is None
@@ -67,8 +69,10 @@ def test_where_it_is_said(capsys):
     asked = ["profile", BERT, "--hardware", "h200", "--price-per-hour", "3.6"]
     assert main(asked) == 0
     table = capsys.readouterr().out
-    assert "\nEnergy  " in table and "W on average" in table
-    assert "\nPrice  " in table and " mJ (" in table[table.index(", price") - 30 :]  # the sentence
+    assert "\nEnergy  " in table
+    assert "W on average" in table
+    assert "\nPrice  " in table
+    assert " mJ (" in table[table.index(", price") - 30 :]
     assert main([*asked, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)["costed"]
     assert data["energy"]["interval"][0] < data["energy"]["joules"] < data["energy"]["interval"][1]

@@ -3,10 +3,10 @@ draws beside that.
 
     joules = idle x seconds + (limit - idle) x (arithmetic + STREAM x traffic)
 
-*Arithmetic* are the seconds in which the sustained peak would do all arithmetic, *traffic* those in which the
-sustained bandwidth would move all bytes: a FLOP and a byte cost what they cost, however long they take (Choi,
-Bedard, Fowler and Vuduc: "A roofline model of energy", IPDPS 2013). A device at its sustained peak draws its
-limit, and nothing draws more. docs/prediction.md says what stands behind that.
+*Arithmetic* are the seconds in which the sustained peak would do all arithmetic, *traffic* those in which
+the sustained bandwidth would move all bytes: a FLOP and a byte cost what they cost, however long they take
+(Choi, Bedard, Fowler and Vuduc: "A roofline model of energy", IPDPS 2013). A device at its sustained peak
+draws its limit, and nothing draws more. docs/prediction.md says what stands behind that.
 """
 
 from __future__ import annotations

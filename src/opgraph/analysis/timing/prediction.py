@@ -36,8 +36,8 @@ DEVICE_BOUNDS = (Bound.COMPUTE, Bound.MEMORY, Bound.LAUNCH)
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """One kernel's predicted seconds, what bounds it, and the node that runs it. Where the host is the limit,
-    an operator that launches nothing has its time under an empty name."""
+    """One kernel's predicted seconds, what bounds it, and the node that runs it. Where the host is the
+    limit, an operator that launches nothing has its time under an empty name."""
 
     node: int
     kernel: str
