@@ -299,7 +299,10 @@ def costed(
     return CostedRecord(*terms(profile, hardware, **asked))
 
 
-Terms: TypeAlias = "tuple[ProfileRecord, Device | None, Partition, Layout | None, frozenset[str], Run, float | None]"
+PerHour: TypeAlias = float | None
+Terms: TypeAlias = (
+    "tuple[ProfileRecord, Device | None, Partition, Layout | None, frozenset[str], Run, PerHour]"
+)
 
 ASKED = (
     *(n for n in names(Stage.COSTING, Stage.PARALLEL) if n not in ("hardware", "memory")),
