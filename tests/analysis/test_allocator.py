@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opgraph.analysis.allocator import Reserved, reserve, rounded
+from opgraph.analysis.memory import Reserved, reserve, rounded
 from opgraph.record.graph import Storage
 
 MIB = 1 << 20

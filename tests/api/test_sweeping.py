@@ -12,7 +12,7 @@ from torch import nn
 
 import opgraph
 from opgraph import InputError, Profile
-from opgraph.analysis.cost.modules import module_tree
+from opgraph.analysis.cost.totals import module_tree
 from opgraph.analysis.quantities import peak_memory_by_module
 from opgraph.record.formulas import Formulas
 

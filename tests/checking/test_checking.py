@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 import opgraph
-from opgraph.analysis.check.agreement import Agreement, disagreements
-from opgraph.analysis.check.differences import Reading, reasons
+from opgraph.analysis.check.agreement import Agreement, Reading, disagreements, reasons
 from opgraph.analysis.cost.totals import totals
 from opgraph.api.pipeline import prepared, profile_model
 from opgraph.checking import check

@@ -8,8 +8,7 @@ import pytest
 from tests.conftest import DATA
 
 from opgraph import Profile
-from opgraph.analysis.check.agreement import Agreement, Trial
-from opgraph.analysis.check.differences import Reading
+from opgraph.analysis.check.agreement import Agreement, Reading, Trial
 from opgraph.cli import hardware, main
 from opgraph.hardware import device
 from opgraph.survey import Trial as Attempt

@@ -99,7 +99,7 @@ def test_what_goes_together(options: dict[str, Any]) -> None:
 def test_closed_sets_are_what_stands_behind_them() -> None:
     from opgraph.tracing import tracers
     from opgraph.tracing.modes.training import OPTIMIZERS, WAYS
-    from opgraph.views.files.model_explorer import OVERLAYS
+    from opgraph.views.files.graphs import OVERLAYS
     from opgraph.views.picture.coloring import COLORINGS
     from opgraph.views.picture.scene import THEMES
     from opgraph.views.text.table import SORT_KEYS

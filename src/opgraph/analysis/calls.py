@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import pairwise
 from math import prod
 
-from opgraph.record.gc_pause import uncollected
+from opgraph.record.files import uncollected
 from opgraph.record.graph import Graph, Node
 
 

@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, BoundShare, classify
 from opgraph.analysis.cost.conventions import counted
 from opgraph.analysis.cost.totals import (
+    GENERIC_RIDGE,
+    BoundShare,
     Cost,
     OperatorCost,
     Totals,
     by_op,
+    classify,
     cost_of,
     total_seconds,
     totals,
@@ -30,7 +32,7 @@ from opgraph.record.profile import ProfileRecord
 
 # What only some answers need is imported where they are worked out: a table of a saved profile takes none.
 if TYPE_CHECKING:
-    from opgraph.analysis.cost.modules import ModuleCost
+    from opgraph.analysis.cost.totals import ModuleCost
     from opgraph.analysis.fusion.partition import Subgraph
     from opgraph.analysis.memory import Fit, MemoryTimeline
     from opgraph.analysis.parallel.plan import Layout, Plan
@@ -276,7 +278,7 @@ class CostedRecord:
     @cached_property
     def module_tree(self) -> ModuleCost:
         """The modules by path, the root with all that is below it."""
-        from opgraph.analysis.cost.modules import module_tree
+        from opgraph.analysis.cost.totals import module_tree
 
         return module_tree(self.graph)
 

@@ -19,8 +19,7 @@ from itertools import accumulate
 from operator import sub
 
 from opgraph.analysis.calls import Item, ItemKind, items_of, with_ranges
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE, classify
-from opgraph.analysis.cost.totals import Cost
+from opgraph.analysis.cost.totals import GENERIC_RIDGE, Cost, classify
 from opgraph.record.graph import Graph, Node, Value
 from opgraph.record.kinds import Bound
 

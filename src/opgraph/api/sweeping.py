@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.cost.modules import module_tree
+from opgraph.analysis.cost.totals import module_tree
 from opgraph.analysis.costed import costed
 from opgraph.analysis.quantities import peak_memory_by_module
 from opgraph.analysis.scaling.sweep import SweepPoint, point_of

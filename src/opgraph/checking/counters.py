@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from opgraph.analysis.check.differences import Reading
+from opgraph.analysis.check.agreement import Reading
 from opgraph.inputs.base import Example
 from opgraph.record.errors import TraceError, first_line
 from opgraph.sources.base import Model

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils import flop_counter
 
 from opgraph.costs import formulas as _formulas  # noqa: F401  (they register)
-from opgraph.costs.formulas.sparse import SPARSE, sparse_product, stored
+from opgraph.costs.formulas.linalg import SPARSE, sparse_product, stored
 from opgraph.costs.registry import (
     Call,
     Contraction,

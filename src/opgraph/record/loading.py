@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from opgraph.record.errors import ProfileError
-from opgraph.record.gc_pause import uncollected
+from opgraph.record.files import uncollected
 from opgraph.record.kinds import Mode
 from opgraph.record.profile import (
     FORMAT,

@@ -5,7 +5,6 @@ A result is a record with its cached answers and a face: `repr`, `print`, `.draw
 `views`; here the two meet, and nowhere else."""
 
 from opgraph.results.comparing import CheckedTracers, Comparison, Sweep, compared
-from opgraph.results.costed import Costed
-from opgraph.results.profile import Profile, load
+from opgraph.results.costed import Costed, Profile, load
 
 __all__ = ["CheckedTracers", "Comparison", "Costed", "Profile", "Sweep", "compared", "load"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from opgraph.options import NO_EFFECT
 from opgraph.record.errors import SourceError, UnknownModel
-from opgraph.record.gc_pause import uncollected
+from opgraph.record.files import uncollected
 from opgraph.record.torch_version import require_torch
 from opgraph.sources import catalogue
 from opgraph.sources.base import BuildOptions, Model, Source, without_arguments

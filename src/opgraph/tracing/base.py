@@ -19,10 +19,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map
 
-from opgraph.costs.formulas.sparse import SPARSE
+from opgraph.costs.formulas.linalg import SPARSE
 from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError, TraceError, first_line
-from opgraph.record.gc_pause import uncollected
+from opgraph.record.files import uncollected
 from opgraph.record.graph import Graph
 from opgraph.record.profile import Attempt, KVCache
 from opgraph.record.targets import Target

@@ -6,9 +6,7 @@ import re
 
 import pytest
 
-from opgraph.analysis.cost.bottleneck import classify
-from opgraph.analysis.cost.modules import module_tree
-from opgraph.analysis.cost.totals import Cost, cost_of
+from opgraph.analysis.cost.totals import Cost, classify, cost_of, module_tree
 
 PROFILES = ["resnet18", "bert-base-uncased", "gpt2", "yolov8n"]
 

@@ -12,9 +12,8 @@ from opgraph import Profile
 from opgraph.analysis.cost.totals import totals
 from opgraph.analysis.cost.training import training
 from opgraph.analysis.memory import fit, memory
-from opgraph.analysis.parallel.plan import Layout, parallel, ring, smallest
+from opgraph.analysis.parallel.plan import Layout, blocks, parallel, ring, smallest, stages
 from opgraph.analysis.parallel.sharding import sharded, sharding
-from opgraph.analysis.parallel.stages import blocks, stages
 from opgraph.analysis.timing.prediction import predict
 from opgraph.cli import main
 from opgraph.hardware import device

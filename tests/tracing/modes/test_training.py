@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
-from opgraph.analysis.cost.modules import module_tree
+from opgraph.analysis.cost.totals import module_tree
 from opgraph.analysis.cost.training import training
 from opgraph.analysis.memory import memory
 from opgraph.analysis.tree import build_tree

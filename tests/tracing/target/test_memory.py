@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 import opgraph
-from opgraph.analysis.allocator import reserve
 from opgraph.analysis.cost.training import training
+from opgraph.analysis.memory import reserve
 from opgraph.sources import resolve
 from opgraph.sources.base import BuildOptions
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Literal
 
 from opgraph.analysis.calls import ItemKind, span
-from opgraph.analysis.cost.modules import ModuleCost, module_tree
+from opgraph.analysis.cost.totals import ModuleCost, module_tree
 from opgraph.analysis.tree import Tree
 from opgraph.record import units
 from opgraph.record.graph import Graph, Shape

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 from opgraph.analysis.compare.alignment import Change, align
-from opgraph.analysis.cost.modules import ModuleCost
+from opgraph.analysis.cost.totals import ModuleCost
 from opgraph.record.graph import Graph, Node, Scope, Value
 from opgraph.record.kinds import ChangeKind
 

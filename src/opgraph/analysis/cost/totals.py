@@ -1,14 +1,15 @@
-"""Sums of costs: small values that add up, and the totals of a whole graph."""
+"""Sums of costs: of some kernels, an operator, a module, a whole graph; and what bounds them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from opgraph.analysis.cost.experts import active_parameters, looked_up, mixtures
-from opgraph.record.graph import Graph, Kernel, Node
+from opgraph.record.graph import Graph, Kernel, Node, Scope, Shape
+from opgraph.record.kinds import Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,3 +220,118 @@ def by_op(
 def total_seconds(nodes: Iterable[Node], seconds: Mapping[int, float] | None) -> float | None:
     """The predicted seconds of some nodes together; None without a device."""
     return None if seconds is None else sum(seconds.get(n.id, 0.0) for n in nodes)
+
+
+# Costs of modules by path, for Python and for comparisons. Views show `analysis.tree`.
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCost(WithCost):
+    """A module with all that is below it.
+
+    `cost` and `parameters` are those of the whole subtree; `own` is the cost of the nodes that stand
+    directly in the module, `nodes` are these. `output` is the shape of its first result.
+    """
+
+    path: str
+    name: str
+    cls: str
+    depth: int
+    calls: int
+    parameters: int
+    cost: Cost
+    own: Cost
+    output: Shape | None
+    nodes: tuple[Node, ...] = field(repr=False)
+    children: tuple[ModuleCost, ...] = field(repr=False)
+
+    def walk(self, depth: int | None = None) -> Iterator[ModuleCost]:
+        """This module and those below it, in order, down to a depth below the root."""
+        yield self
+        if depth is None or self.depth < depth:
+            for child in self.children:
+                yield from child.walk(depth)
+
+    def repeated(self, count: int, path: str) -> ModuleCost:
+        """Itself and so many equal ones together, under one path."""
+        return replace(
+            self, path=path, name=path.rpartition(".")[2], calls=self.calls * count,
+            parameters=self.parameters * count, cost=self.cost * count, own=self.own * count,
+        )  # fmt: skip
+
+
+def module_tree(graph: Graph) -> ModuleCost:
+    """The root module with the whole tree below it."""
+    nodes: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        nodes.setdefault(node.scope, []).append(node)
+    parameters: dict[str, int] = {}
+    for parameter in graph.parameters:
+        if parameter.kind == "parameter":
+            parameters[parameter.scope] = parameters.get(parameter.scope, 0) + parameter.numel
+    children: dict[str, list[Scope]] = {}
+    for scope in graph.scopes:
+        if scope.path:
+            children.setdefault(scope.path.rpartition(".")[0], []).append(scope)
+
+    def make(scope: Scope, depth: int) -> ModuleCost:
+        below = tuple(make(child, depth + 1) for child in children.get(scope.path, ()))
+        direct = tuple(nodes.get(scope.path, ()))
+        own = cost_of(direct)
+        return ModuleCost(
+            path=scope.path,
+            name=scope.path.rpartition(".")[2],
+            cls=scope.cls,
+            depth=depth,
+            calls=scope.calls,
+            parameters=parameters.get(scope.path, 0) + sum(c.parameters for c in below),
+            cost=sum((c.cost for c in below), own),
+            own=own,
+            output=graph.value[scope.outputs[0]].shape if scope.outputs else None,
+            nodes=direct,
+            children=below,
+        )
+
+    return make(graph.scope[""], 0)
+
+
+# What bounds work without a device: its arithmetic intensity against a ridge point (FLOPs per byte at which
+# a machine's arithmetic and its memory take equally long).
+
+GENERIC_RIDGE = 10.0
+"""FLOPs per byte, where no device is named."""
+BALANCED = 0.5, 2.0
+"""The parts of a ridge point between which arithmetic and memory take about equally long."""
+
+
+def classify(intensity: float | None, ridge: float = GENERIC_RIDGE) -> Bound | None:
+    """What bounds work of this intensity: compute above twice the ridge point, memory below half of it.
+
+    Balanced between; None where nothing is moved.
+    """
+    if intensity is None:
+        return None
+    low, high = BALANCED
+    if intensity > high * ridge:
+        return Bound.COMPUTE
+    return Bound.MEMORY if intensity < low * ridge else Bound.BALANCED
+
+
+@dataclass(frozen=True, slots=True)
+class BoundShare(WithCost):
+    """How many nodes are bound so, what they cost together, and on a device the seconds they take; `share`
+    is that of the predicted time there, and of the bytes moved without a device."""
+
+    bound: Bound
+    nodes: int
+    cost: Cost
+    seconds: float | None
+    share: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return {
+            "bound": self.bound.value, "nodes": self.nodes, "flops": self.flops,
+            "other_flops": self.cost.other_flops, "bytes": self.bytes,
+            "seconds": self.seconds, "share": self.share,
+        }  # fmt: skip

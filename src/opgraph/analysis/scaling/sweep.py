@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.cost.bottleneck import GENERIC_RIDGE
+from opgraph.analysis.cost.totals import GENERIC_RIDGE
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.quantities import quantities
 from opgraph.record import units

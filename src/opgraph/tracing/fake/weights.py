@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from opgraph.costs.count import dtype_name, packed_tensors, sizes_of
-from opgraph.costs.formulas.sparse import SPARSE, stored
+from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record.graph import Parameter
 from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, shared_memory
 

@@ -38,7 +38,7 @@ from operator import sub
 from typing import Any
 
 from opgraph.analysis.compare.pairing import Union, unite
-from opgraph.analysis.cost.bottleneck import BALANCED, GENERIC_RIDGE
+from opgraph.analysis.cost.totals import BALANCED, GENERIC_RIDGE
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.memory import Fit, fit

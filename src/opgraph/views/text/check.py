@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from opgraph.analysis.check.agreement import Agreement, Disagreement, Trial
-from opgraph.analysis.check.differences import Reading
+from opgraph.analysis.check.agreement import Agreement, Disagreement, Reading, Trial
 from opgraph.analysis.cost.fragments import fragments, outside
 from opgraph.analysis.cost.totals import totals
 from opgraph.record import units
