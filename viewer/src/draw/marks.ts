@@ -35,13 +35,20 @@ export function edgesAt(box: Box | null): Pick<Marks, "into" | "out"> {
   return found;
 }
 
+/** Whether most of what is in an open box can be told apart at this scale; else it is drawn as one block. */
+export function opened(box: Box, zoom: number): boolean {
+  const seen = (b: Box): boolean => b.h * zoom >= 13 && b.w * zoom >= 36;
+  const area = (all: Box[]): number => all.reduce((sum, { w, h }) => sum + w * h, 0);
+  return !box.parent || (seen(box) && 2 * area(box.children.filter(seen)) >= area(box.children));
+}
+
 /** The innermost box under a point of the screen; what is drawn as one block is one thing to the pointer, too. */
 export function innermost(scene: Scene, camera: Camera, sx: number, sy: number): Box | null {
   const x = camera.x + sx / camera.zoom;
   const y = camera.y + sy / camera.zoom;
   let at: Box | undefined = scene.root;
   let found: Box | null = null;
-  while (at && (at === scene.root || at.h * camera.zoom >= 36)) {
+  while (at && opened(at, camera.zoom)) {
     at = at.children.find((c) => x >= c.x && x <= c.x + c.w && y >= c.y && y <= c.y + c.h);
     found = at ?? found;
   }

@@ -9,19 +9,21 @@ import { HEADER } from "../layout/spec";
 import type { Box, Scene } from "../layout/scene";
 import { overlaps, type Rect } from "./camera";
 import type { Colours } from "./colours";
-import type { Marks } from "./marks";
+import { type Marks, opened } from "./marks";
 import { trace } from "./path";
 import { fit, measure, type Pen } from "./pen";
+import { LABEL, shapeLabels } from "./labels";
 import { chevron, divided, headerPath, pill, stack } from "./shapes";
 import { ink, mix, type Theme } from "./theme";
 
 /** On the screen, in pixels. */
-const BLOCK = 22;
 const SPECK = 5;
-const LETTERS = 4.6;
-const FINE = 6.4;
-/** Letters at an edge are as high as this, or left out. */
+/** Letters are as high as this, or left out. */
 const LEGIBLE = 9;
+/** The smallest letters of a card, in units of the world. */
+const SMALL = 10;
+/** A block larger than this shows what is in it, as specks. */
+const LARGE = 160;
 /** Shares below this are not drawn, and below that not said on a box. */
 const LEAST = 0.0005;
 const LITTLE = 0.005;
@@ -59,16 +61,12 @@ export class Painter {
         pen.edges(former, box.x, box.y, { stroke: this.theme.edge, width, alpha, dash: DASH }, this.zoom > 0.3);
       }
     }
-    const shapes = 10.5 * this.zoom >= LEGIBLE && !faded;
-    const ends = new Set(box.edges.filter((e) => e.to >= 0 || box.layout?.outs.length).map((e) => e.from));
-    box.children.forEach((child, i) => {
-      if (!overlaps(child, this.view)) return;
-      this.box(child, pen);
-      if (!shapes || !ends.has(i)) return;
-      pen.text(this.shape(child.item), child.x + child.w / 2 + 7, child.y + child.h + 15, {
-        size: 10.5, fill: this.theme.muted, alpha,
-      });
-    });
+    for (const child of box.children) if (overlaps(child, this.view)) this.box(child, pen);
+    if (LABEL * this.zoom < LEGIBLE || faded) return;
+    for (const { text, x, y, h, cable } of shapeLabels(box, (item) => this.shape(item))) {
+      if (cable) pill(pen, this.theme, box.x + x, box.y + y + h / 2, text, LABEL, alpha);
+      else pen.text(text, box.x + x, box.y + y + h * 0.85, { size: LABEL, fill: this.theme.muted, alpha });
+    }
   }
 
   private count(measure: Measure, item: Item): number {
@@ -82,8 +80,9 @@ export class Painter {
 
   private box(box: Box, pen: Pen): void {
     const fade = this.fade(box);
-    if (box.layout && box.h * this.zoom >= BLOCK * 1.6 && box.w * this.zoom >= BLOCK) this.container(box, pen, fade);
+    if (box.layout && opened(box, this.zoom)) this.container(box, pen, fade);
     else if (box.h * this.zoom < SPECK) this.speck(box, pen, fade);
+    else if (box.layout || SMALL * this.zoom < LEGIBLE) this.block(box, pen, fade);
     else this.card(box, pen, fade);
   }
 
@@ -99,6 +98,44 @@ export class Painter {
     const look = this.colours.look(box.item);
     const fill = mix(this.theme.canvas, look.colour, 0.75);
     pen.rect(box.x, box.y, box.w, box.h, 0, { fill, alpha });
+  }
+
+  /** From afar: one colour, with the name and the share in large type, over specks of what is in it. */
+  private block(box: Box, pen: Pen, alpha: number): void {
+    const { theme, zoom } = this;
+    const { item } = box;
+    const look = this.colours.look(item);
+    const fill = box.layout ? mix(theme.card, look.colour, theme.dark ? 0.3 : 0.22) : look.fill;
+    if (item.kind === "fold") stack(box, pen, mix(theme.border, look.colour, 0.35), fill, alpha);
+    const stroke = mix(theme.border, look.colour, 0.35);
+    pen.rect(box.x, box.y, box.w, box.h, 9, { fill, stroke, width: Math.max(1.1, 0.6 / zoom), alpha });
+    const large = Math.min(box.w, box.h) * zoom > LARGE;
+    if (large) this.inside(box, pen, true);
+    const share = this.colours.share(item);
+    const room = box.w - 16;
+    const whole = item.kind === "fold" ? `${item.label} × ${item.count}` : this.title(item, box);
+    // What is too long is told by its end: of layers.17 that is what differs.
+    const name = measure(whole, LEGIBLE / zoom, 600) <= room ? whole : (whole.split(".").pop() ?? whole);
+    const lines = share < LITTLE ? [name] : [name, format.percent(share)];
+    const most = (large ? 22 : 14) / zoom;
+    const height = (count: number): number => Math.min((box.h - 8) / (1.25 * count), most);
+    if (height(lines.length) * zoom < LEGIBLE) lines.length = 1;
+    // As large as the name fits; in small boxes it is cut instead.
+    const size = Math.max(LEGIBLE / zoom, Math.min(height(lines.length), (room / measure(name, 1, 600))));
+    if (height(lines.length) * zoom >= LEGIBLE && room > 3 * size) {
+      const ground = large ? mix(theme.card, look.colour, 0.1) : fill;
+      if (large) {
+        const w = Math.min(room, Math.max(...lines.map((l) => measure(l, size, 600)))) + size;
+        const h = size * (1.25 * lines.length + 0.5);
+        pen.rect(box.x + (box.w - w) / 2, box.y + (box.h - h) / 2, w, h, size / 2, { fill: ground, alpha: 0.9 });
+      }
+      const { text, muted } = ink(ground);
+      lines.forEach((line, i) => pen.text(
+        line, box.x + box.w / 2, box.y + box.h / 2 + size * (1.25 * (i - (lines.length - 1) / 2) + 0.36),
+        { size, weight: i ? 500 : 600, fill: i ? muted : text, align: "center", max: room, alpha },
+      ));
+    }
+    this.flags(box, pen, alpha);
   }
 
   private container(box: Box, pen: Pen, fade: number): void {
@@ -120,8 +157,8 @@ export class Painter {
 
   private header(box: Box, pen: Pen, alpha: number): void {
     const { theme, zoom } = this;
-    const size = Math.min(17, Math.max(12.5, 10.5 / zoom));
-    if (size * zoom < LETTERS) return;
+    const size = Math.min(24, Math.max(12.5, 10.6 / zoom));
+    if ((size - 1.5) * zoom < LEGIBLE) return;
     const y = box.y + HEADER / 2 + size * 0.35;
     const { item } = box;
     chevron(pen, box.x + 13, box.y + HEADER / 2, true, theme.muted, alpha);
@@ -150,7 +187,7 @@ export class Painter {
   }
 
   private card(box: Box, pen: Pen, alpha: number): void {
-    const { theme, zoom } = this;
+    const { theme } = this;
     const { item } = box;
     const node = item.node >= 0 ? this.graph.nodes[item.node] : null;
     const terminal = node?.kind === "input" || node?.kind === "output";
@@ -170,7 +207,6 @@ export class Painter {
       pen.rect(box.x + 5, box.y + 8, 3.5, box.h - 16 - (node ? 0 : 4), 1.75, { fill: look.colour, alpha });
     }
     const letters = gone ? { text: theme.muted, muted: theme.muted } : ink(fill);
-    if (12.5 * zoom < LETTERS) return;
     if (terminal) {
       pen.text(this.title(item, box), box.x + box.w / 2, box.y + box.h / 2 + 4.2, {
         size: 12, weight: 550, fill: theme.muted, align: "center", max: box.w - 20, alpha,
@@ -199,7 +235,7 @@ export class Painter {
       room -= 16;
     }
     pen.text(this.title(item, box), left, upper, { size: 12.5, weight: 600, fill: letters.text, max: room, alpha });
-    if (10.5 * zoom >= FINE - 2) this.lower(box, pen, look.figure, left, right, letters, alpha);
+    this.lower(box, pen, look.figure, left, right, letters, alpha);
     this.bar(box, pen, mix(fill, letters.text, 0.1), this.flat ? letters.text : look.colour, alpha);
     this.flags(box, pen, alpha);
   }
@@ -244,14 +280,16 @@ export class Painter {
   private flags(box: Box, pen: Pen, alpha: number): void {
     const { item } = box;
     let x = box.x + box.w - 4;
-    const flag = (text: string, fill: string): void => {
-      const width = measure(text, 10, 700) + 10;
+    const size = Math.min(24, Math.max(10, LEGIBLE / this.zoom));
+    const flag = (said: string, fill: string): void => {
+      // What cannot be read any more is a spot.
+      const text = size * this.zoom < LEGIBLE * 0.999 ? "" : said;
+      const width = measure(text, size, 700) + size;
       x -= width;
-      pen.rect(x, box.y - 7, width, 15, 7.5, { fill, alpha: Math.max(alpha, 0.6) });
-      pen.text(text, x + width / 2, box.y + 4, { size: 10, weight: 700, fill: ink(fill).text, align: "center" });
+      pen.rect(x, box.y - size * 0.7, width, size * 1.5, size * 0.75, { fill, alpha: Math.max(alpha, 0.6) });
+      pen.text(text, x + width / 2, box.y + size * 0.4, { size, weight: 700, fill: ink(fill).text, align: "center" });
       x -= 4;
     };
-    if (10 * this.zoom < LETTERS) return;
     if (this.count("errors", item)) flag("error", this.theme.error);
     const unknown = this.count("unknown", item);
     if (unknown) flag(`${unknown} unknown`, this.theme.dark ? "#e79fc6" : "#a8447b");

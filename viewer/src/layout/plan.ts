@@ -39,6 +39,7 @@ export class Specs {
   }
 }
 
+/** More ways in or out than this are two: the main one, and a cable of all others. */
 const MOST_PORTS = 8;
 
 export class Planner {
@@ -60,6 +61,7 @@ export class Planner {
     const children = shown === body ? keys : view.children(shown);
     const place = placer(keys);
     const outs = new Map<number, number>();
+    const leaving: [number, number][] = [];
     const outOf = keys.map((child) => (view.isOpen(child) ? this.waysOut(child) : null));
     const fromPort = (child: number, source: number): number => outOf[child]?.(source) ?? 0;
 
@@ -81,11 +83,12 @@ export class Planner {
         }
       }
       if (view.lastUser[n] > body.last) {
-        const port = Math.min(outs.get(to) ?? outs.size, MOST_PORTS - 1);
-        outs.set(to, port);
-        join(to, fromPort(to, n), -1 - port);
+        if (!outs.has(to)) outs.set(to, outs.size);
+        leaving.push([to, n]);
       }
     }
+    const ports = Math.min(outs.size, outs.size > MOST_PORTS ? 2 : MOST_PORTS);
+    for (const [to, n] of leaving) join(to, fromPort(to, n), -1 - lastApart(outs.get(to) as number, outs.size));
     const list = [...edges.values()];
     const inner = keys.map(
       (child, i) => (view.isOpen(child) ? this.child(child, children[i], i, list, place, fromPort, body, portOf) : null)
@@ -93,7 +96,6 @@ export class Planner {
     const boxes = keys.map((child, i) => box(view, child, inner[i]));
     // Inside the model only plain chains are broken into columns: a block with branches reads from top to bottom.
     const crossing = !key.parent || body.kind === "fold" ? 3 : 1;
-    const ports = Math.max(0, ...[...outs.values()].map((p) => p + 1));
     const spec = this.known.intern(boxes, list, ins, ports, this.aspect, crossing);
     if (!this.used.has(spec.id)) {
       this.used.add(spec.id);
@@ -118,13 +120,14 @@ export class Planner {
     for (let n = inside.first; n <= inside.last; n++) {
       if (this.view.hidden[n]) continue;
       for (const s of this.view.sources[n]) {
-        if (s < inside.first && !ports.has(nameOf(s))) ports.set(nameOf(s), Math.min(ports.size, MOST_PORTS - 1));
+        if (s < inside.first && !ports.has(nameOf(s))) ports.set(nameOf(s), ports.size);
       }
     }
+    if (ports.size > MOST_PORTS) for (const [name, port] of ports) ports.set(name, Math.min(port, 1));
     for (const edge of edges) {
       if (edge.to === at) edge.toPort = ports.get(name(edge.from, edge.fromPort)) ?? 0;
     }
-    const count = Math.min(ports.size, MOST_PORTS);
+    const count = Math.max(0, ...[...ports.values()].map((port) => port + 1));
     return this.plan(key, item, count, (s) => ports.get(nameOf(s)) ?? -1);
   }
 
@@ -138,11 +141,16 @@ export class Planner {
     for (let n = body.first; n <= body.last; n++) {
       if (view.hidden[n] || view.lastUser[n] <= body.last) continue;
       const child = place(n);
-      if (!ports.has(child)) ports.set(child, Math.min(ports.size, MOST_PORTS - 1));
+      if (!ports.has(child)) ports.set(child, ports.size);
     }
     // In a fold that is open as one, every member leaves as the first does.
-    return (source) => ports.get(place(body.first + ((source - body.first) % length))) ?? 0;
+    return (source) => lastApart(ports.get(place(body.first + ((source - body.first) % length))) ?? 0, ports.size);
   }
+}
+
+/** Of very many ways out, the last, which the result leaves by, is apart from a cable of all others. */
+function lastApart(port: number, count: number): number {
+  return count <= MOST_PORTS ? port : port === count - 1 ? 1 : 0;
 }
 
 function box(view: View, key: Item, inner: Plan | null): Box {

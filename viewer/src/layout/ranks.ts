@@ -4,7 +4,7 @@
 import dagre from "@dagrejs/dagre";
 import type { Spec } from "./spec";
 import { type Link, straighten, type Thing } from "./straighten";
-import { leftOut, trunks } from "./trunks";
+import { leftOut, shared, trunks } from "./trunks";
 
 export interface Ranked {
   /** By child: its row and the x of its middle. */
@@ -114,15 +114,18 @@ function align(ranked: Ranked, spec: Spec, length: number[]): void {
     const top = e.from < 0 ? 0 : ranked.row[e.from] + 1;
     return ranked.bends[i].map((x, k) => thing(top + k, x, 8, true));
   });
+  const alongTrunk = (i: number): Thing[] =>
+    shared(spec, ranked.trunk[i], i, chains[ranked.trunk[i]], length[i] - 1);
   spec.edges.forEach((e, i) => {
     const from = e.from < 0 ? ins[-1 - e.from] : boxes[e.from];
     const to = e.to < 0 ? outs[-1 - e.to] : boxes[e.to];
-    const shared = chains[ranked.trunk[i]].slice(0, length[i] - 1);
-    if (shared.length !== length[i] - 1) return;
-    const whole = [from, ...shared, to];
-    // A branch adds only its own end to the trunk.
-    for (let k = ranked.trunk[i] === i ? 1 : whole.length - 1; k < whole.length; k++) {
+    const along = alongTrunk(i);
+    if (along.length !== length[i] - 1) return;
+    const whole = [from, ...along, to];
+    // A branch adds only its own end to the trunk, or its beginning.
+    for (let k = 1; k < whole.length; k++) {
       const [a, b] = [whole[k - 1], whole[k]];
+      if (ranked.trunk[i] !== i && a.bend && b.bend) continue;
       join(a, b, a.bend && b.bend ? 8 : a.bend || b.bend ? 1 : 2);
     }
   });
@@ -132,7 +135,7 @@ function align(ranked: Ranked, spec: Spec, length: number[]): void {
   ranked.x = boxes.map((t) => t.x);
   ranked.ins = ins.map((t) => t.x);
   ranked.outs = outs.map((t) => t.x);
-  ranked.bends = spec.edges.map((_, i) => chains[ranked.trunk[i]].slice(0, length[i] - 1).map((t) => t.x));
+  ranked.bends = spec.edges.map((_, i) => alongTrunk(i).map((t) => t.x));
 }
 
 /** Ways in belong above everything and ways out below: strong edges from one source and to one sink. */

@@ -1,24 +1,38 @@
-// Long edges that begin at one place run side by side for as long as they can: the longest is the trunk,
-// and the others leave it at their rows. So a result that a hundred layers read is one line and not a hundred.
+// Long edges that begin at one place, or end at one, run as one line for as long as they can: the longest is the trunk,
+// and the others leave it at their rows, or join it there. So a result that a hundred layers read is one line and not a
+// hundred, and so are the hundred results of a cache.
 
-import type { Spec } from "./spec";
+import type { Edge, Spec } from "./spec";
 
 /** More bends than this cost the search for an order more time than a person waits. */
 const BENDS = 400;
 
-/** By edge, the one whose bends it shares: the longest from the same place, or itself. */
+const begins = (e: Edge): string => `${e.from}.${e.fromPort}`;
+const ends = (e: Edge): string => `${e.to}.${e.toPort}`;
+
+/** By edge, the one whose bends it shares: the longest from the same place, else the longest to it, or itself. */
 export function trunks(spec: Spec, length: number[], without: Set<number>): number[] {
-  const longest = new Map<string, number>();
-  spec.edges.forEach((e, i) => {
-    if (without.has(i)) return;
-    const place = `${e.from}.${e.fromPort}`;
-    const known = longest.get(place);
-    if (known === undefined || length[i] > length[known]) longest.set(place, i);
-  });
-  return spec.edges.map((e, i) => {
-    const trunk = longest.get(`${e.from}.${e.fromPort}`);
-    return trunk !== undefined && length[i] > 1 && length[trunk] >= length[i] ? trunk : i;
-  });
+  const { edges } = spec;
+  const share = (place: (e: Edge) => string, own: (i: number) => boolean): number[] => {
+    const longest = new Map<string, number>();
+    edges.forEach((e, i) => {
+      const known = longest.get(place(e));
+      if (!without.has(i) && own(i) && (known === undefined || length[i] > length[known])) longest.set(place(e), i);
+    });
+    return edges.map((e, i) => {
+      const trunk = longest.get(place(e));
+      return trunk !== undefined && own(i) && length[i] > 1 && length[trunk] >= length[i] ? trunk : i;
+    });
+  };
+  const from = share(begins, () => true);
+  const to = share(ends, (i) => from[i] === i && !from.some((t, k) => t === i && k !== i));
+  return from.map((trunk, i) => (trunk === i ? to[i] : trunk));
+}
+
+/** What an edge has of its trunk's bends: the first where both begin at one place, else the last. */
+export function shared<T>(spec: Spec, trunk: number, edge: number, bends: T[], count: number): T[] {
+  if (begins(spec.edges[trunk]) === begins(spec.edges[edge])) return bends.slice(0, count);
+  return bends.slice(Math.max(0, bends.length - count));
 }
 
 /** How many rows each edge spans, if every child stands right below the last of what it reads. */

@@ -1,0 +1,120 @@
+// Where the shapes of results stand: beside the edge that carries them, and clear of all edges, boxes and one another.
+// Several edges that come to one place are a cable, whose label says how many. What finds no place is left out; the note under the pointer says it.
+
+import type { Item } from "../data/tree";
+import * as format from "../format";
+import type { Box } from "../layout/scene";
+import { HEADER } from "../layout/spec";
+import type { Rect } from "./camera";
+import { overlaps } from "./camera";
+import { type PathSink, trace } from "./path";
+import { measure } from "./pen";
+
+export const LABEL = 10.5;
+/** So many edges to one place are said to be that many. */
+const CABLE = 5;
+/** What lies within this of a label is too near. */
+const CLEAR = 2;
+/** In containers with more edges than this nobody looks for shapes. */
+const MOST = 600;
+
+/** A text, with the room that it takes, within its container. */
+export interface Label extends Rect {
+  text: string;
+  cable: boolean;
+}
+
+const known = new WeakMap<Box, Label[]>();
+
+/** Labels of the children of an open box whose result goes on, each where it is free. */
+export function shapeLabels(box: Box, shapeOf: (item: Item) => string): Label[] {
+  let found = known.get(box);
+  if (!found) known.set(box, (found = box.edges.length > MOST ? [] : place(box, shapeOf)));
+  return found;
+}
+
+function place(box: Box, shapeOf: (item: Item) => string): Label[] {
+  const lines = new Lines();
+  for (const points of box.layout?.edges ?? []) trace(points, lines);
+  const solid = box.children.map(({ x, y, w, h, item }): Rect => {
+    const behind = item.kind === "fold" ? 8 : 0;
+    return { x: x - box.x, y: y - box.y, w: w + behind, h: h + behind };
+  });
+  const made: Label[] = [];
+  const free = (r: Rect): boolean => {
+    const wide = { x: r.x - CLEAR, y: r.y - CLEAR, w: r.w + 2 * CLEAR, h: r.h + 2 * CLEAR };
+    return r.x > 4 && r.y > HEADER && r.x + r.w < box.w - 4 && r.y + r.h < box.h - 1 &&
+      !solid.some((s) => overlaps(s, r)) && !made.some((s) => overlaps(s, wide)) && !lines.cross(wide);
+  };
+  const put = (text: string, w: number, xs: number[], ys: number[], cable: boolean): void => {
+    const all = ys.flatMap((y) => xs.map((x): Label => ({ text, x, y, w, h: cable ? 1.5 * LABEL : LABEL, cable })));
+    const label = all.find(free);
+    if (label) made.push(label);
+  };
+  const cables = new Map<string, Float32Array[]>();
+  box.edges.forEach(({ to, toPort }, i) => {
+    const place = `${to}.${toPort}`;
+    cables.set(place, [...(cables.get(place) ?? []), box.layout?.edges[i] ?? new Float32Array(2)]);
+  });
+  for (const wires of cables.values()) {
+    if (wires.length < CABLE) continue;
+    const [x, y] = wires[0].slice(-2);
+    const text = format.plural(wires.length, "wire");
+    const w = measure(text, LABEL, 650) + 12;
+    put(text, w, [x + 8, x - 8 - w, x + 40, x - 40 - w], [y - 20, y - 24], true);
+  }
+  const ends = new Set(box.edges.filter((e) => e.to >= 0 || box.layout?.outs.length).map((e) => e.from));
+  box.children.forEach((child, i) => {
+    const text = ends.has(i) ? shapeOf(child.item) : "";
+    if (!text) return;
+    const w = measure(text, LABEL);
+    const { x, y, w: width, h: height } = solid[i];
+    const middle = x + width / 2;
+    const below = y + height;
+    put(text, w, [middle + 7, middle - 7 - w, x + width - w, x, middle + 26, middle - 26 - w],
+      [below + 5, below + 9, below + 13], false);
+  });
+  return made;
+}
+
+/** The straight pieces of edges; curves are cut into a few. */
+class Lines implements PathSink {
+  private at: [number, number] = [0, 0];
+  private pieces: [number, number, number, number][] = [];
+
+  moveTo(x: number, y: number): void {
+    this.at = [x, y];
+  }
+
+  lineTo(x: number, y: number): void {
+    this.pieces.push([...this.at, x, y]);
+    this.at = [x, y];
+  }
+
+  quadraticCurveTo(cx: number, cy: number, x: number, y: number): void {
+    this.bezierCurveTo(cx, cy, cx, cy, x, y);
+  }
+
+  bezierCurveTo(ax: number, ay: number, bx: number, by: number, x: number, y: number): void {
+    const [x0, y0] = this.at;
+    for (let i = 1; i <= 10; i++) {
+      const t = i / 10;
+      const at = (p: number, a: number, b: number, q: number): number =>
+        p * (1 - t) ** 3 + 3 * a * t * (1 - t) ** 2 + 3 * b * t ** 2 * (1 - t) + q * t ** 3;
+      this.lineTo(at(x0, ax, bx, x), at(y0, ay, by, y));
+    }
+  }
+
+  /** Whether any piece touches a rectangle. */
+  cross({ x, y, w, h }: Rect): boolean {
+    return this.pieces.some(([x0, y0, x1, y1]) => {
+      if (Math.max(x0, x1) < x || Math.min(x0, x1) > x + w || Math.max(y0, y1) < y || Math.min(y0, y1) > y + h) {
+        return false;
+      }
+      // It passes between two corners that lie on different sides of it, or ends inside.
+      const side = (px: number, py: number): number => (x1 - x0) * (py - y0) - (y1 - y0) * (px - x0);
+      const sides = [side(x, y), side(x + w, y), side(x, y + h), side(x + w, y + h)];
+      return Math.min(...sides) <= 0 && Math.max(...sides) >= 0;
+    });
+  }
+}
