@@ -16,7 +16,12 @@ import opgraph
 from opgraph import Profile
 from opgraph.views import render
 
-TRACED = {"detr-resnet-50": "facebook/detr-resnet-50", "llama-405b": "meta-llama/Llama-3.1-405B"}
+TRACED = {
+    "detr-resnet-50": "facebook/detr-resnet-50",
+    "llama-405b": "meta-llama/Llama-3.1-405B",
+    "mixtral": "mistralai/Mixtral-8x7B-v0.1",
+    "t5-small": "t5-small",
+}
 """Models of which no profile is saved with the tests."""
 
 FLAGS = (

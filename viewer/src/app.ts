@@ -30,6 +30,8 @@ export class App extends Figures {
   inset: Inset = { left: 0, top: 0 };
   selected: Item | null = null;
   hovered: Box | null = null;
+  /** Where on the canvas the pointer is; null where it is elsewhere. */
+  pointer: { x: number; y: number } | null = null;
   query = "";
   hits: Item[] = [];
   hit = -1;
@@ -59,8 +61,10 @@ export class App extends Figures {
     const { graph } = this.model;
     this.view = new View(graph, this.tree);
     this.view.hide(plumbing(graph));
+    this.colours.apart = this.view.all;
     this.openDefault();
     this.openAtFirst = new Set(this.view.open);
+    this.on("look", () => this.litName === "path" && this.lightPath());
   }
 
   close(): void {
@@ -301,6 +305,11 @@ export class App extends Figures {
     this.moment = kernel;
     const alive = kernel === null ? [] : this.memory.at(kernel).map((s) => s.node);
     this.light("moment", kernel === null ? null : alive.filter((n) => n >= 0));
+  }
+
+  /** Light the costliest path; it follows what shares are of. */
+  lightPath(): void {
+    this.light("path", this.costliestPath());
   }
 
   setFilter(filter: Filter | null): void {

@@ -64,6 +64,10 @@ export class Figures extends Events<AppEvent> {
     for (const [text, ids] of Object.entries(page.details ?? {})) {
       for (const id of ids) graph.details[id - 1] = clean(text, 60);
     }
+    // Where the data decided, a node is named after what was taken.
+    graph.nodes.forEach(({ op }, n) => {
+      if (op === "item" && graph.details[n]) this.tree.leaf[n].label = graph.details[n];
+    });
     this.costs = new Costs(graph, numbers(page.work), page);
     this.memory = new Memory(graph, page);
     this.devices = page.devices.map((d) => ({ ...d, name: clean(d.name), vendor: clean(d.vendor) }));

@@ -1,5 +1,5 @@
 """What an operator does in a few characters, for the second line of its box: Conv2d *7×7 /2*, Linear
-*768→3072*, Embedding *50257×768*."""
+*768→3072*, Embedding *50257×768*; and where the data decided which way the model went."""
 
 from __future__ import annotations
 
@@ -40,6 +40,19 @@ def details(graph: Graph, node: Node, parameters: Mapping[str, Parameter]) -> st
         if made and made[0] in weight:
             return f"{weight[1] if weight[0] == made[0] else weight[0]}→{made[0]}"
     return ""
+
+
+def branches(graph: Graph) -> dict[int, str]:
+    """By the id of a node that asked whether something holds which depends on weights or on numbers that
+    come in: what was taken ("branch taken: True"). What hangs on masks and shapes alone is not in it."""
+    depends = {v for v in graph.inputs if "float" in graph.value[v].dtype}
+    found = {}
+    for node in graph.nodes:
+        if node.parameters or not depends.isdisjoint(node.inputs):
+            depends.update(node.outputs)
+            if node.target.endswith("__bool__"):
+                found[node.id] = f"branch taken: {node.arguments.lstrip('→ ') or 'not recorded'}"
+    return found
 
 
 def _square(first: str, second: str | None) -> str:

@@ -133,10 +133,10 @@ export class Costs {
     return this.sums[measure][this.graph.nodes.length];
   }
 
-  /** A measure of an item in all repetitions of the folds around it. */
-  share(measure: Measure, item: Item): Share {
+  /** A measure of an item in all repetitions of the folds around it, but those whose members are `apart`. */
+  share(measure: Measure, item: Item, apart?: ReadonlySet<number>): Share {
     const sums = this.sums[measure];
-    const { starts, length } = repetitions(item);
+    const { starts, length } = repetitions(item, apart);
     const total = starts.reduce((sum, start) => sum + sums[start + length] - sums[start], 0);
     const whole = this.total(measure);
     return { each: total / starts.length, times: starts.length, total, share: whole ? total / whole : 0 };

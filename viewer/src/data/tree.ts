@@ -12,6 +12,8 @@ interface Turn {
   nodes: number;
   count: number;
   member: number;
+  /** What the state of the fold is kept under: the fold, or its twin in the first member of those around it. */
+  key: number;
 }
 
 /** Nodes in the order of execution, by position, both ends included. */
@@ -54,6 +56,8 @@ const KINDS: Record<string, ItemKind> = { r: "root", p: "phase", m: "module", f:
 /** A list longer than this is drawn in groups of `GROUP`. */
 const LONGEST = 120;
 const GROUP = 40;
+/** So many inputs of one name are drawn as one. */
+const TERMINALS = 5;
 
 /** One list of all nodes, where a tree is not of this graph: the page opens all the same. */
 function flat(count: number): TreeJson {
@@ -72,7 +76,7 @@ export function readTree(given: TreeJson, graph: Graph): Tree {
   const classes = new Map(json.classes);
   const outputs = new Map(json.outputs ?? []);
   let branches = 0;
-  const read = (parent: Item | null, turns: Turn[]): Item => {
+  const read = (parent: Item | null, turns: Turn[], twin: number): Item => {
     const id = items.length;
     const kind = KINDS[json.kinds[id]];
     const first = leaf.length;
@@ -89,9 +93,12 @@ export function readTree(given: TreeJson, graph: Graph): Tree {
     else {
       const count = json.counts[branches++];
       if (kind === "fold") item.count = count;
+      const start = items.length;
       for (let member = 0; member < count; member++) {
-        const turn = { nodes: 0, count, member };
-        const child = read(item, kind === "fold" ? [...turns, turn] : turns);
+        const turn = { nodes: 0, count, member, key: id - twin };
+        const child = kind === "fold"
+          ? read(item, [...turns, turn], twin + items.length - start)
+          : read(item, turns, twin);
         turn.nodes = child.last - child.first + 1;
         item.children.push(child);
       }
@@ -99,38 +106,68 @@ export function readTree(given: TreeJson, graph: Graph): Tree {
     item.last = leaf.length - 1;
     return item;
   };
-  const tree = { root: read(null, []), items, leaf };
+  const tree = { root: read(null, [], 0), items, leaf };
+  groupTerminals(graph, tree);
   for (const item of [...items]) cutLong(graph, tree, item);
   return tree;
 }
 
+/** Put inputs or outputs that stand side by side and are many (a cache of keys and values) into one. */
+function groupTerminals(graph: Graph, tree: Tree): void {
+  const { root } = tree;
+  const children: Item[] = [];
+  for (let i = 0; i < root.children.length; ) {
+    const kind = graph.nodes[root.children[i].node]?.kind;
+    const stem = (item: Item): string => item.label.replace(/[\d.]+$/, "");
+    let end = i + 1;
+    const alike = (item: Item): boolean =>
+      graph.nodes[item.node]?.kind === kind && stem(item) === stem(root.children[i]);
+    if (kind === "input" || kind === "output") while (end < root.children.length && alike(root.children[end])) end++;
+    const part = root.children.slice(i, end);
+    const { label } = part[0];
+    children.push(
+      ...(part.length < TERMINALS ? part : [group(tree, root, part, stem(part[0]) || label, `${part.length} ${kind}s`)]),
+    );
+    i = end;
+  }
+  root.children = children;
+}
+
+/** One item in the place of some children of another that stand side by side. */
+function group({ items }: Tree, parent: Item, part: Item[], label: string, cls: string): Item {
+  const [{ first, turns }, { last }] = [part[0], part[part.length - 1]];
+  const made: Item = {
+    id: items.length, kind: "group", parent, children: part, first, last, label, cls, path: "", call: 0, node: -1,
+    count: 1, turns: parent.kind === "fold" ? parent.turns : turns, output: "",
+  };
+  items.push(made);
+  for (const child of part) child.parent = made;
+  return made;
+}
+
 /** Put the children of an item that has very many into groups, so that they can be drawn. */
-function cutLong(graph: Graph, { items }: Tree, item: Item): void {
+function cutLong(graph: Graph, tree: Tree, item: Item): void {
   while (item.children.length > (item.kind === "fold" ? LONGEST * 4 : LONGEST)) {
     const { children } = item;
     item.children = [];
     for (let i = 0; i < children.length; i += GROUP) {
       const part = children.slice(i, i + GROUP);
-      const [{ first, turns }, { last }] = [part[0], part[part.length - 1]];
-      const group: Item = {
-        id: items.length, kind: "group", parent: item, children: part, first, last, label: graph.numbers(first, last),
-        cls: "", path: "", call: 0, node: -1, count: 1, turns: item.kind === "fold" ? item.turns : turns,
-        output: "",
-      };
-      items.push(group);
-      for (const child of part) child.parent = group;
-      item.children.push(group);
+      item.children.push(group(tree, item, part, graph.numbers(part[0].first, part[part.length - 1].last), ""));
     }
   }
 }
 
-/** Where every repetition of an item begins, and how many nodes each has: those of a fold are its members. */
+/**
+ * Where every repetition of an item begins, and how many nodes each has: those of a fold are its members. In folds
+ * whose members are shown `apart` each stands for itself.
+ */
 export function repetitions(
-  { first, last, count: own = 1, turns = [] }: Interval,
+  { first, last, count: own = 1, turns: all = [] }: Interval, apart: ReadonlySet<number> = new Set(),
 ): { starts: number[]; length: number } {
+  const turns = apart.size ? all.filter(({ key }) => !apart.has(key)) : all;
   const length = (last - first + 1) / own;
   let starts = [first];
-  for (const { nodes, count, member } of own > 1 ? [...turns, { nodes: length, count: own, member: 0 }] : turns) {
+  for (const { nodes, count, member } of own > 1 ? [...turns, { nodes: length, count: own, member: 0, key: -1 }] : turns) {
     starts = starts.flatMap((start) => Array.from({ length: count }, (_, i) => start + (i - member) * nodes));
   }
   return { starts, length };

@@ -41,6 +41,8 @@ export class Colours {
   /** What differs from another profile, if there is one. */
   difference: Difference | null = null;
   fusion: Fusion | null = null;
+  /** The folds whose members are drawn one by one. */
+  apart: ReadonlySet<number> = new Set();
   private known = new Map<string, Mark>();
   private most = new Map<Measure, number>();
   private parts = new Map<number, number>();
@@ -139,10 +141,10 @@ export class Colours {
     return MEASURES[this.mode] ?? weighedBy(this.costs);
   }
 
-  /** The share of the whole that an item has, in all its repetitions. */
+  /** The share of the whole that an item has, in all the repetitions that it is drawn for. */
   share(item: Item): number {
     let found = this.parts.get(item.id);
-    if (found === undefined) this.parts.set(item.id, (found = this.costs.share(this.metric, item).share));
+    if (found === undefined) this.parts.set(item.id, (found = this.costs.share(this.metric, item, this.apart).share));
     return found;
   }
 
@@ -157,6 +159,7 @@ export class Colours {
   setDrawn(items: Item[]): void {
     this.drawn = items;
     this.most.clear();
+    this.parts.clear();
   }
 
   private figure(item: Item): string {
@@ -251,7 +254,6 @@ function categories(colours: Colours): LegendEntry[] {
   ): number => (e.kind === marks.none || e.kind === marks.changes.same ? -1 : e.time);
   return [...found.values()]
     .sort((a, b) => order(b) - order(a))
-    .slice(0, 14)
     .map(({ kind, nodes, time }) => ({
       name: kind.label,
       colour: theme.dark ? kind.dark : kind.light,

@@ -37,9 +37,9 @@ export function edgesAt(box: Box | null): Pick<Marks, "into" | "out"> {
 
 /** Whether most of what is in an open box can be told apart at this scale; else it is drawn as one block. */
 export function opened(box: Box, zoom: number): boolean {
-  const seen = (b: Box): boolean => b.h * zoom >= 13 && b.w * zoom >= 36;
+  const seen = (b: Box): boolean => b.h * zoom >= 13 && b.w * zoom >= 24;
   const area = (all: Box[]): number => all.reduce((sum, { w, h }) => sum + w * h, 0);
-  return !box.parent || (seen(box) && 2 * area(box.children.filter(seen)) >= area(box.children));
+  return !box.parent || (box.w * zoom >= 60 && seen(box) && 2 * area(box.children.filter(seen)) >= area(box.children));
 }
 
 /** The innermost box under a point of the screen; what is drawn as one block is one thing to the pointer, too. */

@@ -112,7 +112,7 @@ export class Painter {
     const large = Math.min(box.w, box.h) * zoom > LARGE;
     if (large) this.inside(box, pen, true);
     const share = this.colours.share(item);
-    const room = box.w - 16;
+    const room = box.w - 4 / zoom;
     const whole = item.kind === "fold" ? `${item.label} × ${item.count}` : this.title(item, box);
     // What is too long is told by its end: of layers.17 that is what differs.
     const name = measure(whole, LEGIBLE / zoom, 600) <= room ? whole : (whole.split(".").pop() ?? whole);
@@ -121,8 +121,9 @@ export class Painter {
     const height = (count: number): number => Math.min((box.h - 8) / (1.25 * count), most);
     if (height(lines.length) * zoom < LEGIBLE) lines.length = 1;
     // As large as the name fits; in small boxes it is cut instead.
-    const size = Math.max(LEGIBLE / zoom, Math.min(height(lines.length), (room / measure(name, 1, 600))));
-    if (height(lines.length) * zoom >= LEGIBLE && room > 3 * size) {
+    const widest = Math.max(...lines.map((line) => measure(line, 1, 600)));
+    const size = Math.max(LEGIBLE / zoom, Math.min(height(lines.length), room / widest));
+    if (height(lines.length) * zoom >= LEGIBLE && room > 2 * size) {
       const ground = large ? mix(theme.card, look.colour, 0.1) : fill;
       if (large) {
         const w = Math.min(room, Math.max(...lines.map((l) => measure(l, size, 600)))) + size;
@@ -305,6 +306,7 @@ export class Painter {
   private title(item: Item, box: Box): string {
     if (item.node >= 0) {
       const node = this.graph.nodes[item.node];
+      if (node.op === "item") return item.label;
       return node.kind === "call" || node.kind === "constant" ? (item.path ? item.label : node.op) : node.name;
     }
     const label = box.shown !== item ? box.shown.label : item.label;
@@ -324,6 +326,7 @@ export class Painter {
       return `${item.cls || item.kind} ${item.kind === "fold" ? "" : only}`.trim();
     }
     const node = graph.nodes[item.node];
+    if (node.op === "item") return node.source.split("/").pop() || node.op;
     const said = graph.details[item.node] ?? "";
     return [item.path ? item.cls : "", said].filter(Boolean).join(" ") || this.shape(item) || node.kind;
   }

@@ -136,6 +136,9 @@ class Router {
     const [x0, y0, row0] = this.start(edge.from, edge.fromPort, index);
     const [x1, y1, row1] = this.end(edge.to, edge.toPort, index);
     const points = [x0, y0];
+    // Beside a taller neighbour it goes straight, before and after it.
+    const under = row0 < 0 ? y0 : this.rowTop[row0] + this.heights[row0];
+    if (under > y0 + 1) points.push(x0, under);
     const bends = this.ranked.bends[index];
     const straight = bends.length !== Math.max(0, row1 - row0 - 1);
     let column = this.columnOf(Math.max(row0, 0));
@@ -150,6 +153,8 @@ class Router {
       if (ends || straight) continue;
       points.push(local, this.rowTop[r], local, this.rowTop[r] + this.heights[r]);
     }
+    const over = row1 >= this.heights.length ? y1 : this.rowTop[row1];
+    if (over < y1 - 1) points.push(x1, over);
     points.push(x1, y1);
     return Float32Array.from(points);
   }

@@ -100,6 +100,8 @@ const NOTHING = 0.001;
  */
 export function plumbing(graph: Graph): Uint8Array {
   const hidden = looking(graph);
+  // Where the data decided is shown; what was worked out for that alone is not.
+  const decided = (n: number): boolean => graph.nodes[n].op === "item" && graph.details[n] !== undefined;
   if (!graph.nodes.some((node) => node.kind === "output")) return hidden;
   const moved = (n: number): number =>
     graph.nodes[n].kernels.reduce((sum, k) => sum + graph.kernels[k].read + graph.kernels[k].written, 0);
@@ -109,7 +111,8 @@ export function plumbing(graph: Graph): Uint8Array {
     const { kind, error, parameters, op, phase, removed } = graph.nodes[n];
     const writes = op.endsWith("_");
     const ends = kind === "call" && !used[n] && !error && !parameters.length && !writes && !removed;
-    if (ends && phase === "forward" && moved(n) < little) hidden[n] = 1;
+    if (decided(n)) hidden[n] = 0;
+    else if (ends && phase === "forward" && moved(n) < little) hidden[n] = 1;
     else if (!hidden[n] || used[n]) for (const s of graph.sources[n]) used[s] = 1;
   }
   return hidden;

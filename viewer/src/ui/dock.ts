@@ -65,9 +65,13 @@ export function legend(app: App): HTMLElement {
         span("legend-note", entry.note),
       );
     });
+    const edges = app.selected && app.selected.kind !== "root" ? [
+      span("legend-entry", h("span", { class: "wire", style: { "border-top": `2px solid ${app.theme.into}` } }), "what it reads"),
+      span("legend-entry", h("span", { class: "wire", style: { "border-top": `2px dashed ${app.theme.out}` } }), "what reads it"),
+    ] : [];
     const ridge = app.colours.mode === "bottleneck" ? div("legend-foot", `ridge point ${app.ridgeText}`) : null;
-    fill(element, div("legend-title", name), ...entries, ridge);
+    fill(element, div("legend-title", name), ...entries, ...edges, ridge);
   };
-  for (const event of ["look", "lit", "scene"] as const) app.on(event, paint);
+  for (const event of ["look", "lit", "scene", "select"] as const) app.on(event, paint);
   return element;
 }

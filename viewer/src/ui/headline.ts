@@ -5,7 +5,7 @@ import type { App } from "../app";
 import { type Item } from "../data/tree";
 import * as format from "../format";
 import { div, fill, h, p } from "./dom";
-import { hint } from "./parts";
+import { ending, hint } from "./parts";
 
 /** Pixels that a name needs in the row. */
 const LETTER = 6.6;
@@ -18,7 +18,9 @@ export function headlineBar(app: App): HTMLElement {
   const draw = (into: HTMLElement, parts: [Item, number][], whole: number): void => {
     const width = into.clientWidth || row.clientWidth;
     fill(into, ...parts.map(([item, share]) => {
-      const name = nameOf(item);
+      // Of a node that is nearly all of its module, the module's name says more.
+      const of = item.node >= 0 && !item.path && item.parent && app.colours.share(item.parent) * 0.9 < share;
+      const name = ending(of && item.parent ? item.parent : item);
       const room = (share / whole) * width - 10;
       const last = /^\d*$/.test(item.label) ? "" : item.label;
       const text = [`${name} ${format.percent(share)}`, name, last].find((t) => t.length * LETTER < room) ?? "";
@@ -49,11 +51,4 @@ export function headlineBar(app: App): HTMLElement {
   app.on("look", paint);
   new ResizeObserver(() => row.clientWidth && draw(row, app.row(), 1)).observe(row);
   return element;
-}
-
-/** The end of its path that says something: "mlp.act", and "layer1.0" rather than "0". */
-function nameOf(item: Item): string {
-  const parts = item.path.split(".");
-  const at = parts.findLastIndex((part) => !/^\d*$/.test(part));
-  return item.path && at >= 0 ? parts.slice(at).join(".") : item.label || item.cls;
 }

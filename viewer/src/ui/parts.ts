@@ -26,6 +26,14 @@ export function figure({ costs, metric }: App, item: Item): string {
   return shareText(metric, costs.share(metric, item));
 }
 
+/** The end of its path that says something: "act", and "layer1.0" rather than "0". */
+export function ending(item: Item): string {
+  const { path } = item;
+  const parts = path.split(".");
+  const at = parts.findLastIndex((part) => !/^\d*$/.test(part));
+  return path && at >= 0 ? parts.slice(at).join(".") : item.label || item.cls;
+}
+
 /** What is said of an item where the pointer rests on it. */
 export function hint(app: App, item: Item): string {
   const name = item.path || app.model.graph.nodes[item.node]?.name || item.label;

@@ -68,16 +68,17 @@ export abstract class Plot {
 
   protected text(
     text: string, x: number, y: number, colour: string, align: CanvasTextAlign = "left", weight = 400,
+    rim = this.app.theme.card,
   ): void {
     const { ctx } = this;
     ctx.font = font(11, weight);
     ctx.fillStyle = colour;
     ctx.textAlign = align;
     // A rim in the colour of the ground keeps letters apart from the lines behind them.
-    ctx.strokeStyle = this.app.theme.card;
+    ctx.strokeStyle = rim;
     ctx.lineWidth = 3;
     ctx.lineJoin = "round";
-    ctx.strokeText(text, x, y);
+    if (rim) ctx.strokeText(text, x, y);
     ctx.fillText(text, x, y);
   }
 

@@ -5,7 +5,13 @@ import type { App } from "../app";
 import type { Subgraph } from "../data/fusion";
 import type { Theme } from "../draw/theme";
 import * as format from "../format";
+import { overlaps, type Rect } from "../draw/camera";
+import { measure } from "../draw/pen";
+import { ending } from "./parts";
 import { type Frame, Plot } from "./plot";
+
+/** So many points have their name beside them. */
+const NAMES = 8;
 
 interface Dot {
   part: Subgraph;
@@ -56,10 +62,10 @@ export class Roofline extends Plot {
   ): { x: (v: number) => number; y: (v: number) => number; low: number; high: number; floor: number; top: number } {
     const ridge = roof.peak / roof.bandwidth;
     const all = this.dots.map((d) => d.intensity);
-    const low = 10 ** Math.floor(Math.log10(Math.min(0.1, ...all)));
+    const low = 10 ** Math.floor(Math.log10(Math.min(0.1, ...all.map((v) => v / 1.5))));
     const high = 10 ** Math.ceil(Math.log10(Math.max(ridge * 4, ...all)));
-    const top = roof.peak * 2;
-    const floor = Math.min(roof.bandwidth * low, ...this.dots.map((d) => d.speed));
+    const top = roof.peak * 4;
+    const floor = Math.min(roof.bandwidth * low, ...this.dots.map((d) => d.speed)) / 4;
     const lx = Math.log10(high / low);
     const ly = Math.log10(top / floor);
     return {
@@ -97,8 +103,35 @@ export class Roofline extends Plot {
     this.line(x(ridge), y(roof.peak), x(ridge), bottom, theme.muted, 1, [3, 4]);
     this.text(`ridge point ${ridge.toFixed(1)}`, x(ridge) + 5, bottom - 6, theme.muted);
     this.text("FLOPs per byte", frame.left + frame.width, bottom + 28, theme.faint, "right");
-    this.text(roof.label, frame.left, bottom + 28, theme.faint);
+    this.text(`${roof.label} · ${this.said()}`, frame.left, bottom + 28, theme.faint);
     this.points(x, y, theme);
+  }
+
+  /** What a point is. */
+  private said(): string {
+    const many = this.dots.filter(({ part }) => part.nodes.length > 1).length;
+    return many ? `fused: each point is a subgraph run as one kernel` : "unfused: each point is an operator";
+  }
+
+  /** The names of the points that take longest, where there is room. */
+  private names(frame: Frame, x: (v: number) => number, y: (v: number) => number, theme: Theme): void {
+    const taken: Rect[] = [];
+    const right = frame.left + frame.width;
+    const seen = new Set<string>();
+    for (const dot of this.dots) {
+      const item = this.app.tree.leaf[this.lead(dot.part)];
+      const name = ending(item.path || !item.parent?.path ? item : item.parent);
+      if (seen.size >= NAMES || seen.has(name)) continue;
+      const [w, at] = [measure(name, 11), [x(dot.intensity), y(dot.speed)]];
+      const r = this.radius(dot, this.dots[0].seconds) + 4;
+      const places = [[r, 4], [-r - w, 4], [-w / 2, -r], [-w / 2, r + 9], [r, -8], [r, 16], [-r - w, 16]]
+        .map(([dx, dy]): Rect => ({ x: at[0] + dx, y: at[1] + dy - 9, w, h: 12 }));
+      const free = places.find((p) => p.x > frame.left && p.x + w < right && p.y > 0 && !taken.some((t) => overlaps(t, p)));
+      if (!free) continue;
+      seen.add(name);
+      taken.push(free);
+      this.text(name, free.x, free.y + 9, theme.text);
+    }
   }
 
   private points(x: (v: number) => number, y: (v: number) => number, theme: Theme): void {
@@ -121,12 +154,13 @@ export class Roofline extends Plot {
       }
     }
     ctx.globalAlpha = 1;
+    this.names(this.frame(), x, y, theme);
     const near = this.pointer && this.near(this.pointer);
     if (!near || !this.pointer) return;
     const node = app.model.graph.nodes[this.lead(near.part)];
     this.note(
       [
-        node.name, `${format.intensity(near.intensity)} FLOPs/byte · ${format.flops(near.work)}`,
+        app.tree.leaf[this.lead(near.part)].path || node.name, `${format.intensity(near.intensity)} FLOPs/byte · ${format.flops(near.work)}`,
         app.device ? `${format.count(near.speed, "FLOP/s")} · ${format.seconds(near.seconds)}` : near.part.rule,
       ],
       this.pointer.x, this.pointer.y,

@@ -6,7 +6,7 @@ import { button, h, icon, ICONS } from "./dom";
 
 export function searchField(app: App): { element: HTMLElement; focus: () => void } {
   const input = h("input", {
-    type: "search", placeholder: "Search name, operator, class, shape", "aria-label": "Search",
+    type: "search", placeholder: "Search", "aria-label": "Search", title: "Name, operator, class or shape (/)",
     spellcheck: "false", autocomplete: "off",
   });
   const count = h("output", { class: "hits" });
@@ -30,12 +30,17 @@ export function searchField(app: App): { element: HTMLElement; focus: () => void
       input.blur();
     }
   });
-  app.on("search", () => {
+  const say = (): void => {
     if ((input.getRootNode() as Document | ShadowRoot).activeElement !== input) input.value = app.query;
-    const at = app.hit >= 0 ? `${format.integer(app.hit + 1)} of ` : "";
+    const all = format.integer(app.hits.length);
     const none = app.query.trim() ? "none" : "";
-    count.textContent = app.hits.length ? at + format.integer(app.hits.length) : none;
+    // What is folded is found once for every repetition, and shown once.
+    const boxes = new Set(app.hits.map((item) => app.box(item))).size;
+    const seen = boxes < app.hits.length ? `${all} in ${format.plural(boxes, "box").replace("boxs", "boxes")}` : all;
+    count.textContent = !app.hits.length ? none : app.hit >= 0 ? `${format.integer(app.hit + 1)} of ${all}` : seen;
     element.classList.toggle("active", app.hits.length > 0);
-  });
+  };
+  app.on("search", say);
+  app.on("scene", say);
   return { element, focus: () => input.focus() };
 }

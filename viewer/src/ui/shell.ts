@@ -12,6 +12,7 @@ import { fileName, png, save, seen, svg, whole } from "./export";
 import { filterSheet } from "./filters";
 import { headlineBar } from "./headline";
 import { help } from "./help";
+import { hoverCard } from "./hover";
 import { minimap } from "./minimap";
 import { panel } from "./panel";
 import { paper } from "./paper";
@@ -58,7 +59,7 @@ export function shell(app: App): Shell {
     "header",
     { class: "bar" },
     div("brand", h("span", { class: "logo", "aria-hidden": "true" }), h("span", null, "opgraph")),
-    h("h1", null, app.model.name),
+    h("h1", { title: app.model.name }, app.model.name),
     chips(app),
     span("spring"),
     search.element,
@@ -78,7 +79,7 @@ export function shell(app: App): Shell {
   );
   const key = legend(app);
   const middle = h(
-    "section", { class: "middle", "aria-label": "Graph" }, headlineBar(app), div("stage-box", stage.element, controls, minimap(app), notice(app)), dock(app, key),
+    "section", { class: "middle", "aria-label": "Graph" }, headlineBar(app), div("stage-box", stage.element, controls, minimap(app), notice(app), hoverCard(app)), dock(app, key),
     live,
   );
   fill(
@@ -116,7 +117,7 @@ export function shell(app: App): Shell {
       "?": () => helper.querySelector("button")?.click(),
       t: () => app.setTheme(app.dark ? "light" : "dark"),
       h: () => app.light("hotspots", app.hotspots().flatMap(nodesOf)),
-      x: () => app.light("path", app.costliestPath()),
+      x: () => app.lightPath(),
     };
     const action = actions[event.key];
     if (!action) return;

@@ -9,7 +9,6 @@ import { CanvasPen } from "../draw/pen";
 import { HEADER } from "../layout/spec";
 import type { Box } from "../layout/scene";
 import { div, h, onFrame } from "./dom";
-import { hint } from "./parts";
 
 const DOUBLE_CLICK = 350;
 
@@ -158,6 +157,7 @@ export class Stage {
     });
     canvas.addEventListener("pointercancel", (event) => this.pointers.delete(event.pointerId));
     canvas.addEventListener("pointerleave", () => {
+      app.pointer = null;
       if (app.hovered) {
         app.hovered = null;
         app.emit("hover");
@@ -188,7 +188,7 @@ export class Stage {
     if (!before) {
       const box = this.boxAt(now.x, now.y);
       this.canvas.style.cursor = box ? "pointer" : "";
-      this.canvas.title = box ? hint(app, box.item) : "";
+      app.pointer = now;
       if (box !== app.hovered) {
         app.hovered = box;
         app.emit("hover");

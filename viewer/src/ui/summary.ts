@@ -123,7 +123,7 @@ function differences(app: App, { name, totals }: Difference): HTMLElement {
 
 function hotspots(app: App): HTMLElement {
   const measure = app.metric;
-  const all = app.hotspots().map((spot) => {
+  const all = app.hotspots().filter(({ share }) => share > 0).map((spot) => {
     const shares = spot.leaves.map((leaf) => app.costs.share(measure, leaf));
     const total = shares.reduce((sum, s) => sum + s.total, 0);
     const { times } = shares[0];
@@ -133,9 +133,9 @@ function hotspots(app: App): HTMLElement {
   const tools = div(
     "choices",
     press("Light them", () => app.light("hotspots", app.hotspots().flatMap(nodesOf))),
-    press("Light the costliest path", () => app.light("path", app.costliestPath())),
+    press("Light the costliest path", () => app.lightPath()),
   );
-  return section("Ten hot spots", tools, list(all));
+  return section("Hot spots", tools, list(all));
 }
 
 function unknowns(app: App): HTMLElement {

@@ -31,7 +31,7 @@ const figure = (
 });
 
 /** A measure of all repetitions of an item, or of one. */
-const total = (measure: Measure) => (app: App, item: Item): number => app.costs.share(measure, item).total;
+const total = (measure: Measure) => (app: App, item: Item): number => app.costs.share(measure, item, app.view.all).total;
 const each = (measure: Measure) => (app: App, item: Item): number => app.costs.share(measure, item).each;
 const own = (measure: Measure) => (app: App, item: Item): number => app.costs.item(measure, item);
 const share = (value: number): string => (value < 0.0005 ? "" : format.percent(value));
@@ -55,7 +55,7 @@ const TREE: Column[] = [
   figure("Time each", "time_each", 74, each("time"), format.seconds),
   figure("FLOPs each", "flops_each", 84, each("flops"), flops),
   figure("Bytes each", "bytes_each", 84, each("bytes"), format.size),
-  figure("Times", "times", 54, (app, i) => app.costs.share("kernels", i).times, (v) => (v > 1 ? `× ${v}` : "")),
+  figure("Times", "times", 54, (app, i) => app.costs.share("kernels", i, app.view.all).times, (v) => (v > 1 ? `× ${v}` : "")),
   PARAMETERS,
   INTENSITY,
   figure("Memory made", "memory", 84, total("memory"), format.size),
@@ -170,7 +170,7 @@ function rowElement(app: App, { item, box, depth }: Row, at: number, columns: Co
       if (i) {
         const part = c.key === "share" ? { "--share": `${Math.min(1, Number(c.value(app, item))) * 100}%` } : undefined;
         const kind = part ? "cell number share" : typeof c.value(app, item) === "number" ? "cell number" : "cell";
-        return h("span", { class: kind, role: "gridcell", style: part, title: c.key === "path" ? c.text(app, item) : undefined },
+        return h("span", { class: kind, role: "gridcell", style: part, title: typeof c.value(app, item) === "string" ? c.text(app, item) : undefined },
           c.text(app, item));
       }
       return h(

@@ -1,11 +1,16 @@
 // Live memory over the run. A click asks which tensors are alive at that moment, and lights them.
 
 import type { App } from "../app";
-import type { Theme } from "../draw/theme";
+import type { Item } from "../data/tree";
+import { measure } from "../draw/pen";
+import { mix, type Theme } from "../draw/theme";
 import * as format from "../format";
 import { div, fill, h, p, press, span } from "./dom";
 import { link } from "./parts";
 import { type Frame, Plot, ticks } from "./plot";
+
+/** The height of a row of the ruler. */
+const RULE = 15;
 
 export class Timeline extends Plot {
   constructor(app: App) {
@@ -21,6 +26,33 @@ export class Timeline extends Plot {
       event.preventDefault();
       event.stopPropagation();
       actions[event.key]();
+    });
+  }
+
+  /** Above the names of the axis is room for the ruler. */
+  protected frame(): Frame {
+    const frame = super.frame();
+    return { ...frame, height: Math.max(10, frame.height - 2 * RULE - 4) };
+  }
+
+  /** Which modules run when: what the model consists of, and beneath it what that does. */
+  private ruler(frame: Frame, x: (k: number) => number, theme: Theme): void {
+    const { ctx, app: { model: { graph }, tree, colours } } = this;
+    let top = tree.root;
+    const kernels = (item: Item): number => graph.kernelStart[item.last + 1] - graph.kernelStart[item.first];
+    for (let only: Item | undefined = top; only; only = top.children.find((c) => kernels(c) > 0.9 * kernels(top))) top = only;
+    const upper = (top.kind === "fold" && top.parent ? top.parent : top).children;
+    [upper, upper.flatMap((item) => (item.children.length ? item.children : item))].forEach((row, i) => {
+      const y = frame.top + frame.height + 3 + i * (RULE + 1);
+      for (const item of row) {
+        const from = x(graph.kernelStart[item.first]);
+        const width = x(graph.kernelStart[item.last + 1]) - from;
+        if (width < 1) continue;
+        ctx.fillStyle = mix(theme.card, colours.look(item).colour, 0.3);
+        ctx.fillRect(from, y, Math.max(0.6, width - 1), RULE);
+        const name = [item.label, item.label.split(".").pop() ?? ""].find((n) => measure(n, 11) < width - 6);
+        if (name) this.text(name, from + 3, y + RULE - 4, theme.text, "left", 400, "");
+      }
     });
   }
 
@@ -47,6 +79,7 @@ export class Timeline extends Plot {
       ctx.globalAlpha = 1;
     }
     this.area(frame, y, theme);
+    if (memory.kernels) this.ruler(frame, x, theme);
     const peak = x(memory.peakAt + 0.5);
     if (memory.kernels) {
       ctx.fillStyle = theme.error;
@@ -60,8 +93,9 @@ export class Timeline extends Plot {
       );
     } else this.text("This profile has no record of memory.", left + 8, top + 20, theme.muted);
     if (app.moment !== null) this.line(x(app.moment + 0.5), top, x(app.moment + 0.5), bottom, theme.accent, 1.5);
-    this.text(`kernels, 1 to ${format.integer(memory.kernels)}`, left + width, bottom + 20, theme.faint, "right");
-    this.text("live activations", left, bottom + 20, theme.faint);
+    const below = bottom + 2 * RULE + 20;
+    this.text(`kernels, 1 to ${format.integer(memory.kernels)}`, left + width, below, theme.faint, "right");
+    this.text("live activations", left, below, theme.faint);
     if (this.pointer && memory.kernels) {
       const k = this.kernel(this.pointer.x);
       const node = memory.node(k);
@@ -69,9 +103,10 @@ export class Timeline extends Plot {
       this.note(
         [
           `${format.size(memory.live[k])} live`,
-          `kernel ${format.integer(k + 1)}, node ${app.model.graph.nodes[node].id}`, app.model.graph.nodes[node].name,
+          `kernel ${format.integer(k + 1)}, node ${app.model.graph.nodes[node].id}`,
+          app.tree.leaf[node].path || app.model.graph.nodes[node].name,
         ],
-        x(k + 0.5), this.pointer.y,
+        x(k + 0.5), y(memory.live[k]),
       );
     }
   }

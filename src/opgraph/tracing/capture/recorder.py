@@ -337,6 +337,8 @@ class Recorder:
         if first == len(capture.kernels) and names(func)[0] in _LOOKS:
             return None
         record = self._record(func, args, kwargs, first, arguments)
+        if type(out) is bool:  # a branch may hang on it
+            record.arguments = ", ".join(filter(None, (record.arguments, f"→ {out}")))
         index = len(self.records)
         self.records.append(record)
         record.call.nodes += 1

@@ -11,7 +11,8 @@ page shows and does not work out itself. The page in a file and the widget in a 
 - `paths`: the costliest ways through the graph, as the id of the first node and the steps to the others (as
   `work`); by measure the place of its one in `path`.
 - `headline`: the words of the sentence over the graph (see `opgraph.views.headline`).
-- `details`: "7×7 /2" and the like, each with the ids of its nodes (see `opgraph.views.details`).
+- `details`: "7×7 /2" and the like, and "branch taken: True", each with the ids of its nodes (see
+  `opgraph.views.details`).
 - `work`: by node its distinct work, as a place in a device's `work` and `bounds`; -1 for none. It is a text
   whose characters are "0" for -1, "1" for 0 and so on, or a list where there are too many.
 - `spots`: every module that computes something itself: its title, its item, and its own leaves.
@@ -51,7 +52,7 @@ from opgraph.record import schema
 from opgraph.record.graph import Graph
 from opgraph.record.kinds import Bound, ChangeKind, Run
 from opgraph.record.profile import ProfileRecord
-from opgraph.views.details import details
+from opgraph.views.details import branches, details
 from opgraph.views.files.json import profile_data
 from opgraph.views.headline import headline_data, total_of
 from opgraph.views.marks import BOUNDS, CATEGORIES, CHANGES, NO_WORK, RULES, SERIES, UNKNOWN, Mark
@@ -142,6 +143,8 @@ def _details(graph: Graph, place: Sequence[int]) -> dict[str, list[int]]:
     for node in graph.nodes:
         if node.kernels and (said := details(graph, node, known)):
             found.setdefault(said, []).append(place[node.id])
+    for id, said in branches(graph).items():
+        found.setdefault(said, []).append(place[id])
     return found
 
 
