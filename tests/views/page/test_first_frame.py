@@ -1,6 +1,6 @@
-"""What is seen before anything is clicked, and from afar: letters that can be read and lie on nothing, boxes that
-stand apart, shares of the cost, the whole of what is cut under the pointer, and the sentence that `profile`
-ends with."""
+"""What is seen before anything is clicked, and from afar: letters that can be read and lie on nothing, boxes
+that stand apart, shares of the cost, the whole of what is cut under the pointer, and the sentence that
+`profile` ends with."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.views.conftest import TRACED
 
 import opgraph
 from opgraph import Profile
 from opgraph.views.headline import headline
-from tests.views.conftest import TRACED
 
 Shown = Callable[[str], Profile]
 Browse = Callable[..., Any]
@@ -25,14 +25,15 @@ MODELS = (
     "resnet18", "bert-base-uncased", "gpt2", "yolov8n", *TRACED,
 )  # fmt: skip
 
-DRAWN = """const P = CanvasRenderingContext2D.prototype, before = [P.fillText, P.stroke], texts = [], lines = [];
+DRAWN = """const P = CanvasRenderingContext2D.prototype, before = [P.fillText, P.stroke];
+const texts = [], lines = [];
 const frame = () => new Promise(requestAnimationFrame);
 P.fillText = function (text, x, y) {
   if (this.canvas.className === 'graph') {
     const m = this.getTransform(), px = Number(this.font.match(/([\\d.]+)px/)[1]);
     const w = this.measureText(text).width, align = {left: 0, right: 1, center: 0.5}[this.textAlign];
-    texts.push({text, px: px * m.a, x: (x - align * w) * m.a + m.e, y: (y - 0.75 * px) * m.d + m.f, w: w * m.a,
-                h: 0.8 * px * m.d});
+    texts.push({text, px: px * m.a, x: (x - align * w) * m.a + m.e, y: (y - 0.75 * px) * m.d + m.f,
+                w: w * m.a, h: 0.8 * px * m.d});
   }
   return before[0].apply(this, arguments);
 };
@@ -42,8 +43,10 @@ P.stroke = function (path) {
 };
 app.emit('look'); await frame(); await frame();
 [P.fillText, P.stroke] = before;
-const c = app.camera, on = b => ({x: (b.x - c.x) * c.zoom, y: (b.y - c.y) * c.zoom, w: b.w * c.zoom, h: b.h * c.zoom});
-const over = (a, b, by = 0.5) => a.x + by < b.x + b.w && b.x + by < a.x + a.w && a.y + by < b.y + b.h && b.y + by < a.y + a.h;
+const c = app.camera;
+const on = b => ({x: (b.x - c.x) * c.zoom, y: (b.y - c.y) * c.zoom, w: b.w * c.zoom, h: b.h * c.zoom});
+const meet = (a, la, b, lb) => a + 0.5 < b + lb && b + 0.5 < a + la;
+const over = (a, b) => meet(a.x, a.w, b.x, b.w) && meet(a.y, a.h, b.y, b.h);
 """
 """Every text that the graph is drawn with, in pixels of the screen, and the edges."""
 
@@ -55,7 +58,8 @@ texts.forEach((a, i) => texts.slice(i + 1).forEach(b => over(a, b) && found.push
 const closed = app.scene.boxes.filter(b => !b.layout).map(on);
 const ctx = new OffscreenCanvas(1, 1).getContext('2d');
 for (const t of texts) {{
-  if (!/^(scalar|\\d+(×\\d+)*)$/.test(t.text) || closed.some(b => over(b, t) && b.y < t.y && t.y + t.h < b.y + b.h)) continue;
+  const inside = closed.some(b => over(b, t) && b.y < t.y && t.y + t.h < b.y + b.h);
+  if (inside || !/^(scalar|\\d+(×\\d+)*)$/.test(t.text)) continue;
   if (closed.some(b => over(b, t))) found.push([t.text, 'a box']);
   for (const [path, m] of lines) {{
     ctx.setTransform(m);
@@ -68,12 +72,12 @@ app.scene.boxes.forEach((a, i) => app.scene.boxes.slice(i + 1).forEach(b => {{
   if (a.parent === b.parent && over(a, b)) found.push([a.item.label, b.item.label]);
 }}));
 return found;"""
-"""Texts that lie on one another, shapes that lie on an edge or a box, and boxes that lie on their neighbours."""
+"""Texts that lie on one another, shapes that lie on an edge or a box, and boxes on their neighbours."""
 
 CUT = """const root = document.querySelector('#opgraph').shadowRoot;
 return [...root.querySelectorAll('*')].filter(e => e.clientWidth && !e.children.length &&
     e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === 'hidden' &&
-    !['INPUT', 'SELECT'].includes(e.tagName) && !e.closest('[title]')).map(e => e.className + ': ' + e.textContent);"""
+    !['INPUT', 'SELECT'].includes(e.tagName) && !e.closest('[title]')).map(e => e.textContent);"""
 """Texts beside the graph that are cut, and of which nothing says the whole."""
 
 
@@ -85,7 +89,8 @@ def _check(page: Any, profile: Profile, size: tuple[int, int]) -> None:
     assert page.run(COLLISIONS) == []
     assert page.run(CUT) == []
     seen = page.run(
-        f"{DRAWN} return app.scene.boxes.map(on).filter(b => b.x >= 0 && b.y >= 0 && b.y + b.h <= app.size.height).length"
+        f"{DRAWN} return app.scene.boxes.map(on)"
+        ".filter(b => b.x >= 0 && b.y >= 0 && b.y + b.h <= app.size.height).length"
     )
     assert seen >= 4
     row = page.page.locator(".parts-row").first.locator("button")
@@ -116,7 +121,9 @@ def test_from_afar_boxes_say_their_name_in_letters_that_can_be_read(
     assert {str(layer) for layer in range(126)} <= {*said}
     # Shown one by one, each layer has its own share, not that of all.
     layer = "app.tree.items.find(i => i.path === 'model.layers.7')"
-    own, whole = page.run(f"return [app.colours.share({layer}), app.costs.share('flops', {layer}).share]")
+    own, whole = page.run(
+        f"return [app.colours.share({layer}), app.costs.share('flops', {layer}).share]"
+    )
     assert own == pytest.approx(whole / 126)
     assert "0.8 %" in said
     for zoom in (None, 0.1, 0.3, 0.5, 0.8):
@@ -130,7 +137,15 @@ def test_what_is_cut_is_whole_under_the_pointer(shown: Shown, browse: Browse) ->
     page.page.mouse.move(*page.where("model.4"))
     page.page.wait_for_timeout(400)
     said = page.page.locator(".hover").inner_text().replace("\u00a0", " ")
-    for what in ("model.4", "C2f", "1×64×80×80", "629.15 MFLOPs", "7.2 %", "of the FLOPs", "FLOPs/byte"):
+    for what in (
+        "model.4",
+        "C2f",
+        "1×64×80×80",
+        "629.15 MFLOPs",
+        "7.2 %",
+        "of the FLOPs",
+        "FLOPs/byte",
+    ):
         assert what in said
     page.run("await app.toggle(app.scene.boxes.find(b => b.item.path === 'model.0'))")
     page.page.mouse.move(*page.where("model.0.conv"))
@@ -167,9 +182,13 @@ def test_a_branch_that_data_took_is_marked(tmp_path: Path, browse: Browse) -> No
 def test_a_cache_is_one_cable(browse: Browse) -> None:
     profile = opgraph.profile("gpt2", mode="decode")
     page = browse(profile, "gpt2-decode")
-    [group] = page.run("return app.scene.root.children.filter(b => b.item.kind === 'group').map(b => b.item.cls)")
+    [group] = page.run(
+        "return app.scene.root.children.filter(b => b.item.kind === 'group').map(b => b.item.cls)"
+    )
     assert group == "24 inputs"
     page.run("await app.openAll(true, true); app.setCamera({x: 0, y: 0, zoom: 1})")
-    ends = page.run("return app.scene.boxes.concat(app.scene.root).map(b => b.edges.map(e => e.to + '.' + e.toPort))")
+    ends = page.run(
+        "return app.scene.boxes.concat(app.scene.root).map(b => b.edges.map(e => e.to + '.' + e.toPort))"
+    )
     cables = [max(edges.count(e) for e in edges) for edges in ends if edges]
     assert max(cables) >= 12

@@ -143,8 +143,8 @@ def _details(graph: Graph, place: Sequence[int]) -> dict[str, list[int]]:
     for node in graph.nodes:
         if node.kernels and (said := details(graph, node, known)):
             found.setdefault(said, []).append(place[node.id])
-    for id, said in branches(graph).items():
-        found.setdefault(said, []).append(place[id])
+    for asked, said in branches(graph).items():
+        found.setdefault(said, []).append(place[asked])
     return found
 
 
