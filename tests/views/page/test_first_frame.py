@@ -1,6 +1,6 @@
-"""What is seen before anything is clicked, and from afar: letters that can be read and lie on nothing, boxes
-that stand apart, shares of the cost, the whole of what is cut under the pointer, and the sentence that
-`profile` ends with."""
+"""What is seen before anything is clicked, and from afar: letters that can be read and lie on nothing,
+boxes that stand apart, shares of the cost, the whole of what is cut under the pointer, and the sentence
+that `profile` ends with."""
 
 from __future__ import annotations
 
