@@ -293,6 +293,17 @@ export class App extends Figures {
     this.emit("search");
   }
 
+  /** How many boxes the hits are seen in: what is folded is found once for every repetition, and drawn once. */
+  hitBoxes(): number {
+    const drawn = new Set(this.scene?.boxes.map((box) => box.key.id));
+    const found = this.hits.map((item) => {
+      let at = item;
+      while (at.parent && !drawn.has(at.key)) at = at.parent;
+      return at.key;
+    });
+    return new Set(found).size;
+  }
+
   async stepHit(by: number): Promise<void> {
     if (!this.hits.length) return;
     this.hit = (this.hit + by + this.hits.length + (this.hit < 0 && by < 0 ? 1 : 0)) % this.hits.length;

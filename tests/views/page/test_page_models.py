@@ -89,7 +89,8 @@ def selects_both_ways(page: Any, path: str) -> None:
     assert page.run("return app.selected.id") == inside
     page.run("await app.select(null)")
     x, y = page.run(
-        f"""app.fit(); const b = app.scene.boxes.find(b => b.item.id === {inside}), c = app.camera;
+        f"""const b = app.scene.boxes.find(b => b.item.id === {inside});
+        app.setCamera({{x: b.x - 100, y: b.y - 100, zoom: 1}}); const c = app.camera;
         const r = document.querySelector('#opgraph').shadowRoot.querySelector('canvas.graph')
           .getBoundingClientRect();
         return [r.left + (b.x + b.w / 2 - c.x) * c.zoom,

@@ -12,7 +12,7 @@ interface Turn {
   nodes: number;
   count: number;
   member: number;
-  /** What the state of the fold is kept under: the fold, or its twin in the first member of those around it. */
+  /** The key of the fold. */
   key: number;
 }
 
@@ -28,6 +28,8 @@ export interface Interval {
 /** What a person sees of the nodes in its interval. */
 export interface Item extends Interval {
   id: number;
+  /** What its state is kept under: itself, or its twin in the first members of the folds around it. */
+  key: number;
   kind: ItemKind;
   parent: Item | null;
   children: Item[];
@@ -83,7 +85,7 @@ export function readTree(given: TreeJson, graph: Graph): Tree {
     const path = graph.nodes[first]?.scope.slice(0, paths[id]) ?? "";
     const cls = texts[classes.get(id) ?? -1] ?? (path && graph.classes.get(path)) ?? "";
     const item: Item = {
-      id, kind, parent, children: [], first, last: first, cls, path, call: calls.get(id) ?? 0,
+      id, key: id - twin, kind, parent, children: [], first, last: first, cls, path, call: calls.get(id) ?? 0,
       label: texts[labels[id]] ?? graph.nodes[first]?.name ?? "",
       node: kind === "node" ? first : -1, count: 1, turns,
       output: texts[outputs.get(id) ?? -1] ?? "",
@@ -137,7 +139,7 @@ function groupTerminals(graph: Graph, tree: Tree): void {
 function group({ items }: Tree, parent: Item, part: Item[], label: string, cls: string): Item {
   const [{ first, turns }, { last }] = [part[0], part[part.length - 1]];
   const made: Item = {
-    id: items.length, kind: "group", parent, children: part, first, last, label, cls, path: "", call: 0, node: -1,
+    id: items.length, key: items.length, kind: "group", parent, children: part, first, last, label, cls, path: "", call: 0, node: -1,
     count: 1, turns: parent.kind === "fold" ? parent.turns : turns, output: "",
   };
   items.push(made);

@@ -34,9 +34,8 @@ export function searchField(app: App): { element: HTMLElement; focus: () => void
     if ((input.getRootNode() as Document | ShadowRoot).activeElement !== input) input.value = app.query;
     const all = format.integer(app.hits.length);
     const none = app.query.trim() ? "none" : "";
-    // What is folded is found once for every repetition, and shown once.
-    const boxes = new Set(app.hits.map((item) => app.box(item))).size;
-    const seen = boxes < app.hits.length ? `${all} in ${format.plural(boxes, "box").replace("boxs", "boxes")}` : all;
+    const boxes = app.hitBoxes();
+    const seen = boxes < app.hits.length ? `${all} in ${boxes} box${boxes > 1 ? "es" : ""}` : all;
     count.textContent = !app.hits.length ? none : app.hit >= 0 ? `${format.integer(app.hit + 1)} of ${all}` : seen;
     element.classList.toggle("active", app.hits.length > 0);
   };
