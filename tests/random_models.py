@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Thread
 from typing import Any, NamedTuple
 
 import torch
@@ -353,6 +355,46 @@ def _chosen(x: Tensor) -> Tensor:
     return rows[rows.sum(-1) < float("inf")].view(x.shape)
 
 
+# What only a run with values, addresses, types or threads as they really are does right.
+
+
+def _mixed(x: Tensor) -> Tensor:
+    return (x @ x.mT).softmax(-1) @ x
+
+
+def _swallowed(x: Tensor) -> Tensor:
+    try:
+        finite = bool(x.sum() < float("inf"))
+    except Exception:  # noqa: BLE001  (as models do)
+        return x
+    return _mixed(x) if finite else x.sigmoid()
+
+
+def _pointers(x: Tensor) -> Tensor:
+    seen = {x.data_ptr(): x, x.clone().data_ptr(): x, x[:].data_ptr(): x}
+    return _mixed(x) if len(seen) == 2 else x
+
+
+def _typed(x: Tensor) -> Tensor:
+    kinds = {Tensor: _mixed, nn.Parameter: torch.sigmoid}
+    return kinds.get(type(x), torch.tanh)(x)
+
+
+def _written_as_text(x: Tensor) -> Tensor:
+    return x if "Fake" in f"{x!r}{x}" else _mixed(x)
+
+
+def _threads(x: Tensor) -> Tensor:
+    results: dict[int, Tensor] = {}
+    others = [Thread(target=lambda i=i: results.setdefault(i, _mixed(x))) for i in range(2)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+    with ThreadPoolExecutor(1) as pool:
+        return results[0] + results[1] + pool.submit(_mixed, x).result()
+
+
 SEQUENCE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "linear": _linear,
     "recurrent": _recurrent,
@@ -418,6 +460,11 @@ SEQUENCE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "gather": _same(lambda x: x.gather(1, torch.zeros_like(x, dtype=torch.long))),
     "sort": _same(lambda x: x.sort(dim=1).values + x.topk(1, dim=1).values),
     "outer": _same(lambda x: x + torch.outer(torch.ones(x.shape[1]), torch.ones(x.shape[2]))),
+    "swallowed": _same(_swallowed),
+    "pointers": _same(_pointers),
+    "typed": _same(_typed),
+    "written_as_text": _same(_written_as_text),
+    "threads": _same(_threads),
     "mv": _same(lambda x: x * (x[0] @ torch.ones(x.shape[2])).sum()),
 }
 

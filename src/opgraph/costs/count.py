@@ -39,7 +39,10 @@ _VIEWS_IN_ALL_BUT_SCHEMA = frozenset(
     "aten._is_zerotensor aten._nested_view_from_buffer aten._nested_view_from_jagged "
     "aten._nested_get_offsets aten._nested_get_values aten._nested_get_lengths "
     "aten._nested_get_jagged_dummy aten._nested_get_ragged_idx aten._nested_get_min_seqlen "
-    "aten._nested_get_max_seqlen".split()
+    "aten._nested_get_max_seqlen aten.sparse_compressed_tensor aten._sparse_compressed_tensor_unsafe "
+    "aten._sparse_csr_tensor_unsafe aten._sparse_csc_tensor_unsafe aten._sparse_bsr_tensor_unsafe "
+    "aten._sparse_bsc_tensor_unsafe aten._sparse_coo_tensor_unsafe "
+    "aten._sparse_coo_tensor_with_dims_and_tensors".split()
 )
 _POINTWISE = Formula("elementwise", first_output, "torch.Tag.pointwise: one operation an element")
 _REDUCTION = Formula("reduction", first_input, "torch.Tag.reduction: one operation an element")

@@ -30,6 +30,7 @@ from opgraph.tracing.capture.kv_cache import cache_in, measured
 from opgraph.tracing.capture.recorder import Recorder, build
 from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.fake.tensors import Pointers, RunMode, fake, shared_memory
+from opgraph.tracing.fake.types import dress, true_types
 from opgraph.tracing.fake.weights import Weights, set_eval, stand_in, undistribute
 from opgraph.tracing.state.guard import Guard, OutOfMemory
 from opgraph.tracing.state.leaks import leaks, settle
@@ -155,6 +156,7 @@ def record(
             warm_up=warm_up,
             compile_flags=compile_flags,
             memory_limit=memory_limit,
+            plain=capture is forward,
         ) as stage:
             substitutes = Substitutes(target, real=real, spread=spread)
             run = _recorded(module, stage, substitutes, prepare, capture)
@@ -258,19 +260,21 @@ def staged(
     warm_up: bool = False,
     compile_flags: CompileFlags = "none",
     memory_limit: float | None = None,
+    plain: bool = False,
 ) -> Iterator[Stage]:
     """Within, a model in eval mode, with stand-ins for its weights, may be called or captured; afterwards
-    it is as it was, and so is the state of the process. The options are those of `record`. Threads take
-    turns."""
+    it is as it was, and so is the state of the process. The options are those of `record`; `plain` says
+    that the code of the model runs as it is. Threads take turns."""
     mode = None if real else RunMode()
     weights = Weights(module)
     modules = weights.tree.values()
     with ExitStack() as stack:
         stack.enter_context(_TURNS)
         limit = None if memory_limit is None else int(memory_limit * 2**30)
-        replaced = () if real else [m._parameters for m in modules]
-        guard = Guard([module, *example.args, *example.kwargs.values()], replaced, limit)
+        guarded = [module, *example.args, *example.kwargs.values()]
+        guard = Guard(guarded, () if real else modules, limit)
         stack.callback(guard.restore)
+        guard.begin()
         stack.enter_context(torch.no_grad())
         stack.enter_context(_layers_in_parts())
         if "torch._dynamo" in sys.modules:
@@ -285,6 +289,8 @@ def staged(
         undistribute(modules)
         stand_in(modules, weights, mode)
         args, kwargs = arguments(example, mode, real_inputs)
+        if plain and mode is not None:
+            stack.enter_context(true_types(guard.spaces, weights.stand_ins()))
         if warm_up:
             before = Reach.of([module])
             try:
@@ -312,7 +318,9 @@ def arguments(
         here = item.device.type == "cpu" and not isinstance(item, FakeTensor)
         if here and (not numbers or item.layout in SPARSE):
             return _copied(item)
-        return fake(item, mode, shared)
+        stand_in = fake(item, mode, shared)
+        dress(stand_in, item)
+        return stand_in
 
     shared = shared_memory(tensors_in((example.args, dict(example.kwargs)))) if mode else {}
     memo: dict[int, Any] = {}
@@ -380,10 +388,10 @@ def _layers_in_parts() -> Iterator[None]:
 def _raised(flags: CompileFlags) -> Iterator[None]:
     """Within, `torch.compiler.is_compiling` and `is_exporting` answer as these flags say."""
     before = torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag
-    if flags != "none":
-        torch.compiler._is_compiling_flag = True
-        torch.compiler._is_exporting_flag = flags == "exporting"
     try:
+        if flags != "none":
+            torch.compiler._is_compiling_flag = True
+            torch.compiler._is_exporting_flag = flags == "exporting"
         yield
     finally:
         torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag = before

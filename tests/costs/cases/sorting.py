@@ -25,6 +25,7 @@ CASES = [
     *case("median", X, 1, other=2 * 32),
     # One pass.
     *case("nonzero unique_consecutive", X, gives=ints(32, 2), other=32),
+    *case("nonzero_static", X, size=9, gives=ints(9, 2), other=32),
     *case("bincount", ints(32), gives=ints(10), other=32),
     *case("histc", X, 10, gives=floats(10), other=4 * 32),
     # 5 values in rows of 8 by bisection; 32 in 16 boundaries; 32 against 3.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from tests.costs.hand import case, floats
+from tests.costs.hand import case, floats, free
 
 # 100 x 4 with three values: two in row 0, in columns 1 and 3, and one in row 5, column 1.
 DENSE = torch.zeros(100, 4)
@@ -17,6 +17,10 @@ VECTOR, RIGHT, LEFT = torch.ones(4), torch.ones(4, 5), torch.ones(7, 100)
 SUM = torch.ones(100, 5)
 # The bytes of three values, their two numbers each, or their columns and 101 beginnings of rows.
 COO_BYTES, CSR_BYTES = 3 * 4 + 2 * 3 * 8, 3 * 4 + 3 * 8 + 101 * 8
+PLACES = torch.tensor([[0, 0, 1, 1, 2, 2, 3, 3], [1, 1, 0, 0, 3, 3, 2, 2]])
+UNSORTED = torch.sparse_coo_tensor(PLACES, torch.ones(8), (4, 4), check_invariants=False)
+PARTS = CSR.crow_indices(), CSR.col_indices(), CSR.values()
+BLOCK_PARTS = BLOCKS.crow_indices(), BLOCKS.col_indices(), BLOCKS.values()
 
 CASES = [
     *case("mm", CSR, RIGHT, flops=2 * 3 * 5, bytes=(CSR_BYTES + 4 * 5 * 4, 100 * 5 * 4)),
@@ -33,6 +37,21 @@ CASES = [
     *case("sparse_sampled_addmm", CSR, torch.ones(100, 6), torch.ones(6, 4), flops=2 * 3 * 6),
     *case("_to_sparse _to_sparse_csr _to_sparse_csc", DENSE, other=400),
     *case("_to_sparse_bsr _to_sparse_bsc", DENSE, [2, 2], other=400),
+    # Eight places: 8 x 3 comparisons to sort them, and their values added up.
+    *case("_coalesce", UNSORTED, other=8 * 3 + 8),
+    *case("_convert_indices_from_coo_to_csr", torch.tensor([0, 0, 5]), 100, other=3,
+          bytes=(3 * 8, 101 * 8)),
+    *case("_convert_indices_from_csr_to_coo", CSR.crow_indices(), CSR.col_indices(),
+          bytes=((101 + 3) * 8, 2 * 3 * 8)),
+    *free("_sparse_coo_tensor_unsafe", PLACES, torch.ones(8), (4, 4)),
+    *free("_sparse_coo_tensor_with_dims_and_tensors", 2, 0, (4, 4), PLACES, torch.ones(8),
+          dtype=torch.float32, layout=torch.sparse_coo),
+    *free("sparse_compressed_tensor _sparse_compressed_tensor_unsafe", *PARTS, (100, 4),
+          layout=torch.sparse_csr),
+    *free("_sparse_csr_tensor_unsafe", *PARTS, (100, 4)),
+    *free("_sparse_csc_tensor_unsafe", *PARTS, (4, 100)),
+    *free("_sparse_bsr_tensor_unsafe", *BLOCK_PARTS, (100, 4)),
+    *free("_sparse_bsc_tensor_unsafe", *BLOCK_PARTS, (4, 100)),
     # By the values that are there.
     *case("relu", CSR, other=3),
     *case("_pack_padded_sequence", torch.ones(5, 2, 3), torch.tensor([5, 3]), False,

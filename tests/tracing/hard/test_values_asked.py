@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
@@ -139,11 +140,6 @@ def saves(m: Layers, x: Tensor) -> Tensor:
     return m.second(x)
 
 
-def asks_for_the_class(m: Layers, x: Tensor) -> Tensor:
-    assert type(m.first.weight) is nn.Parameter
-    return m.first(x)
-
-
 def jvp(m: Layers, x: Tensor) -> object:
     return torch.func.jvp(m.first, (x,), (x,))
 
@@ -163,7 +159,6 @@ def jagged(m: Layers, x: Tensor) -> Tensor:
     ("run", "flops"),
     [
         (saves, 2 * 2 * 2 * 4 * 4),
-        (asks_for_the_class, 2 * 2 * 4 * 4),
         (jvp, 3 * 2 * 2 * 4 * 4),  # the product, and that of the tangent by torch in two
         (hessian, None),
         (jagged, 2 * 3 * 4 * 4),
@@ -229,3 +224,102 @@ def test_a_backward_within_forward_reaches_the_weights() -> None:
     profile = opgraph.profile(Layers(steps).eval(), torch.ones(2, 4))
     # Three forwards; the gradients of both weights, and of what is between the layers.
     assert profile.totals.flops == 6 * 2 * 2 * 4 * 4
+
+
+# What can be seen of a fake tensor without asking for a value.
+
+
+class Scale(nn.Parameter):
+    """A weight with a class of its own."""
+
+
+def by_type(m: Layers, x: Tensor) -> Tensor:
+    x = {Tensor: m.first, nn.Parameter: nn.Identity()}[type(x)](x)
+    return m.second(x) if type(m.first.weight) is nn.Parameter else x
+
+
+def by_class_of_its_own(m: Layers, x: Tensor) -> Tensor:
+    found = isinstance(m.scale, Scale) and type(m.scale) is Scale and m.scale.marked
+    return m.second(m.first(x)) if found else x
+
+
+def types_as_ever(m: Layers, x: Tensor) -> Tensor:
+    class Meta(type):
+        pass
+
+    made = Meta("Made", (), {"a": 1})
+    assert isinstance(made, type)
+    assert type(made) is Meta
+    assert type(type("Two", (), {})) is type(int) is type
+    assert issubclass(Meta, type)
+    assert {type: 1}[type] == 1
+    assert type(None)() is None
+    return m.second(m.first(x))
+
+
+def by_repr(m: Layers, x: Tensor) -> Tensor:
+    x = m.first(x)
+    return x if "Fake" in repr(x) else m.second(x)
+
+
+def by_format(m: Layers, x: Tensor) -> Tensor:
+    x = m.first(x)
+    return x if "Fake" in f"it is {x}" else m.second(x)
+
+
+def by_attribute(m: Layers, x: Tensor) -> Tensor:
+    x = m.first(x)
+    return x if hasattr(x, "fake_mode") else m.second(x)
+
+
+def by_class_of_torch(m: Layers, x: Tensor) -> Tensor:
+    x = m.first(x)
+    return x if isinstance(x, FakeTensor) else m.second(x)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("run", "tensors"),
+    [
+        (by_type, "fake"),
+        (by_class_of_its_own, "fake"),
+        (types_as_ever, "fake"),
+        (by_repr, "real"),
+        (by_format, "real"),
+        (by_attribute, "real"),
+        (by_class_of_torch, "real"),
+    ],
+)
+def test_a_branch_on_what_a_tensor_is_goes_the_way_it_does_for_real(
+    run: Forward, tensors: str
+) -> None:
+    model, x = Layers(run).eval(), torch.ones(2, 4)
+    model.scale = Scale(torch.ones(3))
+    model.scale.marked = True
+    profile = opgraph.profile(model, x)
+    assert profile.tracing.tensors == tensors
+    assert profile.totals.flops == flops_for_real(model, x) == 2 * 2 * 2 * 4 * 4
+    assert not profile.model.notes
+    assert "type" not in globals()
+
+
+def looked_up(table: Tensor, places: Tensor, how: str) -> object:
+    return {
+        "embedding": lambda: F.embedding(places, table),
+        "bag": lambda: F.embedding_bag(places[None], table),
+        "index": lambda: table[:, places],
+        "index_select": lambda: table.index_select(0, places),
+        "gather": lambda: table.gather(1, places[:, None]),
+    }[how]()
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("how", ["embedding", "bag", "index", "index_select", "gather"])
+def test_a_place_that_is_not_there_fails_as_it_does_for_real(how: str) -> None:
+    model = Layers(lambda m, x: looked_up(m.first.weight, x, how))
+    for _ in range(2):  # known or not
+        assert opgraph.profile(model, torch.tensor([0, 3])).graph.failed is None
+        with pytest.raises(opgraph.TraceError, match=r"out of (bounds|range)|valid range"):
+            opgraph.profile(model, torch.tensor([0, 4]))
+    with pytest.raises((IndexError, RuntimeError)):
+        model(torch.tensor([0, 4]))

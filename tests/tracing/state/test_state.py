@@ -4,8 +4,11 @@ whether it gets through or not."""
 from __future__ import annotations
 
 import copy
+import gc
+import locale
 import os
 import random
+import signal
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from contextlib import suppress
@@ -583,7 +586,15 @@ class Drawing(nn.Module):
         os.chdir("/")
         sys.path.append("/nowhere")
         sys.setrecursionlimit(5000)
+        sys.setswitchinterval(0.01)
+        gc.set_threshold(1234)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        locale.setlocale(locale.LC_ALL, "C.UTF-8")
+        torch.set_flush_denormal(True)
         return x * number + noise
+
+
+TWO = 2.0
 
 
 def process() -> Any:
@@ -593,12 +604,15 @@ def process() -> Any:
         torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision(), torch.is_anomaly_enabled(),
         torch.is_autocast_enabled("cpu"), torch.is_grad_enabled(), torch.backends.cuda.flash_sdp_enabled(),
         dict(os.environ), Path.cwd(), list(sys.path), sys.getrecursionlimit(), str(torch.ones(1) / 3),
-        torch.overrides._get_current_function_mode_stack(),
+        torch.overrides._get_current_function_mode_stack(), sys.getswitchinterval(), gc.get_threshold(),
+        signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGINT), locale.setlocale(locale.LC_ALL),
+        sys.float_info.min / TWO,
     )  # fmt: skip
 
 
 def test_random_numbers_and_settings_of_the_process() -> None:
     model = Drawing()
+    opgraph.profile(nn.Linear(8, 8), (X,))  # imports, which set variables of the environment
     before = process()
     states = model.torchs.get_state(), model.pythons.getstate(), model.numpys.bit_generator.state
     profiled(model)
@@ -692,3 +706,54 @@ def test_objects_that_are_not_what_they_seem(make: Any, remarks: int) -> None:
     assert model.held is held
     assert len(notes) == remarks
     assert all("could be looked at before: that was not guarded" in note for note in notes)
+
+
+def test_an_interrupt_while_all_is_put_back_waits_until_it_is() -> None:
+    model = Changing(_no_grad_write, "real")
+    before = model.layer.weight.clone()
+    interrupts = iter([None])
+    from opgraph.tracing.state import guard
+
+    put_back = guard._write_back
+
+    def interrupted(pair: Any) -> None:
+        if next(interrupts, 1) is None:
+            signal.raise_signal(signal.SIGINT)
+        put_back(pair)
+
+    guard._write_back = interrupted
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            profiled(model)
+    finally:
+        guard._write_back = put_back
+    assert torch.equal(model.layer.weight, before)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_in_forward_leaves_all_as_it_was() -> None:
+    def interrupt(self: Any) -> None:
+        _no_grad_write(self)
+        self.layer.later = 1
+        raise KeyboardInterrupt
+
+    model = Changing(interrupt, "fake")
+    weight, before, settings = model.layer.weight, model.layer.weight.clone(), process()
+    with pytest.raises(KeyboardInterrupt):
+        profiled(model)
+    assert model.layer.weight is weight
+    assert torch.equal(weight, before)
+    assert process() == settings
+    assert not hasattr(model.layer, "later")
+
+
+def test_a_model_of_more_than_can_be_looked_at_is_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(30)))
+    weights = list(model.parameters())
+    monkeypatch.setattr("opgraph.tracing.state.reach.MOST", 20)
+    notes = opgraph.profile(model, torch.ones(2, 4)).model.notes
+    assert any(n.startswith("not all that the forward can reach") for n in notes)
+    assert all(a is b for a, b in zip(model.parameters(), weights, strict=True))
+    assert all(m.training for m in model.modules())

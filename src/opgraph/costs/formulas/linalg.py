@@ -288,6 +288,19 @@ def product(*args: Any, out_val: Any, **kwargs: Any) -> int:
 each("indexing", first_input, "derived here: every element is compared with zero", {
     "comparison": "_to_sparse _to_sparse_csr _to_sparse_csc _to_sparse_bsr _to_sparse_bsc",
 })  # fmt: skip
-each("indexing", first_input, "derived here: values are moved", {
-    "": "_pack_padded_sequence _pack_padded_sequence_backward",
+each("indexing", first_input, "derived here: each index against the one before it", {
+    "comparison": "_convert_indices_from_coo_to_csr",
 })  # fmt: skip
+each("indexing", first_input, "derived here: values are moved", {
+    "": "_convert_indices_from_csr_to_coo _pack_padded_sequence _pack_padded_sequence_backward",
+})  # fmt: skip
+
+
+@formula("indexing", "aten._coalesce")
+def coalesce(call: Call) -> int:
+    """n log2 n comparisons of n stored places, and a sum of each value with the one before it.
+
+    Source: as `sort` (aten/src/ATen/native/sparse/SparseTensor.cpp sorts flat indices), derived here.
+    """
+    places = call.inputs[0][0]
+    return int(places * log2(places)) + call.input_elements if places else 0

@@ -151,7 +151,7 @@ def nll_loss(call: Call) -> int:
 # Sorting, selecting and searching: FLOPs are comparisons.
 
 each("sorting", first_input, "derived here, one pass over the elements", {
-    "comparison": "nonzero unique_consecutive",
+    "comparison": "nonzero nonzero_static unique_consecutive",
     "sum": "bincount",
     "difference, product, rounding, sum": "histc",
 })  # fmt: skip

@@ -33,7 +33,7 @@ from opgraph.tracing.fake.cache import (
     identities,
     looks,
 )
-from opgraph.tracing.fake.tensors import REAL_LIMIT, fake, needs_values
+from opgraph.tracing.fake.tensors import LOOKED_UP, REAL_LIMIT, check_places, fake, needs_values
 from opgraph.tracing.state.guard import STATISTICS, Guard
 
 # The memory that is made and freed while a model is recorded, in numbers of kernels.
@@ -376,6 +376,8 @@ class KernelCapture(TorchDispatchMode):
             out = func(*args, **kwargs)
         elif fakes:
             args = places_for_masks(func, args)
+            if func in LOOKED_UP and isinstance(args[0], FakeTensor):
+                check_places(func, args)
             out = func(*_all_fake(args, mode), **kwargs)
         else:
             out = self._run_on_real(func, args, kwargs, tensors, key, mode)

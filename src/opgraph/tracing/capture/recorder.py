@@ -177,8 +177,10 @@ class Recorder:
         self._made: list[Record] = []  # what made nodes of autograd, in order, and how many
         self._numbers: list[int] = []  # there were after each (see `_differentiated`)
         self._functions = _Functions(self)
-        for tensor in weights.names.values():
-            self.capture.memory.ignore(tensor[0])
+        for tensor in weights.stand_ins():
+            self.capture.memory.ignore(tensor)
+        if fake_mode is not None and guard is not None and guard.tells_fakes:
+            self.capture.lacking[id(guard)] = "its code tells fake tensors from real ones"
 
     # Running.
 
@@ -277,8 +279,7 @@ class Recorder:
 
     def release(self) -> Callable[[], bool]:
         """Let go of all tensors of the run. What is given says whether fake ones are alive all the same."""
-        stand_ins = (tensor for tensor, _ in self.weights.names.values())
-        watched = [weakref.ref(t) for t in stand_ins if type(t) is FakeTensor]
+        watched = [weakref.ref(t) for t in self.weights.stand_ins() if type(t) is FakeTensor]
         watched += [r for r in self._given if type(r()) is FakeTensor]
         memory = self.capture.memory
         self.weights.forget()
@@ -515,10 +516,15 @@ class _Functions(TorchFunctionMode):
     def _heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         recorder = self._recorder
         capture = recorder.capture
-        if func in HANDED_OUT and capture.guard is not None and not capture.over:
-            capture.guard.handed_out(args[0], capture.memory.made)
-        if capture.in_node or func in _NO_NODES or capture.over:
-            return address(func, args, kwargs) if func in ADDRESSES else func(*args, **kwargs)
+        if func in _WATCHED:
+            if capture.guard is not None and not capture.over and func in HANDED_OUT:
+                capture.guard.handed_out(args[0], capture.memory.made)
+            if func in _AS_TEXT and not capture.in_node and type(args[0]) is FakeTensor:
+                capture.lacking[id(func)] = "forward has a tensor written as text"
+            if func in _NO_NODES:
+                return address(func, args, kwargs) if func in ADDRESSES else func(*args, **kwargs)
+        if capture.in_node or capture.over:
+            return func(*args, **kwargs)
         if "device" in kwargs or func in MOVES:
             func, args, kwargs = brought_here(func, args, kwargs)
         at = capture.mark()
@@ -568,6 +574,8 @@ _sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr
 
 _NO_NODES = frozenset({torch.autograd.backward, *ADDRESSES})
 """Functions that only run others, which are nodes of their own, and those that compute nothing."""
+_AS_TEXT = frozenset({Tensor.__repr__, Tensor.__format__})
+_WATCHED = HANDED_OUT | _NO_NODES | _AS_TEXT
 
 _LOOKS = frozenset({"grad", "requires_grad", "requires_grad_", "is_leaf", "grad_fn", "_base",
                     "__set__", "shape", "__setattr__"})  # fmt: skip

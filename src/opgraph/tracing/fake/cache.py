@@ -21,8 +21,7 @@ from torch.utils import flop_counter
 from opgraph.costs.count import Operator, describe
 from opgraph.costs.registry import contractions, formulas
 from opgraph.record.graph import Kernel
-from opgraph.sources.weightless import INDEXED
-from opgraph.tracing.fake.tensors import CPU, around
+from opgraph.tracing.fake.tensors import CPU, LOOKED_UP, around
 
 _UNPREDICTABLE = frozenset(
     {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view}
@@ -123,7 +122,7 @@ def predictable(func: Any) -> bool:
     return (
         name.startswith("aten::")
         and "as_strided" not in name  # the offset it takes is not counted from its argument
-        and func not in INDEXED
+        and func not in LOOKED_UP
         and _UNPREDICTABLE.isdisjoint(func.tags)
     )
 

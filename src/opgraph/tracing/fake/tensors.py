@@ -21,6 +21,8 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
 
+from opgraph.sources.weightless import INDEXED
+
 CPU = torch.device("cpu")
 REAL_LIMIT = 64 * 2**20
 """Bytes above which a tensor that no fake tensor went into is made fake all the same: masks and tables
@@ -172,6 +174,32 @@ def needs_values(error: BaseException | None) -> bool:
         return False
     text = str(error).lower()
     return isinstance(error, _NEEDS_VALUES) or any(sign in text for sign in _SIGNS_OF_FAKE)
+
+
+# Looking up in fake tables at places that are known: a place that is not there is an error for real.
+
+_ATEN = torch.ops.aten
+_ROWS = frozenset((_ATEN.embedding.default, _ATEN._embedding_bag.default,
+                   _ATEN._embedding_bag_forward_only.default))  # fmt: skip
+_ALONG = frozenset((_ATEN.index_select.default, _ATEN.gather.default))
+LOOKED_UP = _ROWS | _ALONG | INDEXED
+"""Operators that raise for some values of what is to be looked up."""
+
+
+def check_places(func: Any, args: tuple[Any, ...]) -> None:
+    """Raise IndexError where a call looks up a place, by a real tensor, that its first argument has not."""
+    table, from_end = args[0], func in INDEXED
+    looked_up = args[1] if from_end else (args[2 if func in _ALONG else 1],)
+    for axis, index in enumerate(looked_up):
+        if type(index) is not Tensor or index.is_floating_point() or not index.numel():
+            continue
+        dim = axis if from_end else args[1] if func in _ALONG else 0
+        size = table.shape[dim] if table.dim() else 1
+        with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            least, most = (int(n) for n in index.aminmax())
+        if type(size) is int and not (-size if from_end else 0) <= least <= most < size:
+            wrong = most if most >= size else least
+            raise IndexError(f"index {wrong} is out of bounds for dimension {dim} with size {size}")
 
 
 # Devices that a model names and that are not here: what it makes on them or moves to them is on the CPU

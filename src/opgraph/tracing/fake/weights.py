@@ -14,6 +14,7 @@ from opgraph.costs.count import dtype_name, packed_tensors, sizes_of
 from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record.graph import Parameter
 from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, shared_memory
+from opgraph.tracing.fake.types import dress
 
 Modules = Collection[torch.nn.Module]
 """All modules of a model, each of them once."""
@@ -87,6 +88,10 @@ class Weights:
         """Let go of all tensors."""
         self.names.clear()
         self._tensors.clear()
+
+    def stand_ins(self) -> Iterator[Tensor]:
+        """The tensors that parameters and buffers are known by."""
+        return (tensor for tensor, _ in self.names.values())
 
     def tensor(self, name: str) -> Tensor | None:
         """The tensor that stands for a parameter or buffer during the run."""
@@ -262,6 +267,7 @@ def _stand_in(
     ):  # a piece; all of it is meant
         tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
     stand = fake(tensor, mode, shared)
+    dress(stand, tensor)
     if not is_buffer:
         stand._is_param = True
         stand.requires_grad = tensor.requires_grad

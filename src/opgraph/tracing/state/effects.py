@@ -20,12 +20,15 @@ _LONG = 200
 
 
 class Effects:
-    """Hears what is done outside of the process from now on, until `end`."""
+    """Hears what is done outside of the process, from `begin` until `end`."""
 
     def __init__(self) -> None:
         self._said: dict[str, dict[str, None]] = {}
         self._others = {t.ident for t in threading.enumerate()} - {threading.get_ident()}
         self._before: list[tuple[Any, str, Any]] = []
+
+    def begin(self) -> None:
+        """Hear from now on."""
         for owner, name, what, of in _HEARD:
             self._replace(owner, name, self._heard(getattr(owner, name), what, of))
         # What is not imported, a forward may import: then it has not been heard.

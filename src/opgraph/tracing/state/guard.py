@@ -5,7 +5,7 @@ What could not be brought back is remarked on."""
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -19,7 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from opgraph.record import units
 from opgraph.record.errors import first_line
 from opgraph.tracing.state.effects import Effects
-from opgraph.tracing.state.process import free_bytes, settings
+from opgraph.tracing.state.iterators import Copies
+from opgraph.tracing.state.process import free_bytes, settings, undisturbed
 from opgraph.tracing.state.reach import Reach
 
 
@@ -47,11 +48,15 @@ _GLOBAL_HOOKS: tuple[Any, ...] = tuple(
 
 
 class Guard:
-    """What is known of the time before a run. `limit` is how many bytes copies may take; `replaced` are
-    tables of tensors in whose place there are others during the run."""
+    """What is known of the time before a run, which changes nothing until it `begin`s. `limit` is how many
+    bytes copies may take; `modules` are those of a model in whose tables of parameters there are others
+    during the run."""
 
     def __init__(
-        self, roots: Iterable[Any], replaced: Iterable[Any] = (), limit: int | None = None
+        self,
+        roots: Iterable[Any],
+        modules: Collection[torch.nn.Module] = (),
+        limit: int | None = None,
     ) -> None:
         self.remarks: list[str] = []
         self._limit = limit
@@ -60,15 +65,33 @@ class Guard:
         self._values: list[tuple[Tensor, Tensor]] = []
         self._settings = settings()
         with _plainly():
-            self._reach = Reach.of([*roots, *_GLOBAL_HOOKS], replaced)
+            self._reach = Reach.of([*roots, *_GLOBAL_HOOKS], (m._parameters for m in modules))
             if not self._reach.complete:
+                self._reach.add_tables(modules)
                 self.remarks.append(
                     "not all that the forward can reach could be looked at before: that was not guarded"
                 )
             self._tensors = [_Looks(t) for t in self._reach.tensors.values()]
             self._states = [_state(generator) for generator in self._reach.generators]
             self._arrays = list(self._copied_arrays())
+            self._iterators = Copies(self._reach.iterators)
         self._effects = Effects()
+
+    def begin(self) -> None:
+        """From here on things are changed, and are to be restored, whatever comes."""
+        if self._iterators.of:
+            self._reach.lend(self._iterators.of)
+        self._effects.begin()
+
+    @property
+    def spaces(self) -> list[dict[str, Any]]:
+        """The globals of all code within reach that is followed."""
+        return list(self._reach.spaces.values())
+
+    @property
+    def tells_fakes(self) -> bool:
+        """Whether there is code within reach that tells fake tensors from real ones."""
+        return self._reach.tells_fakes
 
     @property
     def limit(self) -> int:
@@ -147,17 +170,20 @@ class Guard:
 
     def restore(self) -> None:
         """Bring everything back. What could not be is in `remarks`."""
-        self.remarks += self._effects.end()
-        with _plainly(), torch.no_grad():
-            self._each([self._reach], Reach.restore)
-            self._each(self._tensors, _Looks.restore)
-            self._each(self._copies.values(), _write_back)
-            self._each(self._values, lambda pair: pair[0].copy_(pair[1]))
-            self._each(self._tensors, _Looks.restore_version)
-            self._each(self._arrays, _array_back)
-            self._each(self._states, lambda back: back())
-            self._copies.clear()
-        self._each([self._settings], lambda back: back())
+        with undisturbed():
+            self.remarks += self._effects.end()
+            self.remarks += self._iterators.advanced()
+            with _plainly(), torch.no_grad():
+                for items, back in self._reach.undoing():
+                    self._each(items, back)
+                self._each(self._tensors, _Looks.restore)
+                self._each(self._copies.values(), _write_back)
+                self._each(self._values, lambda pair: pair[0].copy_(pair[1]))
+                self._each(self._tensors, _Looks.restore_version)
+                self._each(self._arrays, _array_back)
+                self._each(self._states, lambda back: back())
+                self._copies.clear()
+            self._each([self._settings], lambda back: back())
 
     def _each(self, items: Iterable[Any], back: Callable[[Any], Any]) -> None:
         for item in list(items):
@@ -185,6 +211,7 @@ def guarded(roots: Iterable[Any]) -> Iterator[Guard]:
     """Within, something may run that is not recorded; afterwards all is as before."""
     guard = Guard(roots)
     try:
+        guard.begin()
         with guard.listening():
             yield guard
     finally:

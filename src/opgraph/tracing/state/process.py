@@ -3,11 +3,16 @@ environment."""
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
+import gc
+import locale
 import os
 import random
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +29,15 @@ def settings() -> Callable[[], None]:
     now = [(get, put, get()) for get, put in _settings()]
 
     def restore() -> None:
+        failed = None
         for get, put, value in now:
-            if not _equal(get(), value):
-                put(value)
+            try:
+                if not _equal(get(), value):
+                    put(value)
+            except Exception as error:  # noqa: BLE001  (the others are to be brought back all the same)
+                failed = error
+        if failed is not None:
+            raise failed
 
     return restore
 
@@ -101,6 +112,11 @@ def _attribute(holder: Any, name: str) -> Setting:
     return lambda: getattr(holder, name), lambda value: setattr(holder, name, value)
 
 
+def _invariants(checked: bool) -> None:
+    check = torch.sparse.check_sparse_tensor_invariants
+    (check.enable if checked else check.disable)()
+
+
 def _device_put(before: Any) -> None:
     torch.set_default_device(None if before is None else before.device)
 
@@ -141,6 +157,52 @@ def _path(before: list[str]) -> None:
     sys.path[:] = before
 
 
+_SIGNALS = tuple(signal.valid_signals())
+
+
+def _handlers() -> list[Any]:
+    return list(map(_signal.getsignal, _SIGNALS))  # that of `signal` makes enumerations of them
+
+
+def _handle(before: list[Any]) -> None:
+    for number, handler in zip(_SIGNALS, before, strict=True):
+        if handler is not None and _signal.getsignal(number) is not handler:
+            signal.signal(
+                number, handler
+            )  # of the main thread, and nobody else can have changed it
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Within, an interrupt by the person waits until all is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[Any] = []
+
+    def later(*of: Any) -> None:
+        waiting.append(of)
+
+    signal.signal(signal.SIGINT, later)
+    try:
+        yield
+    finally:
+        # What is put back within is the handler of the person.
+        before = signal.getsignal(signal.SIGINT)
+        if before is later:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    if waiting:
+        raise KeyboardInterrupt
+
+
+_SMALLEST = [sys.float_info.min]
+
+
+def _flushes() -> bool:
+    """Whether numbers smaller than the normal ones become 0, which torch does not say."""
+    return _SMALLEST[0] / 2 == 0
+
+
 _FIXED: tuple[Setting, ...] = (
     (_get_current_function_mode_stack, _function_modes),
     (dispatching._get_current_dispatch_mode_stack, _dispatch_modes),
@@ -149,7 +211,7 @@ _FIXED: tuple[Setting, ...] = (
     (torch.get_default_dtype, torch.set_default_dtype),
     (lambda: getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None), _device_put),
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-    _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
+    (torch.sparse.check_sparse_tensor_invariants.is_enabled, _invariants),
     (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     (torch.get_num_threads, torch.set_num_threads),
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
@@ -169,6 +231,15 @@ _FIXED: tuple[Setting, ...] = (
     (_folder, _back_to),
     (lambda: list(sys.path), _path),
     (sys.getrecursionlimit, sys.setrecursionlimit),
+    (sys.getswitchinterval, sys.setswitchinterval),
+    (sys.gettrace, sys.settrace),
+    (sys.getprofile, sys.setprofile),
+    (gc.get_threshold, lambda value: gc.set_threshold(*value)),
+    (gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
+    (lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
+    (_handlers, _handle),
+    (_flushes, torch.set_flush_denormal),
+    _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
 )
 
 

@@ -20,6 +20,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from opgraph.tracing.state.iterators import drawn_from, is_iterator
+
 Undo = Callable[[], None]
 
 MOST = 200_000
@@ -55,6 +57,11 @@ _UNWANTED = frozenset(
     "__format__".split()
 )
 """Methods that Python calls by itself, and not in a forward that does not name the class."""
+_TELLING = frozenset(
+    {"fake_mode", "fake_device", "torch._subclasses", "torch._subclasses.fake_tensor"}
+)
+"""What code names, or has as a string, that tells fake tensors from real ones."""
+_OF_FAKES = frozenset({"torch._subclasses.fake_tensor", "torch._subclasses"})
 _MAKING = ("__init__", "__new__", "__post_init__")
 
 
@@ -62,7 +69,8 @@ _MAKING = ("__init__", "__new__", "__post_init__")
 class Reach:
     """Everything found, with what it was when it was found. `complete` says whether there was not too much
     to look at. `replaced` are the ids of tables whose tensors a run does not see, since there are others in
-    their place."""
+    their place. `spaces` are the globals of all code that is followed, and `tells_fakes` says whether any
+    of it knows of fake tensors."""
 
     replaced: frozenset[int] = frozenset()
     tensors: dict[int, Tensor] = field(default_factory=dict)
@@ -87,6 +95,9 @@ class Reach:
     _methods: list[tuple[Mapping[str, list[Any]], set[str]]] = field(default_factory=list)
     _homes: set[str] = field(default_factory=set)
     _abroad: dict[str, list[Any]] = field(default_factory=dict)
+    iterators: list[Any] = field(default_factory=list)
+    spaces: dict[int, dict[str, Any]] = field(default_factory=dict)
+    tells_fakes: bool = False
 
     @classmethod
     def of(cls, roots: Iterable[Any], replaced: Iterable[Any] = ()) -> Reach:
@@ -127,15 +138,16 @@ class Reach:
         kinds, wait, empty = self._kinds, self._waiting.append, self._empty.append
         for item in items:
             cls = type(item)
-            if cls in _CONTAINERS:
-                (wait if item else empty)(item)
-                continue
             if cls not in kinds:
                 try:
                     kinds[cls] = _kind_of(cls)
                 except Exception:  # noqa: BLE001  (so may classes)
                     kinds[cls], self.complete = None, False
-            if kinds[cls] is not None:
+            if kinds[cls] is None:
+                continue
+            if cls in _CONTAINERS and not item:
+                empty(item)
+            else:
                 wait(item)
 
     # What is found, by its kind.
@@ -203,6 +215,10 @@ class Reach:
             self._look((item.grad,))
         self._look((item.__dict__,))
 
+    def _iterator(self, item: Any) -> None:
+        self.iterators.append(item)
+        self._look(drawn_from(item))
+
     def _generator(self, item: Any) -> None:
         self.generators.append(item)
 
@@ -213,6 +229,7 @@ class Reach:
 
     def _function(self, item: FunctionType) -> None:
         space = item.__globals__
+        self.tells_fakes |= space.get("__name__") in _OF_FAKES
         followed = self._follows(space.get("__name__"), item)
         if not followed and item.__closure__ is None:
             return
@@ -237,6 +254,8 @@ class Reach:
     def _code(self, code: CodeType, space: dict[str, Any]) -> None:
         """What some code names: globals, attributes of modules of Python's, methods."""
         names, stored = _named(code)
+        self.spaces[id(space)] = space
+        self.tells_fakes |= not _TELLING.isdisjoint(names)
         for name in stored:
             self._names.append((space, name, space.get(name, _MISSING)))
         if "globals" in names and id(space) not in self._seen:
@@ -275,6 +294,7 @@ class Reach:
 
     def _named_class(self, cls: type) -> None:
         """A class that code names may be called, too."""
+        self.tells_fakes |= cls.__module__ in _OF_FAKES
         if not self._follows(cls.__module__, cls):
             return
         self._class(cls)
@@ -315,57 +335,70 @@ class Reach:
         self._contexts.append((item, value))
         self._look((value,))
 
+    def lend(self, copies: Mapping[int, Any]) -> None:
+        """Put copies in the place of some things, by their ids, until all is restored."""
+        for table, before in self._tables:
+            for key, value in before.items():
+                if id(value) in copies:
+                    _base(table).__setitem__(table, key, copies[id(value)])
+        for holder, kept in self._holders:
+            if any(id(item) in copies for item in kept):
+                base = _order(holder)
+                base.clear(holder)
+                (base.update if base is set else base.extend)(
+                    holder, [copies.get(id(item), item) for item in kept]
+                )
+        for slot, item, value in self._slots:
+            if id(value) in copies:
+                slot.__set__(item, copies[id(value)])
+        for cell, value in self._cells:
+            if id(value) in copies:
+                cell.cell_contents = copies[id(value)]
+        for cls, members in self._classes:
+            for name, value in members.items():
+                if id(value) in copies:
+                    type.__setattr__(cls, name, copies[id(value)])
+        for space in self.spaces.values():
+            for name, value in list(space.items()):
+                if id(value) in copies:
+                    self._names.append((space, name, value))
+                    space[name] = copies[id(value)]
+
     # And back.
 
     def restore(self) -> None:
         """Make everything again what it was when it was found, but for the values of tensors, arrays and
         generators."""
-        for holder in self._empty:
-            if holder:
-                holder.clear()
-        for table, before in self._tables:
-            if not _same(table, before):
-                _base(table).clear(table)
-                _base(table).update(table, before)
-        for holder, kept in self._holders:
-            base = _order(holder)
-            now = list(base.__iter__(holder))
-            if len(now) == len(kept) and all(map(is_, now, kept)):
-                continue
-            base.clear(holder)
-            (base.update if base is set else base.extend)(holder, kept)
-        for slot, item, value in self._slots:
-            if _slot_value(slot, item) is not value:
-                slot.__delete__(item) if value is _MISSING else slot.__set__(item, value)
-        for cell, value in self._cells:
-            if value is _MISSING:
-                _emptied(cell)
-            elif _contents(cell) is not value:
-                cell.cell_contents = value
-        for cls, members in self._classes:
-            _restore_class(cls, members)
-        for space, name, value in self._names:
-            if value is _MISSING:
-                space.pop(name, None)
-            elif space.get(name, _MISSING) is not value:
-                space[name] = value
-        for function, defaults, named in self._functions:
-            if function.__defaults__ is not defaults:
-                function.__defaults__ = defaults
-            if function.__kwdefaults__ is not named:
-                function.__kwdefaults__ = named
-        for variable, value in self._contexts:
-            if value is not _MISSING and variable.get(_MISSING) is not value:
-                variable.set(value)
-        for cached, entries in self.caches:
-            if not entries and cached.cache_info().currsize:
-                cached.cache_clear()
+        for items, back in self.undoing():
+            for item in items:
+                back(item)
+
+    def undoing(self) -> Iterator[tuple[Iterable[Any], Callable[[Any], None]]]:
+        """The same in steps that can each fail by itself: what there is of a kind, and its way back."""
+        yield (holder for holder in self._empty if holder), lambda holder: holder.clear()
+        yield self._tables, _table_back
+        yield self._holders, _holder_back
+        yield self._slots, _slot_back
+        yield self._cells, _cell_back
+        yield self._classes, _class_back
+        yield self._names, _name_back
+        yield self._functions, _function_back
+        yield self._contexts, _context_back
+        yield self.caches, _cache_back
+
+    def add_tables(self, modules: Iterable[torch.nn.Module]) -> None:
+        """Remember what modules hold, where not all within reach could be looked at."""
+        for module in modules:
+            held = (module.__dict__, *(v for v in module.__dict__.values() if isinstance(v, dict)))
+            self._tables += [(t, dict(_base(t).items(t))) for t in held]
 
 
 def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
     """How objects of a class are looked at; None where they hold nothing."""
     if cls in (tuple, frozenset):
         return Reach._tuple
+    if is_iterator(cls):
+        return Reach._iterator
     if issubclass(cls, Tensor):
         return Reach._tensor
     if cls is FunctionType:
@@ -438,6 +471,8 @@ def _named(code: CodeType) -> tuple[frozenset[str], tuple[str, ...]]:
             _PRESENT.clear()
         names, stored = set(code.co_names), set(_assigned(code))
         for constant in code.co_consts:
+            if type(constant) is str and constant in _TELLING:
+                names.add(constant)
             if isinstance(constant, CodeType):
                 inner, more = _named(constant)
                 names |= inner
@@ -544,7 +579,7 @@ def _emptied(cell: CellType) -> None:
 
 def _base(table: dict[Any, Any]) -> Any:
     """The class whose methods are those of dictionaries, whatever a subclass makes of them."""
-    return OrderedDict if isinstance(table, OrderedDict) else dict
+    return dict if type(table) is dict or not isinstance(table, OrderedDict) else OrderedDict
 
 
 def _order(holder: Any) -> Any:
@@ -562,7 +597,68 @@ def _same(table: dict[Any, Any], before: Mapping[Any, Any]) -> bool:
     )
 
 
-def _restore_class(cls: type, members: dict[str, Any]) -> None:
+def _table_back(pair: tuple[dict[Any, Any], dict[Any, Any]]) -> None:
+    table, before = pair
+    if not _same(table, before):
+        _base(table).clear(table)
+        _base(table).update(table, before)
+
+
+def _holder_back(pair: tuple[Any, list[Any]]) -> None:
+    holder, kept = pair
+    base = _order(holder)
+    now = list(base.__iter__(holder))
+    if len(now) != len(kept) or not all(map(is_, now, kept)):
+        base.clear(holder)
+        (base.update if base is set else base.extend)(holder, kept)
+
+
+def _slot_back(found: tuple[Any, Any, Any]) -> None:
+    slot, item, value = found
+    if _slot_value(slot, item) is not value:
+        slot.__delete__(item) if value is _MISSING else slot.__set__(item, value)
+
+
+def _cell_back(pair: tuple[CellType, Any]) -> None:
+    cell, value = pair
+    if value is _MISSING:
+        _emptied(cell)
+    elif _contents(cell) is not value:
+        cell.cell_contents = value
+
+
+def _name_back(found: tuple[dict[str, Any], str, Any]) -> None:
+    space, name, value = found
+    if value is _MISSING:
+        space.pop(name, None)
+    elif space.get(name, _MISSING) is not value:
+        space[name] = value
+
+
+def _function_back(found: tuple[FunctionType, Any, Any]) -> None:
+    function, defaults, named = found
+    if function.__defaults__ is not defaults:
+        function.__defaults__ = defaults
+    if function.__kwdefaults__ is not named:
+        function.__kwdefaults__ = named
+
+
+def _context_back(pair: tuple[ContextVar[Any], Any]) -> None:
+    variable, value = pair
+    if variable.get(_MISSING) is not value:
+        if value is _MISSING:
+            raise RuntimeError(f"the context variable {variable.name} had no value")
+        variable.set(value)
+
+
+def _cache_back(pair: tuple[Any, int]) -> None:
+    cached, entries = pair
+    if not entries and cached.cache_info().currsize:
+        cached.cache_clear()
+
+
+def _class_back(pair: tuple[type, dict[str, Any]]) -> None:
+    cls, members = pair
     now = cls.__dict__
     if len(now) == len(members) and all(map(is_, now.values(), members.values())):
         return

@@ -1,0 +1,86 @@
+"""What the code of a model learns when it asks of which type a fake tensor is: that of the tensor it stands
+for. `type(w) is nn.Parameter` can be heard nowhere; so the name `type` means another class in the modules
+of Python's whose code runs, and `isinstance` another function where weights have classes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+_PLAIN = (nn.Parameter, Tensor, FakeTensor)
+
+
+def dress(stand: Tensor, tensor: Tensor) -> None:
+    """Give a stand-in what else can be seen of its tensor: its class, if that is one of its own, and the
+    attributes that somebody gave it."""
+    if type(stand) is not FakeTensor or type(tensor) is FakeTensor:
+        return
+    known = vars(stand)
+    known.update((k, v) for k, v in vars(tensor).items() if k not in known)
+    if type(tensor) not in _PLAIN and not hasattr(tensor, "__tensor_flatten__"):
+        known["_stands_for"] = type(tensor)
+
+
+def type_of(item: Any) -> type:
+    """The type of an object; of a fake tensor that of the tensor it stands for."""
+    found = type(item)
+    if found is not FakeTensor:
+        return found
+    known = vars(item)
+    own: type | None = known.get("_stands_for")
+    return own or (nn.Parameter if known.get("_is_param") else Tensor)
+
+
+class _Metaclass(type):
+    """Makes a class that is like `type` in whatever code does with it."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls is not Type:
+            return super().__call__(*args, **kwargs)  # a metaclass that the model derives
+        if len(args) != 1 or kwargs:
+            return type(*args, **kwargs)
+        found = type_of(args[0])
+        return Type if found in (type, _Metaclass) else found
+
+    def __instancecheck__(cls, item: Any) -> bool:
+        return isinstance(item, type) if cls is Type else super().__instancecheck__(item)
+
+    def __subclasscheck__(cls, item: type) -> bool:
+        return issubclass(item, type) if cls is Type else super().__subclasscheck__(item)
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or (cls is Type and other is type)
+
+    def __hash__(cls) -> int:
+        return hash(type) if cls is Type else super().__hash__()
+
+
+class Type(type, metaclass=_Metaclass):
+    """What the name `type` means to the code of a model that runs on fake tensors."""
+
+
+def _isinstance(item: Any, classes: Any) -> bool:
+    return isinstance(item, classes) or (
+        type(item) is FakeTensor and issubclass(type_of(item), classes)
+    )
+
+
+@contextmanager
+def true_types(spaces: Iterable[dict[str, Any]], weights: Iterable[Tensor]) -> Iterator[None]:
+    """Within, code whose globals these are is told the types that fake tensors stand for."""
+    names: dict[str, Any] = {"type": Type}
+    if any("_stands_for" in vars(t) for t in weights):
+        names["isinstance"] = _isinstance
+    put = [(space, n) for space in spaces for n in names if n not in space]
+    try:
+        for space, name in put:
+            space[name] = names[name]
+        yield
+    finally:
+        for space, name in put:
+            if space.get(name) is names[name]:
+                del space[name]

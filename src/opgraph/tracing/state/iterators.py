@@ -1,0 +1,99 @@
+"""Iterators within reach of a forward. They cannot be turned back, so a run has copies of them, which go on
+from the same place; those that cannot be copied are compared afterwards."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator
+from types import GeneratorType
+from typing import Any
+
+
+def is_iterator(cls: type) -> bool:
+    """Whether objects of a class are iterators of Python's own."""
+    return cls.__module__ in ("builtins", "itertools") and (
+        issubclass(cls, Iterator) or cls is itertools.tee
+    )
+
+
+def drawn_from(item: Any) -> tuple[Any, ...]:
+    """What an iterator of Python's own goes through: lists, other iterators, functions."""
+    if isinstance(item, GeneratorType):
+        return tuple(item.gi_frame.f_locals.values()) if item.gi_frame is not None else ()
+    return tuple(_flat(_reduced(item)))
+
+
+class Copies:
+    """Copies of some iterators, by the ids of those."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self._items = items
+        self._before = [_place(item) for item in items]
+        self.of: dict[int, Any] = {}
+        for item in items:
+            try:
+                self.of[id(item)] = self._copy(item)
+            except Exception:  # noqa: BLE001  (there are those that cannot be copied)
+                continue
+
+    def _copy(self, item: Any) -> Any:
+        """One that goes on from the same place, and draws from copies, too."""
+        if isinstance(item, tuple):
+            return tuple(map(self._copy, item))
+        if not is_iterator(type(item)):
+            return item
+        if id(item) not in self.of:
+            make, args, *state = _reduced(item)
+            made = make(*map(self._copy, args))
+            if state and state[0] is not None:
+                made.__setstate__(self._copy(state[0]))
+            self.of[id(item)] = made
+        return self.of[id(item)]
+
+    def advanced(self) -> Iterator[str]:
+        """What is to be said of iterators that are not where they were."""
+        for item, before in zip(self._items, self._before, strict=True):
+            if not _same(_place(item), before):
+                name = getattr(item, "__qualname__", type(item).__name__)
+                yield f"forward took items from an iterator ({name}): that cannot be taken back"
+
+
+def _reduced(item: Any) -> tuple[Any, ...]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python 3.14 will no more say this of those in itertools
+        found: tuple[Any, ...] = item.__reduce__()
+    return found
+
+
+def _place(item: Any) -> tuple[Any, ...]:
+    """Where an iterator is, as far as it says."""
+    if isinstance(item, GeneratorType):
+        frame = item.gi_frame
+        return () if frame is None else (frame.f_lasti, *frame.f_locals.values())
+    try:
+        return tuple(_flat(_reduced(item)))
+    except Exception:  # noqa: BLE001  (then it does not)
+        return ()
+
+
+def _flat(item: Any) -> Iterator[Any]:
+    if isinstance(item, tuple):
+        for part in item:
+            yield from _flat(part)
+    else:
+        yield item
+
+
+def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    return len(one) == len(other) and all(
+        a is b
+        or (type(a) is type(b) and isinstance(a, (int, float, str, range, list)) and _equal(a, b))
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, list):
+        return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+    return bool(a == b)

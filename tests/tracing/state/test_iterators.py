@@ -1,0 +1,72 @@
+"""Iterators that a forward takes items from are where they were."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import opgraph
+
+SHARED = iter("abcdef")
+
+
+def started(iterator: Iterator[Any]) -> Iterator[Any]:
+    next(iterator)
+    return iterator
+
+
+KINDS: dict[str, Callable[[], Iterator[Any]]] = {
+    "list": lambda: iter([1, 2, 3]),
+    "range": lambda: started(iter(range(5))),
+    "dict": lambda: started(iter({1: 2, 3: 4, 5: 6})),
+    "count": lambda: itertools.count(3, 2),
+    "cycle": lambda: started(itertools.cycle([1, 2, 3])),
+    "chain": lambda: started(itertools.chain([1, 2], [3])),
+    "zip of iterators": lambda: started(zip(iter("abc"), itertools.count())),
+    "enumerate": lambda: started(enumerate("abc")),
+    "map": lambda: map(str, iter([1, 2, 3])),
+    "reversed": lambda: reversed([1, 2, 3]),
+}
+
+
+class Draws(nn.Module):
+    def __init__(self, held: Any) -> None:
+        super().__init__()
+        self.layer, self.held, self.listed = nn.Linear(4, 4), held, [held]
+
+    def forward(self, x: Tensor) -> Tensor:
+        next(SHARED)
+        next(self.held)
+        next(self.listed[0])
+        return self.layer(x)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_iterator_is_where_it_was(kind: str) -> None:
+    model, expected = Draws(KINDS[kind]()), list(itertools.islice(KINDS[kind](), 9))
+    held = model.held
+    profile = opgraph.profile(model, torch.ones(2, 4))
+    assert not profile.model.notes
+    assert model.held is held is model.listed[0]
+    assert list(itertools.islice(held, 9)) == expected
+
+
+@pytest.mark.live
+def test_what_cannot_be_turned_back_is_remarked_on() -> None:
+    def numbers() -> Iterator[int]:
+        yield from range(5)
+
+    model = Draws(numbers())
+    (note,) = opgraph.profile(model, torch.ones(2, 4)).model.notes
+    assert note == (
+        "forward took items from an iterator "
+        "(test_what_cannot_be_turned_back_is_remarked_on.<locals>.numbers): "
+        "that cannot be taken back"
+    )
+    assert next(SHARED) == "a"
