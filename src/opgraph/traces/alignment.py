@@ -34,16 +34,20 @@ def matched(masks: Sequence[int], width: int) -> list[int | None]:
     return found
 
 
-def one_run(masks: Sequence[int], width: int) -> int:
+def one_run(masks: Sequence[int | None], width: int) -> int:
     """How many of the first items belong to one run of the sequence, where it may be run again and again:
-    up to there nearly every item matches, and after it hardly one does. 0 where too few match."""
+    up to there nearly every item matches, and after it hardly one does. None stands for an item that can
+    match none and says nothing. 0 where too few match."""
     full = (1 << width) - 1
     row = full
-    best, end = 0.0, 0
+    worth = best = 0.0
+    cost, end = 0.0, 0
     for i, mask in enumerate(masks, 1):
-        both = row & mask
-        row = ((row + both) | (row - both)) & full
-        worth = width - row.bit_count() - _WORTH * i
-        if worth > best:
+        if mask is not None:
+            both = row & mask
+            row = ((row + both) | (row - both)) & full
+            cost += _WORTH
+            worth = width - row.bit_count() - cost
+        if worth > best or (mask is None and worth == best > 0):
             best, end = worth, i
     return end

@@ -13,16 +13,16 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from opgraph.record.graph import Graph, Node
 from opgraph.record.names import canonical
 from opgraph.record.run import EventKind, Gap, Link, RunEvent, RunRecord, Slice
 from opgraph.traces.alignment import matched, one_run
-from opgraph.traces.events import FUSED, Call, Shapes, Trace
+from opgraph.traces.events import FUSED, Call, Shapes, Trace, Work
 
 NODE_MARK = "opgraph:node:"
 STEP_MARK = "opgraph:step:"
@@ -31,6 +31,10 @@ _BACKWARD = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$")
 _WHOLE, _PARTIAL = 0.8, 0.2
 """A run is whole when it matches this share of what the fullest run of the trace matches, and none below
 the other: then it is something else with the same operators."""
+
+_ENOUGH = {True: 0.05, False: 0.5}
+"""The share of the graph that a run has at least: with shapes, and by names alone, which say little."""
+_ALIKE = 0.9
 
 Nodes = tuple[int, ...]
 Signature = tuple[str, Shapes]
@@ -102,6 +106,8 @@ class _Positions:
     signatures: tuple[dict[Signature, int], dict[Signature, int]]
     names: tuple[dict[str, int], dict[str, int]]
     forward: dict[int, list[int]]
+    works: int
+    """How many of the positions do work, and are no views."""
 
     @classmethod
     def of(cls, graph: Graph) -> _Positions:
@@ -120,15 +126,21 @@ class _Positions:
                 continue
             if node.forward is not None:
                 forward.setdefault(node.forward, []).append(len(nodes))
-            side = int(node.phase in ("backward", "recompute"))
+            backward = node.phase in ("backward", "recompute")
+            # What the backward begins with is called from outside of autograd's engine.
+            sides = (0, 1) if backward and node.forward is None else (int(backward),)
             inputs = [graph.value[v].shape for v in node.inputs]
-            note(side, node.op, inputs, len(nodes))
-            note(side, _canonical(node.target.rpartition(".")[2]), inputs, len(nodes))
             kernels = [k for k in node.kernels if k.cost != "zero"]
-            for i, kernel in enumerate(kernels):
-                note(side, _canonical(kernel.op), kernel.shapes, len(nodes) + i)
+            for side in sides:
+                note(side, node.op, inputs, len(nodes))
+                note(side, _canonical(node.target.rpartition(".")[2]), inputs, len(nodes))
+                for i, kernel in enumerate(kernels):
+                    op, at = _canonical(kernel.op), len(nodes) + i
+                    note(side, op, kernel.shapes, at)
+                    note(side, op, kernel.shapes + kernel.out_shapes, at)  # `out=` is an input, too
             nodes += [node] * max(1, len(kernels))
-        return cls(nodes, (found[0], found[1]), (names[0], names[1]), forward)
+        works = sum(any(k.cost != "zero" for k in n.kernels) for n in nodes)
+        return cls(nodes, (found[0], found[1]), (names[0], names[1]), forward, works)
 
     def mask(self, call: Call, *, backward: bool, shaped: bool) -> int:
         """The positions that a call of the host may have."""
@@ -213,7 +225,8 @@ class _Rank:
         """Whether the mark of a node is around a call (1), or an operator (2)."""
         self.owner: list[int] = [-1] * count
         """The call that is aligned, for a call in it: itself, or the outermost one with a signature."""
-        self.masks: dict[int, int] = {}
+        self.masks: dict[int, int | None] = {}
+        """The positions that a call may have; None for a compiled kernel, which may have several."""
         self.nodes: dict[int, tuple[Nodes, Link]] = {}
         """The nodes of calls that are aligned, and how they were found."""
         self._nest()
@@ -224,7 +237,7 @@ class _Rank:
         calls, positions = self.calls, self.positions
         stack: list[int] = []
         thread: object = None
-        known: dict[tuple[str, Shapes | None, bool], int] = {}
+        known: dict[tuple[str, Shapes | None, bool], int | None] = {}
         for i, call in enumerate(calls):
             if call.thread != thread:
                 stack, thread = [], call.thread
@@ -251,10 +264,15 @@ class _Rank:
                         call, backward=bool(self.backward[i]), shaped=self.shaped
                     )
                     if not known[key] and FUSED.match(call.name):
-                        known[key] = -1
-                if known[key]:
+                        known[key] = None
+                if known[key] != 0:
                     self.owner[i] = i
-                    self.masks[i] = max(known[key], 0)
+                    self.masks[i] = known[key]
+
+    def _name(self, call: int) -> str:
+        """What launched something, where it is no mark of ours or of a step."""
+        name = self.calls[call].name if call >= 0 else ""
+        return "" if name.startswith((NODE_MARK, *_STEPS)) else name
 
     def _covers(self, call: int) -> int:
         return (
@@ -334,30 +352,31 @@ class _Rank:
         parts: dict[int, list[int]] = defaultdict(list)
         for at, item in enumerate(items):
             parts[bisect_right(starts, self.calls[item].start) - 1].append(at)
-        known: dict[tuple[int, ...], tuple[int, list[int | None]]] = {}
+        known: dict[tuple[int | None, ...], tuple[int, list[int | None]]] = {}
         runs: list[_Run] = []
+        link: Link = "alignment" if self.shaped else "names"
         for step, part in sorted(parts.items()):
             low, first = 0, True
             while low < len(part):
-                masks = [self.masks.get(items[at], 0) for at in part[low : low + 3 * width + 64]]
-                key = tuple(masks)
+                key = tuple(self.masks.get(items[at], 0) for at in part[low : low + 3 * width + 64])
                 if key not in known:
-                    end = one_run(masks, width)
-                    known[key] = (end, matched(masks[:end], width))
+                    end = one_run(key, width)
+                    known[key] = (end, matched([mask or 0 for mask in key[:end]], width))
                 end, places = known[key]
                 if not end:
-                    low += max(1, len(masks) // 2)
+                    low += max(1, len(key) // 2)
                     continue
-                count = 0
-                link: Link = "alignment" if self.shaped else "names"
-                for offset, place in enumerate(places):
+                for at, place in zip(part[low:], places, strict=False):
                     if place is not None:
-                        count += 1
-                        self.nodes[items[part[low + offset]]] = ((positions.nodes[place].id,), link)
-                begin = self.calls[items[part[low]]].start
-                if first:
-                    begin = steps[step].start if step >= 0 else float("-inf")
-                runs.append(_Run(range(part[low], part[low] + end), begin, float("inf"), count))
+                        self.nodes[items[at]] = ((positions.nodes[place].id,), link)
+                begin = next(
+                    i for i, place in enumerate(places) if place is not None or key[i] is None
+                )
+                start = self.calls[items[part[low + begin]]].start
+                if first and step >= 0:
+                    begin, start = 0, steps[step].start
+                runs.append(_Run(range(part[low + begin], part[-1] + 1), start, float("inf"),
+                                 sum(place is not None for place in places)))  # fmt: skip
                 low, first = low + end, False
         return self._kept(items, runs, steps)
 
@@ -365,7 +384,13 @@ class _Rank:
         """The runs that are one, with their ends. What matches little, after a run, is no run: it is work
         of the one before, without nodes."""
         most = max((run.matches for run in runs), default=0)
+        if most < _ENOUGH[self.shaped] * self.positions.works:
+            self.nodes.clear()
+            return []
         kept: list[_Run] = []
+        ends = {id(run): run.items.stop for run in runs}
+        for run, after in pairwise(runs):
+            run.items = range(run.items.start, min(run.items.stop, after.items.start))
         for run in runs:
             if run.matches >= _PARTIAL * most:
                 run.whole = run.matches >= _WHOLE * most
@@ -373,8 +398,10 @@ class _Rank:
             else:
                 for at in run.items:
                     self.nodes.pop(items[at], None)
-        for run, following in pairwise(kept):
-            run.end = following.start
+        for run, after in pairwise(kept):
+            run.end = after.start
+        for run, stop in zip(kept, [*(r.items.start for r in kept[1:]), len(items)], strict=True):
+            run.items = range(run.items.start, min(ends[id(run)], stop))
         for run in kept:
             step = bisect_right([c.start for c in steps], run.start) - 1
             if step >= 0:
@@ -401,58 +428,66 @@ class _Rank:
             taken = {order[p].id for p in placed if p is not None}
             low = -1
             waiting: list[int] = []
+            before: list[int] = []
             for place, i in zip([*placed, len(order)], [*run.items, -1], strict=True):
                 if place is None:
                     waiting.append(items[i])
                     continue
-                between = [
-                    n for n in dict.fromkeys(n.id for n in order[low + 1 : place]) if n not in taken
-                ]
-                self._between(waiting, between, taken)
+                inside = dict.fromkeys(n.id for n in order[low + 1 : place])
+                before = self._between(
+                    waiting, before, [n for n in inside if n not in taken], taken
+                )
                 low, waiting = place, []
             left = [items[i] for i in run.items if items[i] not in self.nodes]
             for item in left:
                 self._by_sequence(item, sequences, taken)
             if modules is not None:
-                inside = [
+                aligned = [
                     (i, self.nodes[i][0]) for i in (items[k] for k in run.items) if i in self.nodes
                 ]
                 for item in left:
                     if item not in self.nodes:
-                        self._by_module(item, modules, inside, taken)
+                        self._by_module(item, modules, aligned, taken)
 
-    def _between(self, waiting: Sequence[int], between: list[int], taken: set[int]) -> None:
-        """Give the nodes between two aligned ones to the calls between them: those whose operators are in
-        a compiled kernel's name, or the next one of the same name."""
-        at = 0
+    def _between(
+        self, waiting: Sequence[int], before: list[int], between: list[int], taken: set[int]
+    ) -> list[int]:
+        """Give the nodes between two aligned ones to the calls between them: to a compiled kernel those
+        whose operators are in its name (which may be of `before`: they wait for it), to others the next one
+        of their name. What is left of the nodes since the last compiled kernel is given back."""
         for item in waiting:
             call = self.calls[item]
-            fused = FUSED.match(call.name)
-            if fused:
-                text = f"_{fused[1]}_"
-                found = []
-                for k, node in enumerate(between[at:], at):
-                    ops = _worked(self.graph.node(node))
-                    if ops and all(f"_{op}_" in text for op in ops):
-                        found.append(node)
-                        last = k
-                    elif found and ops:
-                        break
-                if found:
-                    self.nodes[item] = (tuple(found), "fusion")
-                    taken.update(found)
-                    at = last + 1
-                continue
-            name = _canonical(call.name)
-            for k, node in enumerate(between[at:], at):
-                given = self.graph.node(node)
-                if name == given.op or any(
-                    name == _canonical(kernel.op) for kernel in given.kernels
-                ):
-                    self.nodes[item] = ((node,), "names")
-                    taken.add(node)
-                    at = k + 1
-                    break
+            if fused := FUSED.match(call.name):
+                free = [n for n in (*before, *between) if n not in taken]
+                nodes = tuple(self._fused(f"_{fused[1]}_", free))
+                if nodes:
+                    self.nodes[item] = (nodes, "fusion")
+                    before = []
+                    between = [n for n in between if n > nodes[-1]]
+            else:
+                name = _canonical(call.name)
+                alike = (n for n in between if n not in taken and name in self._names(n))
+                nodes = tuple(islice(alike, 1))
+                if nodes:
+                    self.nodes[item] = (nodes, "names")
+                    between = [n for n in between if n > nodes[0]]
+            taken.update(nodes)
+        return [n for n in (*before, *between) if n not in taken]
+
+    def _names(self, node: int) -> set[str]:
+        found = self.graph.node(node)
+        return {found.op, *(_canonical(k.op) for k in found.kernels)}
+
+    def _fused(self, name: str, free: Sequence[int]) -> Iterator[int]:
+        """The first nodes in a row whose operators are all in the name of a compiled kernel."""
+        begun = False
+        for node in free:
+            ops = _worked(self.graph.node(node))
+            if ops and all(f"_{op}_" in name for op in ops):
+                begun = True
+                yield node
+            elif ops and begun:
+                return
 
     def _sequences(self) -> dict[int, int]:
         """The aligned call of the forward by its sequence number."""
@@ -535,9 +570,7 @@ class _Rank:
             run.ended = max((c.end for c in steps if c.start == run.start), default=0.0)
         keys: list[_Key] = []
         for work, host, at, (nodes, link) in zip(trace.work, hosts, where, given, strict=True):
-            name = (
-                self.calls[host].name if host >= 0 and self.calls[host].kind == "operator" else ""
-            )
+            name = self._name(host)
             key: _Key = (work.name, nodes, work.kind, link, name, work.stream, rank)
             keys.append(key)
             (out.rows if at >= 0 else out.partial).put(key, work.seconds)
@@ -562,10 +595,15 @@ class _Rank:
                 if at == middle:
                     out.slices.append((work.start, work.seconds, key, work.stream))
         out.slices += [(start, took, key, 0) for at, start, took, key in out.calls if at == middle]
-        if trace.work and not any(nodes for nodes, _ in given):
+        works = {n.id for n in self.graph.nodes if any(k.cost != "zero" for k in n.kernels)}
+        there = works.intersection(n for nodes, _ in self.nodes.values() for n in nodes)
+        share = len(there) / max(1, len(works))
+        if self.calls and not share:
             out.notes.append(
-                "nothing in the trace looks like this graph: is it the same model and sizes?"
+                "what is in the trace is not this graph: is it the same model and sizes?"
             )
+        elif self.calls and share < _WHOLE:
+            out.notes.append(f"{share:.0%} of the graph's operators are in the trace")
 
     def _calls_of(
         self, out: _Found, runs: Sequence[_Run], run_of: Callable[[float], int]
@@ -638,6 +676,7 @@ class _Rank:
                 if where[i] >= 0 and not orphan(i):
                     known[where[i]].append(i)
             model = max(known.values(), key=len, default=[])
+            alike = _Alike(work, model) if any(given[i][0] for i in model) else None
             at = 0
             while at < len(order):
                 if not orphan(order[at]):
@@ -653,34 +692,13 @@ class _Rank:
                 for i in lost:
                     if where[i] == _UNKNOWN:
                         where[i] = before if inside and before is not None else _PART
-                self._like(
-                    lost, model, given, last=before is None or (not inside and after is not None)
-                )
+                last = before is None or (not inside and after is not None)
+                for i, place in alike.places(lost, last=last) if alike else ():
+                    if given[place][0]:
+                        given[i] = (given[place][0], "repeat")
                 at = end
         if not any(run >= 0 for run in where):
             where[:] = [0] * len(where)
-
-    def _like(
-        self,
-        lost: Sequence[int],
-        model: Sequence[int],
-        given: list[tuple[Nodes, Link]],
-        *,
-        last: bool,
-    ) -> None:
-        """Give kernels the nodes of those with the same names in the same order: the last such place, or
-        the first. Where fewer than nine in ten are alike it is another sequence."""
-        way = slice(None, None, -1) if last else slice(None)
-        ours, theirs = lost[way], model[way]
-        places: dict[str, int] = defaultdict(int)
-        for at, i in enumerate(theirs):
-            places[self.trace.work[i].name] |= 1 << at
-        found = matched([places[self.trace.work[i].name] for i in ours], len(theirs))
-        if sum(f is not None for f in found) < 0.9 * len(ours):
-            return
-        for i, place in zip(ours, found, strict=True):
-            if place is not None and given[theirs[place]][0]:
-                given[i] = (given[theirs[place]][0], "repeat")
 
     def _gaps(self, where: Sequence[int], given: Sequence[tuple[Nodes, Link]]) -> tuple[Gap, ...]:
         """The times in a run in which no stream had anything to do, by what the host did then."""
@@ -720,6 +738,30 @@ class _Rank:
             Gap(took * 1e-6, host, node, int(count), start * 1e-6, self.trace.rank)
             for (host, node), (took, count, start) in rows
         )
+
+
+class _Alike:
+    """Where kernels would stand in a sequence of others, by their names."""
+
+    def __init__(self, work: Sequence[Work], model: Sequence[int]) -> None:
+        self.work, self.model = work, model
+        self.bits: dict[tuple[str, bool], int] = defaultdict(int)
+        for at, i in enumerate(model):
+            self.bits[work[i].name, False] |= 1 << at
+            self.bits[work[i].name, True] |= 1 << (len(model) - 1 - at)
+
+    def places(self, lost: Sequence[int], *, last: bool) -> Iterator[tuple[int, int]]:
+        """Each kernel with one of the sequence: as early as can be, or as late. None where fewer than nine
+        in ten are alike: then it is another sequence."""
+        ours = lost[::-1] if last else lost
+        masks = [self.bits.get((self.work[i].name, last), 0) for i in ours]
+        if sum(map(bool, masks)) < _ALIKE * len(ours):
+            return
+        found = matched(masks, len(self.model))
+        if sum(f is not None for f in found) >= _ALIKE * len(ours):
+            for i, place in zip(ours, found, strict=True):
+                if place is not None:
+                    yield i, self.model[len(self.model) - 1 - place if last else place]
 
 
 class _Modules:
