@@ -163,6 +163,7 @@ class _Rows:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.names: dict[str, str] = {}
+        self.communicating: dict[str, bool] = {}
         self.shapes: dict[bytes, Shapes | None] = {}
         self.wait = 0
 
@@ -239,7 +240,7 @@ class _Rows:
             name = names.setdefault(event.name, event.name)
             if kind is not None:
                 args = _decode_args(event.args) if event.args else _Args()
-                if kind == "kernel" and COMMUNICATION.search(name):
+                if kind == "kernel" and self._communicates(name):
                     kind = "communication"
                 stream = args.stream if args.stream is not None else event.tid
                 trace.work.append(Work(
@@ -270,6 +271,11 @@ class _Rows:
                         event.ts, event.ts + max(event.dur, 0.0), _thread(event.tid),
                         _external(args), name,
                     )  # fmt: skip
+
+    def _communicates(self, name: str) -> bool:
+        if name not in self.communicating:
+            self.communicating[name] = COMMUNICATION.search(name) is not None
+        return self.communicating[name]
 
     def _shapes(self, raw: bytes) -> Shapes | None:
         if raw not in self.shapes:
