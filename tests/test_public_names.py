@@ -21,7 +21,7 @@ PUBLIC = {
     "opgraph.exporting": "EXPORTERS Exported Exporter exporter_for",
     "opgraph.hardware": "Device Figure UnknownDevice device devices",
     "opgraph.inputs": ("Example InputRequest OpenSize TensorSpec inputs_at make_inputs open_sizes"),
-    "opgraph.inputs.rules": "RULES Rule audio images latents rule structured text",
+    "opgraph.inputs.rules": "RULES Rule audio images rule structured text",
     "opgraph.options": (
         "AXES CAPTURED CONVENTIONS Commanding Costing NAMES NO_EFFECT OPTIONS Option Options "
         "SETTINGS SIZES Showing Stage TRACED TensorSpec check_needs checked named_options names "

@@ -234,9 +234,9 @@ def _noting(found: ProfileRecord, note: str) -> ProfileRecord:
 
 def _compiled(model: Model, example: Example, how: TraceOptions) -> ProfileRecord:
     """The profile of Dynamo's graph with the groups of TorchInductor."""
-    from opgraph.tracing.replay import inductor
+    from opgraph.tracing.replay.dynamo import trace_compiled
 
-    outcomes, groups = inductor.trace(model, example, how)
+    outcomes, groups = trace_compiled(model, example, how)
     return replace(_profile_of(model, example, outcomes, "all"), compiled=groups)
 
 

@@ -31,8 +31,8 @@ def _suffixes() -> list[str]:
 
 
 def run(args: argparse.Namespace) -> int:
+    from opgraph.views.picture.diagrams import too_large
     from opgraph.views.picture.formats import FORMS, written
-    from opgraph.views.picture.mermaid import too_large
     from opgraph.views.picture.picture import Options, Picture
 
     if args.output is None:

@@ -23,7 +23,7 @@ from opgraph.inputs.base import Example
 from opgraph.record.errors import TraceError
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Stage, staged
-from opgraph.tracing.capture.locations import traced_location
+from opgraph.tracing.capture.scopes import traced_location
 from opgraph.tracing.eager import materialized
 from opgraph.version import __version__
 

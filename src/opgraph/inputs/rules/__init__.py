@@ -6,6 +6,6 @@ entry below. Rules never see the model's name.
 """
 
 from opgraph.inputs.context import RULES, Rule, rule
-from opgraph.inputs.rules import audio, images, latents, structured, text
+from opgraph.inputs.rules import audio, images, structured, text
 
-__all__ = ["RULES", "Rule", "audio", "images", "latents", "rule", "structured", "text"]
+__all__ = ["RULES", "Rule", "audio", "images", "rule", "structured", "text"]

@@ -36,9 +36,15 @@ from opgraph.record.errors import first_line
 from opgraph.record.graph import Graph, GraphBreak, Node, Scope
 from opgraph.record.verify import verify
 from opgraph.tracing.capture.kernels import KernelCapture
-from opgraph.tracing.capture.locations import Location, current_location, raised_location
 from opgraph.tracing.capture.names import cut, names, positional, short, usual
-from opgraph.tracing.capture.scopes import Call, ModuleCalls, misfit
+from opgraph.tracing.capture.scopes import (
+    Call,
+    Location,
+    ModuleCalls,
+    current_location,
+    misfit,
+    raised_location,
+)
 from opgraph.tracing.capture.threads import HandedOver
 from opgraph.tracing.capture.values import Record, ValueTable, tensors_in
 from opgraph.tracing.fake.tensors import ADDRESSES, MOVES, address, brought_here, fake

@@ -12,8 +12,7 @@ from torch import Tensor
 from opgraph.costs.count import dtype_name, sizes_of
 from opgraph.record.graph import NodeKind, Value, ValueKind
 from opgraph.tracing.capture.kernels import KernelCapture, storage_key
-from opgraph.tracing.capture.locations import Location
-from opgraph.tracing.capture.scopes import Call
+from opgraph.tracing.capture.scopes import Call, Location
 from opgraph.tracing.fake.weights import Weights
 
 

@@ -28,11 +28,11 @@ def written(drawn: Picture, form: str) -> str | bytes:
 
             return to_pdf(drawn.scene, options.theme, paginate=options.paginate)
         case "dot":
-            from opgraph.views.picture.dot import to_dot
+            from opgraph.views.picture.diagrams import to_dot
 
             return to_dot(drawn)
         case _:
-            from opgraph.views.picture.mermaid import to_mermaid
+            from opgraph.views.picture.diagrams import to_mermaid
 
             return to_mermaid(drawn)
 

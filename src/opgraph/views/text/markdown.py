@@ -12,7 +12,7 @@ from opgraph.record import units
 from opgraph.record.files import dumps
 from opgraph.record.graph import Node, Shape
 from opgraph.views.files.records import Record
-from opgraph.views.picture.mermaid import to_mermaid
+from opgraph.views.picture.diagrams import to_mermaid
 from opgraph.views.picture.picture import Options, Picture
 from opgraph.views.terminal import safe
 from opgraph.views.text.nodes import NodeRow, node_rows
