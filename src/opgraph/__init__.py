@@ -31,12 +31,13 @@ if TYPE_CHECKING:
         UntrustedFile,
     )
     from opgraph.record.graph import Graph
-    from opgraph.results import Comparison, Costed, Profile, Sweep, load
+    from opgraph.results import Comparison, Costed, Measured, Profile, Sweep, load
 
 _HOMES = {
     "Comparison": "opgraph.results",
     "Costed": "opgraph.results",
     "Graph": "opgraph.record.graph",
+    "Measured": "opgraph.results",
     "InputError": "opgraph.record.errors",
     "MissingDependency": "opgraph.record.errors",
     "OpgraphError": "opgraph.record.errors",
@@ -50,8 +51,11 @@ _HOMES = {
     "UntrustedFile": "opgraph.record.errors",
     "check": "opgraph.checking",
     "compare": "opgraph.api",
+    "join": "opgraph.api.measuring",
     "load": "opgraph.results",
+    "measure": "opgraph.api.measuring",
     "profile": "opgraph.api",
+    "recording": "opgraph.api.measuring",
     "sweep": "opgraph.api.sweeping",
     "trace": "opgraph.api",
 }
@@ -61,6 +65,7 @@ __all__ = [
     "Costed",
     "Graph",
     "InputError",
+    "Measured",
     "MissingDependency",
     "OpgraphError",
     "Profile",
@@ -74,8 +79,11 @@ __all__ = [
     "__version__",
     "check",
     "compare",
+    "join",
     "load",
+    "measure",
     "profile",
+    "recording",
     "sweep",
     "trace",
 ]

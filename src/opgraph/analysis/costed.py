@@ -34,6 +34,7 @@ from opgraph.record.profile import ProfileRecord
 if TYPE_CHECKING:
     from opgraph.analysis.cost.totals import ModuleCost
     from opgraph.analysis.fusion.partition import Subgraph
+    from opgraph.analysis.measured.times import Measurement
     from opgraph.analysis.memory import Fit, MemoryTimeline
     from opgraph.analysis.parallel.plan import Layout, Plan
     from opgraph.analysis.serving import Step
@@ -124,10 +125,27 @@ class CostedRecord:
         """The predicted seconds of every node that takes any, by its id; None without a device."""
         return None if self.prediction is None else self.prediction.by_node
 
+    @cached_property
+    def measurement(self) -> Measurement | None:
+        """What was measured of the profile; None where nothing was."""
+        if self.profile.measured is None:
+            return None
+        from opgraph.analysis.measured.times import Measurement
+
+        return Measurement(self, self.profile.measured)
+
+    def named_measurement(self) -> Measurement:
+        """What was measured. Raises `RenderError` where nothing was."""
+        if self.measurement is None:
+            raise RenderError("nothing was measured of this profile",
+                              hint="opgraph measure MODEL -o run.json")  # fmt: skip
+        return self.measurement
+
     @property
     def metric(self) -> Metric:
         """What shares are of, and hot spots are ordered by (see `usual_metric`)."""
-        return usual_metric(self.totals.cost, timed=self.device is not None)
+        measured = self.profile.measured is not None
+        return usual_metric(self.totals.cost, timed=self.device is not None, measured=measured)
 
     @cached_property
     def node_bounds(self) -> Mapping[int, Bound]:
@@ -150,6 +168,7 @@ class CostedRecord:
         return build_tree(
             self.graph, nodes, root=root, fold=fold,
             seconds=self.seconds_by_node, bounds=bounds, ridge=self.ridge,
+            measured=None if self.measurement is None else self.measurement.by_node,
         )  # fmt: skip
 
     @cached_property
@@ -354,6 +373,9 @@ def in_precision(profile: ProfileRecord, lower: str) -> ProfileRecord:
     already = profile.convention.get("autocast")
     if already == lower:
         return profile
+    if profile.measured is not None:
+        raise InputError("what was measured ran in the precision that it has",
+                         hint=f"measure the model in {lower}, or name it without a run")  # fmt: skip
     if already is not None:
         raise InputError(
             f"this profile was saved with --autocast {already}",

@@ -53,6 +53,10 @@ class Quantity:
         return "—" if value is None else FORMATS[self.kind](value)
 
 
+def _measured(costed: CostedRecord) -> float | None:
+    return None if costed.measurement is None else costed.measurement.run.seconds
+
+
 QUANTITIES = (
     Quantity("parameters", "Parameters", "count", lambda c: c.totals.parameters),
     Quantity("weight_bytes", "Weights", "bytes", lambda c: c.totals.weight_bytes),
@@ -96,6 +100,10 @@ TIMED = (
 )
 """On a device: the predicted latency of a run, items of the batch a second, the share of its memory that is
 needed (above one, it does not fit), the ridge point, and the shares of the time by what it is bound by."""
+
+
+MEASURED = Quantity("measured", "Measured", "seconds", _measured)
+"""The median seconds of a step that was run."""
 
 
 def quantities(device: Device | None = None) -> tuple[Quantity, ...]:

@@ -44,6 +44,11 @@ class Metric(StrEnum):
     NO_WORK = "no_work"
     UNKNOWN = "unknown"
     SECONDS = "seconds"
+    MEASURED = "measured"
+
+
+_TIMES = (Metric.SECONDS, Metric.MEASURED)
+"""What differs between repetitions that cost the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """An item by every metric; `seconds` is None without a device."""
+    """An item by every metric; `seconds` is None without a device, `measured` where nothing was."""
 
     flops: Share
     other_flops: Share
@@ -69,6 +74,7 @@ class Figures:
     kernels: Share
     unknown: Share
     seconds: Share | None = None
+    measured: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +92,7 @@ class IdleModule:
 class HotSpot:
     """A module by what it computes itself, not through the modules in it. `path` names all repetitions
     (`encoder.layer.[0-11].output.dense`), `item` is the first of them and `leaves` are its own nodes there;
-    the rest is of all together. `share` is that of the time with a device, else of the FLOPs, else of the
-    bytes."""
+    the rest is of all together. `share` is by the metric that the tree is judged by."""
 
     path: str
     cls: str
@@ -97,12 +102,15 @@ class HotSpot:
     cost: Cost
     seconds: float | None
     share: float
+    measured: float | None = None
 
 
-def usual_metric(whole: Cost, *, timed: bool) -> Metric:
-    """By what the parts of a whole are ordered and shared where nothing else is asked for: the predicted
-    time on a device, else FLOPs, or bytes where there are no FLOPs at all."""
-    return Metric.SECONDS if timed else Metric.FLOPS if whole.flops else Metric.BYTES
+def usual_metric(whole: Cost, *, timed: bool, measured: bool = False) -> Metric:
+    """By what the parts of a whole are ordered and shared where nothing else is asked for: the measured
+    time, the predicted time on a device, else FLOPs, or bytes where there are no FLOPs at all."""
+    if measured or timed:
+        return Metric.MEASURED if measured else Metric.SECONDS
+    return Metric.FLOPS if whole.flops else Metric.BYTES
 
 
 _OF_KERNELS: Mapping[Metric, Callable[[Sequence[int]], int]] = {
@@ -121,7 +129,8 @@ _OF_KERNELS: Mapping[Metric, Callable[[Sequence[int]], int]] = {
 class Tree:
     """The tree of a graph, or of some of its nodes, with its figures. `items` are in order, parents before
     their children. Where a device is named, `seconds` are those predicted for each node, by its id, and
-    `bounds` what it waits for there; without one items are judged by the `ridge` point."""
+    `bounds` what it waits for there; without one items are judged by the `ridge` point. `measured` are the
+    seconds that each node took where it was run."""
 
     graph: Graph
     nodes: tuple[Node, ...]
@@ -129,6 +138,7 @@ class Tree:
     seconds: Mapping[int, float] | None = None
     bounds: Mapping[int, Bound] | None = None
     ridge: float = GENERIC_RIDGE
+    measured: Mapping[int, float] | None = None
 
     @property
     def root(self) -> Item:
@@ -191,7 +201,7 @@ class Tree:
 
     def each(self, metric: Metric, item: Item) -> float:
         """What one repetition takes: of time, the mean, since the first one finds the caches cold."""
-        if metric is Metric.SECONDS:
+        if metric in _TIMES:
             return self.total(metric, item) / self.repetitions(item)
         return self._own(metric, item.member)
 
@@ -216,13 +226,17 @@ class Tree:
         return Figures(**{n: self.share(Metric(n), item) for n in names if self.has(Metric(n))})
 
     def has(self, metric: Metric) -> bool:
-        """Whether there is such a metric: seconds only with a device."""
-        return metric is not Metric.SECONDS or self.seconds is not None
+        """Whether there is such a metric: seconds only with a device, or where they were measured."""
+        return metric not in _TIMES or self._times(metric) is not None
+
+    def _times(self, metric: Metric) -> Mapping[int, float] | None:
+        return self.seconds if metric is Metric.SECONDS else self.measured
 
     @property
     def metric(self) -> Metric:
         """What shares are of where nothing else is asked for (see `usual_metric`)."""
-        return usual_metric(self.cost(self.root), timed=self.has(Metric.SECONDS))
+        timed, measured = map(self.has, _TIMES)
+        return usual_metric(self.cost(self.root), timed=timed, measured=measured)
 
     def cost(self, item: Item) -> Cost:
         """What all repetitions of an item cost together: they run the same kernels."""
@@ -283,7 +297,7 @@ class Tree:
 
     def hot_spots(self, most: int | None = None) -> tuple[HotSpot, ...]:
         """The modules that cost most themselves, costliest first, each with all its repetitions and calls:
-        by time with a device, else by FLOPs, then by bytes."""
+        by the metric that the tree is judged by, then by FLOPs and bytes."""
         groups: dict[str, tuple[Item, list[Item]]] = {}
         titles: dict[int, str] = {}
         for leaf in self.root.shown():
@@ -295,8 +309,11 @@ class Tree:
             title = titles[item.id] if item.id in titles else self.title(item)
             titles[item.id] = title
             groups.setdefault(title, (item, []))[1].append(leaf)
-        seconds = self.has(Metric.SECONDS)
         metric = self.metric
+
+        def taken(time: Metric, leaves: list[Item]) -> float | None:
+            return sum(self.total(time, leaf) for leaf in leaves) if self.has(time) else None
+
         found = []
         for title, (item, leaves) in groups.items():
             cost = sum((self.cost(leaf) for leaf in leaves), Cost())
@@ -305,8 +322,9 @@ class Tree:
             found.append(
                 HotSpot(
                     title, item.cls, item, tuple(leaves), sum(leaf.times for leaf in leaves), cost,
-                    sum(self.total(Metric.SECONDS, leaf) for leaf in leaves) if seconds else None,
+                    taken(Metric.SECONDS, leaves),
                     sum(self.share(metric, leaf).share for leaf in leaves),
+                    taken(Metric.MEASURED, leaves),
                 )
             )  # fmt: skip
         # Shares are differences of running sums: what is equal differs in its last digits.
@@ -347,8 +365,8 @@ class Tree:
         """What the nodes before each one take, and what all take."""
         found = self._known.get(metric)
         if found is None:
-            if metric is Metric.SECONDS:
-                seconds = self.seconds or {}
+            if metric in _TIMES:
+                seconds = self._times(metric) or {}
                 parts: Iterable[float] = [seconds.get(n.id, 0.0) for n in self.nodes]
             elif metric is Metric.MEMORY:
                 parts = self._allocated()
@@ -432,14 +450,16 @@ def build_tree(
     seconds: Mapping[int, float] | None = None,
     bounds: Mapping[int, Bound] | None = None,
     ridge: float = GENERIC_RIDGE,
+    measured: Mapping[int, float] | None = None,
     mark: Callable[[Node], object] | None = None,
 ) -> Tree:
     """The tree of a graph, or of some of its nodes below the module `root`.
 
     Without `fold`, equal neighbours stay apart. `seconds` are the predicted seconds of nodes and `bounds`
-    what they wait for, by their id; without a device items are judged by the `ridge` point. Only nodes with
+    what they wait for, by their id, `measured` the seconds that they took; without a device items are
+    judged by the `ridge` point. Only nodes with
     equal marks are folded, where there are marks (of a comparison: added, changed).
     """
     listed = graph.nodes if nodes is None else tuple(nodes)
     items = items_of(graph, listed, root, mark, fold=fold)
-    return Tree(graph, listed, items, seconds, bounds, ridge)
+    return Tree(graph, listed, items, seconds, bounds, ridge, measured)

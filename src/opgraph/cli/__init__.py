@@ -26,6 +26,8 @@ COMMANDS = {
     "compare": "what changed between models or saved profiles, with gates for CI",
     "sweep": "the costs over batch, length and image sizes, and their exact formulas",
     "fit": "the largest batch, length and context that fit on a device",
+    "measure": "a run on this machine, its time on every operator beside the prediction",
+    "join": "somebody's profiler trace on the operators of a model",
     "view": "the interactive page, as one file that needs no network",
     "draw": "a picture of the graph",
     "check": "every tracer side by side, and other counters beside them",

@@ -48,8 +48,10 @@ CONVENTIONS = {
     "embedding": ("lookup", "matmul"),
 }
 """The conventions of counting with their values, opgraph's own first."""
-SORTS = ("flops", "macs", "bytes", "parameters", "time", "intensity", "name")
-COLORINGS = ("bottleneck", "op", "flops", "bytes", "memory", "dtype", "time", "fusion", "intensity")
+SORTS = ("flops", "macs", "bytes", "parameters", "time", "measured", "intensity", "name")
+COLORINGS = (
+    "bottleneck", "op", "flops", "bytes", "memory", "dtype", "time", "measured", "fusion", "intensity",
+)  # fmt: skip
 THEMES = ("auto", "light", "dark")
 DIRECTIONS = ("down", "right")
 _MOST = 1_000_000
@@ -269,6 +271,11 @@ class Commanding:
         "measure this machine: products, convolutions, attention, copies and calls", default=False)
     measured: str | None = option(Text(), Stage.COMMAND,
         "fit what the device sustains to kernels that were measured on it (.csv)", unit="FILE")
+    on: str | None = option(Text(), Stage.COMMAND,
+        "where it runs: cpu, cuda, mps, xpu; the accelerator that there is if not given",
+        unit="WHERE")
+    steps: int | None = option(Whole(), Stage.COMMAND,
+        "how often; until the median is steady if not given")
     interactive: bool = option(Flag(), Stage.OUTPUT, "as a full-screen program", default=False,
         flags=("-i",))
     open: bool = option(Flag(), Stage.OUTPUT, "show it in the browser", default=False)

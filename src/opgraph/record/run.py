@@ -117,6 +117,11 @@ class RunRecord:
         """Half of what lies between the quartiles of the steps, as a share of the median."""
         return spread(self.repeats or self.profiled)
 
+    @property
+    def uncertainty(self) -> float:
+        """How far off the median of the steps may be, as a share of it."""
+        return uncertainty(self.repeats or self.profiled)
+
     @cached_property
     def work(self) -> float:
         """Seconds of work of one device in one step, summed over its events."""
@@ -138,6 +143,15 @@ def spread(times: Sequence[float]) -> float:
     """Half of what lies between the quartiles of some times, as a share of the median."""
     middle = median(times)
     return (quantile(times, 0.75) - quantile(times, 0.25)) / 2 / middle if middle else 0.0
+
+
+def uncertainty(times: Sequence[float]) -> float:
+    """How far off the median of some times may be, as a share of it: 1.57 of what lies between the
+    quartiles, over the root of their number.
+
+    Source: McGill, Tukey, Larsen, "Variations of Box Plots", The American Statistician 32 (1978).
+    """
+    return 3.14 * spread(times) / len(times) ** 0.5 if times else 0.0
 
 
 def quantile(times: Sequence[float], share: float) -> float:

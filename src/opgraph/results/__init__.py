@@ -1,10 +1,19 @@
-"""What a person holds: a profile, a profile on a machine, a comparison, a sweep.
+"""What a person holds: a profile, a profile on a machine, what was measured, a comparison, a sweep.
 
 A result is a record with its cached answers and a face: `repr`, `print`, `.draw`, `.view`, `.save`,
 `.to_pandas`, a notebook's output. The records stand in `record` and `analysis`, what they look like in
 `views`; here the two meet, and nowhere else."""
 
 from opgraph.results.comparing import CheckedTracers, Comparison, Sweep, compared
-from opgraph.results.costed import Costed, Profile, load
+from opgraph.results.costed import Costed, Measured, Profile, load
 
-__all__ = ["CheckedTracers", "Comparison", "Costed", "Profile", "Sweep", "compared", "load"]
+__all__ = [
+    "CheckedTracers",
+    "Comparison",
+    "Costed",
+    "Measured",
+    "Profile",
+    "Sweep",
+    "compared",
+    "load",
+]

@@ -12,6 +12,7 @@ import msgspec
 
 from opgraph.analysis.cost.totals import Totals
 from opgraph.analysis.costed import ASKED, CostedRecord, costed, terms
+from opgraph.analysis.measured.times import Excess, Measurement, Residual
 from opgraph.analysis.memory import MemoryTimeline
 from opgraph.analysis.tree import HotSpot
 from opgraph.hardware import Device
@@ -21,6 +22,7 @@ from opgraph.record.errors import RenderError
 from opgraph.record.files import write_atomically
 from opgraph.record.graph import Node
 from opgraph.record.profile import ProfileRecord
+from opgraph.record.run import RunRecord
 from opgraph.results.rows import NodeView, Row, Rows
 from opgraph.views import View, render, view_for, view_named
 
@@ -204,6 +206,73 @@ class Costed(Shown, CostedRecord):
 # generic ridge; `on` puts it on a machine.
 
 
+class Measured(Costed):
+    """A profile with what a run of it took, beside the prediction where a device is named.
+
+    It is a `Costed` whose `seconds` are measured: `table`, `by_module()`, `draw(color_by="measured")` and
+    `view` show both. `record` is the run as it is saved.
+    """
+
+    @property
+    def _found(self) -> Measurement:
+        return self.named_measurement()
+
+    @property
+    def record(self) -> RunRecord:
+        """The run: its repeats, its events, its timeline."""
+        return self._found.run
+
+    @property
+    def seconds(self) -> float:
+        """The median seconds of a step."""
+        return self.record.seconds
+
+    @property
+    def spread(self) -> float:
+        """Half of what lies between the quartiles of the steps, as a share of the median."""
+        return self.record.spread
+
+    @property
+    def throughput(self) -> float:
+        """Items of the batch a second."""
+        from opgraph.analysis.timing.prediction import batch_of
+
+        return batch_of(self.graph) / self.seconds if self.seconds else 0.0
+
+    @property
+    def attributed(self) -> float:
+        """The share of the time of operators and kernels that is on nodes."""
+        return self.record.attributed
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilization; None without a device."""
+        return self._found.mfu
+
+    @property
+    def mbu(self) -> float | None:
+        """Model bandwidth utilization; None without a device, and for training."""
+        return self._found.mbu
+
+    @property
+    def excess(self) -> tuple[Excess, ...]:
+        """The nodes by what they take above the device's roof. Raises `RenderError` without a device."""
+        return self._found.excess
+
+    @property
+    def residuals(self) -> tuple[Residual, ...]:
+        """The prediction against the measurement by class of work; empty without a device."""
+        return self._found.residuals
+
+    def __repr__(self) -> str:
+        run = self.record
+        return (
+            f"<Measured {self.profile.model.name} on {run.device_name or run.device}: "
+            f"{units.seconds(run.seconds)} ± {units.percent(run.spread)}, "
+            f"{units.percent(run.attributed)} on nodes>"
+        )
+
+
 class Profile(Shown, ProfileRecord):
     """A traced model: its graph, where it came from, how it was traced.
 
@@ -228,16 +297,18 @@ class Profile(Shown, ProfileRecord):
     def on(self, hardware: str | Device | None = None, **options: Any) -> Costed:
         """The profile on a device, or on the generic ridge.
 
-        A device is a name, a file, or a `Device`. The options are those of costing on the command line:
-        `autocast="float16"`, `partition="none"`, `count={"attention": "causal"}`, `tensor_parallel=8`
-        (docs/options.md). Raises `UnknownDevice` and `InputError`.
+        It is a `Measured` where a run was measured. A device is a name, a file, or a `Device`. The options
+        are those of costing on the command line: `autocast="float16"`, `partition="none"`,
+        `count={"attention": "causal"}`, `tensor_parallel=8` (docs/options.md). Raises `UnknownDevice` and
+        `InputError`.
         """
-        return Costed(*terms(self, hardware, **options))
+        found = terms(self, hardware, **options)
+        return Costed(*found) if self.measured is None else Measured(*found)
 
     @cached_property
     def costed(self) -> Costed:
         """The profile on the generic ridge."""
-        return Costed(self)
+        return Costed(self) if self.measured is None else Measured(self)
 
     @property
     def totals(self) -> Totals:

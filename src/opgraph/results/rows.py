@@ -45,11 +45,19 @@ class Row(WithCost):
         return total_seconds(self.records, self.costed.seconds_by_node)
 
     @property
+    def measured(self) -> float | None:
+        """The measured seconds; None where nothing was measured."""
+        found = self.costed.measurement
+        return None if found is None else total_seconds(self.records, found.by_node)
+
+    @property
     def share(self) -> float:
         """The share of the whole, by `CostedRecord.metric`."""
         costed, whole = self.costed, self.costed.totals
         of: tuple[float, float] = (self.bytes, whole.bytes)
-        if costed.metric is Metric.SECONDS:
+        if costed.measurement is not None:
+            of = (self.measured or 0.0, sum(costed.measurement.by_node.values()))
+        elif costed.metric is Metric.SECONDS:
             every = total_seconds(costed.graph.nodes, costed.seconds_by_node)
             of = (self.seconds or 0.0, every or 0.0)
         elif costed.metric is Metric.FLOPS:
@@ -67,7 +75,7 @@ class Row(WithCost):
             "class": self.class_name, "count": self.count, "parameters": self.parameters,
             "flops": self.flops, "macs": self.macs, "other_flops": self.other_flops,
             "bytes": self.bytes, "arithmetic_intensity": self.arithmetic_intensity,
-            "seconds": self.seconds, "share": self.share, "bound": self.bound,
+            "seconds": self.seconds, "measured": self.measured, "share": self.share, "bound": self.bound,
         }  # fmt: skip
 
     def __repr__(self) -> str:
@@ -250,6 +258,12 @@ class NodeView:
         """The predicted seconds; None without a device."""
         times = self.costed.seconds_by_node
         return None if times is None else times.get(self.id, 0.0)
+
+    @property
+    def measured(self) -> float | None:
+        """The measured seconds; None where nothing was measured."""
+        found = self.costed.measurement
+        return None if found is None else found.by_node.get(self.id, 0.0)
 
     @property
     def bound(self) -> Bound | None:

@@ -46,7 +46,12 @@ _NO_DEVICE = (
     "Judged by FLOPs per byte alone: a device (--hardware h100-sxm) says how long it takes there, and "
     "what it waits for."
 )
-_OF = {Metric.SECONDS: "it", Metric.FLOPS: "the FLOPs", Metric.BYTES: "the bytes"}
+_OF = {
+    Metric.MEASURED: "the measured time",
+    Metric.SECONDS: "it",
+    Metric.FLOPS: "the FLOPs",
+    Metric.BYTES: "the bytes",
+}
 
 
 def headline(costed: CostedRecord) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from opgraph.analysis.compare.alignment import Change, align, folded
 from opgraph.analysis.compare.gates import Verdict, judge, parse_gate
 from opgraph.analysis.cost.totals import Cost, OperatorCost
 from opgraph.analysis.costed import CostedRecord
-from opgraph.analysis.quantities import Quantity, quantities
+from opgraph.analysis.quantities import MEASURED, Quantity, quantities
 from opgraph.record import units
 from opgraph.record.errors import InputError, RenderError
 
@@ -75,7 +75,8 @@ class ComparisonRecord:
     @property
     def quantities(self) -> tuple[Quantity, ...]:
         """What the totals are of."""
-        return quantities(self.device)
+        ran = any(m.profile.measured is not None for m in self.models)
+        return (*quantities(self.device), *([MEASURED] if ran else []))
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:

@@ -15,9 +15,10 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import hypot
 
 from opgraph.analysis.costed import CostedRecord
-from opgraph.analysis.quantities import TIMED, Quantity, quantities
+from opgraph.analysis.quantities import MEASURED, TIMED, Quantity, quantities
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
 
@@ -62,13 +63,15 @@ class Gate:
 class Verdict:
     """What a gate says of one profile (by its position) against the first: the two values, and whether
     it is broken. A value that a profile does not have breaks the gate: it must not pass because nobody
-    looked."""
+    looked. Of what was measured, `noise` is how far off it may be: a difference within that breaks no
+    gate."""
 
     gate: Gate
     position: int
     before: float | None
     after: float | None
     broken: bool
+    noise: float | None = None
 
 
 def parse_gate(text: str, device: Device | None = None) -> Gate:
@@ -78,7 +81,7 @@ def parse_gate(text: str, device: Device | None = None) -> Gate:
     if found is None:
         raise GateError(f"{text!r} is not a gate: write it like 'flops > +2%'")
     name, sign, direction, number, unit = found.groups()
-    known = {q.name: q for q in quantities(device)}
+    known = {q.name: q for q in (*quantities(device), MEASURED)}
     what = known.get(name.lower())
     if what is None:
         hint = "--hardware DEVICE predicts it" if name.lower() in {q.name for q in TIMED} else None
@@ -107,16 +110,28 @@ def judge(gates: Sequence[Gate], models: Sequence[CostedRecord]) -> tuple[Verdic
     """The verdict of every gate on every profile after the first, against the first."""
     first = models[0]
     return tuple(
-        _verdict(gate, position, gate.quantity.of(first), gate.quantity.of(model))
+        _verdict(gate, position, first, model)
         for gate in gates
         for position, model in enumerate(models[1:], start=1)
     )
 
 
-def _verdict(gate: Gate, position: int, before: float | None, after: float | None) -> Verdict:
+def _noise(gate: Gate, first: CostedRecord, model: CostedRecord) -> float | None:
+    """How far off what a gate looks at may be, in seconds; None where that is no measurement."""
+    if gate.quantity is not MEASURED:
+        return None
+    runs = [m.profile.measured for m in (first, model)[0 if gate.change else 1 :]]
+    return hypot(*(run.uncertainty * run.seconds for run in runs if run is not None))
+
+
+def _verdict(gate: Gate, position: int, first: CostedRecord, model: CostedRecord) -> Verdict:
+    before, after = gate.quantity.of(first), gate.quantity.of(model)
     if after is None or (gate.change and before is None):
         return Verdict(gate, position, before, after, broken=True)
     measured = after - (before or 0.0) if gate.change else after
     # Against the limit times the first value, not a quotient: it may be zero, and integers stay exact.
     limit = gate.limit * (before or 0.0) if gate.relative else gate.limit
-    return Verdict(gate, position, before, after, _COMPARE[gate.sign](measured, limit))
+    broken, noise = _COMPARE[gate.sign](measured, limit), _noise(gate, first, model)
+    if broken and noise:
+        broken = abs(measured if gate.change else measured - limit) > noise
+    return Verdict(gate, position, before, after, broken, noise)

@@ -128,20 +128,25 @@ class Training:
                     weight.requires_grad = True
             with torch.enable_grad():
                 result = recorder.complete(module(*args, **kwargs))
-                self.found = self.found or loss_of(result)
-                loss = self.found.of(result)
+                loss = self.loss(result)
                 del result
             recorder.phase = "backward"
-            # Not `loss.backward()`: that is one torch function, within which no other is heard.
-            _engine_run_backward(
-                (loss,), (torch.ones_like(loss),), keep_graph=False, create_graph=False,
-                inputs=(), allow_unreachable=True, accumulate_grad=True,
-            )  # fmt: skip
+            backward(loss)
             recorder.phase = "optimizer"
             self._update([w for w in weights if w.grad is not None], kept, recorder)
             return loss
 
         return run
+
+    def loss(self, result: Any) -> Tensor:
+        """What is made small, of what the model returned."""
+        self.found = self.found or loss_of(result)
+        return self.found.of(result)
+
+    def stepper(self, weights: list[Tensor], way: str) -> torch.optim.Optimizer:
+        """The optimizer of some weights, which goes over them that way if no other was asked for."""
+        way = self._way or way
+        return OPTIMIZERS[self._optimizer](weights, foreach=way == "foreach", fused=way == "fused")
 
     def _update(
         self, weights: list[Tensor], kept: Mapping[str, Tensor], recorder: Recorder
@@ -150,8 +155,7 @@ class Training:
         way = self._way or ("foreach" if recorder.substitutes.foreach else "loop")
         together = way != "loop"
         groups = [weights] if together else [[w] for w in weights]
-        how = {"foreach": way == "foreach", "fused": way == "fused"}
-        steppers = [OPTIMIZERS[self._optimizer](g, **how) for g in groups if g]
+        steppers = [self.stepper(g, way) for g in groups if g]
         recorder.held += steppers
         for stepper, group in zip(steppers, groups, strict=False):
             for weight in group:
@@ -161,6 +165,15 @@ class Training:
         for stepper, group in zip(steppers, groups, strict=False):
             with recorder.inside("" if together else recorder.weights.home(group[0])):
                 stepper.step()
+
+
+def backward(loss: Tensor) -> None:
+    """Compute the gradients of a loss. Not by `loss.backward()`: that is one torch function, within which
+    no other is heard."""
+    _engine_run_backward(
+        (loss,), (torch.ones_like(loss),), keep_graph=False, create_graph=False,
+        inputs=(), allow_unreachable=True, accumulate_grad=True,
+    )  # fmt: skip
 
 
 def _again(recorders: list[Recorder], function: Callable[..., Any]) -> Callable[..., Any]:

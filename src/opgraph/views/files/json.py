@@ -77,6 +77,8 @@ def costed_data(costed: CostedRecord, *, memory: bool = False) -> dict[str, Any]
             found["price"] = costed.price.to_dict()
         if costed.steps:
             found["steps"] = [s.to_dict() for s in costed.steps]
+    if costed.measurement is not None:
+        found["measured"] = costed.measurement.to_dict()
     if costed.plan is not None:
         found["plan"] = costed.plan.to_dict()
     if "partition" in costed.asked:

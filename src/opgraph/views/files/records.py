@@ -24,18 +24,19 @@ def records(
 
     Sizes are in bytes, `flops` are those of contractions, `arithmetic_intensity` is in FLOPs/byte;
     `parameters` counts the elements of the parameters a node uses, at every use. On a device there is
-    the predicted time (`seconds`), with `subgraphs` (if not given, where a partition was asked for) the
-    subgraph of the partition that a node is in.
+    the predicted time (`seconds`), where it was run the `measured` one, with `subgraphs` (if not given,
+    where a partition was asked for) the subgraph of the partition that a node is in.
     """
     graph = costed.graph
     elements = {p.name: p.numel for p in graph.parameters if p.kind == "parameter"}
-    seconds = costed.seconds_by_node
+    seconds, measured = costed.seconds_by_node, costed.measurement
     parts = "partition" in costed.asked if subgraphs is None else subgraphs
     members = _subgraphs(costed) if parts else {}
     return [
         {
             **_record(costed, node, elements),
             **({} if seconds is None else {"seconds": seconds.get(node.id)}),
+            **({} if measured is None else {"measured": measured.by_node.get(node.id)}),
             **members.get(node.id, {}),
         }
         for node in (graph.nodes if nodes is None else nodes)

@@ -82,7 +82,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
     del profile["memory"]  # the page has the storages
     if union is None:
         # Without a device: the page weighs hot spots by the one that is chosen there.
-        tree = replace(costed.tree, seconds=None, bounds=None)
+        tree = replace(costed.tree, seconds=None, bounds=None, measured=None)
         place = list(range(len(graph.nodes) + 1))
     else:
         became = union.changes

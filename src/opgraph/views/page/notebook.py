@@ -65,14 +65,8 @@ def _table(costed: CostedRecord) -> str:
         f"<b>{_text(costed.profile.model.name)}</b>: {units.count(t.parameters)} parameters, "
         f"{units.flops(t.flops)}, {units.size(t.cost.bytes)} moved, {units.plural(t.nodes, 'node')}"
     )
-    left_out = {
-        "output",
-        "share_bar",
-        "bytes_bar",
-        "macs",
-        *(() if costed.device else ("seconds",)),
-    }
-    columns = [c for c in columns_of(costed.metric) if c.key not in left_out]
+    left_out = {"output", "share_bar", "bytes_bar", "macs"}
+    columns = [c for c in columns_of(costed) if c.key not in left_out]
     body = "".join(_row(row, [c.key for c in columns]) for row in rows(costed, 2)[:200])
     head = "".join(f"<th>{name}</th>" for name in ("Module", *(c.title for c in columns)))
     return f"<summary>{title}</summary><table><tr>{head}</tr>{body}</table>"

@@ -40,6 +40,7 @@ _MEASURES = {
     Metric.BYTES: ("bytes moved", units.size),
     Metric.MEMORY: ("activation memory made", units.size),
     Metric.SECONDS: ("predicted time", units.seconds),
+    Metric.MEASURED: ("measured time", units.seconds),
 }
 
 
@@ -138,6 +139,13 @@ def _by_time(costed: CostedRecord, drawing: Drawing) -> Coloring:
     return replace(found, title=title, measure=title)
 
 
+def _by_measured(costed: CostedRecord, drawing: Drawing) -> Coloring:
+    run = costed.named_measurement().run
+    found = _scaled(drawing, Metric.MEASURED)
+    title = f"{found.title} on {run.device_name or run.device}"
+    return replace(found, title=title, measure=title)
+
+
 def _by_fusion(costed: CostedRecord, drawing: Drawing) -> Coloring:
     """The fused subgraphs: the colour and the letter say by which rule, the number which one."""
     marks: dict[str, Mark] = {}
@@ -172,6 +180,7 @@ COLORINGS: dict[str, Callable[[CostedRecord, Drawing], Coloring]] = {
     "memory": _by_memory,
     "dtype": _by_dtype,
     "time": _by_time,
+    "measured": _by_measured,
     "fusion": _by_fusion,
 }
 
@@ -187,7 +196,7 @@ def _shared(
     value = {b.id: drawing.total(metric, b) for b in drawing.boxes}
     whole = drawing.total(metric, drawing.root) or 1.0
     shares = {box: part / whole for box, part in value.items()}
-    said = by is not None or metric is Metric.SECONDS
+    said = by is not None or metric in (Metric.SECONDS, Metric.MEASURED)
     each = {b.id: shown(value[b.id] / b.times) for b in drawing.boxes if said and value[b.id] > 0}
     return Coloring(title, marks, legend, measure, shares, values=each)
 

@@ -384,6 +384,8 @@ def verdict(comparison: ComparisonRecord, v: Verdict) -> str:
     q = v.gate.quantity
     place = letter(v.position) if len(comparison.models) > 2 else ""
     seen = f"{q.format(v.before)} → {q.format(v.after)}, {ratio(v.before, v.after)}"
+    if v.noise:
+        seen += f", ± {q.format(v.noise)} of noise"
     return f"{place}: {seen}" if place else seen
 
 

@@ -52,7 +52,7 @@ def node_list(
         side = bool(parts) and width >= SIDE_BY_SIDE
         room = width - WIDTH - 2 if side else width
         costliest = max(n.flops for n in costed.graph.nodes)
-        layout = _Layout.fitting(rows, room, costliest, timed=costed.device is not None)
+        layout = _Layout.fitting(rows, room, costliest, _times(costed))
         edges = _gutter(costed.graph, selection, layout.lanes)
         layout = layout.beside(
             max(len(g.line) for g in edges.values()), max(len(r.name) for r in rows)
@@ -119,16 +119,16 @@ class _Layout:
     op: int
     costliest: int
     lanes: int
-    timed: bool = False
+    times: tuple[str, ...] = ()
     gutter: int = 0
 
     @classmethod
     def fitting(
-        cls, rows: Sequence[NodeRow], width: int, costliest: int, *, timed: bool
+        cls, rows: Sequence[NodeRow], width: int, costliest: int, times: tuple[str, ...]
     ) -> _Layout:
         op = min(max(max(len(r.op), len(r.cls)) for r in rows), 28 if width >= 140 else 18)
         lanes = 10 if width >= 140 else 8 if width >= ROOMY else 5
-        return cls(width, max(len(str(r.id)) for r in rows), op, costliest, lanes, timed)
+        return cls(width, max(len(str(r.id)) for r in rows), op, costliest, lanes, times)
 
     def beside(self, gutter: int, names: int) -> _Layout:
         """The same beside a gutter of that width, and no wider than names of that width need."""
@@ -147,7 +147,7 @@ class _Layout:
     @property
     def figures(self) -> int:
         """The width of the figures, at the right of the first line."""
-        return (58 if self.roomy else 42) + (10 if self.timed else 0)
+        return (58 if self.roomy else 42) + 10 * len(self.times)
 
     @property
     def height(self) -> int:
@@ -164,7 +164,7 @@ class _Layout:
         line.append("  params" if self.roomy else "")
         line.append("    FLOPs ")
         line.append("      " if self.roomy else "")
-        line.append("     bytes FLOPs/byte " + ("     time " if self.timed else "") + "bound")
+        line.append("     bytes FLOPs/byte " + "".join(f"{t:>9} " for t in self.times) + "bound")
         line.stylize("bold")
         return [line, text("─" * self.width)]
 
@@ -230,13 +230,22 @@ class _Layout:
         line.append(
             _right("" if row.intensity is None else units.intensity(row.intensity), 11) + " "
         )
-        if self.timed:
-            line.append(_right(units.seconds(row.seconds) if row.seconds else "", 9) + " ")
+        for time in self.times:
+            taken = row.measured if time == _MEASURED else row.seconds
+            line.append(_right(units.seconds(taken) if taken else "", 9) + " ")
         if row.bottleneck is not None:
             line.append_text(bound(row.bottleneck))
         elif row.kind == "call":
             line.append("no work", style="dim")
         return line
+
+
+_MEASURED = "measured"
+
+
+def _times(costed: CostedRecord) -> tuple[str, ...]:
+    """The columns of time: the predicted one on a device, and what was measured."""
+    return (("time",) if costed.device else ()) + ((_MEASURED,) if costed.measurement else ())
 
 
 def _flow(row: NodeRow) -> str:
@@ -275,6 +284,11 @@ def _footer(
     taken = total_seconds(selection.nodes, times := costed.seconds_by_node)
     whole = total_seconds(costed.graph.nodes, times)
     timed = f", {units.seconds(taken)} ({units.percent(taken / whole)})" if taken and whole else ""
+    if costed.measurement is not None:
+        by_node = costed.measurement.by_node
+        taken = total_seconds(selection.nodes, by_node) or 0.0
+        part = units.percent(taken / (sum(by_node.values()) or 1.0))
+        timed += f", {units.seconds(taken)} measured ({part})"
     lines = [
         text(
             f"{units.plural(len(rows), 'node')}: {units.flops(cost.flops)} ({share} of the model's), "

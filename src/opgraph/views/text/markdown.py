@@ -32,9 +32,12 @@ _COLUMNS: dict[str, Callable[[NodeRow], str]] = {
     "FLOPs/byte": lambda row: "" if row.intensity is None else units.intensity(row.intensity),
     "bound": lambda row: row.bottleneck or "",
     "time": lambda row: units.seconds(row.seconds) if row.seconds else "",
+    "measured": lambda row: units.seconds(row.measured) if row.measured else "",
     "source": lambda row: row.place,
 }
-_NUMBERS = frozenset({"#", "params", "FLOPs", "bytes", "FLOPs/byte", "time", "subgraph"})
+_NUMBERS = frozenset(
+    {"#", "params", "FLOPs", "bytes", "FLOPs/byte", "time", "measured", "subgraph"}
+)
 
 
 def as_markdown(
@@ -47,7 +50,8 @@ def as_markdown(
     """A table of the nodes with their formatted figures; on a device also predicted times, with
     `subgraphs` those that they are in, each explained below."""
     parts = costed.parts if subgraphs else ()
-    columns = {h: c for h, c in _COLUMNS.items() if h != "time" or costed.device is not None}
+    without = {None if costed.device else "time", None if costed.measurement else "measured"}
+    columns = {h: c for h, c in _COLUMNS.items() if h not in without}
     home = {node: part for part in parts for node in part.nodes}
     heads = [*columns, *(["subgraph"] if parts else [])]
     lines = [
@@ -112,8 +116,7 @@ def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
     yield from ("", "## Graph", "", "```mermaid", _diagram(costed).rstrip(), "```")
     yield from ("", "## Modules", "")
     timed = ["Time"] if costed.device else []
-    left_out = {"share_bar", "bytes_bar", "macs", *(() if timed else ("seconds",))}
-    columns = [c for c in columns_of(costed.metric) if c.key not in left_out]
+    columns = [c for c in columns_of(costed) if c.key not in ("share_bar", "bytes_bar", "macs")]
     numbers = [i for i, c in enumerate(columns, start=1) if c.justify == "right"]
     body = [(_module(row), *(cells_of(row)[c.key] for c in columns)) for row in rows(costed)]
     yield from _table(("Module", *(c.title for c in columns)), body, raw=(0,), numbers=numbers)

@@ -17,7 +17,8 @@ class NodeRow:
     """One node. `cls` is the class of the module it stands in; `inputs` and `outputs` are shapes of
     tensors other than parameters; `reads` the nodes whose results it reads, and `users` those that read
     its own; `parameters` how many elements its parameters have; FLOPs, bytes and intensity as in
-    `Node`; `seconds` the predicted time, where a device is named."""
+    `Node`; `seconds` the predicted time, where a device is named, `measured` the one that it took, where
+    it was run."""
 
     id: int
     kind: str
@@ -40,6 +41,7 @@ class NodeRow:
     line: int | None
     error: str | None
     seconds: float | None = None
+    measured: float | None = None
 
     @property
     def place(self) -> str:
@@ -86,4 +88,5 @@ def _row(costed: CostedRecord, node: Node, sizes: dict[str, int]) -> NodeRow:
         line=node.line,
         error=node.error,
         seconds=(costed.seconds_by_node or {}).get(node.id),
+        measured=None if costed.measurement is None else costed.measurement.by_node.get(node.id),
     )

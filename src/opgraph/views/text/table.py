@@ -49,6 +49,7 @@ class Row:
     cost: Cost
     share: float
     seconds: float | None = None
+    measured: float | None = None
     output: Shape | None = None
     bottleneck: Bound | None = None
     is_module: bool = True
@@ -65,13 +66,16 @@ SORT_KEYS: dict[str, Callable[[Row], float | str]] = {
     "bytes": lambda r: r.cost.bytes,
     "parameters": lambda r: r.parameters,
     "time": lambda r: r.seconds or 0.0,
+    "measured": lambda r: r.measured or 0.0,
     "intensity": lambda r: r.cost.arithmetic_intensity or 0.0,
     "name": lambda r: r.path,
 }
 
 
-METRICS = {"flops": Metric.FLOPS, "macs": Metric.FLOPS, "bytes": Metric.BYTES,
-           "parameters": Metric.PARAMETERS, "time": Metric.SECONDS}  # fmt: skip
+METRICS = {
+    "flops": Metric.FLOPS, "macs": Metric.FLOPS, "bytes": Metric.BYTES, "time": Metric.SECONDS,
+    "parameters": Metric.PARAMETERS, "measured": Metric.MEASURED,
+}  # fmt: skip
 """What rows have their share of when they are sorted so."""
 
 
@@ -174,6 +178,7 @@ def _row(tree: Tree, line: _Line, metric: Metric) -> Row:
         cost=cost,
         share=sum(tree.share(metric, item).share for item in items),
         seconds=sum(tree.total(Metric.SECONDS, i) for i in items) if tree.seconds else None,
+        measured=sum(tree.total(Metric.MEASURED, i) for i in items) if tree.measured else None,
         output=None if output is None else output.shape,
         bottleneck=tree.bound(*items),
         is_module=line.is_module,
@@ -202,13 +207,15 @@ def table(
     """The profile as text in three sections, and more where they are asked for.
 
     `depth` is how many levels below the root are shown (chosen to fit about forty rows by default);
-    `sort` orders rows by "flops", "macs", "bytes", "parameters", "time", "intensity" or "name" instead of
-    by execution, and `top` keeps that many. Shares are of what rows are sorted by, else of the time on a
-    device and of FLOPs without one. `fold` draws equal neighbours once. `width` is in characters.
-    `memory` draws the live memory over the run. On a device, or over several, what it takes there stands
-    below, and where a partition was asked for, what that saves.
+    `sort` orders rows by "flops", "macs", "bytes", "parameters", "time", "measured", "intensity" or "name"
+    instead of by execution, and `top` keeps that many. Shares are of what rows are sorted by, else of the
+    measured time, of the predicted time on a device, and of FLOPs without either. `fold` draws equal
+    neighbours once. `width` is in characters. `memory` draws the live memory over the run. On a device, or
+    over several, what it takes there stands below, and where a partition was asked for, what that saves.
     """
     metric = METRICS.get(sort or "", costed.metric)
+    if metric is Metric.MEASURED:
+        costed.named_measurement()
     listed = rows(costed, depth, fold=fold, metric=metric)
     hidden = 0
     if sort is not None:
@@ -225,7 +232,7 @@ def table(
         "",
         bottleneck_analysis(costed),
     ]
-    if costed.asked or memory:
+    if costed.asked or memory or costed.measurement is not None:
         from opgraph.views.text.device import sections
 
         parts += sections(costed, memory=memory, width=width)
@@ -248,10 +255,9 @@ def _hierarchy(
 
     names = [_name(row, flat, Text) for row in listed]
     repeats = any(row.times > 1 for row in listed)
-    missing = {"output": not show_shapes, "each": not repeats, "times": not repeats,
-               "seconds": costed.device is None}  # fmt: skip
+    missing = {"output": not show_shapes, "each": not repeats, "times": not repeats}
     shown = [_cells(row, costed.totals.bytes, Text) for row in listed]
-    columns = [_fitted(c, shown) for c in columns_of(metric) if not missing.get(c.key)]
+    columns = [_fitted(c, shown) for c in columns_of(costed, metric) if not missing.get(c.key)]
     longest = max((name.cell_len for name in names), default=0)
     for column in sorted(columns, key=lambda c: -c.spared):
         room = min(longest, _ROOM if column.spared > 1 else _NARROWEST)
@@ -304,19 +310,24 @@ _COLUMNS = (
     _Column("bytes_bar", "", 5, "left", spared=8),
     _Column("intensity", "FLOPs/byte", 10, spared=7),
     _Column("seconds", "Time", 8),
+    _Column("measured", "Measured", 8),
     _Column("bound", "Bound", 10, "left", spared=2),
 )
 """Figures are of all repetitions, but for `each`: the FLOPs of one."""
 
 _SHARES = {Metric.FLOPS: "% FLOPs", Metric.BYTES: "% bytes", Metric.PARAMETERS: "% params",
-           Metric.SECONDS: "% time"}  # fmt: skip
+           Metric.SECONDS: "% time", Metric.MEASURED: "% measured"}  # fmt: skip
 
 
-def columns_of(metric: Metric) -> list[_Column]:
-    """The columns behind the name, the share of `metric` behind the figure that it is of."""
+def columns_of(costed: CostedRecord, metric: Metric | None = None) -> list[_Column]:
+    """The columns behind the name, the share of a metric (the usual one) behind the figure that it is of;
+    those of time as far as it is predicted, or was measured."""
+    metric = metric or costed.metric
     title = _SHARES[metric]
+    without = {None if costed.device else "seconds", None if costed.measurement else "measured"}
     share = [_Column("share", title, len(title)), _Column("share_bar", "", 5, "left", spared=3)]
-    known = [c for c in _COLUMNS if metric is not Metric.BYTES or c.key != "bytes_bar"]
+    without.add("bytes_bar" if metric is Metric.BYTES else None)
+    known = [c for c in _COLUMNS if c.key not in without]
     at = 1 + next(i for i, c in enumerate(known) if c.key == metric.value)
     return [*known[:at], *share, *known[at:]]
 
@@ -345,11 +356,12 @@ def cells_of(row: Row) -> dict[str, str]:
         "intensity": "" if cost.arithmetic_intensity is None
         else units.intensity(cost.arithmetic_intensity),
         "seconds": units.seconds(row.seconds) if row.seconds else "",
+        "measured": units.seconds(row.measured) if row.measured else "",
         "bound": row.bottleneck or "",
     }  # fmt: skip
 
 
-_DASHED = ("parameters", "flops", "macs", "bytes", "intensity", "seconds")
+_DASHED = ("parameters", "flops", "macs", "bytes", "intensity", "seconds", "measured")
 """Columns in which nothing is a dash."""
 
 

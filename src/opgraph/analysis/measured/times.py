@@ -1,0 +1,195 @@
+"""What a run took beside what it should take: the seconds of each node, what the device reached of its
+peaks, the nodes that cost more than they should, and where predictions are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import exp, log
+from typing import TYPE_CHECKING, Any
+
+from opgraph.analysis.timing.workload import Task, workload
+from opgraph.record.errors import RenderError
+from opgraph.record.graph import Node
+from opgraph.record.run import RunRecord, median
+
+if TYPE_CHECKING:
+    from opgraph.analysis.costed import CostedRecord
+    from opgraph.hardware import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """A node that takes longer than it has to: measured seconds, those of the roof above it (the longer of
+    arithmetic at the peak and of traffic at the bandwidth), and those predicted."""
+
+    node: int
+    measured: float
+    attainable: float
+    predicted: float
+
+    @property
+    def seconds(self) -> float:
+        """What could be gained at most."""
+        return self.measured - self.attainable
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """How wrong the prediction is for a class of work: how many of its nodes were measured, the seconds of
+    both, and the median of measured by predicted."""
+
+    category: str
+    nodes: int
+    measured: float
+    predicted: float
+    ratio: float
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """What was measured of a profile, against the device that it is costed on."""
+
+    costed: CostedRecord = field(repr=False)
+    run: RunRecord
+
+    @cached_property
+    def by_node(self) -> Mapping[int, float]:
+        """The seconds of each node in one step of one device, by its id. Those of a kernel that is several
+        nodes are shared out by the bytes that these move. On a CPU, what Python takes before an operator
+        belongs to its node, so that the nodes add up to the step."""
+        nodes, found = self.costed.graph.nodes, dict[int, float]()
+        for event in self.run.events:
+            if not (self.run.works(event) or (event.kind == "python" and not self.run.accelerated)):
+                continue
+            seconds = event.seconds / self.run.steps / self.run.ranks
+            weights = [nodes[i - 1].bytes for i in event.nodes]
+            whole = sum(weights)
+            for i, weight in zip(event.nodes, weights, strict=True):
+                share = weight / whole if whole else 1 / len(weights)
+                found[i] = found.get(i, 0.0) + seconds * share
+        return found
+
+    @property
+    def elsewhere(self) -> tuple[tuple[str, float], ...]:
+        """What the device did for no node, with the seconds of a step, the longest first."""
+        found: dict[str, float] = {}
+        for event in self.run.events:
+            if self.run.works(event) and not event.nodes:
+                found[event.name] = found.get(event.name, 0.0) + event.seconds
+        each = 1 / self.run.steps / self.run.ranks
+        return tuple(sorted(((n, s * each) for n, s in found.items()), key=lambda i: -i[1]))
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of matrix products and convolutions that the model needs: without those that a backward
+        runs again (checkpointing)."""
+        return sum(n.flops for n in self.costed.graph.nodes if n.phase != "recompute")
+
+    @cached_property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilization: the FLOPs that the model needs, over what the device could compute in
+        the measured time at its peak in the main dtype; None without a device.
+
+        Source: Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022, appendix B.
+        """
+        costed = self.costed
+        if costed.device is None or not self.run.seconds:
+            return None
+        return self.flops / self.run.seconds / costed.device.matrix_peak(costed.main_dtype)
+
+    @cached_property
+    def mbu(self) -> float | None:
+        """Model bandwidth utilization: the bytes of weights and of the KV cache, which every step must read
+        once, over what the device could move in the measured time; None without a device, and for training.
+
+        Source: Databricks, "LLM Inference Performance Engineering: Best Practices", 2023.
+        """
+        costed = self.costed
+        if costed.device is None or costed.profile.mode == "train" or not self.run.seconds:
+            return None
+        cache = 0 if costed.profile.cache is None else costed.profile.cache.bytes
+        moved = costed.totals.weight_bytes + cache
+        return moved / self.run.seconds / costed.device.bandwidth
+
+    @cached_property
+    def excess(self) -> tuple[Excess, ...]:
+        """The nodes by what they take above the device's roof, the most first.
+
+        Raises `RenderError` without a device.
+        """
+        costed = self.costed
+        if costed.device is None:
+            raise RenderError("what a node should take is known of a device",
+                              hint="--hardware h100-sxm (opgraph hardware lists them)")  # fmt: skip
+        predicted = costed.seconds_by_node or {}
+        found = (
+            Excess(
+                n.id, self.by_node[n.id], _attainable(n, costed.device), predicted.get(n.id, 0.0)
+            )
+            for n in costed.graph.nodes
+            if n.id in self.by_node
+        )
+        return tuple(sorted(found, key=lambda e: -e.seconds))
+
+    @cached_property
+    def residuals(self) -> tuple[Residual, ...]:
+        """The prediction against the measurement by class of work, the most seconds apart first; empty
+        without a device."""
+        predicted = self.costed.seconds_by_node or {}
+        groups: dict[str, list[tuple[float, float]]] = {}
+        for node in self.costed.graph.nodes:
+            pair = self.by_node.get(node.id, 0.0), predicted.get(node.id, 0.0)
+            if all(pair) and node.kernels:
+                main = max(node.kernels, key=lambda k: (k.flops, k.bytes))
+                groups.setdefault(main.category, []).append(pair)
+        found = (
+            Residual(
+                category, len(pairs), sum(m for m, _ in pairs), sum(p for _, p in pairs),
+                exp(median([log(m / p) for m, p in pairs])),
+            )
+            for category, pairs in groups.items()
+        )  # fmt: skip
+        return tuple(sorted(found, key=lambda r: -abs(r.measured - r.predicted)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        run = self.run
+        return {
+            "seconds": run.seconds, "spread": run.spread, "uncertainty": run.uncertainty,
+            "attributed": run.attributed, "mfu": self.mfu, "mbu": self.mbu,
+            "by_node": {str(k): v for k, v in self.by_node.items()},
+        }  # fmt: skip
+
+
+def _attainable(node: Node, device: Device) -> float:
+    """The least seconds that a device needs for a node: of each kernel the longer of its arithmetic at the
+    peak and its traffic at the bandwidth."""
+    seconds = 0.0
+    for k in node.kernels:
+        peak = device.matrix_peak(k.dtype) if k.flops else device.vector_peak(k.dtype)
+        seconds += max((k.flops + k.other_flops) / peak, k.bytes / device.bandwidth)
+    return seconds
+
+
+def kernels_of(costed: CostedRecord) -> list[tuple[Task, float]]:
+    """The kernels that were measured one by one, with their seconds: what a device can be fitted to. Those
+    of nodes that run several are left out, since only their sum is known.
+
+    Raises `RenderError` for a profile without a measurement.
+    """
+    measurement = costed.named_measurement()
+    tasks: dict[int, list[Task]] = {}
+    for work in workload(costed.graph):
+        tasks.setdefault(work.node, []).append(work.task)
+    seconds: dict[int, float] = {}
+    for event in measurement.run.events:
+        if measurement.run.works(event) and len(event.nodes) == 1:
+            seconds[event.nodes[0]] = seconds.get(event.nodes[0], 0.0) + event.seconds
+    each = 1 / measurement.run.steps / measurement.run.ranks
+    return [
+        (found[0], seconds[node] * each)
+        for node, found in tasks.items()
+        if len(found) == 1 and seconds.get(node)
+    ]

@@ -1,0 +1,48 @@
+"""`opgraph join MODEL TRACE`: give what somebody's profiler wrote to the operators of a model."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+from opgraph.cli.arguments import (
+    add_model,
+    add_options,
+    costed_from,
+    profile_from,
+    view_from,
+    view_options,
+)
+from opgraph.cli.output import answer, color, status_of, width
+from opgraph.options import Stage
+from opgraph.views import heeded
+
+EXAMPLES = """examples:
+  opgraph join bert.json trace.json.gz --hardware h100-sxm
+  opgraph join gpt2 trace.json --seq-len 512 --dtype float16 -o run.json
+  opgraph join llama.json ranks/ -o run.json
+  opgraph join model.json report.sqlite"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    add_model(parser)
+    parser.add_argument(
+        "trace", metavar="TRACE",
+        help="of torch.profiler (.json, .json.gz), a folder of them (one a rank), or what Nsight "
+        "Systems exports (.sqlite)",
+    )  # fmt: skip
+    add_options(parser, "hardware", *heeded("costed", Stage.VIEW, kind="text"), "json", "output")
+
+
+def run(args: argparse.Namespace) -> int:
+    from opgraph.traces import joined
+
+    view = view_from(args, usual="table")
+    profile = profile_from(args)
+    costed = costed_from(args, replace(profile, measured=joined(profile, args.trace)))
+    options = view_options(args, view)
+    if view.name == "table" and args.output is None:
+        options |= {"color": color(), "width": width()}
+    answer(args.output, view.load()(costed, **options))
+    return status_of(costed.profile)

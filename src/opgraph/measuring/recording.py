@@ -1,0 +1,129 @@
+"""Recording somebody's own loop: the model is followed call by call, every second step under the profiler,
+and traced with the arguments that it really gets. What the loop does stays what it was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from opgraph.inputs.base import Example
+from opgraph.measuring.marks import Marks
+from opgraph.measuring.running import Profiled, run_of, waiting
+from opgraph.record.errors import TraceError
+from opgraph.record.profile import ProfileRecord
+from opgraph.record.run import RunRecord
+
+_PROFILED = 5
+"""Steps under the profiler at most; all others are timed alone."""
+
+Trace = Callable[[Example, str, str], ProfileRecord]
+"""From the arguments of a call, the mode, and the name of an optimizer to a profile."""
+
+
+class Follower:
+    """Follows the calls of a model in a loop that somebody else writes. A step of training lasts from one
+    call to the next, with all that the loop does between; without gradients a step is the call itself."""
+
+    def __init__(self, module: nn.Module, trace: Trace) -> None:
+        self._module, self._trace = module, trace
+        self._device = next((p.device for p in module.parameters()), torch.device("cpu"))
+        self._wait = waiting(self._device)
+        self._profile: ProfileRecord | None = None
+        self._optimizer = ""
+        self._calls = 0
+        self._busy = False  # tracing calls the model, too
+        self._training = False
+        self._begin: float | None = None
+        self._under: Profiled | None = None
+        self._marks: Marks | None = None
+        self._plain: list[float] = []
+        self._traced: list[tuple[float, RunRecord]] = []
+        self._handles: list[Any] = []
+
+    def start(self) -> None:
+        """Follow from now on."""
+        self._handles = [
+            self._module.register_forward_pre_hook(self._called, with_kwargs=True),
+            self._module.register_forward_hook(self._returned, always_call=True),
+            register_optimizer_step_pre_hook(self._steps),
+            register_optimizer_step_post_hook(self._stepped),
+        ]
+
+    def stop(self) -> None:
+        """Follow no more; a step of training that runs ends here."""
+        for handle in self._handles:
+            handle.remove()
+        self._end()
+
+    @property
+    def profile(self) -> ProfileRecord:
+        """The profile with what was recorded. The first step warms up, and counts only where it is alone.
+
+        Raises `TraceError` where no step was.
+        """
+        if self._profile is None or not self._traced:
+            few = "one step of training" if self._calls else "no call of the model"
+            raise TraceError(f"{few} was recorded", hint="let the loop run a few times within")
+        warm = len(self._traced) > 1 and not self._training
+        traced = self._traced[1:] if warm else self._traced
+        plain = self._plain or [seconds for seconds, _ in traced]
+        run = run_of(plain, traced, self._device)
+        return replace(self._profile, measured=replace(run, source="recording"))
+
+    # What happens in the loop.
+
+    def _called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if self._busy:
+            return
+        self._end()
+        self._training = module.training and torch.is_grad_enabled()
+        first, self._calls = self._calls == 0, self._calls + 1
+        if self._profile is None and not (first and self._training):
+            mode = "train" if self._training else "infer"
+            self._busy = True
+            try:
+                self._profile = self._trace(Example(args, kwargs), mode, self._optimizer)
+            finally:
+                self._busy = False
+            self._marks = Marks(self._profile.graph, module)
+        if first and self._training:
+            return  # the optimizer is not known yet, and all is cold
+        few = len(self._traced) < _PROFILED and len(self._traced) <= len(self._plain)
+        if few and self._profile is not None and self._marks is not None:
+            self._under = Profiled(self._profile, self._marks, self._device)
+            self._under.begin()
+        self._wait()
+        self._begin = time.perf_counter()
+
+    def _returned(self, *_: Any) -> None:
+        if not self._busy and not self._training:
+            self._end()
+
+    def _end(self) -> None:
+        if self._begin is None:
+            return
+        self._wait()
+        seconds, self._begin = time.perf_counter() - self._begin, None
+        if self._under is None:
+            self._plain.append(seconds)
+        else:
+            under, self._under = self._under, None
+            self._traced.append(under.end())
+
+    def _steps(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._optimizer = type(optimizer).__name__
+        if self._marks is not None:
+            self._marks.phase = "optimizer"
+
+    def _stepped(self, *_: Any) -> None:
+        if self._marks is not None:
+            self._marks.phase = "forward"

@@ -1,0 +1,232 @@
+"""Running a step: plainly until the median is steady, for the time that it takes; under the profiler with
+marks, for where the time goes. What the profiler adds is measured, and taken out."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from opgraph.measuring.marks import STEP, Marks
+from opgraph.measuring.steps import Step
+from opgraph.record import units
+from opgraph.record.profile import ProfileRecord
+from opgraph.record.run import RunEvent, RunRecord, median, uncertainty
+from opgraph.tracing.state.process import settings
+
+STEADY = 0.02
+"""How far off the median of the steps may be, as a share of it, for it to be called steady."""
+_WARM, _LEAST, _MOST = 2, 5, 1000
+_PROFILED = 5
+_SECONDS = 10.0
+"""How long steps are repeated for at most, once there are the fewest that a median takes."""
+
+
+def measured(
+    profile: ProfileRecord, step: Step, device: torch.device, steps: int | None = None
+) -> RunRecord:
+    """Run a step of the profile's model: `steps` times, or until the median is steady."""
+    restore = settings()
+    try:
+        return _measured(profile, step, device, steps)
+    finally:
+        restore()
+
+
+def _measured(
+    profile: ProfileRecord, step: Step, device: torch.device, steps: int | None
+) -> RunRecord:
+    wait = waiting(device)
+    marks = Marks(profile.graph, step.module)
+    for _ in range(_WARM):
+        step.ready(None)()
+    wait()
+    plain: list[float] = []
+    traced: list[tuple[float, RunRecord]] = []
+    begin = time.perf_counter()
+    while True:
+        plain.append(_timed(step.ready(None), wait))
+        # Between plain steps, so that a machine that slows down or is shared slows down both alike.
+        if len(traced) < _PROFILED and (len(plain) % 2 == 0):
+            run, under = step.ready(marks), Profiled(profile, marks, device)
+            under.begin()
+            run()
+            traced.append(under.end())
+        spent = time.perf_counter() - begin
+        if steps is not None:
+            if len(plain) >= steps and traced:
+                break
+        elif len(plain) >= _LEAST and len(traced) >= 2 and (
+            spent > 2 * _SECONDS
+            or (len(traced) == _PROFILED and (uncertainty(plain) < STEADY or spent > _SECONDS))
+            or len(plain) >= _MOST
+        ):  # fmt: skip
+            break
+    return run_of(plain, traced, device, fixed=steps is not None)
+
+
+def run_of(
+    plain: Sequence[float],
+    traced: Sequence[tuple[float, RunRecord]],
+    device: torch.device,
+    *,
+    fixed: bool = False,
+) -> RunRecord:
+    """The record of some plain steps and some under the profiler. Unless their number was `fixed`, it is
+    said where the median is not steady."""
+    notes = []
+    if not fixed and (off := uncertainty(plain)) > STEADY:
+        notes.append(
+            f"the median of {units.plural(len(plain), 'step')} is not steady (± {units.percent(off)}): "
+            "other work on this machine, perhaps"
+        )
+    found = together([run for _, run in traced], plain, [taken for taken, _ in traced], _cost())
+    return replace(
+        found,
+        device=device.type if device.index is None else str(device),
+        device_name=device_name(device),
+        threads=torch.get_num_threads() if device.type == "cpu" else 0,
+        notes=(*found.notes, *notes),
+        versions={"torch": torch.__version__},
+    )
+
+
+def device_name(device: torch.device) -> str:
+    """What a device calls itself."""
+    if device.type != "cpu":
+        return str(getattr(torch, device.type).get_device_name(device))
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        return next(n.partition(":")[2].strip() for n in lines if n.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _timed(run: Callable[[], Any], wait: Callable[[], object]) -> float:
+    wait()
+    begin = time.perf_counter()
+    result = run()
+    wait()
+    seconds = time.perf_counter() - begin
+    del result  # what it takes to free a result is no part of making it
+    return seconds
+
+
+class Profiled:
+    """A step under the profiler, with marks: from `begin` to `end`, which gives its seconds and its run."""
+
+    def __init__(self, profile: ProfileRecord, marks: Marks, device: torch.device) -> None:
+        self._profile, self._marks, self._device = profile, marks, device
+        self._wait = waiting(device)
+        self._stack = ExitStack()
+        self._start = 0.0
+
+    def begin(self) -> None:
+        """From here on the step runs."""
+        self._profiler = self._stack.enter_context(profiled(self._device))
+        self._stack.enter_context(self._marks.step())
+        self._wait()
+        self._stack.enter_context(record_function(f"{STEP}1"))
+        self._start = time.perf_counter()
+
+    def end(self) -> tuple[float, RunRecord]:
+        """The step has run."""
+        from opgraph.traces import joined
+
+        self._wait()
+        seconds = time.perf_counter() - self._start
+        self._stack.close()
+        with tempfile.TemporaryDirectory(prefix="opgraph-") as folder:
+            file = Path(folder) / "trace.json"
+            self._profiler.export_chrome_trace(str(file))
+            return seconds, joined(self._profile, file)
+
+
+def profiled(device: torch.device) -> Any:
+    """The profiler of torch, for the host and the device."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # it says on stderr that it starts and stops
+    kinds = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
+    return profile(activities=[ProfilerActivity.CPU, *filter(None, [kinds.get(device.type)])])
+
+
+def waiting(device: torch.device) -> Callable[[], object]:
+    """What waits until a device has done all that was launched on it."""
+    if device.type == "cpu":
+        return lambda: None
+    return getattr(torch, device.type).synchronize  # type: ignore[no-any-return]
+
+
+def _cost() -> float:
+    """Seconds that the profiler adds to an operator that it writes down: of many that have nothing to do,
+    the quickest of several times."""
+    x = torch.ones(1)
+
+    def many() -> float:
+        begin = time.perf_counter()
+        for _ in range(_OPERATORS):
+            x.add_(1)
+        return time.perf_counter() - begin
+
+    with torch.no_grad():
+        plain = min(many() for _ in range(5))
+        with profile(activities=[ProfilerActivity.CPU]):
+            noted = min(many() for _ in range(5))
+    return max(noted - plain, 0.0) / _OPERATORS
+
+
+_OPERATORS = 500
+
+
+def together(
+    runs: Sequence[RunRecord], plain: Sequence[float], profiled: Sequence[float], cost: float
+) -> RunRecord:
+    """One run of several of the same step: the median of each event, without what the profiler added.
+
+    Of operators that is `cost` seconds each; the Python between them, where marks are made, is what is left
+    of a plain step beside its operators. Times on an accelerator are its own, and stay.
+    """
+    found: dict[RunEvent, list[RunEvent]] = {}
+    for run in runs:
+        for event in run.events:
+            found.setdefault(replace(event, seconds=0.0, count=1), []).append(event)
+    events = [_middle(same, len(runs), cost) for same in found.values()]
+    seconds = median(plain)
+    first = min(zip(profiled, range(len(runs)), strict=True))[1]
+    if not runs[0].accelerated:
+        worked = sum(e.seconds for e in events if e.kind == "operator")
+        between = sum(e.seconds for e in events if e.kind == "python")
+        share = max(seconds - worked, 0.0) / between if between else 0.0
+        events = [
+            replace(e, seconds=e.seconds * share) if e.kind == "python" else e for e in events
+        ]
+    position = {key: at for at, key in enumerate(found)}
+    shown = runs[first]
+    moved = [position[replace(e, seconds=0.0, count=1)] for e in shown.events]
+    return replace(
+        shown,
+        source="measure",
+        events=tuple(events),
+        timeline=tuple(replace(s, event=moved[s.event]) for s in shown.timeline),
+        repeats=tuple(plain),
+        profiled=tuple(profiled),
+        overhead=max(median(profiled) - seconds, 0.0),
+    )
+
+
+def _middle(same: Sequence[RunEvent], runs: int, cost: float) -> RunEvent:
+    """The median of an event over all runs, some of which may not have it."""
+    absent = [0.0] * (runs - len(same))
+    seconds = median([*absent, *(e.seconds for e in same)])
+    count = round(median([*absent, *(float(e.count) for e in same)]))
+    if same[0].kind == "operator":
+        seconds = max(seconds - cost * count, 0.0)
+    return replace(same[0], seconds=seconds, count=count)

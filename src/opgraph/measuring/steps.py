@@ -1,0 +1,108 @@
+"""What is measured: one step of a model for real, on a device, with weights of its own: a forward, a step
+of training, a prompt, or one more token, as the traced one was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from opgraph.inputs.base import Example
+from opgraph.measuring.marks import Marks
+from opgraph.options import Options
+from opgraph.record.errors import TraceError, first_line
+from opgraph.sources.base import Model
+from opgraph.tracing.base import Prepare, arguments
+from opgraph.tracing.eager import materialized
+from opgraph.tracing.modes import generation
+from opgraph.tracing.modes.training import Training, backward
+from opgraph.tracing.state.process import free_bytes
+
+Run = Callable[[], Any]
+_GENERATING: dict[str, Prepare] = {"prefill": generation.prefill, "decode": generation.decode}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that can be run again and again: `ready` prepares one, which is not measured, and gives what
+    runs it. `module` is a copy of the model's, or made anew: the model itself is left alone."""
+
+    module: nn.Module
+    ready: Callable[[Marks | None], Run]
+
+
+def step_of(model: Model, example: Example, options: Options, device: torch.device) -> Step:
+    """The step that the options ask for, on a device.
+
+    Raises `TraceError` where the model cannot be copied, or has no weights that fit into memory.
+    """
+    module = _placed(
+        materialized(model, options.memory_limit or free_bytes() / 2**30), model, device
+    )
+    args, kwargs = arguments(example, None)
+    args, kwargs = tree_map_only(Tensor, lambda t: t.to(device), (args, kwargs))
+    if options.mode == "train":
+        return Step(module, _training(module, args, kwargs, options))
+    module.eval()
+    prepare: Prepare | None = _GENERATING.get(options.mode)
+
+    def ready(_: Marks | None) -> Run:
+        given = args, kwargs
+        if prepare is not None:  # a cache grows while it is read
+            with torch.no_grad():
+                given = prepare(module, *deepcopy(given), None)
+
+        def run() -> Any:
+            with torch.no_grad():
+                return module(*given[0], **given[1])
+
+        return run
+
+    return Step(module, ready)
+
+
+def _placed(module: nn.Module, model: Model, device: torch.device) -> nn.Module:
+    """A module of our own on the device, with the weights that were found."""
+    if module is model.module:
+        try:
+            module = deepcopy(module)
+        except Exception as error:
+            raise TraceError(
+                f"{model.info.name} cannot be copied, so that it stays as it is: {first_line(error)}"
+            ) from error
+    return module.to(device)
+
+
+def _training(
+    module: nn.Module, args: Any, kwargs: Any, options: Options
+) -> Callable[[Marks | None], Run]:
+    """A step of training: gradients of the loss, and a step of the optimizer with its state there."""
+    how = Training(options.optimizer, options.checkpointing, options.loss)
+    args, kwargs = how.prepare(module, args, kwargs, None)
+    module.train()
+    weights = [w for w in module.parameters() if w.requires_grad and w.is_floating_point()]
+    if not weights:
+        raise TraceError("all weights of the model are frozen: there is nothing to train")
+    stepper = how.stepper(weights, "loop" if weights[0].device.type == "cpu" else "foreach")
+
+    def ready(marks: Marks | None) -> Run:
+        stepper.zero_grad()
+
+        def run() -> Any:
+            loss = how.loss(module(*args, **kwargs))
+            with nullcontext() if marks is None else marks.backward():
+                backward(loss)
+            if marks is not None:
+                marks.phase = "optimizer"
+            stepper.step()
+            return loss
+
+        return run
+
+    return ready

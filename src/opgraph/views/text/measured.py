@@ -1,0 +1,109 @@
+"""The section below the table on what was measured: how long a step took and how sure that is, what of it
+is on nodes, what was reached of the device's peaks, where most could be gained, and where predictions are
+wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from opgraph.analysis.measured.times import Measurement
+from opgraph.record import units
+from opgraph.record.kinds import Category
+from opgraph.views.terminal import bar, columns, safe
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+    from rich.table import Table
+
+_ROWS = 8
+
+
+def measured(found: Measurement) -> Group:
+    """The section."""
+    from rich.console import Group
+    from rich.text import Text
+
+    run = found.run
+    where = safe(run.device_name or run.device)
+    if not run.accelerated and run.threads:
+        where += f", {units.plural(run.threads, 'thread')}"
+    parts: list[RenderableType] = [Text(f"Measured on {where}", style="bold"), *_facts(found)]
+    parts += ["", _operators(found)]
+    if found.costed.device is not None:
+        parts += ["", _excess(found), "", _residuals(found)]
+    return Group(*parts)
+
+
+def _facts(found: Measurement) -> Iterator[str]:
+    run = found.run
+    times = run.repeats or run.profiled
+    kind = "plain steps" if run.repeats else "steps of the trace"
+    spread = (
+        f", median of {len(times):,} {kind}, half of them within ± {units.percent(run.spread)}"
+        if len(times) > 1
+        else f", one of the {kind}"
+    )
+    yield f"Step         {units.seconds(run.seconds)}{spread}"
+    predicted = found.costed.prediction
+    if predicted is not None and predicted.seconds:
+        times_as = run.seconds / predicted.seconds
+        yield f"Predicted    {predicted.written}: measured is {times_as:.2f} of that"
+    work = f", {units.seconds(run.work)} of work" if run.seconds else ""
+    yield f"On nodes     {units.percent(run.attributed)} of the time of operators{work}"
+    for name, seconds in islice(found.elsewhere, 3):
+        yield f"             not: {safe(name, 60)}, {units.seconds(seconds)}"
+    if run.overhead:
+        share = run.overhead / run.seconds if run.seconds else 0.0
+        yield f"Profiler     added {units.percent(share)} to a step, which is taken out"
+    if found.mfu is not None:
+        yield (f"MFU          {units.percent(found.mfu)}: the model's FLOPs over what the peak at "
+               f"{found.costed.main_dtype} computes in that time")  # fmt: skip
+    if found.mbu is not None:
+        yield (f"MBU          {units.percent(found.mbu)}: weights and cache, read once, over what the "
+               "memory moves in that time")  # fmt: skip
+    for note in run.notes:
+        yield f"Note         {safe(note, 300)}"
+
+
+def _operators(found: Measurement) -> Table:
+    """Where the time goes by operator, beside what was predicted."""
+    costed, taken = found.costed, dict[str, list[float]]()
+    predicted = costed.seconds_by_node
+    for node in costed.graph.nodes:
+        row = taken.setdefault(node.op, [0.0, 0.0, 0.0])
+        row[0] += node.id in found.by_node
+        row[1] += found.by_node.get(node.id, 0.0)
+        row[2] += (predicted or {}).get(node.id, 0.0)
+    rows = sorted(taken.items(), key=lambda i: -i[1][1])
+    whole = sum(row[1] for row in taken.values()) or 1.0
+    heads = ("predicted",) if predicted is not None else ()
+    result = columns("operator", "nodes", "measured", "% measured", *heads, "")
+    for op, (count, seconds, guess) in rows[:_ROWS]:
+        more = (units.seconds(guess),) if predicted is not None else ()
+        result.add_row(safe(op), f"{count:,.0f}", units.seconds(seconds),
+                       units.percent(seconds / whole), *more, bar(seconds / whole))  # fmt: skip
+    if len(rows) > _ROWS:
+        result.add_row(f"… and {len(rows) - _ROWS} more")
+    return result
+
+
+def _excess(found: Measurement) -> Table:
+    """The nodes that cost most above the roof."""
+    result = columns("costs more than it has to", "operator", "measured", "at the roof", "reached")
+    for item in found.excess[:_ROWS]:
+        node = found.costed.graph.node(item.node)
+        reached = item.attainable / item.measured if item.measured else 0.0
+        result.add_row(safe(node.name, 40), safe(node.op), units.seconds(item.measured),
+                       units.seconds(item.attainable), units.percent(reached))  # fmt: skip
+    return result
+
+
+def _residuals(found: Measurement) -> Table:
+    """The prediction by class of work."""
+    result = columns("class of work", "nodes", "measured", "predicted", "measured / predicted")
+    for r in found.residuals[:_ROWS]:
+        result.add_row(Category(r.category).label, f"{r.nodes:,}", units.seconds(r.measured),
+                       units.seconds(r.predicted), f"{r.ratio:.2f}")  # fmt: skip
+    return result
