@@ -164,7 +164,7 @@ _BUILT_IN = (
          "opgraph.views.files.graphs:to_overlay", ("color_by",), ("count",),
          values={"color_by": ("flops", "bytes", "intensity")}),
     View("trace", (".trace.json",), "opgraph.views.files.trace:to_trace",
-         costs=("hardware", "autocast", "run"), needs=("hardware",)),
+         costs=("hardware", "autocast", "run")),
     _workload("scalesim", ".scalesim.csv"),
     _workload("timeloop", ".timeloop.zip"),
     _workload("zigzag", ".zigzag.yaml"),

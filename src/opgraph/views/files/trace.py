@@ -1,6 +1,7 @@
-"""The trace view: the predicted run on a device as a timeline in the Trace Event Format, for
-https://ui.perfetto.dev and chrome://tracing. Modules hold modules, these operators, these kernels; live
-memory is a counter. No time is measured: see docs/prediction.md."""
+"""The trace view: a run as a timeline in the Trace Event Format, for https://ui.perfetto.dev and
+chrome://tracing. As it is predicted on a device, modules hold modules, these operators, these kernels, and
+live memory is a counter; what was measured stands beside it as a process of its own, with a thread for each
+stream, and each kernel with the node that it was for."""
 
 from __future__ import annotations
 
@@ -14,33 +15,72 @@ from opgraph.analysis.tree import Item, ItemKind
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.files import dumps
-from opgraph.record.graph import Node
+from opgraph.record.graph import Graph, Node
 from opgraph.record.profile import ProfileRecord
+from opgraph.record.run import RunRecord
 
 Event = dict[str, Any]
 MICRO = 1e6
 
 
 def to_trace(costed: CostedRecord) -> str:
-    """The timeline as JSON, in microseconds. Raises `RenderError` without a device."""
+    """The timeline as JSON, in microseconds. Raises `RenderError` where no device is named and nothing was
+    measured."""
     profile, found, prediction = costed.profile, costed.device, costed.prediction
-    if found is None or prediction is None:
+    run, events = profile.measured, list[Event]()
+    if found is not None and prediction is not None:
+        timeline = _Timeline(profile, prediction.kernels)
+        name = f"{profile.model.name} on {found.name}, predicted"
+        events += [_named("process", 1, 1, name), _named("thread", 1, 1, "forward")]
+        events += [*timeline.item(costed.tree.root), *timeline.memory()]
+    elif run is None:
         raise RenderError(
-            "a timeline needs a device", hint="--hardware h100-sxm (opgraph hardware lists them)"
+            "a timeline needs a device, or a run that was measured",
+            hint="--hardware h100-sxm (opgraph hardware lists them)",
         )
-    timeline = _Timeline(profile, prediction.kernels)
-    name = f"{profile.model.name} on {found.name}, predicted"
-    events = [
-        {"ph": "M", "pid": 1, "tid": 1, "name": "process_name", "args": {"name": name}},
-        {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": "forward"}},
-        *timeline.item(costed.tree.root),
-        *timeline.memory(),
-    ]
-    data = {"displayTimeUnit": "ns", "otherData": {"model": profile.model.name, "device": found.name,
+    if run is not None:
+        events += _measured(profile.model.name, run, profile.graph)
+    on = {} if found is None else {"device": found.name}
+    ran = {} if run is None else {"measured on": run.device_name or run.device}
+    data = {"displayTimeUnit": "ns", "otherData": {"model": profile.model.name, **on, **ran,
             "made by": f"opgraph {profile.versions.get('opgraph', '')}".strip()}}  # fmt: skip
     rows = ",\n".join(dumps(e) for e in events)
     head = dumps(data)[:-1]
     return f'{head}, "traceEvents": [\n{rows}\n]}}\n'
+
+
+def _named(what: str, process: int, thread: int, name: str) -> Event:
+    return {
+        "ph": "M",
+        "pid": process,
+        "tid": thread,
+        "name": f"{what}_name",
+        "args": {"name": name},
+    }
+
+
+def _measured(model: str, run: RunRecord, graph: Graph) -> Iterator[Event]:
+    """The step of a run that has a timeline: each rank as a process, each stream as a thread."""
+    for rank, stream in sorted({(s.rank, s.stream) for s in run.timeline}):
+        where = f"{run.device_name or run.device}" + (f", rank {rank}" if run.ranks > 1 else "")
+        yield _named("process", 2 + rank, stream, f"{model} on {where}, measured")
+        kind = "stream" if run.accelerated else "thread"
+        yield _named("thread", 2 + rank, stream, f"{kind} {stream}")
+    for part in run.timeline:
+        event = run.events[part.event]
+        nodes = [graph.node(i) for i in event.nodes]
+        facts = {
+            "node": ", ".join(str(n.id) for n in nodes),
+            "module": ", ".join(dict.fromkeys(n.scope for n in nodes)),
+            "operator": ", ".join(dict.fromkeys(n.op for n in nodes)),
+            "launched by": event.host,
+        }
+        end = part.start + part.seconds
+        slice_ = _slice(event.name, event.kind, max(part.start, 0.0), max(end, 0.0), facts)
+        yield slice_ | {"pid": 2 + part.rank, "tid": part.stream}
+    for seconds, held in run.memory:
+        yield {"ph": "C", "pid": 2, "name": "allocated memory", "ts": _micro(seconds),
+               "args": {"bytes": held}}  # fmt: skip
 
 
 class _Timeline:

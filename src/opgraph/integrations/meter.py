@@ -1,0 +1,143 @@
+"""`Meter`: the FLOPs of a training loop, from the graphs of the calls that it makes, over the time it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.timing.prediction import predict
+from opgraph.api.pipeline import profile_model
+from opgraph.hardware import Device, device
+from opgraph.inputs.base import Example
+from opgraph.options import Options
+from opgraph.record.errors import OpgraphError
+from opgraph.record.profile import ModelInfo
+from opgraph.sources.base import Model
+
+_SHAPES = 16
+"""Shapes of a batch that are traced; those of others are taken in proportion to their elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What one call of a shape needs: FLOPs of its forward and backward, the predicted seconds, and the
+    elements of its tensors."""
+
+    flops: int
+    seconds: float
+    elements: int
+
+
+class Meter:
+    """Counts what a training loop needs, by the calls of its modules.
+
+    `hardware` is a device's name, its file, or a `Device`; without one there is no MFU. `devices` are those
+    that share a step. Each shape of a batch is traced once, which takes a moment and is not counted.
+    """
+
+    def __init__(self, hardware: str | Device | None = None, devices: int = 1) -> None:
+        self.device = device(hardware) if isinstance(hardware, str) else hardware
+        self.devices = devices
+        self.note = ""
+        self._known: dict[Any, _Call] = {}
+        self._depth = 0
+        self._handles: list[Any] = []
+        self._reset()
+
+    def attach(self, modules: Iterable[nn.Module]) -> None:
+        """Count the outermost calls of these modules, in training mode, until `detach`."""
+        self.detach()
+        for module in modules:
+            self._handles += [
+                module.register_forward_pre_hook(self._called, with_kwargs=True),
+                module.register_forward_hook(self._returned, always_call=True),
+            ]
+        self._reset()
+
+    def detach(self) -> None:
+        """Count no more."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def take(self) -> dict[str, float]:
+        """The figures since they were last taken: `flops_per_second`, `samples_per_second`, for ids of tokens
+        `tokens_per_second`, and on a device `mfu` and `predicted`, the predicted seconds over the measured
+        ones. Empty where nothing ran."""
+        seconds = time.perf_counter() - self._since - self._tracing
+        found: dict[str, float] = {}
+        if self._samples and seconds > 0:
+            found["samples_per_second"] = self._samples / seconds
+            if self._tokens:
+                found["tokens_per_second"] = self._tokens / seconds
+            if self._flops:
+                found["flops_per_second"] = self._flops / seconds
+            if self.device is not None and self._flops:
+                peak = self.device.matrix_peak(self._dtype) * self.devices
+                found["mfu"] = self._flops / seconds / peak
+                found["predicted"] = self._predicted / seconds
+        self._reset()
+        return found
+
+    def _reset(self) -> None:
+        self._since, self._tracing = time.perf_counter(), 0.0
+        self._flops = self._samples = self._tokens = 0
+        self._predicted = 0.0
+        self._dtype = getattr(self, "_dtype", "float32")
+
+    def _called(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self._depth += 1
+        if self._depth > 1 or not (module.training and torch.is_grad_enabled()):
+            return
+        tensors = [
+            t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.dim()
+        ]
+        if not tensors:
+            return
+        key = (id(module), *((tuple(t.shape), t.dtype) for t in tensors))
+        if key not in self._known:
+            begin = time.perf_counter()
+            self._known[key] = self._traced(module, args, kwargs, sum(t.numel() for t in tensors))
+            self._tracing += time.perf_counter() - begin
+        call = self._known[key]
+        self._flops += call.flops
+        self._predicted += call.seconds
+        self._samples += tensors[0].shape[0]
+        ids = next(
+            (t for t in tensors if t.dtype in (torch.int64, torch.int32) and t.dim() == 2), None
+        )
+        self._tokens += 0 if ids is None else ids.numel()
+
+    def _returned(self, *_: Any) -> None:
+        self._depth -= 1
+
+    def _traced(self, module: nn.Module, args: Any, kwargs: Any, elements: int) -> _Call:
+        """What a call needs, by its graph; in proportion to one that was traced where there are too many."""
+        if len(self._known) >= _SHAPES:
+            near = min(self._known.values(), key=lambda c: abs(c.elements - elements))
+            share = elements / near.elements if near.elements else 1.0
+            return _Call(round(near.flops * share), near.seconds * share, elements)
+        model = Model(module, ModelInfo(type(module).__name__))
+        target = None if self.device is None else self.device.target
+        depth, self._depth = self._depth, 1  # the trace calls the module, too
+        try:
+            profile = profile_model(
+                model, Example(args, kwargs), Options(mode="train", target=target)
+            )
+        except OpgraphError as error:
+            self.note = f"{type(module).__name__} cannot be traced: {error}"
+            return _Call(0, 0.0, elements)
+        finally:
+            self._depth = depth
+        graph = profile.graph
+        self._dtype = CostedRecord(profile).main_dtype
+        flops = sum(n.flops for n in graph.nodes if n.phase != "recompute")
+        seconds = 0.0 if self.device is None else predict(graph, self.device).seconds
+        return _Call(flops, seconds, elements)
