@@ -11,15 +11,16 @@ import opgraph
 
 PUBLIC = {
     "opgraph": (
-        "Comparison Costed Graph InputError MissingDependency OpgraphError Profile ProfileError "
+        "Comparison Costed Graph InputError Measured MissingDependency OpgraphError Profile ProfileError "
         "RenderError SourceError Sweep TraceError UnknownModel UntrustedFile __version__ check "
-        "compare load profile sweep trace"
+        "compare join load measure profile recording sweep trace"
     ),
     "opgraph.api": "compare load profile trace",
     "opgraph.checking": "ALL check",
     "opgraph.cli": "COMMANDS main process whole_parser",
     "opgraph.exporting": "EXPORTERS Exported Exporter exporter_for",
     "opgraph.hardware": "Device Figure UnknownDevice device devices",
+    "opgraph.measuring": "measured step_of",
     "opgraph.inputs": ("Example InputRequest OpenSize TensorSpec inputs_at make_inputs open_sizes"),
     "opgraph.inputs.rules": "RULES Rule audio images rule structured text",
     "opgraph.options": (
@@ -27,7 +28,7 @@ PUBLIC = {
         "SETTINGS SIZES Showing Stage TRACED TensorSpec check_needs checked named_options names "
         "option options_of targeted"
     ),
-    "opgraph.results": "CheckedTracers Comparison Costed Profile Sweep compared load",
+    "opgraph.results": "CheckedTracers Comparison Costed Measured Profile Sweep compared load",
     "opgraph.sources": "BuildOptions Model Source resolve sources",
     "opgraph.sources.libraries": "Library lazy_imports registered",
     "opgraph.survey": "Limits Trial load_trials run save_trial",

@@ -15,8 +15,8 @@ class UtilizationCallback(Callback):
 
     >>> trainer = Trainer(callbacks=[UtilizationCallback("h100-sxm")])
 
-    `opgraph/mfu`, `opgraph/samples_per_second` … (see `Meter`) are logged as often as the Trainer logs. What
-    counts are the calls of the module itself, or of those in it that its training step calls.
+    `opgraph/mfu`, `opgraph/samples_per_second` … (see `Meter`) are logged as often as the Trainer logs.
+    What counts are the calls of the module itself, or of those in it that its training step calls.
     """
 
     def __init__(self, hardware: str | Device | None = None) -> None:

@@ -1,4 +1,4 @@
-"""`Meter`: the FLOPs of a training loop, from the graphs of the calls that it makes, over the time it takes."""
+"""`Meter`: what the graphs of a training loop's calls need, over the time that they take."""
 
 from __future__ import annotations
 
@@ -68,9 +68,11 @@ class Meter:
         self._handles = []
 
     def take(self) -> dict[str, float]:
-        """The figures since they were last taken: `flops_per_second`, `samples_per_second`, for ids of tokens
-        `tokens_per_second`, and on a device `mfu` and `predicted`, the predicted seconds over the measured
-        ones. Empty where nothing ran."""
+        """The figures since they were last taken, by name; empty where nothing ran.
+
+        `flops_per_second`, `samples_per_second`, for ids of tokens `tokens_per_second`, and on a device
+        `mfu` and `predicted`, the predicted seconds over the measured ones.
+        """
         seconds = time.perf_counter() - self._since - self._tracing
         found: dict[str, float] = {}
         if self._samples and seconds > 0:
@@ -110,16 +112,14 @@ class Meter:
         self._flops += call.flops
         self._predicted += call.seconds
         self._samples += tensors[0].shape[0]
-        ids = next(
-            (t for t in tensors if t.dtype in (torch.int64, torch.int32) and t.dim() == 2), None
-        )
-        self._tokens += 0 if ids is None else ids.numel()
+        ids = (t for t in tensors if t.dtype in (torch.int64, torch.int32) and t.dim() == 2)
+        self._tokens += next(ids, torch.empty(0)).numel()
 
     def _returned(self, *_: Any) -> None:
         self._depth -= 1
 
     def _traced(self, module: nn.Module, args: Any, kwargs: Any, elements: int) -> _Call:
-        """What a call needs, by its graph; in proportion to one that was traced where there are too many."""
+        """What a call needs, by its graph; in proportion to another's where there are too many."""
         if len(self._known) >= _SHAPES:
             near = min(self._known.values(), key=lambda c: abs(c.elements - elements))
             share = elements / near.elements if near.elements else 1.0
@@ -128,9 +128,8 @@ class Meter:
         target = None if self.device is None else self.device.target
         depth, self._depth = self._depth, 1  # the trace calls the module, too
         try:
-            profile = profile_model(
-                model, Example(args, kwargs), Options(mode="train", target=target)
-            )
+            options = Options(mode="train", target=target)
+            profile = profile_model(model, Example(args, kwargs), options)
         except OpgraphError as error:
             self.note = f"{type(module).__name__} cannot be traced: {error}"
             return _Call(0, 0.0, elements)
