@@ -74,7 +74,9 @@ def test_the_trainer_of_transformers_logs_it(tmp_path: Path) -> None:
     assert trainer.state.log_history[0]["opgraph/mfu"] == logged[0]["opgraph/mfu"]
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning warns of its own age beside torch, and of few workers
+@pytest.mark.filterwarnings(
+    "ignore"
+)  # Lightning warns of its own age beside torch, and of few workers
 def test_lightning_logs_it(tmp_path: Path) -> None:
     lightning = pytest.importorskip("lightning.pytorch")
     from opgraph.integrations.lightning import UtilizationCallback
