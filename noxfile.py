@@ -86,7 +86,7 @@ def _built(session: nox.Session) -> Path:
     session.run(*mine, "build", "--outdir", str(folder), external=True, silent=True)
     files = map(str, folder.glob("opgraph-*"))
     session.run(*mine, "twine", "check", "--strict", *files, external=True)
-    return max(folder.glob("*.whl"), key=lambda file: file.stat().st_mtime)
+    return max(folder.glob("*.whl"), key=lambda file: file.stat().st_mtime).resolve()
 
 
 @nox.session

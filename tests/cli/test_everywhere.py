@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import resource
 import subprocess
 import sys
@@ -20,7 +22,7 @@ def test_every_command_has_help_with_an_example(
     capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     with pytest.raises(SystemExit) as left:
-        main([command, "--help"])
+        main([command, "--help-all"])
     assert left.value.code == 0
     text = capsys.readouterr().out
     assert f"  opgraph {command}" in text.split("example")[-1]
@@ -112,12 +114,96 @@ def test_settings_that_cannot_be_meant_are_refused(
     assert why in captured.err
 
 
-def test_completion_knows_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("shtab")
-    assert main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    for word in (*COMMANDS, "--fail-if", "--symbolic", "--around"):
-        assert word in script
+def completed(line: str, tmp_path: Path) -> list[str]:
+    """What a shell is told that can follow, by the protocol of argcomplete's scripts."""
+    code = "from opgraph.cli import main; main(); raise SystemExit(9)"
+    answers = tmp_path / "answers"
+    subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(answers),
+             "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n"},
+        check=True,
+    )  # fmt: skip
+    return [word.rstrip() for word in answers.read_text().split("\n")]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("opgraph ex", {"explore", "export"}),
+        ("opgraph profile --hardware h100-s", {"h100-sxm"}),
+        ("opgraph profile --mode ", {"infer", "train", "prefill", "decode"}),
+        ("opgraph profile gpt2 --tracer h", {"hybrid"}),
+        ("opgraph profile gpt2 --sort f", {"flops"}),
+        ("opgraph profile gpt2 --count attention=c", {"attention=causal"}),
+        ("opgraph profile resnet10", {"resnet101", "resnet101c", "resnet101d", "resnet101s", "resnet10t"}),
+        ("opgraph explore --min", {"--min-flops"}),
+        ("opgraph models --source tor", {"torchvision"}),
+    ],
+)  # fmt: skip
+@pytest.mark.slow
+def test_a_shell_is_told_commands_options_and_values(
+    line: str, words: set[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("argcomplete")
+    found = set(completed(line, tmp_path))
+    assert words <= found
+    assert all(word.startswith(line.rpartition(" ")[2]) for word in found)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_its_script(capsys: pytest.CaptureFixture[str], shell: str) -> None:
+    pytest.importorskip("argcomplete")
+    assert main(["completion", shell]) == 0
+    assert {"bash": "complete ", "zsh": "compdef", "fish": "complete --command opgraph"}[shell] in (
+        capsys.readouterr().out
+    )
+
+
+def test_plain_help_is_short_and_help_all_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    def flags(*arguments: str) -> set[str]:
+        with pytest.raises(SystemExit) as left:
+            main(list(arguments))
+        assert left.value.code == 0
+        return set(
+            re.findall(r"^  (?:-\w[^,]*, )?(--[\w-]+)", capsys.readouterr().out, re.MULTILINE)
+        )
+
+    short = flags("profile", "--help") - {"--help", "--help-all"}
+    assert len(short) == 12
+    assert {"--hardware", "--seq-len", "--output", "--mode"} <= short
+    whole = flags("profile", "--help-all")
+    assert short < whole
+    assert {"--checkpointing", "--quiet", "--tensor-parallel", "--no-cache"} <= whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        ("profile m --input-shape 1 3 384 384", "a shape is one word", "--input-shape 1x3x384x384"),
+        ("profile gpt2 --dtype int8", "are made by quantizing", "model.py:build"),
+        ("profil gpt2", "no command profil", "profile"),
+        ("completion bsh", "no shell bsh", "bash"),
+        ("models --source torchvison", "no source torchvison", "one of torchvision, "),
+        ("profile gpt2 --count atention=causal", "no 'atention'", "one of attention, "),
+        (f"compare {RESNET} {RESNET} --fail-if flps>1", "'flps' is no quantity", "flops"),
+        (f"draw {RESNET} -o a.pnq", "no picture is written to .pnq", "one of .png, "),
+    ],
+)
+def test_what_was_nearly_right_is_named(
+    capsys: pytest.CaptureFixture[str], arguments: str, error: str, hint: str
+) -> None:
+    def status() -> object:
+        try:
+            return main(arguments.split())
+        except SystemExit as left:
+            return left.code
+
+    assert status() == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert error in said[0]
+    assert hint in said[1]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from opgraph.cli import output
-from opgraph.cli.arguments import OptionParser, add_options
+from opgraph.cli.arguments import HelpAll, OptionParser, add_options
 from opgraph.options.config import defaults
 from opgraph.record.errors import OpgraphError, did_you_mean
 from opgraph.version import __version__
@@ -56,6 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     request cannot be met; 130 interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     output.open_streams()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what can follow
+        from opgraph.cli.completion import complete
+
+        complete(_parser(os.environ.get("COMP_LINE", "").split()[1:]))
     try:
         parser = _parser(arguments)
         args = parser.parse_args(arguments)
@@ -119,6 +123,13 @@ class _Parser(OptionParser):
     def error(self, message: str, hint: str | None = None) -> None:  # type: ignore[override]
         raise SystemExit(_complain(message, hint or f"{self.prog} --help"))
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        what = "command" if action.dest == "command" else action.dest
+        close = did_you_mean(str(value), action.choices, 1)
+        self.error(f"there is no {what} {value}", close or f"one of {', '.join(action.choices)}")
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What is not known is an error of the command that does not know it, which knows what is close."""
         found, unknown = super().parse_known_args(args, namespace)
@@ -127,12 +138,24 @@ class _Parser(OptionParser):
             getattr(found, several[0]).extend(unknown)  # MODEL --option VALUE MODEL
             return found, []
         if unknown:
+            spaced = _spaced_shape(list(args), unknown)
+            if spaced is not None:
+                self.error(f"a shape is one word, and {' '.join(unknown)} stands apart", spaced)
             known = self._option_string_actions
             names = [a.partition("=")[0] for a in unknown if a.startswith("--")]
             close = [c for n in names if (c := did_you_mean(n, known, 1, 0.75))]
             hint = f"{' '.join(close)} ({self.prog} --help)" if close else None
             self.error(f"unrecognized arguments: {' '.join(unknown)}", hint)
         return found, unknown
+
+
+def _spaced_shape(given: list[str], unknown: list[str]) -> str | None:
+    """A shape whose sizes are words of their own (`--input-shape 1 3 384 384`), in one; None for others."""
+    end = next((i for i in range(len(given)) if given[i : i + len(unknown)] == unknown), 0)
+    sizes = [*given[end - 1 : end], *unknown]
+    if end < 2 or not all(size.isdecimal() for size in sizes):
+        return None
+    return f"{given[end - 2]} {'x'.join(sizes)}"
 
 
 def _parser(arguments: list[str], *, every: bool = False) -> OptionParser:
@@ -162,3 +185,5 @@ def _prepare(name: str, command: OptionParser) -> None:
     """A command's own arguments, and those that all commands have."""
     import_module(f"opgraph.cli.{name}").prepare_parser(command)
     add_options(command, "verbose", "quiet", "debug")
+    command.add_argument("--help-all", action=HelpAll, nargs=0, dest="help", default=argparse.SUPPRESS,
+                         help="show every option, by the stage that heeds it")  # fmt: skip

@@ -23,7 +23,7 @@ from opgraph.options import (
     targeted,
 )
 from opgraph.options.kinds import Amount, Choice, Flag, Whole
-from opgraph.record.errors import InputError, OpgraphError, RenderError
+from opgraph.record.errors import InputError, OpgraphError, RenderError, one_of
 
 if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
@@ -39,6 +39,19 @@ class OptionParser(argparse.ArgumentParser):
         # A beginning is no option: `--memory` of a command without it is not `--memory-limit`.
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
         self.settings: Mapping[str, Any] = {}
+        self.every = False
+
+    def format_help(self) -> str:
+        """Help with the options that are common or the command's own; with all, if `every` is set."""
+        rare = [a for a in self._actions if a.dest in OPTIONS and not OPTIONS[a.dest].listed]
+        texts = [a.help for a in rare]
+        try:
+            for action in () if self.every else rare:
+                action.help = argparse.SUPPRESS
+            return super().format_help()
+        finally:
+            for action, text in zip(rare, texts, strict=True):
+                action.help = text
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)
@@ -54,6 +67,15 @@ class OptionParser(argparse.ArgumentParser):
             {n: getattr(found, n) for n in _given(found) if OPTIONS[n].stage not in TRACED}, flag
         )
         return found, unknown
+
+
+class HelpAll(argparse.Action):
+    """Print help with every option, and end."""
+
+    def __call__(self, parser: Any, *_: Any) -> None:
+        parser.every = True
+        parser.print_help()
+        parser.exit()
 
 
 def _given(args: argparse.Namespace) -> list[str]:
@@ -302,6 +324,8 @@ def view_from(
 def _answers(args: argparse.Namespace) -> list[str]:
     """In what form the answer is asked for, at most one. Raises `RenderError`."""
     given = [n for n in ("json", "csv", "markdown", "output") if getattr(args, n, None)]
+    if getattr(args, "format", None) is not None and (given and given != ["output"]):
+        given.append("format")
     if len(given) > 1:
         raise RenderError(f"{' and '.join(map(flag, given))} are two answers",
                           hint="ask for one of them")  # fmt: skip
@@ -314,6 +338,13 @@ def form_of(args: argparse.Namespace, known: tuple[str, ...] = (), command: str 
     from opgraph.record.files import ensure_writable, suffix_of
 
     given = _answers(args)
+    form = getattr(args, "format", None)
+    if form is not None:
+        from opgraph.views.tables import FORMS
+
+        if form not in FORMS:
+            raise RenderError(f"there is no form {form!r:.40} of a table", hint=one_of(form, FORMS))
+        return f".{form}"
     if not given:
         return None
     if given[0] != "output":

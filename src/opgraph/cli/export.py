@@ -42,7 +42,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     own = (*names(Stage.COSTING, Stage.PARALLEL), *heeded("costed", Stage.NODES, Stage.VIEW))
     add_options(parser, *own, "format", "output",
-                words={"output": "stdout when it is not given"})  # fmt: skip
+                words={"output": "stdout when it is not given",
+                       "format": "instead of what the file's suffix means"})  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from opgraph.options.kinds import (
     Amount,
     Choice,
+    Count,
     Dtype,
     Flag,
     Fragment,
@@ -19,6 +20,7 @@ from opgraph.options.kinds import (
     Literal,
     Loss,
     Named,
+    ParameterDtype,
     Several,
     Shape,
     Tensors,
@@ -73,28 +75,30 @@ class Options:
 
     head: str | None = option(Text(), Stage.BUILD,
         "head of a transformers model: base, causal-lm, masked-lm, …")
-    dtype: str | None = option(Dtype(DTYPES), Stage.BUILD,
-        f"of the parameters: {', '.join(DTYPES)}", axis=True, unit="DTYPE")
+    dtype: str | None = option(ParameterDtype(DTYPES), Stage.BUILD,
+        f"of the parameters: {', '.join(DTYPES)}", axis=True, unit="DTYPE", common=True)
     model_args: Mapping[str, Any] = option(Named(Literal()), Stage.BUILD,
         "an argument of the constructor, or a value of a transformers configuration; may be "
         "repeated", default={}, spelled="--model-arg")
     trust: bool = option(Flag(), Stage.BUILD, "let a model file or repository run code of its own",
         default=False)
 
-    batch_size: int | None = option(Whole(), Stage.INPUTS, "how many at once", size=True, axis=True)
-    seq_len: int | None = option(Whole(), Stage.INPUTS, "tokens", size=True, axis=True)
+    batch_size: int | None = option(Whole(), Stage.INPUTS,
+        "how many at once", size=True, axis=True, common=True)
+    seq_len: int | None = option(Whole(), Stage.INPUTS, "tokens", size=True, axis=True, common=True)
     decoder_seq_len: int | None = option(Whole(), Stage.INPUTS,
         "tokens of the decoder of an encoder-decoder", size=True, axis=True)
     image_size: int | tuple[int, int] | None = option(ImageSize(), Stage.INPUTS,
-        "sides of an image in pixels", size=True, axis=True)
+        "sides of an image in pixels", size=True, axis=True, common=True)
     input_shape: tuple[int, ...] | None = option(Shape(), Stage.INPUTS,
-        "shape of the first input, batch included", size=True)
+        "shape of the first input, batch included", size=True, common=True)
     input_overrides: Mapping[str, TensorSpec] = option(Named(Tensors()), Stage.INPUTS,
         "any single argument, as in mask=1x77:int64; may be repeated", default={}, size=True,
         spelled="--input")
 
     mode: str = option(Choice(tuple(Mode)), Stage.MODE,
-        "; ".join(f"{mode}: {mode.label}" for mode in Mode), default="infer", unit="MODE")
+        "; ".join(f"{mode}: {mode.label}" for mode in Mode), default="infer", unit="MODE",
+        common=True)
     context_len: int | None = option(Whole(), Stage.MODE,
         "tokens of the prompt (prefill) or in the cache (decode)", needs={"mode": GENERATING},
         size=True, axis=True)
@@ -183,14 +187,15 @@ class Costing:
 
     hardware: str | None = option(Text(), Stage.COSTING,
         "the time it takes there, its ridge point, and whether it fits (opgraph hardware lists "
-        "them)", setting=True, flags=("--device",), unit="DEVICE")
+        "them)", setting=True, flags=("--device",), unit="DEVICE", common=True)
     autocast: str | None = option(Dtype(LOWER), Stage.COSTING,
         "as mixed precision would run it, on paper")
     run: str | None = option(Choice(tuple(Run)), Stage.COSTING,
         "; ".join(f"{run}: {run.label}" for run in Run), needs={"hardware": ()}, unit="HOW")
     price_per_hour: float | None = option(Amount(1e9), Stage.COSTING,
         "what the device costs an hour: the price of a run there", needs={"hardware": ()})
-    memory: bool = option(Flag(), Stage.COSTING, "live memory over the run", default=False)
+    memory: bool = option(Flag(), Stage.COSTING,
+        "live memory over the run", default=False, common=True)
     partition: str | None = option(Choice(tuple(Partition)), Stage.COSTING,
         "what would be fused, by rules or by TorchInductor's scheduler, and what that saves")
     tensor_parallel: int | None = option(Whole(), Stage.PARALLEL,
@@ -215,14 +220,14 @@ class Showing:
     module: str | None = option(Text(), Stage.NODES,
         "module and all below it: encoder.layer.0 (and, in lists, 'layer.*.dense')", unit="PATH")
     bottleneck: str | None = option(Choice(tuple(Bound)), Stage.NODES, "what they are bound by")
-    min_flops: float | None = option(Amount(1e30), Stage.NODES, "at least so many: 1e9")
+    min_flops: float | None = option(Count(1e30), Stage.NODES, "at least so many: 1e9, 1G")
     text: str | None = option(Text(), Stage.NODES, "occurs in name, class, arguments or source")
 
     depth: int | None = option(Whole(0), Stage.VIEW,
-        "levels of modules below the root; as many as fit if not given", setting=True)
+        "levels of modules below the root; as many as fit if not given", setting=True, common=True)
     fold: bool = option(Flag(), Stage.VIEW, "repeated modules one by one", default=True)
     sort: str | None = option(Choice(SORTS), Stage.VIEW,
-        f"{', '.join(SORTS)}; by execution if not given", unit="KEY")
+        f"{', '.join(SORTS)}; by execution if not given", unit="KEY", common=True)
     top: int | None = option(Whole(), Stage.VIEW, "only the first N rows")
     show_shapes: bool = option(Flag(), Stage.VIEW, "a column of output shapes", default=False)
     parameters: bool = option(Flag(), Stage.VIEW, "parameters as boxes of their own", default=False)
@@ -257,6 +262,12 @@ class Commanding:
         default=True)
     source: str | None = option(Text(), Stage.COMMAND, "one source: torchvision, hf, timm, …",
         unit="S")
+    task: str | None = option(Text(), Stage.COMMAND,
+        "what they are for, as the Hugging Face hub calls it, or a part of that: detection")
+    max_params: float | None = option(Count(1e30), Stage.COMMAND, "parameters at most: 30M")
+    max_flops: float | None = option(Count(1e30), Stage.COMMAND,
+        "FLOPs of one call at most, with the inputs listed: 5G")
+    page: int | None = option(Whole(), Stage.COMMAND, "the Kth page of fifty names", unit="K")
     examples: bool = option(Flag(), Stage.COMMAND, "commands that are ready to run", default=False)
     attempt: bool = option(Flag(), Stage.COMMAND, "trace each of them", default=False,
         spelled="--try")
@@ -283,8 +294,7 @@ class Commanding:
     csv: bool = option(Flag(), Stage.OUTPUT, "as CSV on stdout", default=False,
         needs={"attempt": (True,)})
     markdown: bool = option(Flag(), Stage.OUTPUT, "for a comment on a pull request", default=False)
-    format: str | None = option(Text(), Stage.OUTPUT, "instead of what the file's suffix means",
-        unit="NAME")
+    format: str | None = option(Text(), Stage.OUTPUT, "on stdout as markdown, csv or json", unit="NAME")
     output: str | None = option(Text(), Stage.OUTPUT, "write to a file, as its suffix says",
         flags=("-o",), unit="FILE")
     verbose: bool = option(Flag(), Stage.SAYING,

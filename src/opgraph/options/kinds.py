@@ -11,6 +11,8 @@ from enum import Enum
 from operator import index
 from typing import Any, ClassVar
 
+from opgraph.record.errors import one_of
+
 
 class Unfit(ValueError):
     """A value that an option cannot have: what is wrong, and what would do."""
@@ -96,7 +98,7 @@ class Amount(Kind):
 
     def parse(self, text: str) -> float:
         try:
-            return self.check(float(text))
+            return self.check(self._number(text))
         except ValueError:
             raise Unfit(
                 f"{text or repr(text):.40} is not a number above 0, up to {self.most:,}"
@@ -107,6 +109,22 @@ class Amount(Kind):
         if not number or not 0 < value <= self.most:  # nor is nan
             raise Unfit(f"{value!r:.40} is not a number above 0, up to {self.most:,}")
         return float(value)
+
+    def _number(self, text: str) -> float:
+        return float(text)
+
+
+class Count(Amount):
+    """How many at most or at least, in thousands, millions, … where that is written: 30M, 1.5G, 2e9."""
+
+    metavar: ClassVar[str] = "N"
+
+    def _number(self, text: str) -> float:
+        scale = _SCALES.get(text[-1:], 1.0)
+        return float(text if scale == 1.0 else text[:-1]) * scale
+
+
+_SCALES = {"K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
 
 
 @dataclass(eq=False, repr=False)
@@ -123,11 +141,7 @@ class Choice(Kind):
             asked = self.also.get(asked, asked) if isinstance(asked, str) else asked
         if asked in self.values and isinstance(asked, str):
             return str(asked)
-        from difflib import get_close_matches  # only a mistake needs it
-
-        close = get_close_matches(str(asked), self.values, 1)
-        rest = [v for v in self.values if v not in close]
-        raise Unfit(f"{value!r:.40} is not a choice", f"one of {', '.join([*close, *rest])}")
+        raise Unfit(f"{value!r:.40} is not a choice", one_of(str(asked), self.values))
 
 
 class Loss(Choice):
@@ -152,11 +166,27 @@ class Dtype(Choice):
         return Choice(self.values, DTYPE_NAMES).check(bare)
 
 
+class ParameterDtype(Dtype):
+    """A dtype that parameters can be cast to; of those that take quantizing, what does it."""
+
+    def check(self, value: Any) -> str:
+        if isinstance(value, str) and _QUANTIZED.match(value):
+            raise Unfit(f"{value:.40} parameters are made by quantizing", _QUANTIZE)
+        return super().check(value)
+
+
 DTYPE_NAMES = {
     "fp64": "float64", "double": "float64", "fp32": "float32", "float": "float32",
     "fp16": "float16", "half": "float16", "bf16": "bfloat16",
 }  # fmt: skip
 """What dtypes are called beside their names."""
+
+
+_QUANTIZED = re.compile(r"(u?int|float|fp|nf|mxfp|nvfp|q)[1-8](_|$|e)", re.IGNORECASE)
+_QUANTIZE = (
+    "quantize the module in code that you name (model.py:build, say with torchao) or profile it in Python: "
+    "packed weights are counted as they are"
+)
 
 
 class Shape(Kind):
@@ -289,7 +319,7 @@ class Named(Kind):
                 hint = error.hint and error.hint.replace("like ", f"like {name}=", 1)
                 raise Unfit(str(error), hint) from None
         if name not in self.allowed:
-            raise Unfit(f"there is no {name!r:.40}", f"one of {', '.join(self.allowed)}")
+            raise Unfit(f"there is no {name!r:.40}", one_of(name, self.allowed))
         known = tuple(self.allowed[name])
         if value not in known:
             raise Unfit(f"{name} is not {value!r:.40}", f"{name}={' or '.join(known)}")

@@ -40,7 +40,8 @@ class Option:
     """One option. `needs` are other options of which one must have one of these values (any value but its
     default, where none is listed). A `size` says how large the inputs are; an `axis` can have several
     values in a sweep; a `setting` can stand in pyproject.toml. On the command line it is `spelled` as its
-    name is, if nothing else is said, and `flags` are other spellings; `unit` stands for its value."""
+    name is, if nothing else is said, and `flags` are other spellings; `unit` stands for its value. `--help`
+    lists those that are `common`, or a command's own; `--help-all` the others, too."""
 
     name: str
     kind: Kind
@@ -55,6 +56,12 @@ class Option:
     flags: tuple[str, ...] = ()
     unit: str | None = None
     hidden: bool = False
+    common: bool = False
+
+    @property
+    def listed(self) -> bool:
+        """Whether plain help lists it."""
+        return self.common or self.stage in (Stage.NODES, Stage.COMMAND, Stage.OUTPUT)
 
     @property
     def flag(self) -> str:

@@ -87,6 +87,14 @@ def did_you_mean(
     return f"did you mean {', '.join(near)}?" if near else None
 
 
+def one_of(asked: str, known: Iterable[str]) -> str:
+    """A hint with what can be chosen, the nearest first."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    return f"one of {', '.join(dict.fromkeys([*get_close_matches(asked, names, 1), *names]))}"
+
+
 def first_line(error: BaseException) -> str:
     """An error in one line: its class, unless it is opgraph's own, and the first line of what it says."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

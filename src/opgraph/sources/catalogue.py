@@ -73,6 +73,12 @@ def lookup(name: str, library: str) -> Entry | None:
     return entry if entry is not None and entry.library == library else None
 
 
+def page(name: str) -> str | None:
+    """Where the configuration of a published model stands."""
+    entry = entries().get(name)
+    return None if entry is None else entry.source
+
+
 def names(library: str) -> dict[str, str]:
     """The names for a library, without their aliases, with the family of each."""
     return {e.name: e.family for e in entries().values() if e.library == library}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["FILE", "Facts", "facts", "names"]
+__all__ = ["FILE", "Facts", "facts", "names", "sources", "typed"]
 
 FILE = Path(__file__).with_name("known.csv")
 
@@ -51,6 +51,16 @@ def _number(text: str) -> int | None:
 def facts(source: str, name: str) -> Facts:
     """What is known of a name of a source."""
     return _table().get(source, {}).get(name, NOTHING)
+
+
+def sources() -> list[str]:
+    """The sources that have names in the table."""
+    return list(_table())
+
+
+def typed() -> list[str]:
+    """All names as they are typed bare, so without those that are only a part or a type of a model."""
+    return [n for s, rows in _table().items() if s not in ("hf-type", "diffusers") for n in rows]
 
 
 def names(source: str) -> Mapping[str, str]:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opgraph.options import NO_EFFECT
-from opgraph.record.errors import SourceError, UnknownModel
+from opgraph.record.errors import SourceError, UnknownModel, one_of
 from opgraph.record.files import uncollected
 from opgraph.record.torch_version import require_torch
-from opgraph.sources import catalogue
+from opgraph.sources import catalogue, known
 from opgraph.sources.base import BuildOptions, Model, Source, without_arguments
 from opgraph.sources.code import CodeSource, from_module
 from opgraph.sources.files import FILES, FileSource
@@ -197,6 +197,26 @@ class Listing:
     family: str
     spec: str
 
+    @property
+    def facts(self) -> known.Facts:
+        """What is known of it."""
+        return known.facts(self.source, self.name)
+
+    def record(self) -> dict[str, str | int | None]:
+        """Its row in a table."""
+        facts = self.facts
+        return {
+            "name": self.name,
+            "source": self.source,
+            "family": self.family,
+            "task": facts.task or None,
+            "parameters": facts.parameters,
+            "flops": facts.flops,
+            "inputs": facts.inputs or None,
+            "licence": facts.licence or None,
+            "page": catalogue.page(self.name),
+        }
+
 
 def listed(patterns: Sequence[str] = (), source: str | None = None) -> list[Listing]:
     """The names that fit any of the patterns (all of them without one), by source.
@@ -205,7 +225,7 @@ def listed(patterns: Sequence[str] = (), source: str | None = None) -> list[List
     source. Raises `SourceError` when there is no such source.
     """
     if source is not None and source not in sources():
-        raise SourceError(f"there is no source {source}", hint=f"one of {', '.join(sources())}")
+        raise SourceError(f"there is no source {source}", hint=one_of(source, sources()))
     return [
         Listing(name, where, family, _spec(name, where))
         for where, one in sources().items()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from opgraph.record import units
-from opgraph.survey.trial import COLUMNS, Trial
+from opgraph.survey.trial import Trial
 from opgraph.views.terminal import draw, safe
 
 
@@ -39,14 +37,3 @@ def trials_table(trials: Sequence[Trial], color: bool, width: int) -> str:
     said = [Text(f"{safe(t.name)}: {safe(t.reason or '', 400)}", style="red") for t in failed]
     well = f"{len(trials) - len(failed):,} of {len(trials):,} traced"
     return draw([table, "", *said, *([""] if said else []), Text(well, style="bold")], width, color)
-
-
-def as_csv(trials: Iterable[Trial]) -> str:
-    """The trials with all their figures, one a row."""
-    target = io.StringIO()
-    writer = csv.DictWriter(target, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for trial in trials:
-        row = trial.to_dict()
-        writer.writerow({k: "; ".join(v) if isinstance(v, list) else v for k, v in row.items()})
-    return target.getvalue()

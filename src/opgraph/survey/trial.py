@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ class Trial:
     cls: str = ""
     tracer: str = ""
     tensors: str = ""
-    inputs: str = ""
     nodes: int = 0
     parameters: int = 0
     flops: int = 0
@@ -41,10 +40,15 @@ class Trial:
     memory: int = 0
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    inputs: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    def record(self) -> dict[str, Any]:
+        """Its row in a table."""
+        return {k: "; ".join(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Trial:
@@ -55,8 +59,6 @@ class Trial:
 
 _BEGINNING = '{"name": '
 """What every line of a file of trials begins with."""
-
-COLUMNS = tuple(field.name for field in fields(Trial))
 
 
 def save_trial(path: Path, trial: Trial) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from opgraph.options import OPTIONS, Stage, names
 from opgraph.options.fields import COLORINGS
-from opgraph.record.errors import RenderError
+from opgraph.record.errors import RenderError, one_of
 
 __all__ = [
     "Kind",
@@ -255,4 +255,4 @@ def view_for(
         return max(found, key=lambda pair: len(pair[0]))[1]
     what = {"picture": "picture", "page": "page"}.get(kind or "", "view")
     raise RenderError(f"no {what} is written to {suffix or 'files without a suffix'}",
-                      hint=f"one of {', '.join(s for s, _ in known)}")  # fmt: skip
+                      hint=one_of(suffix, (s for s, _ in known)))  # fmt: skip

@@ -20,7 +20,7 @@ from math import hypot
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.quantities import MEASURED, TIMED, Quantity, quantities
 from opgraph.hardware import Device
-from opgraph.record.errors import RenderError
+from opgraph.record.errors import RenderError, did_you_mean
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
@@ -84,7 +84,8 @@ def parse_gate(text: str, device: Device | None = None) -> Gate:
     known = {q.name: q for q in (*quantities(device), MEASURED)}
     what = known.get(name.lower())
     if what is None:
-        hint = "--hardware DEVICE predicts it" if name.lower() in {q.name for q in TIMED} else None
+        timed = name.lower() in {q.name for q in TIMED}
+        hint = "--hardware DEVICE predicts it" if timed else did_you_mean(name.lower(), known, 1)
         raise GateError(f"{name!r} is no quantity: one of {', '.join(known)}", hint=hint)
     value = float(number) * (-1 if direction == "-" else 1)
     if unit == "%":

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import UnknownModel
@@ -21,6 +22,9 @@ _REGISTERED = r'@register_model\((?:name="(\w+)")?\)[\s\S]*?\ndef (\w+)'
 
 CLIP = 16
 """Frames of a clip, as in the evaluation of torchvision's published video models."""
+
+_FLOAT = "in float32, as it is before it is quantized; --model-arg quantize=true quantizes it"
+"""What is said of torchvision's models that can be quantized, and by default are not."""
 
 FLOW = 512
 """Pixels a side where the preprocessing does not resize (optical flow): the size at which torchvision's
@@ -42,11 +46,15 @@ class TorchvisionSource:
     def build(self, spec: str, options: BuildOptions) -> Model:
         if not self.claims(spec):
             raise UnknownModel(f"{self.name} has no model {spec}")
-        from torchvision.models import get_model, get_model_weights
+        from torchvision.models import get_model, get_model_builder, get_model_weights
 
         from opgraph.sources.building import assemble
 
         arguments = dict(options.arguments)
+        float_twin = (
+            not arguments.get("quantize")
+            and "quantize" in signature(get_model_builder(spec)).parameters
+        )
         best = get_model_weights(spec).DEFAULT
         if not arguments.get("quantize"):
             best = best.meta.get("unquantized", best)
@@ -60,7 +68,7 @@ class TorchvisionSource:
             name=spec,
             source=self.name,
             dtype=options.dtype,
-            notes=(f"as {best} describes it",),
+            notes=(f"as {best} describes it", *((_FLOAT,) if float_twin else ())),
         )
         return replace(model, hints=_hints(best, model.module))
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opgraph.record.errors import SourceError, UnknownModel, UntrustedFile, first_line
+from opgraph.record.errors import SourceError, UnknownModel, UntrustedFile, first_line, one_of
 from opgraph.sources import catalogue, known
 from opgraph.sources.base import BuildOptions, Model, check_arguments
 from opgraph.sources.libraries import Library, registered
@@ -284,10 +284,8 @@ def _makers(config: Any, head: str | None, trust: bool) -> dict[str, Callable[..
     model_type = config.model_type
     if head is None:
         raise SourceError(f"{model_type} is a configuration that no model takes")
-    have = ", ".join(having)
-    if head not in known:
-        raise SourceError(f"{head} is not a head", hint=f"{model_type} has {have}")
-    raise SourceError(f"{model_type} has no head {head}", hint=f"it has {have}")
+    what = "is not a head" if head not in known else f"is no head of {model_type}"
+    raise SourceError(f"{head} {what}", hint=f"{model_type} has {one_of(head, having)}")
 
 
 # Where a configuration comes from besides the catalogue: a folder, the user's hub cache, the hub. Only

@@ -83,7 +83,10 @@ class UltralyticsSource:
             source=self.name,
             dtype=options.dtype,
             hints={"input_size": (config.get("channels", 3), size, size)},
-            notes=(f"from {file.name}" + (f" at scale {scale}" if scale else ""),),
+            notes=(
+                f"from {file.name}" + (f" at scale {scale}" if scale else ""),
+                *_not_the_first(spec),
+            ),
         )
 
 
@@ -94,6 +97,15 @@ def _class_name(config: dict[str, Any], task: str | None) -> str:
     if task not in _BY_TASK:
         raise SourceError(f"{config['yaml_file']} ends in {head}, which no model class takes")
     return _BY_TASK[task]
+
+
+def _not_the_first(spec: str) -> tuple[str, ...]:
+    """A remark where the name is that of older weights, for which the package has another head."""
+    stem = re.sub(r"\.(pt|yaml|yml)$", "", spec)
+    file, _ = _files()[_stem(spec)]
+    if file.parent.name not in ("v3", "v5") or stem.endswith("u"):
+        return ()
+    return (f"this is {stem}u, with the anchor-free head of ultralytics, and not the first {stem}",)
 
 
 def _stem(spec: str) -> str:

@@ -1,0 +1,39 @@
+"""A table whose rows are records with the same keys, for files and scripts: Markdown, CSV or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from opgraph.record.errors import RenderError, one_of
+from opgraph.record.files import dumps
+from opgraph.views.files.records import csv_text
+
+__all__ = ["FORMS", "written"]
+
+FORMS = ("markdown", "csv", "json")
+
+Cell = str | int | float | bool | None
+
+
+def written(rows: Sequence[Mapping[str, Cell]], form: str) -> str:
+    """The table in a form. Numbers are in base units, without any: a script reads them.
+
+    Raises `RenderError` for a form that there is not.
+    """
+    if form == "json":
+        return dumps(list(rows), indent=1) + "\n"
+    if form == "csv":
+        return csv_text(rows)
+    if form == "markdown":
+        from opgraph.views.text.markdown import markdown_cell
+
+        heads = list(rows[0]) if rows else [""]
+        numbers = (
+            {h for h in heads if any(isinstance(r[h], (int, float)) for r in rows)}
+            if rows
+            else set()
+        )
+        lines = [heads, ["---:" if h in numbers else "---" for h in heads]]
+        lines += [["" if v is None else markdown_cell(str(v)) for v in r.values()] for r in rows]
+        return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    raise RenderError(f"a table has no form {form!r}", hint=one_of(form, FORMS))
