@@ -188,8 +188,6 @@ class _Run:
     end: float
     matches: int
     whole: bool = True
-    ended: float = 0.0
-    """When its last work ended."""
 
 
 @dataclass
@@ -566,27 +564,12 @@ class _Rank:
                 where.append(_UNKNOWN if launch is None else run_of(launch.start))
         if on_device:
             self._repeated(where, given, hosts)
-        for run in runs:
-            run.ended = max((c.end for c in steps if c.start == run.start), default=0.0)
         keys: list[_Key] = []
         for work, host, at, (nodes, link) in zip(trace.work, hosts, where, given, strict=True):
-            name = self._name(host)
-            key: _Key = (work.name, nodes, work.kind, link, name, work.stream, rank)
+            key: _Key = (work.name, nodes, work.kind, link, self._name(host), work.stream, rank)
             keys.append(key)
             (out.rows if at >= 0 else out.partial).put(key, work.seconds)
-            if at >= 0:
-                runs[at].ended = max(runs[at].ended, work.start + work.seconds * 1e6)
-        spans = self._calls_of(out, runs, run_of)
-        before = float("-inf")
-        times: dict[int, float] = {}
-        for i, run in enumerate(runs):
-            if not run.whole:
-                continue
-            began, ended = spans.get(i, (run.ended, run.ended))
-            ended = max(run.ended, ended)
-            start = max(run.start if steps and run.start > before else began, before)
-            times[i] = max(0.0, ended - start) * 1e-6
-            before = max(before, ended)
+        times = self._times(runs, steps, self._calls_of(out, runs, run_of), where)
         out.seconds = list(times.values())
         middle = sorted(times, key=lambda i: times[i])[len(times) // 2]
         if on_device:
@@ -604,6 +587,36 @@ class _Rank:
             )
         elif self.calls and share < _WHOLE:
             out.notes.append(f"{share:.0%} of the graph's operators are in the trace")
+
+    def _times(
+        self,
+        runs: Sequence[_Run],
+        steps: Sequence[Call],
+        spans: dict[int, tuple[float, float]],
+        where: Sequence[int],
+    ) -> dict[int, float]:
+        """The seconds of each whole run: from where its step or its first operator began, or what ran
+        before it ended on the device, to where its last work ended."""
+        marks = {c.start: c.end for c in steps}
+        ended = [
+            max(spans.get(i, (0.0, 0.0))[1], marks.get(r.start, 0.0)) for i, r in enumerate(runs)
+        ]
+        busy = float("-inf")
+        before: dict[int, float] = {}
+        for work, at in sorted(zip(self.trace.work, where, strict=True), key=lambda w: w[0].start):
+            end = work.start + work.seconds * 1e6
+            if at >= 0:
+                before.setdefault(at, busy)
+                ended[at] = max(ended[at], end)
+            busy = max(busy, end)
+        last = float("-inf")
+        found = {}
+        for i, run in enumerate(runs):
+            if run.whole:
+                began = run.start if run.start in marks else spans.get(i, (ended[i],))[0]
+                found[i] = max(0.0, ended[i] - max(began, before.get(i, began), last)) * 1e-6
+                last = max(last, ended[i])
+        return found
 
     def _calls_of(
         self, out: _Found, runs: Sequence[_Run], run_of: Callable[[float], int]
