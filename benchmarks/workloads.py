@@ -69,10 +69,10 @@ with zipfile.ZipFile(base + ".timeloop.zip") as archive:
         found["timeloop"] += int(row["runs"]) * math.prod(sizes)
 import re
 found["maestro"] = 0
-for kind, sy, dims in re.findall(r"Type: (\w+)\s+Stride \{ X: \d+, Y: (\d+) \}\s+Dimensions \{ (.*) \}",
-                                 open(base + ".maestro.m").read()):
+for sx, sy, dims in re.findall(r"Stride \{ X: (\d+), Y: (\d+) \}\s+Dimensions \{ (.*) \}",
+                               open(base + ".maestro.m").read()):
     d = {k: int(v) for k, v in (pair.split(": ") for pair in dims.split(", "))}
-    y, x = ((d["Y"] - d["R"]) // int(sy) + 1, (d["X"] - d["S"]) // int(sy) + 1)
+    y, x = ((d["Y"] - d["R"]) // int(sy) + 1, (d["X"] - d["S"]) // int(sx) + 1)
     found["maestro"] += d["N"] * d["K"] * d["C"] * d["R"] * d["S"] * y * x
 import onnx
 from onnx import shape_inference

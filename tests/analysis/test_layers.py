@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -88,6 +88,27 @@ def test_a_file_holds_all_of_them(saved: Saved, name: str, view: str) -> None:
     content = profile.on(None).render(view)
     assert READERS[view](content) == profile.totals.cost.macs
     assert profile.on(None).render(view) == content
+
+
+def test_a_chakra_trace_holds_all_work(saved: Saved) -> None:
+    proto = pytest.importorskip("google.protobuf.proto")
+    from opgraph.views.files.chakra import _messages
+
+    profile = saved("gpt2")
+    content = io.BytesIO(cast("bytes", profile.on(None).render("chakra")))
+    message = _messages()
+    about = proto.parse_length_prefixed(message["GlobalMetadata"], content)
+    assert [a.string_val for a in about.attr] == [profile.model.name]
+    ops, deps = 0, {}
+    while (node := proto.parse_length_prefixed(message["Node"], content)) is not None:
+        ops += {a.name: a.int64_val for a in node.attr}["contraction_ops"]
+        deps[node.id] = set(node.data_deps)
+    assert ops == profile.totals.cost.flops
+    assert all(d < number and d in deps for number, needed in deps.items() for d in needed)
+    attention = next(n for n in profile.graph.nodes if n.op == "scaled_dot_product_attention")
+    # Through split, view and transpose.
+    read = [profile.graph.node(n).op for n in deps[attention.id]]
+    assert read.count("addmm") == 1
 
 
 def test_what_is_no_contraction_is_said(

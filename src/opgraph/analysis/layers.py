@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -213,12 +213,14 @@ def _convolution(node: Node, shapes: list[tuple[int, ...]], out: tuple[int, ...]
         return None
     groups = max(1, x[1] // weight[1])
 
-    def pair(sizes: Iterable[int], fill: int) -> Pair:
-        rows, columns = ((fill,) * 2 + tuple(sizes))[-2:]
+    def pair(sizes: tuple[int, ...], fill: int) -> Pair:
+        rows, columns = ((fill,) * 2 + sizes)[-2:]
         return rows, columns
 
+    # A convolution over one dimension has one row, at which any stride and dilation are the same.
     return Loops(out[0], groups, out[1] // groups, weight[1], pair(out[2:], 1), pair(window, 1),
-                 pair(stride, 1), pair(dilation, 1), pair(padding, 0), pair(x[2:], 1))  # fmt: skip
+                 pair(stride, stride[0]), pair(dilation, dilation[0]), pair(padding, 0),
+                 pair(x[2:], 1))  # fmt: skip
 
 
 def _said(node: Node, name: str, size: int, default: int) -> tuple[int, ...]:

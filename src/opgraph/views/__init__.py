@@ -170,6 +170,8 @@ _BUILT_IN = (
     _workload("zigzag", ".zigzag.yaml"),
     _workload("maestro", ".maestro.m"),
     _workload("onnx-shapes", ".shapes.onnx"),
+    View("chakra", (".chakra.et", ".et"), "opgraph.views.files.chakra:to_chakra",
+         costs=("hardware", "autocast")),
     _roofline("svg"),
     _roofline("png"),
     _picture("svg", ".svg", more=("theme", "source_url")),

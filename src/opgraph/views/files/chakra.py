@@ -1,0 +1,132 @@
+"""The graph as a Chakra execution trace (https://github.com/mlcommons/chakra), which ASTRA-sim and others
+read: one node a call that does work, with what it depends on, its FLOPs and its bytes."""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from typing import Any
+
+from opgraph.analysis.costed import CostedRecord
+from opgraph.record import units
+from opgraph.record.errors import MissingDependency
+from opgraph.record.graph import Graph, Node
+
+VERSION = "0.0.4"
+"""The version of the schema whose fields are written."""
+
+COMPUTE = 4  # NodeType.COMP_NODE
+MICRO = 1e6
+
+_TEXT, _BOOL, _UINT64, _INT64, _MESSAGE = 9, 8, 4, 3, 11
+_FIELDS = {
+    "AttributeProto": (("name", 1, _TEXT), ("int64_val", 9, _INT64), ("bool_val", 27, _BOOL),
+                       ("string_val", 29, _TEXT)),
+    "GlobalMetadata": (("version", 1, _TEXT), ("attr", 2, "AttributeProto")),
+    "IOInfo": (("values", 1, _TEXT), ("shapes", 2, _TEXT), ("types", 3, _TEXT)),
+    "Node": (("id", 1, _UINT64), ("name", 2, _TEXT), ("type", 3, _UINT64), ("data_deps", 5, _UINT64),
+             ("duration_micros", 7, _UINT64), ("inputs", 8, "IOInfo"), ("outputs", 9, "IOInfo"),
+             ("attr", 10, "AttributeProto")),
+}  # fmt: skip
+"""The fields of the schema that are used, with their numbers and types; an enum is its number."""
+
+_REPEATED = {("GlobalMetadata", "attr"), ("Node", "attr"), ("Node", "data_deps")}
+
+
+def to_chakra(costed: CostedRecord) -> bytes:
+    """The trace of one rank: `num_ops` are FLOPs of all kinds, `tensor_size` the bytes that are read and
+    written, `duration_micros` the predicted time where there is a device.
+
+    A call without work (a view) is no node: who reads its result depends on what it read. Raises
+    `MissingDependency` without protobuf.
+    """
+    message = _messages()
+    out = io.BytesIO()
+    write = message["write"]
+    about = {"model": costed.profile.model.name}
+    if costed.device is not None:
+        about["device"] = costed.device.name
+    attributes = [message["AttributeProto"](name=k, string_val=v) for k, v in about.items()]
+    write(message["GlobalMetadata"](version=VERSION, attr=attributes), out)
+    seconds = costed.seconds_by_node or {}
+    for node, needed in _work(costed.graph):
+        write(_node(message, costed.graph, node, needed, seconds.get(node.id)), out)
+    return out.getvalue()
+
+
+def _work(graph: Graph) -> list[tuple[Node, list[int]]]:
+    """The nodes that do work, with the ids of those that made what they read, through all views."""
+    made: dict[int, frozenset[int]] = {}  # by value
+    found = []
+    for node in graph.nodes:
+        needed = frozenset[int]().union(*(made.get(v, frozenset()) for v in node.inputs))
+        if node.flops or node.other_flops or node.bytes:
+            found.append((node, sorted(needed)))
+            needed = frozenset({node.id})
+        for value in node.outputs:
+            made[value] = needed
+    return found
+
+
+def _node(
+    message: dict[str, Any], graph: Graph, node: Node, needed: list[int], seconds: float | None
+) -> Any:
+    numbers = {"num_ops": node.flops + node.other_flops, "tensor_size": node.bytes,
+               "contraction_ops": node.flops}  # fmt: skip
+    attribute = message["AttributeProto"]
+    attributes = [attribute(name="is_cpu_op", bool_val=False)]
+    attributes += [attribute(name=k, int64_val=v) for k, v in numbers.items()]
+    words = {"op": node.op, "phase": node.phase}
+    attributes += [attribute(name=k, string_val=v) for k, v in words.items()]
+    return message["Node"](
+        id=node.id,
+        name=f"{node.scope}.{node.op}".lstrip("."),
+        type=COMPUTE,
+        data_deps=needed,
+        duration_micros=0 if seconds is None else max(1, round(seconds * MICRO)),
+        inputs=_operands(message, graph, node.inputs),
+        outputs=_operands(message, graph, node.outputs),
+        attr=attributes,
+    )
+
+
+def _operands(message: dict[str, Any], graph: Graph, ids: tuple[int, ...]) -> Any:
+    values = [graph.value[i] for i in ids]
+    return message["IOInfo"](
+        values=str(list(ids)),
+        shapes=str([units.shape(v.shape) for v in values]),
+        types=str([v.dtype for v in values]),
+    )
+
+
+@cache
+def _messages() -> dict[str, Any]:
+    """The classes of the messages, and how one is written: its length before it."""
+    try:
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+        from google.protobuf.proto import serialize_length_prefixed
+    except ImportError:
+        raise MissingDependency("protobuf", "onnx") from None
+    file = descriptor_pb2.FileDescriptorProto(
+        name="opgraph/chakra.proto", package="opgraph.chakra", syntax="proto3"
+    )
+    for name, fields in _FIELDS.items():
+        described = file.message_type.add(name=name)
+        if name == "AttributeProto":
+            described.oneof_decl.add(name="value")
+        for field, number, kind in fields:
+            repeated = (name, field) in _REPEATED
+            added = described.field.add(name=field, number=number, label=3 if repeated else 1)
+            if isinstance(kind, str):
+                added.type, added.type_name = _MESSAGE, f".opgraph.chakra.{kind}"
+            else:
+                added.type = kind
+            if name == "AttributeProto" and field != "name":
+                added.oneof_index = 0
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    classes = {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"opgraph.chakra.{name}"))
+        for name in _FIELDS
+    }
+    return {**classes, "write": serialize_length_prefixed}
