@@ -3,13 +3,12 @@ memory. A piece ends where its text is a whole list of events, which the parser 
 
 from __future__ import annotations
 
-import gzip
 import re
 import zlib
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -27,9 +26,11 @@ from opgraph.traces.events import (
 )
 
 _PIECE = 8 * 2**20
+_PACKED = 2**20
 _HEAD = 64 * 2**20
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_AT = re.compile(r"\(byte (\d+)\)")
 _RANK = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
 _SQLITE = b"SQLite format 3\0"
 _GZIP = b"\x1f\x8b"
@@ -105,20 +106,15 @@ def _read_file(path: Path, position: int) -> Trace:
         named = _RANK.search(path.name)
         trace = Trace(rank=int(named[1]) if named and len(named[1]) < 9 else position)
         try:
-            if start.startswith(_GZIP):
-                with gzip.open(file) as unpacked:
-                    _fill(trace, cast("IO[bytes]", unpacked), path)
-            else:
-                _fill(trace, file, path)
+            _fill(trace, _unpacked(file, trace) if start.startswith(_GZIP) else _plain(file), path)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, OverflowError) as error:
             raise ProfileError(f"{path} is not a trace, or is broken: {error}") from error
     trace.device = trace.device if trace.work else "cpu"
     return trace
 
 
-def _fill(trace: Trace, file: IO[bytes], path: Path) -> None:
+def _fill(trace: Trace, pieces: Iterator[bytes], path: Path) -> None:
     rows = _Rows(trace)
-    pieces = _pieces(file, trace)
     buffer = b""
     for piece in pieces:  # what stands before the events
         buffer += piece
@@ -140,21 +136,31 @@ def _fill(trace: Trace, file: IO[bytes], path: Path) -> None:
     tail = rows.finish(buffer)
     if tail is None:
         trace.cut = True
+        if not trace.calls and not trace.work:
+            raise ProfileError(f"{path} is not a trace, or is broken: no event in it is whole")
     elif found:
         rows.properties(_decode_head(b'{"":0' + tail if tail.lstrip()[:1] == b"," else b"{" + tail))
 
 
-def _pieces(file: IO[bytes], trace: Trace) -> Iterator[bytes]:
-    """The file by pieces; what can no longer be unpacked ends it."""
-    while True:
+def _plain(file: BinaryIO) -> Iterator[bytes]:
+    while piece := file.read(_PIECE):
+        yield piece
+
+
+def _unpacked(file: BinaryIO, trace: Trace) -> Iterator[bytes]:
+    """What a gzipped file holds, by pieces; what can no longer be unpacked ends it."""
+    unpack, begun, rest = zlib.decompressobj(wbits=31), False, b""
+    while packed := rest or file.read(_PACKED):
         try:
-            piece = file.read(_PIECE)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
+            yield unpack.decompress(packed, _PIECE)
+        except zlib.error:
             trace.cut = True
             return
-        if not piece:
-            return
-        yield piece
+        begun, rest = not unpack.eof, unpack.unconsumed_tail
+        if unpack.eof:  # another part may follow
+            rest = unpack.unused_data.lstrip(b"\0")
+            unpack = zlib.decompressobj(wbits=31)
+    trace.cut = begun
 
 
 class _Rows:
@@ -171,14 +177,16 @@ class _Rows:
         """Rows of all whole events at the beginning of a text; what is left of it."""
         if len(text) < self.wait:
             return text
-        ends = [m.start() + 1 for m in _BETWEEN.finditer(text, max(0, len(text) - 2**18))]
-        for end in (ends[-1], ends[0]) if ends else ():
+        if len(text) > _HEAD:
+            raise msgspec.DecodeError(f"no event ends within {_HEAD >> 20} MiB")
+        near = max(0, len(text) - 2**18)
+        ends = [
+            m.start() + 1 for m in _BETWEEN.finditer(text, near if near > len(text) // 2 else 0)
+        ]
+        for end in dict.fromkeys((*ends[-8:][::-1], *ends[:1])):
             if self._decoded(text[:end]):
                 self.wait = 0
                 return text[end:].lstrip().removeprefix(b",")
-        for match in (*_BETWEEN.finditer(text),)[::-1][:64] if not ends else ():
-            if self._decoded(text[: match.start() + 1]):
-                return text[match.start() + 1 :].lstrip().removeprefix(b",")
         self.wait = 2 * len(text)  # nothing whole yet: look again at twice the length
         return text
 
@@ -194,21 +202,23 @@ class _Rows:
 
     def finish(self, text: bytes) -> bytes | None:
         """Rows of the last events; what follows the list of them, or None where that is cut off."""
-        for match in (*re.finditer(rb"\]", text),)[::-1][:4096]:
-            try:
-                events = _decode_events(b"[" + text[: match.start()] + b"]")
-            except msgspec.ValidationError:
-                raise
-            except msgspec.DecodeError:
-                continue
-            self.add(events)
-            return text[match.end() :]
-        ends = [m.start() + 1 for m in re.finditer(rb"\}", text)][::-1]
-        for end in ends[:4096]:
-            if self._decoded(text[:end]):
-                return None
-        if text.strip() and not ends and self.trace.calls == [] and self.trace.work == []:
-            raise msgspec.DecodeError("no event in it is whole")
+        stop = len(text)
+        try:
+            self.add(_decode_events(b"[" + text))
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError as error:
+            found = _AT.search(str(error))
+            stop = int(found[1]) - 2 if found else stop  # after the bracket, counted from 1
+            if "trailing" in str(error):
+                self.add(_decode_events(b"[" + text[:stop]))
+                return text[stop:]
+        else:
+            return b""
+        ends = [m.start() + 1 for m in re.finditer(rb"\}", text[max(0, stop - 2**20) : stop])][::-1]
+        for end in ends[:256]:
+            if self._decoded(text[: max(0, stop - 2**20) + end]):
+                break
         return None
 
     def properties(self, head: dict[str, Any]) -> None:
