@@ -4,10 +4,13 @@ browser, in tests/views/page/test_one_truth.py.)"""
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,7 +41,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def costed(path: Path) -> Costed:
     return opgraph.load(path).on(HARDWARE)
 
@@ -46,13 +49,16 @@ def costed(path: Path) -> Costed:
 Said = Callable[..., str]
 
 
-@pytest.fixture
-def said(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Said:
-    monkeypatch.setenv("COLUMNS", "200")
+@pytest.fixture(scope="module")
+def said(path: Path) -> Said:
+    """What a command prints; each is run once."""
 
+    @cache
     def run(command: str, *more: str) -> str:
-        assert main([command, str(path), *more, "--hardware", HARDWARE]) == 0
-        return capsys.readouterr().out
+        with redirect_stdout(io.StringIO()) as out, pytest.MonkeyPatch.context() as patch:
+            patch.setenv("COLUMNS", "200")
+            assert main([command, str(path), *more, "--hardware", HARDWARE]) == 0
+        return out.getvalue()
 
     return run
 

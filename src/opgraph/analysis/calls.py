@@ -1,4 +1,4 @@
-"""The items of the tree of a run: calls of modules in order of execution, with repeats folded."""
+"""The items of a tree: calls of modules in order, repeats folded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opgraph.record.graph import Graph, Node
 
 
 class ItemKind(StrEnum):
-    """What an item is. A group is one repetition of a pattern of several modules or operators."""
+    """What an item is; a group is one repetition of a pattern."""
 
     ROOT = "root"
     PHASE = "phase"
@@ -26,8 +26,10 @@ class ItemKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Where in a fold an item stands: in which member (from 0) of how many, and how many nodes and items a
-    member has."""
+    """Where in a fold an item stands.
+
+    In which member (from 0) of how many, and how many nodes and items a member has.
+    """
 
     member: int
     count: int
@@ -37,17 +39,18 @@ class Turn:
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A node, a call of a module, a phase, a group, or a fold of equal ones. Not to be changed once it
-    stands in a `Tree`.
+    """A node, a call of a module, a phase, a group or a fold.
 
-    `first` and `last` are the numbers of the nodes beneath it, 1-based and inclusive: their ids where the
-    tree is of a whole graph. `node` is the number of the node that it is, or 0. A module that consists of
-    one node is that node, under the module's `label`, `path` and `cls`. `call` says which call of its
-    module it is, from 1, or 0 where the module is called once. The `children` of a fold are its `count`
-    members, each whole; `times` is the product of the counts of the folds around the item, which are its
-    `turns`. `id` is its position in `Tree.items`, `parent` that of the item above it (-1 for the root), and
-    `level` says how many items are above it, folds not counted. Items with one `key` are equal but for
-    their names.
+    Not to be changed once it stands in a `Tree`.
+
+    `first` and `last` are the numbers of the nodes beneath it, 1-based and inclusive: their ids where
+    the tree is of a whole graph. `node` is the number of the node that it is, or 0. A module that
+    consists of one node is that node, under the module's `label`, `path` and `cls`. `call` says which
+    call of its module it is, from 1, or 0 where the module is called once. The `children` of a fold are
+    its `count` members, each whole; `times` is the product of the counts of the folds around the item,
+    which are its `turns`. `id` is its position in `Tree.items`, `parent` that of the item above it (-1
+    for the root), and `level` says how many items are above it, folds not counted. Items with one `key`
+    are equal but for their names.
     """
 
     kind: ItemKind
@@ -69,7 +72,7 @@ class Item:
 
     @property
     def member(self) -> Item:
-        """What stands for an item that is shown once: the first member of a fold, or the item itself."""
+        """The first member of a fold, or the item itself."""
         return self.children[0] if self.kind is ItemKind.FOLD else self
 
     def walk(self) -> Iterator[Item]:
@@ -79,7 +82,7 @@ class Item:
             yield from child.walk()
 
     def shown(self) -> Iterator[Item]:
-        """This item and all beneath it, but of each fold only the first member."""
+        """This item and all beneath, of folds the first member."""
         yield self
         for child in self.children[:1] if self.kind is ItemKind.FOLD else self.children:
             yield from child.shown()
@@ -93,7 +96,7 @@ def items_of(
     *,
     fold: bool = True,
 ) -> tuple[Item, ...]:
-    """The items of some nodes below the module `root`, parents before their children."""
+    """The items of some nodes below `root`, parents first."""
     items: list[Item] = []
     with uncollected():
         top = _grow_separating_calls(graph, nodes, root)
@@ -166,7 +169,7 @@ def _grow(graph: Graph, nodes: Sequence[Node], root: str, cuts: _Cuts) -> Item:
 
 
 def _called(graph: Graph, scope: str, root: str) -> list[str]:
-    """The paths from below the root down to a scope, without those that only hold others (module lists)."""
+    """The paths down to a scope, without mere holders (module lists)."""
     found: list[str] = []
     end = len(root)
     while end < len(scope) and len(found) < DEEPEST:
@@ -239,7 +242,7 @@ def _cut(
 
 
 def _number_calls(top: Item) -> None:
-    """Number the calls of modules; the backward of a module is no call of it."""
+    """Number the calls of modules; a backward is none."""
     calls: dict[tuple[str, str], list[Item]] = {}
     phases = [c for c in top.children if c.kind is ItemKind.PHASE]
     for above in phases or [top]:
@@ -252,7 +255,7 @@ def _number_calls(top: Item) -> None:
 
 
 def _merge_single(item: Item) -> None:
-    """Make a module that consists of one node that node, under the module's name."""
+    """Let a module of one node be that node, under its name."""
     children = list(item.children)
     item.children = children
     for i, child in enumerate(children):
@@ -382,7 +385,7 @@ class _Folder:
                     self._fold_children(branch)
 
     def _find_repeats(self, children: Sequence[Item]) -> Iterator[tuple[int, int]]:
-        """The lengths of patterns and how often each follows, from the first child to the last."""
+        """The patterns of children in order: length, and how often."""
         keys = [c.key for c in children]
         count = len(keys)
         if len(set(keys)) == count:
@@ -409,7 +412,7 @@ class _Folder:
         self, children: Sequence[Item], at: int, size: int, times: int,
         chained: dict[tuple[int, int], int],
     ) -> tuple[int, int]:  # fmt: skip
-        """A repeat as far as its members are alike also in the edges between their parts."""
+        """A repeat as far as its members are wired alike, too."""
         wires = self._wires(children[at : at + size])
         for turn in range(1, times):
             start = at + turn * size
@@ -447,7 +450,7 @@ class _Folder:
         return 2 if modules and size == 1 else 3
 
     def _reads(self, first: int, last: int, before: int) -> bool:
-        """Whether a node of an interval reads what was made from `before` up to its beginning."""
+        """Whether an interval reads what was made since `before`."""
         sources = self._sources
         return any(before <= s < first for i in range(first, last + 1) for s in sources[i])
 
@@ -459,7 +462,7 @@ def _sources(producer: Mapping[int, int], node: Node, at: int) -> Sequence[int]:
 
 
 def _runs(keys: Sequence[int], size: int) -> list[int]:
-    """For each position, how many keys from there on equal those `size` further on."""
+    """How many keys from each position equal those `size` further on."""
     runs = [0] * (len(keys) + 1)
     for i in range(len(keys) - size - 1, -1, -1):
         if keys[i] == keys[i + size]:
@@ -468,7 +471,7 @@ def _runs(keys: Sequence[int], size: int) -> list[int]:
 
 
 def _fold_of(part: Sequence[Item], size: int, key: int) -> Item:
-    """The fold of some equal items, or of repetitions of a pattern of so many."""
+    """The fold of equal items, or of repetitions of a pattern."""
     members = list(part)
     first, cls = part[0], part[0].cls
     if size > 1:
@@ -493,7 +496,7 @@ _RANGE = re.compile(r"\[?(\d+)(?:-(\d+)\])?")
 
 
 def span(labels: Sequence[str]) -> str:
-    """One label for several: `layer.0` to `layer.11` are `layer.[0-11]`, `[0-5]` to `[6-11]` `[0-11]`."""
+    """One label for several: `layer.[0-11]` for `layer.0` to `layer.11`."""
     first, second, last = labels[0], labels[1], labels[-1]
     if first == last:
         return first
@@ -514,7 +517,7 @@ def with_ranges(path: str, ends: Iterable[tuple[str, str]]) -> str:
 
 
 def _parts(label: str) -> list[str]:
-    """A label cut at its numbers and ranges, which are every other part."""
+    """A label cut at its numbers, which are every other part."""
     return _NUMBER.split(label)
 
 

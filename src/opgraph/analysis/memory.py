@@ -1,8 +1,8 @@
-"""Memory over time: which bytes are live after each kernel, the peak, and what is alive at it.
+"""Live memory after each kernel, its peak, and whether it fits.
 
-The graph's storages say when each piece of memory was made and freed, as eager PyTorch does it: a tensor
-goes when its last reference goes, a view keeps its base alive, and an in-place result reuses it. Weights
-and buffers of the model are not among them; inputs are.
+The graph's storages say when each piece of memory was made and freed, as eager PyTorch does it: a
+tensor goes when its last reference goes, a view keeps its base alive, and an in-place result reuses it.
+Weights and buffers of the model are not among them; inputs are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from opgraph.record.graph import Graph, Node, Storage
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """Live bytes at the peak, by the module and operator that made them, and how many pieces."""
+    """Live bytes at the peak, by module and operator, and pieces."""
 
     scope: str
     op: str
@@ -30,8 +30,11 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTimeline:
-    """`live` has the bytes after each kernel; `peak` is the largest of them, in `peak_kernel` (0-based),
-    which `peak_node` ran. `alive` is what was live then, the largest first."""
+    """Live memory over a run.
+
+    `live` has the bytes after each kernel; `peak` is the largest of them, in `peak_kernel` (0-based),
+    which `peak_node` ran. `alive` is what was live then, the largest first.
+    """
 
     live: tuple[int, ...]
     peak: int
@@ -64,7 +67,7 @@ def memory(graph: Graph) -> MemoryTimeline:
 
 
 def live_bytes(storages: Sequence[Storage], kernels: int) -> list[int]:
-    """Bytes live after each kernel: made by it or before, and not yet freed when it is done."""
+    """Bytes live after each kernel, what it frees left out."""
     changes = [0] * (kernels + 1)
     for storage in storages:
         changes[storage.born] += storage.bytes
@@ -74,8 +77,11 @@ def live_bytes(storages: Sequence[Storage], kernels: int) -> list[int]:
 
 
 def peaks(graph: Graph) -> dict[str, int]:
-    """The most bytes live while a module runs, by its path ("" for the whole): after any kernel of it or
-    of what is below it. Modules that run nothing are not there."""
+    """The most bytes live while a module runs, by its path.
+
+    After any kernel of it or of what is below it; "" is the whole. Modules that run nothing are not
+    there.
+    """
     live = live_bytes(graph.storages, sum(len(n.kernels) for n in graph.nodes))
     found: dict[str, int] = {}
     start = 0
@@ -123,10 +129,13 @@ USUAL_WORKSPACE = 8_519_680
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Bytes that a run needs, and the bytes there are. On devices that torch calls "cuda" blocks are larger
-    than what is in them (`rounding`), and products have a `workspace`; the caching allocator would keep
-    `reserved` bytes if there is room, and gives free ones back where there is none. The device's context
-    comes on top: hundreds of MiB, by driver and what is loaded."""
+    """Bytes that a run needs, and the bytes there are.
+
+    On devices that torch calls "cuda" blocks are larger than what is in them (`rounding`), and products
+    have a `workspace`; the caching allocator would keep `reserved` bytes if there is room, and gives
+    free ones back where there is none. The device's context comes on top: hundreds of MiB, by driver
+    and what is loaded.
+    """
 
     weights: int
     peak: int
@@ -145,15 +154,19 @@ class Fit:
 
     @property
     def devices(self) -> int:
-        """The fewest such devices that hold the weights, evenly split, and the whole rest each; 0 where
-        the rest alone does not fit."""
+        """The fewest such devices that hold it; 0 where none do.
+
+        The weights are split evenly, and each has the whole rest.
+        """
         room = self.capacity - (self.needed - self.weights)
         return ceil(self.weights / room) if room > 0 and self.weights else int(room > 0)
 
 
 def fit(graph: Graph, device: Device, live: MemoryTimeline | None = None) -> Fit:
-    """Weights and buffers, each once however many names it has, plus the peak of live memory, and what the
-    device's allocator takes beside."""
+    """Whether weights, live memory and the allocator's share fit.
+
+    Weights and buffers count once, however many names they have.
+    """
     weights = sum(p.bytes for p in graph.parameters)
     peak = (live or memory(graph)).peak
     if not device.target.startswith("cuda"):
@@ -179,7 +192,7 @@ _MEDIUM_SEGMENT = 20 << 20
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """The most bytes in blocks that are handed out, and in all segments together."""
+    """The most bytes handed out, and in all segments."""
 
     allocated: int
     reserved: int
@@ -191,7 +204,10 @@ def rounded(size: int) -> int:
 
 
 def reserve(kept: Iterable[int], storages: Sequence[Storage], kernels: int) -> Reserved:
-    """What a run of so many kernels takes, beside what is `kept` all along (weights), in bytes."""
+    """What the allocator takes for a run, in bytes.
+
+    `kept` are the sizes of what is there all along (weights).
+    """
     births: list[list[int]] = [[] for _ in range(kernels + 1)]
     deaths: list[list[int]] = [[] for _ in range(kernels + 1)]
     for index, storage in enumerate(storages):

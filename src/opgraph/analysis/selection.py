@@ -1,4 +1,4 @@
-"""Which nodes of a graph are meant: a range of their numbers, and filters on what they are and cost."""
+"""Which nodes of a graph are meant: ranges and filters."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from opgraph.record.graph import Graph, Node
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A listed node reads what `source` made: itself, or by way of nodes that are not listed."""
+    """An edge from a listed node, direct or by way of hidden ones."""
 
     source: int
     direct: bool = True
 
 
 def sources(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The ids of the nodes whose results a node reads, in the order of its inputs."""
+    """The ids of the nodes whose results a node reads."""
     producer = graph.producer
     return tuple(dict.fromkeys(producer[v].id for v in node.inputs if v in producer))
 
@@ -64,7 +64,7 @@ def edges(graph: Graph, listed: Iterable[int]) -> dict[int, tuple[Edge, ...]]:
 
 
 def _reduced(candidates: int, direct: int, wanted: list[int], behind: dict[int, int]) -> int:
-    """The candidates that are not behind another one, or behind a direct source."""
+    """The candidates that are behind no other and no direct source."""
     covered = 0
     for bit in _bits(direct):
         covered |= behind.get(wanted[bit], 0)
@@ -84,8 +84,11 @@ def _bits(number: int) -> Iterator[int]:
 
 
 def heaviest_path(read: Sequence[Sequence[int]], weights: Sequence[float]) -> list[int]:
-    """The chain of nodes, each reading what the one before made, that weighs most in all, by their ids.
-    `read` has the ids of the `sources` of every node, `weights` what it weighs."""
+    """The ids of the chain of nodes that weighs most.
+
+    Each reads what the one before it made. `read` has the ids of the `sources` of every node, `weights`
+    what it weighs.
+    """
     best, behind = [0.0], [0]
     for made, weight in zip(read, weights, strict=True):
         source = max(made, key=best.__getitem__, default=0)
@@ -107,8 +110,11 @@ class SelectionError(RenderError):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Nodes by number, 1-based and inclusive, in one of three ways: from `start` to `end` (either may
-    be left out), `context` nodes on each side `around` one, or the first `count`."""
+    """Nodes by number, 1-based and inclusive.
+
+    In one of three ways: from `start` to `end` (either may be left out), `context` nodes on each side
+    `around` one, or the first `count`.
+    """
 
     start: int | None = None
     end: int | None = None
@@ -140,8 +146,10 @@ class Range:
             raise SelectionError(f"--start {self.start} is after --end {self.end}")
 
     def bounds(self, nodes: int) -> tuple[int, int, str | None]:
-        """The first and the last node meant in a graph of so many, and a note where the range was
-        clipped. Raises `SelectionError` when it lies wholly outside."""
+        """The first and the last node, and a note where clipped.
+
+        Raises `SelectionError` when it lies wholly outside.
+        """
         if self.around is not None:
             if self.around > nodes:
                 raise SelectionError(f"there is no node {self.around}: the last one is {nodes}")
@@ -157,9 +165,12 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a node must be: its operator (a pattern), its module (a pattern of paths, or the path of a
-    module with all below it), what bounds it, the FLOPs it takes at least, and a text that occurs in
-    its name, operator, class, arguments or source."""
+    """What a node must be to be listed.
+
+    Its operator (a pattern), its module (a pattern of paths, or the path of a module with all below
+    it), what bounds it, the FLOPs it takes at least, and a text that occurs in its name, operator,
+    class, arguments or source.
+    """
 
     op: str | None = None
     module: str | None = None
@@ -173,8 +184,11 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The nodes that are meant, in order; whether they are neighbours; how many more were left out to
-    keep the list short; and what there is to say about it."""
+    """The nodes that are meant, in order.
+
+    Whether they are neighbours, how many more were left out to keep the list short, and what there is
+    to say.
+    """
 
     nodes: tuple[Node, ...]
     contiguous: bool
@@ -189,9 +203,12 @@ def select(
     *,
     limit: int | None = None,
 ) -> Selection:
-    """The nodes in a range that pass a filter. `limit` keeps a filter's answer to that many, where no
-    range says how many are wanted. Raises `SelectionError` for a range outside the graph, and for an
-    operator or a module that it does not have."""
+    """The nodes in a range that pass a filter.
+
+    `limit` keeps a filter's answer to that many, where no range says how many are wanted. Raises
+    `SelectionError` for a range outside the graph, and for an operator or a module that it does not
+    have.
+    """
     graph = costed.graph
     where, which = where or Range(), which or Filter()
     if not graph.nodes:
@@ -250,7 +267,7 @@ def _texts(graph: Graph, node: Node) -> Iterable[str]:
 
 
 def check_module(graph: Graph, pattern: str) -> None:
-    """Raise `SelectionError`, with the nearest paths, where no module of the graph is one that is meant."""
+    """Raise `SelectionError`, with near paths, where no module is meant."""
     if any(matches(pattern, path) for path in graph.scope):
         return
     paths = [path for path in graph.scope if path]
@@ -273,14 +290,17 @@ def _check_operator(graph: Graph, pattern: str) -> None:
 
 
 def matches(pattern: str, path: str, *, below: bool = True) -> bool:
-    """Whether a module's path is one that the pattern means: `*` and `?` stand for any characters,
-    `[0-11]` for the numbers from 0 to 11 and `[0-30:6]` for every sixth of them, as tables print them; a
-    path without `*` means the module with all that is `below` it."""
+    """Whether the pattern means a module's path.
+
+    `*` and `?` stand for any characters, `[0-11]` for the numbers from 0 to 11 and `[0-30:6]` for every
+    sixth of them, as tables print them; a path without `*` means the module with all that is `below`
+    it.
+    """
     return _pattern(pattern, below).fullmatch(path) is not None
 
 
 def stem(pattern: str) -> str:
-    """The module in which all that a pattern means are: the path as far as it says one alone."""
+    """The path as far as a pattern says one module alone."""
     plain = re.split(r"[\[*?]", pattern, maxsplit=1)[0]
     return pattern if plain == pattern else plain.rpartition(".")[0]
 

@@ -1,4 +1,6 @@
-"""Two module trees laid over each other: what is the same, changed, renamed, added, removed.
+"""Two module trees laid over each other.
+
+What is the same, changed, renamed, added, removed.
 
 Children are aligned in order, by dynamic programming over a distance: none between equal modules of one
 name, some for another name, more for another class and for what is unlike in structure (operators,
@@ -51,7 +53,7 @@ class Change:
 
     @property
     def either(self) -> ModuleCost:
-        """The module as it is now, or as it was where it is gone."""
+        """The module as it is, or where it is gone was."""
         found = self.after or self.before
         if found is None:
             raise ValueError("a change needs a module")
@@ -80,8 +82,10 @@ class Change:
         return self.either.depth
 
     def walk(self, depth: int | None = None) -> Iterator[Change]:
-        """This change and those below it, in order, down to a depth below the root; what was added or
-        removed is one change."""
+        """This change and those below it, down to a depth.
+
+        What was added or removed is one change.
+        """
         yield self
         if self.status not in ("added", "removed") and (depth is None or self.depth < depth):
             for child in self.children:
@@ -89,12 +93,12 @@ class Change:
 
 
 def align(before: Graph, after: Graph) -> Change:
-    """Lay the module tree of one graph over that of another; the roots belong together."""
+    """Lay the module tree of one graph over another's."""
     return _Aligner(before, after).change()
 
 
 def folded(change: Change, before: Tree, after: Tree) -> Change:
-    """The same with neighbours as one change that are alike, in one fold before and in one fold after."""
+    """Take neighbours for one change that are in one fold before and after."""
     return _folded(change, (_folds(before), _folds(after)))
 
 
@@ -142,7 +146,7 @@ class _Aligner:
     def _children(
         self, before: Sequence[ModuleCost], after: Sequence[ModuleCost]
     ) -> Iterator[Change]:
-        """The children aligned in order; those that only changed their place are paired by name."""
+        """The children in order; those that only moved paired by name."""
         pairs = self._aligned(before, after)
         gone = {a.name: a for a, b in pairs if a is not None and b is None}
         moved = {b.name for a, b in pairs if a is None and b is not None and b.name in gone}
@@ -184,8 +188,10 @@ class _Aligner:
     def _distances(
         self, before: Sequence[ModuleCost], after: Sequence[ModuleCost]
     ) -> list[list[float]]:
-        """How unlike all pairs are. A name that both lists have belongs to itself alone, unless it is
-        a mere number."""
+        """How unlike all pairs are.
+
+        A name that both lists have belongs to itself alone, unless it is a mere number.
+        """
         both = {a.name for a in before} & {b.name for b in after}
         both = {name for name in both if not name.isdigit()}
         return [
@@ -253,7 +259,7 @@ def _removed(module: ModuleCost) -> Change:
 
 
 def _together(first: Change, group: Sequence[Change]) -> Change:
-    """A fold of changes that are alike, given the first of them folded below."""
+    """A fold of changes, given the first of them folded below."""
     if len(group) == 1:
         return first
     before, after = (
@@ -264,7 +270,7 @@ def _together(first: Change, group: Sequence[Change]) -> Change:
 
 
 def _repeated(change: Change, count: int, before: str, after: str) -> Change:
-    """A change so many times, its modules before and after under other paths."""
+    """A change so many times, its modules under other paths."""
     a, b = change.before, change.after
     children = (
         _repeated(c, count, *((m and f"{path}.{m.name}") or "" for m, path in
@@ -290,7 +296,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def _shapes(graph: Graph) -> _Shapes:
-    """The shapes of the parameters and buffers that a module owns, by its path and their names."""
+    """The shapes of a module's own parameters and buffers, by path."""
     found: _Shapes = {}
     for parameter in graph.parameters:
         name = parameter.name.removeprefix(f"{parameter.scope}.")
@@ -299,7 +305,7 @@ def _shapes(graph: Graph) -> _Shapes:
 
 
 def _differences(a: ModuleCost, b: ModuleCost, before: _Shapes, after: _Shapes) -> Iterator[str]:
-    """What differs in two modules themselves, not below them, in words; the most telling first."""
+    """What differs in two modules themselves, the most telling first."""
     if a.cls != b.cls:
         yield f"{b.cls}, was {a.cls}"
     old, new = before.get(a.path, {}), after.get(b.path, {})

@@ -1,5 +1,8 @@
-"""Profiles beside each other: totals with differences, and what changed from the first to each other one,
-by module, by operator or by node. Works on saved profiles; nothing here imports torch."""
+"""Profiles beside each other: totals, and what changed.
+
+By module, by operator or by node, from the first to each other one. Works on saved profiles; nothing
+here imports torch.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +52,10 @@ class OperatorChange:
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """A node that was added, removed (one of the two is None) or costs differently, in a module that
-    occurs `count` times."""
+    """A node that was added, was removed or costs differently.
+
+    One of the two is None where there is or was none; its module occurs `count` times.
+    """
 
     module: str
     before: Node | None
@@ -60,8 +65,10 @@ class NodeChange:
 
 @dataclass(frozen=True)
 class ComparisonRecord:
-    """Some models, all on devices or none, the first of which the others are compared with. `labels` tell
-    them apart."""
+    """Models, the first of which the others are compared with.
+
+    All are on devices, or none; `labels` tell them apart.
+    """
 
     models: tuple[CostedRecord, ...]
     labels: tuple[str, ...]
@@ -80,7 +87,7 @@ class ComparisonRecord:
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
-        """The module tree of the first laid over that of each of the others."""
+        """The module tree of the first laid over each other's."""
         first, *others = self.models
         return tuple(
             folded(align(first.graph, other.graph), first.tree, other.tree) for other in others
@@ -105,7 +112,7 @@ class ComparisonRecord:
         return tuple(_node_changes(self.changes[other - 1]))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready data: totals, changes by module (what is the same is left out), and gates."""
+        """JSON-ready data: totals, changes by module, and gates."""
         return {
             "profiles": list(self.labels),
             "totals": {q.name: [q.of(m) for m in self.models] for q in self.quantities},

@@ -1,6 +1,8 @@
-"""The nodes of two graphs, laid over each other: which node of one is which of the other. Modules are
-aligned first; in each pair of modules the nodes are matched by operator, in order. What is gone is given a
-place among what is there, so that both can be shown as one graph: their `Union`."""
+"""The nodes of two graphs, laid over each other.
+
+Modules are aligned first; in each pair of modules the nodes are matched by operator, in order. What is
+gone is given a place among what is there, so that both can be shown as one graph: their `Union`.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,11 @@ from opgraph.record.kinds import ChangeKind
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A node of the earlier graph that is gone: its id there, the module in which it would stand now, and
-    the id of the node of the later graph before which it would run (one more than the last: at the end)."""
+    """A node of the earlier graph that is gone.
+
+    Its id there, the module in which it would stand now, and the id of the node of the later graph
+    before which it would run (one more than the last: at the end).
+    """
 
     id: int
     scope: str
@@ -26,8 +31,11 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """`before` gives, for each node of the later graph in order, the id of its node in the earlier one,
-    or 0 where it was added. `removed` are the nodes that are gone, in the order in which they ran."""
+    """Which node of one graph is which of the other.
+
+    `before` gives, for each node of the later graph in order, the id of its node in the earlier one, or
+    0 where it was added. `removed` are the nodes that are gone, in the order in which they ran.
+    """
 
     before: tuple[int, ...]
     removed: tuple[Removed, ...]
@@ -52,7 +60,7 @@ def pair_nodes(before: Graph, after: Graph) -> Pairing:
 def _modules(
     change: Change, now: str, then: str
 ) -> Iterator[tuple[str, str, ModuleCost | None, ModuleCost | None]]:
-    """Every pair of modules, with the paths of the nearest one around it that is in both."""
+    """Every pair of modules, and the paths of the nearest around."""
     if change.after is not None and change.before is not None:
         now, then = change.after.path, change.before.path
     yield now, then, change.before, change.after
@@ -61,15 +69,18 @@ def _modules(
 
 
 def _moved(scope: str, then: str, now: str) -> str:
-    """A path as it would be where the module around it has another."""
+    """A path as it would be in a module of another path."""
     return ".".join(part for part in (now, scope.removeprefix(then).strip(".")) if part)
 
 
 def _placed(
     before: Graph, after: Graph, pairs: list[int], gone: Mapping[int, tuple[str, str]]
 ) -> tuple[Removed, ...]:
-    """The removed nodes with their places: behind what ran before them in the same module, or in front of
-    what ran after them there, and never inside of a module that was not around them."""
+    """The removed nodes with their places.
+
+    Behind what ran before them in the same module, or in front of what ran after them there, and never
+    inside of a module that was not around them.
+    """
     later = {old: new for new, old in enumerate(pairs, start=1) if old}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -106,7 +117,7 @@ def _placed(
 
 
 def _called(graph: Graph, path: str, nearest: Mapping[str, int]) -> int | None:
-    """Where a module in which nothing is as it was is called next: a module may be called several times."""
+    """Where a module in which nothing is as it was is called next."""
     for around in reversed(_around(path)):
         at = nearest.get(around)
         if at is not None and at <= len(graph.nodes) and path in _around(graph.node(at).scope):
@@ -115,7 +126,7 @@ def _called(graph: Graph, path: str, nearest: Mapping[str, int]) -> int | None:
 
 
 def _out_of_others(nodes: tuple[Node, ...], scope: str, at: int) -> int:
-    """The next place from `at` on that is not in the middle of a module which is not around `scope`."""
+    """The next place from `at` on in no module beside `scope`."""
     around = set(_around(scope))
     while 1 < at <= len(nodes):
         if {*_around(nodes[at - 2].scope)} & {*_around(nodes[at - 1].scope)} <= around:
@@ -125,7 +136,7 @@ def _out_of_others(nodes: tuple[Node, ...], scope: str, at: int) -> int:
 
 
 def _around(scope: str) -> list[str]:
-    """The paths of the modules around a node, from the outermost: "", "layer1", "layer1.0"."""
+    """The paths of modules around a node: "", "layer1", "layer1.0"."""
     names = scope.split(".") if scope else []
     return [".".join(names[:i]) for i in range(len(names) + 1)]
 
@@ -135,11 +146,12 @@ def _around(scope: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """The later graph with what is gone from the earlier one among its nodes, where it stood.
+    """The later graph, and among its nodes what is gone.
 
-    By node of `graph`, `before` is its node in the earlier graph, `own` its id in the later one (0 where it
-    is gone), `changes` what became of it, and `former` how many of its last inputs it read only before,
-    from nodes that are gone. What is gone has no kernels and no parameters here: it costs nothing.
+    By node of `graph`, `before` is its node in the earlier graph, `own` its id in the later one (0
+    where it is gone), `changes` what became of it, and `former` how many of its last inputs it read
+    only before, from nodes that are gone. What is gone has no kernels and no parameters here: it costs
+    nothing.
     """
 
     graph: Graph
@@ -168,8 +180,10 @@ def unite(before: Graph, after: Graph) -> Union:
 def change_of(
     before: Node, after: Node, values: tuple[Mapping[int, Value], Mapping[int, Value]]
 ) -> ChangeKind:
-    """What became of a node by its costs, and where these are equal by its results; `values` are those of
-    the earlier and of the later graph, by their ids."""
+    """What became of a node, by its costs, then by its results.
+
+    `values` are those of the earlier and of the later graph, by their ids.
+    """
     for was, now in (
         (before.flops, after.flops), (before.bytes, after.bytes), (before.other_flops, after.other_flops)
     ):  # fmt: skip
@@ -183,7 +197,7 @@ def change_of(
 
 
 class _Merger:
-    """Puts kept and removed nodes behind one another, and joins them by the values they read."""
+    """Joins kept and removed nodes by the values they read."""
 
     def __init__(self, before: Graph, after: Graph) -> None:
         self.earlier, self.later = before, after

@@ -1,4 +1,4 @@
-"""Sums of costs: of some kernels, an operator, a module, a whole graph; and what bounds them."""
+"""Sums of costs, and what bounds them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from opgraph.record.kinds import Bound
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What some kernels cost together: FLOPs of contractions and of other work, bytes read and written,
-    and how many kernels were costed by formula, are zero by nature, or are unknown."""
+    """What some kernels cost together.
+
+    FLOPs of matrix products and convolutions and of other work, bytes read and written, and how many
+    kernels were costed by formula, are zero by nature, or are unknown.
+    """
 
     flops: int = 0
     other_flops: int = 0
@@ -53,7 +56,7 @@ class Cost:
 
     @property
     def coverage(self) -> float:
-        """The share of kernels whose cost is known; 1.0 where there are none."""
+        """The share of kernels with a known cost; 1.0 of none."""
         return 1 - self.unknown / self.kernels if self.kernels else 1.0
 
     @property
@@ -122,12 +125,16 @@ class WithCost:
 
 @dataclass(frozen=True, slots=True)
 class Totals(WithCost):
-    """The totals of a graph. Sizes are in bytes; parameters are counted once however often they are
-    used, FLOPs at every use. `unknown` lists the operators without a cost formula and how often each
-    ran; `coverage` is the share of kernels that have a cost.
+    """The totals of a graph.
+
+    Sizes are in bytes; parameters are counted once however often they are used, FLOPs at every use.
+    `unknown` lists the operators without a cost formula and how often each ran; `coverage` is the share
+    of kernels that have a cost.
 
     With mixtures of experts, `active_parameters` are those that one token uses, `looked_up_parameters`
-    how many of them are tables of embeddings, and `expert_flops` the FLOPs of the experts; None without."""
+    how many of them are tables of embeddings, and `expert_flops` the FLOPs of the experts; None
+    without.
+    """
 
     cost: Cost
     parameters: int
@@ -202,9 +209,11 @@ CONSTANTS = "constants"
 def by_op(
     graph: Graph, seconds: Mapping[int, float] | None = None, *, constants_apart: bool = True
 ) -> tuple[OperatorCost, ...]:
-    """Costs by operator, the costliest first: by the `seconds` of nodes on a device, by FLOPs, by bytes, by
-    name. What only steers (grad mode, autocast) is none. Unless they stand apart, what is made of constants
-    is one entry."""
+    """Costs by operator, the costliest first.
+
+    By the `seconds` of nodes on a device, by FLOPs, by bytes, by name. What only steers (grad mode,
+    autocast) is none. Unless they stand apart, what is made of constants is one entry.
+    """
     groups: dict[str, list[Node]] = {}
     for node in graph.nodes:
         if node.kind not in ("input", "output", "control"):
@@ -246,7 +255,7 @@ class ModuleCost(WithCost):
     children: tuple[ModuleCost, ...] = field(repr=False)
 
     def walk(self, depth: int | None = None) -> Iterator[ModuleCost]:
-        """This module and those below it, in order, down to a depth below the root."""
+        """This module and those below it, down to a depth."""
         yield self
         if depth is None or self.depth < depth:
             for child in self.children:
@@ -305,7 +314,7 @@ BALANCED = 0.5, 2.0
 
 
 def classify(intensity: float | None, ridge: float = GENERIC_RIDGE) -> Bound | None:
-    """What bounds work of this intensity: compute above twice the ridge point, memory below half of it.
+    """What bounds work of this intensity: compute, memory or neither.
 
     Balanced between; None where nothing is moved.
     """
@@ -319,8 +328,11 @@ def classify(intensity: float | None, ridge: float = GENERIC_RIDGE) -> Bound | N
 
 @dataclass(frozen=True, slots=True)
 class BoundShare(WithCost):
-    """How many nodes are bound so, what they cost together, and on a device the seconds they take; `share`
-    is that of the predicted time there, and of the bytes moved without a device."""
+    """The nodes that one thing bounds.
+
+    How many, what they cost together, and on a device the seconds they take; `share` is that of the
+    predicted time there, and of the bytes moved without a device.
+    """
 
     bound: Bound
     nodes: int
