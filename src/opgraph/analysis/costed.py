@@ -25,10 +25,15 @@ from opgraph.analysis.cost.totals import (
 )
 from opgraph.analysis.tree import Metric, Tree, build_tree, usual_metric
 from opgraph.options import OPTIONS, Stage, checked, names
+from opgraph.record import units
 from opgraph.record.errors import InputError, RenderError
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Bound, Mode, Partition, Run
 from opgraph.record.profile import ProfileRecord
+from opgraph.record.remarks import Remark, coded
+
+_NAMED = 4
+"""Operators without a known cost that a remark names."""
 
 # What only some answers need is imported where they are worked out: a table of a saved profile takes none.
 if TYPE_CHECKING:
@@ -65,6 +70,23 @@ class CostedRecord:
     @property
     def graph(self) -> Graph:
         return self.profile.graph
+
+    @cached_property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What must be known of how the figures came about, each once."""
+        profile, graph = self.profile, self.profile.graph
+        texts = list(profile.model.notes)
+        if profile.tracing.tensors == "real":
+            texts.append("ran on real tensors: its path depends on values of the data")
+        if unknown := self.totals.unknown:
+            listed = ", ".join(name for name, _ in unknown[:_NAMED])
+            more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+            texts.append(
+                f"{units.plural(len(unknown), 'operator')} without a known cost: {listed}{more}"
+            )
+        if graph.failed is not None:
+            texts.append(f"the forward failed at node {graph.failed.id}: the graph ends there")
+        return coded(texts)
 
     @cached_property
     def totals(self) -> Totals:

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,9 +178,7 @@ def profile_from(
         if args.mode not in ("infer", saved.mode):
             raise InputError(f"this profile was saved in the mode {saved.mode}",
                              hint=f"name the model to trace it with --mode {args.mode}")  # fmt: skip
-        found = counted(_fragment(saved, args.fragment), args.count)
-        say_no_effect(found.model.notes[len(saved.model.notes) :])
-        return found
+        return counted(_fragment(saved, args.fragment), args.count)
     from opgraph.api import cache
     from opgraph.cli.output import progress, say
 
@@ -193,8 +192,7 @@ def profile_from(
     known = None if file is None else cache.kept(file)
     if known is not None:
         say("from cache (--no-cache traces again)")
-        say_no_effect(_traced_notes(args, known))
-        return known
+        return _noted(args, known)
     from opgraph.api.pipeline import profiled
 
     with progress() as tell, redirect_stdout(sys.stderr):
@@ -202,15 +200,15 @@ def profile_from(
         found = profiled(args.model, options=asked)
     if file is not None:
         cache.keep(file, found)
-    say_no_effect(_traced_notes(args, found))
-    return found
+    return _noted(args, found)
 
 
-def _traced_notes(args: argparse.Namespace, found: ProfileRecord) -> tuple[str, ...]:
-    """The notes of a traced profile, and whether a target that was asked for changes nothing of it."""
-    idle = "target" in args.given and args.target != "cpu" and not found.target.substitutions
+def _noted(args: argparse.Namespace, found: ProfileRecord) -> ProfileRecord:
+    """The same with a remark where a target that was asked for changes nothing of it."""
+    if "target" not in args.given or args.target == "cpu" or found.target.substitutions:
+        return found
     said = f"target {NO_EFFECT}: no operator of {found.model.name} has another kernel there"
-    return (*found.model.notes, *([said] if idle else []))
+    return replace(found, model=replace(found.model, notes=(*found.model.notes, said)))
 
 
 def _fragment(saved: ProfileRecord, which: int | str) -> ProfileRecord:

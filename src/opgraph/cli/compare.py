@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         from opgraph.views.text.compare import verdict
 
         insist(f"gate broken: {broken.gate.text} ({verdict(comparison, broken)})")
-    return 1 if comparison.broken else max(status_of(m.profile) for m in models)
+    return 1 if comparison.broken else max(status_of(m) for m in models)
 
 
 def _labels(specs: list[str], models: list[CostedRecord]) -> list[str] | None:

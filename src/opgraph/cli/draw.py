@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     options = view_options(args, view)
     if view.name not in FORMS:  # a picture of something else than the graph
         answer(args.output, view.load()(costed, **options))
-        return status_of(costed.profile)
+        return status_of(costed)
     picture = Picture(costed, Options(**options))
     content = written(picture, view.name)
     write_atomically(args.output, content)
@@ -51,4 +51,4 @@ def run(args: argparse.Namespace) -> int:
     if view.name == "mermaid" and (reason := too_large(str(content), len(picture.drawing.edges))):
         say(reason)
     say(f"wrote {args.output}: {picture.summary()}")
-    return status_of(costed.profile)
+    return status_of(costed)

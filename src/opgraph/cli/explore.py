@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         text = _nodes(costed, where, which, form)
     answer(args.output, text)
-    return status_of(costed.profile)
+    return status_of(costed)
 
 
 def _interactive(args: argparse.Namespace) -> int:
@@ -75,7 +75,7 @@ def _interactive(args: argparse.Namespace) -> int:
     from opgraph.tui.app import explore
 
     explore(costed)
-    return status_of(costed.profile)
+    return status_of(costed)
 
 
 def _asked(args: argparse.Namespace) -> tuple[Range | None, Filter]:

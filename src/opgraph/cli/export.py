@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     answer(args.output, view.load()(costed, **view_options(args, view)))
     for line in view.remarks(costed):
         say(line)
-    return status_of(costed.profile)
+    return status_of(costed, shown=view.name in ("table", "markdown"))
 
 
 def _is_view(args: argparse.Namespace) -> bool:

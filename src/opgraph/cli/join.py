@@ -45,4 +45,4 @@ def run(args: argparse.Namespace) -> int:
     if view.name == "table" and args.output is None:
         options |= {"color": color(), "width": width()}
     answer(args.output, view.load()(costed, **options))
-    return status_of(costed.profile)
+    return status_of(costed)

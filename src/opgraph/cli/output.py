@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.files import write_atomically
-from opgraph.record.profile import GUESSED, ProfileRecord
+from opgraph.record.profile import GUESSED
 from opgraph.views.terminal import readable_lines, safe
+
+if TYPE_CHECKING:
+    from opgraph.analysis.costed import CostedRecord
 
 _quiet = False
 
@@ -117,8 +121,12 @@ def say_what_it_took() -> None:
     say(f"{units.seconds(seconds)} of processor time, {units.size(peak)} of memory at most")
 
 
-def status_of(profile: ProfileRecord) -> int:
-    """The exit status: 1 when the forward failed and the graph is partial."""
+def status_of(costed: CostedRecord, *, shown: bool = False) -> int:
+    """Say what must be known of how the figures came about, unless the output has `shown` it. Returns the
+    exit status: 1 when the forward failed and the graph is partial."""
+    profile = costed.profile
+    for code, text in () if shown else costed.remarks:
+        say(safe(f"note: {text} ({code})", 500))
     failed = profile.graph.failed
     if failed is None:
         return 0

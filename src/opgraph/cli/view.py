@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     answer(str(path), view.load()(costed, against=against))
     if args.open:
         webbrowser.open(path.resolve().as_uri())
-    return status_of(costed.profile)
+    return status_of(costed)
 
 
 def _file_name(model: str) -> str:

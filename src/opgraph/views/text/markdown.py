@@ -113,6 +113,13 @@ def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
     labels = [(label, text) for label, text in facts(costed, verbose=verbose) if text]
     said = [(f"**{markdown_cell(label)}**" if label else "", text) for label, text in labels]
     yield from _table(("", ""), said, raw=(0,))
+    if costed.remarks:
+        yield from (
+            "",
+            "## Remarks",
+            "",
+            *(f"- `{code}`: {markdown_cell(text)}" for code, text in costed.remarks),
+        )
     yield from ("", "## Graph", "", "```mermaid", _diagram(costed).rstrip(), "```")
     yield from ("", "## Modules", "")
     timed = ["Time"] if costed.device else []

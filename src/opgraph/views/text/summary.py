@@ -14,10 +14,11 @@ from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, GraphBreak, Value
 from opgraph.record.profile import CachePart, KVCache, ProfileRecord
+from opgraph.record.remarks import remark_of
 from opgraph.views.terminal import bar, bound, safe
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Group, RenderableType
     from rich.table import Table
 
 
@@ -152,6 +153,21 @@ def summary(costed: CostedRecord, *, verbose: bool = False) -> Table:
     return result
 
 
+def remarks(costed: CostedRecord) -> list[RenderableType]:
+    """What must be known of how the figures came about, under a title; nothing where there is nothing."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not costed.remarks:
+        return []
+    found = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    found.add_column(no_wrap=True, style="yellow")
+    found.add_column(overflow="fold")
+    for code, text in costed.remarks:
+        found.add_row(code, safe(text, 400))
+    return ["", Text("Remarks", style="bold"), found]
+
+
 def facts(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str]]:
     """What the summary says, as labels and texts; a text without a label goes on with the one before."""
     profile, t = costed.profile, costed.totals
@@ -159,7 +175,7 @@ def facts(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str
     model = profile.model
     found = [
         ("Model", f"{model.name}  ({model.cls.rpartition('.')[2] or 'module'}, from {model.source})"),
-        *(("", note) for note in model.notes),
+        *(("", note) for note in model.notes if remark_of(note) is None),
         ("Inputs", ", ".join(_inputs(graph)) or "none"),
         ("Parameters", f"{units.count(t.parameters)}  ({units.integer(t.parameters)})"
          + ("" if t.trainable_parameters == t.parameters

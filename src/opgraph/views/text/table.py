@@ -16,7 +16,7 @@ from opgraph.record.graph import Node, Shape
 from opgraph.record.kinds import Bound
 from opgraph.views.headline import headline
 from opgraph.views.terminal import bar, bound, draw, safe
-from opgraph.views.text.summary import bottleneck_analysis, summary
+from opgraph.views.text.summary import bottleneck_analysis, remarks, summary
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -236,7 +236,7 @@ def table(
         from opgraph.views.text.device import sections
 
         parts += sections(costed, memory=memory, width=width)
-    parts += ["", *filter(None, headline(costed))]
+    parts += [*remarks(costed), "", *filter(None, headline(costed))]
     return draw(parts, width, color)
 
 
