@@ -56,6 +56,7 @@ COLORINGS = (
 )  # fmt: skip
 THEMES = ("auto", "light", "dark")
 DIRECTIONS = ("down", "right")
+MEDIA = ("paper", "column", "slide", "readme", "poster")
 _MOST = 1_000_000
 """More seconds or GiB overflow the counters of the system."""
 
@@ -234,6 +235,13 @@ class Showing:
     color_by: str = option(Choice(COLORINGS), Stage.VIEW, ", ".join(COLORINGS),
         default="bottleneck", unit="WHAT")
     direction: str = option(Choice(DIRECTIONS), Stage.VIEW, "of a picture", default="down")
+    medium: str | None = option(Choice(MEDIA), Stage.VIEW,
+        "as large and as deep as letters can be read there: paper (7 in wide), column (3.3 in), slide "
+        "(16:9), readme (830 px), poster (A0)", spelled="--for")
+    caption: str | None = option(Text(), Stage.VIEW, "a sentence under a picture", unit="TEXT")
+    header: bool = option(Flag(), Stage.VIEW, "a picture without the name and the totals over it",
+        default=True)
+    numbers: bool = option(Flag(), Stage.VIEW, "the numbers of nodes on boxes", default=False)
     theme: str = option(Choice(THEMES), Stage.VIEW,
         "of a picture; auto follows the reader's setting, where the format can", default="auto",
         setting=True)

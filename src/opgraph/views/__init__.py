@@ -115,6 +115,7 @@ def _named(target: str) -> Callable[..., Any]:
 
 _PICTURE = ("depth", "fold", "module", "start", "end", "around", "context", "parameters", "color_by",
             "direction")  # fmt: skip
+_DRAWN = ("medium", "caption", "header", "numbers", "theme")
 _EVERY = ("hardware", "autocast", "count", "partition")
 _TIMED = (*_EVERY, "run")
 _LAID = (*_TIMED, "price_per_hour", *names(Stage.PARALLEL))
@@ -174,9 +175,9 @@ _BUILT_IN = (
          costs=("hardware", "autocast")),
     _roofline("svg"),
     _roofline("png"),
-    _picture("svg", ".svg", more=("theme", "source_url")),
-    _picture("pdf", ".pdf", more=("theme", "source_url", "paginate")),
-    _picture("png", ".png", more=("theme", "dpi")),
+    _picture("svg", ".svg", more=(*_DRAWN, "source_url")),
+    _picture("pdf", ".pdf", more=(*_DRAWN, "source_url", "paginate")),
+    _picture("png", ".png", more=(*_DRAWN, "dpi")),
     _picture("dot", ".dot", ".gv", more=("theme", "source_url")),
     _picture("mermaid", ".mmd", ".mermaid"),
     View("comparison", (".txt",), "opgraph.views.text.compare:comparison_text", ("by", "depth"),

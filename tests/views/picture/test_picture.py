@@ -18,8 +18,11 @@ from tests.conftest import DATA
 from opgraph import Profile, RenderError
 from opgraph.cli import main
 from opgraph.views import render
+from opgraph.views.picture.build import build
 from opgraph.views.picture.coloring import COLORINGS
-from opgraph.views.picture.scene import THEMES
+from opgraph.views.picture.media import MEDIA
+from opgraph.views.picture.picture import Options, Picture
+from opgraph.views.picture.scene import THEMES, Text
 
 SVG = "{http://www.w3.org/2000/svg}"
 WHOLE: dict[str, Any] = {"depth": 99, "fold": False}
@@ -246,3 +249,31 @@ def test_a_profile_draws_itself(saved: Callable[[str], Profile], tmp_path: Path)
     assert {g.get("data-kind") for g in groups(svg, "box")} == {"operator", "parameters", "stub"}
     with pytest.raises(RenderError, match="svg heeds no option 'colour'"):
         saved("resnet18").draw(tmp_path / "b.svg", colour="op")
+
+
+@pytest.mark.parametrize("medium", MEDIA)
+@pytest.mark.parametrize("name", ["gpt2", "yolov8n"])
+def test_a_picture_for_a_place_has_letters_that_can_be_read_there(
+    saved: Callable[[str], Profile], name: str, medium: str
+) -> None:
+    drawn = Picture(
+        saved(name).on(), Options(medium=medium, caption="What it costs.", header=False)
+    )
+    room, scene = MEDIA[medium], drawn.scene
+    texts = [shape for shape in scene.flat() if isinstance(shape, Text) and shape.text]
+    assert min(text.size for text in texts) >= room.letters - 1e-6
+    within = scene.width <= room.width + 0.1 and scene.height <= room.height + 0.1
+    assert within != any("times as large" in note for note in drawn.notes)
+    said = " ".join(text.text for text in texts)
+    assert "What it costs." in said
+    closed = [b for b in drawn.drawing.leaves if b.kind == "module"]
+    assert ("drawn closed" in said) == bool(closed)
+    assert saved(name).model.name not in said
+    assert not any(text.text.startswith("#") for text in texts)
+
+
+def test_the_costliest_modules_are_opened_first(saved: Callable[[str], Profile]) -> None:
+    tree = saved("gpt2").on().tree
+    few, more = (build(tree, most=most) for most in (18, 24))
+    assert [b.path for b in few.boxes if b.open and b.path] == []
+    assert [b.path for b in more.boxes if b.open and b.path] == ["h.[0-11]"]

@@ -100,15 +100,16 @@ class Neighbours:
 
 
 def build(
-    tree: Tree, *, depth: int | None = None, module: str = "", parameters: bool = False
-) -> Drawing:
+    tree: Tree, *, depth: int | None = None, module: str = "", parameters: bool = False,
+    most: int | None = None,
+) -> Drawing:  # fmt: skip
     """The drawing of a tree; where it is of some nodes, below a module, their neighbours are stubs.
 
     Modules at `depth` levels below the root are closed; by default the deepest level that leaves at
-    most about 150 boxes.
+    most about 150 boxes. With `most` boxes those are opened that cost most, as long as there are fewer.
     """
     graph = tree.graph
-    plan = Plan(tree, depth)
+    plan = Plan(tree, depth, most)
     boxes = Boxes(plan, parameters=parameters)
     root = boxes.make(plan.top)
     looped: set[str] = set()
@@ -252,13 +253,18 @@ class Place:
 
 class Plan:
     """The boxes of a tree whose modules are closed from a level on: their `ids`, the `place` of each
-    operator, and what is `closed`. `deepest` is the level at which all would be open."""
+    operator, and what is `closed`. `deepest` is the level at which all would be open. With `most` boxes
+    the costliest modules are opened, and no others."""
 
-    def __init__(self, tree: Tree, depth: int | None = None) -> None:
+    def __init__(self, tree: Tree, depth: int | None = None, most: int | None = None) -> None:
         self.tree = tree
         self.top = drawn(tree, tree.root) or Drawn(tree.root, "", tree.root.path, tree.root.cls)
         self.deepest = max(_deepest(self.top, 0), 1)
-        self.depth = min(self._fitting() if depth is None else depth, self.deepest)
+        self._open: set[Drawn] | None = None
+        if most is None:
+            self.depth = min(self._fitting() if depth is None else depth, self.deepest)
+        else:
+            self.depth = self._choose(most, depth or self.deepest)
         self.ids: dict[Drawn, str] = {}
         self.closed: set[Drawn] = set()
         self.place: dict[int, Place] = {}
@@ -275,6 +281,24 @@ class Plan:
                 return self._folds[fold]
         return None
 
+    def _choose(self, most: int, deepest: int) -> int:
+        """Open the costliest while there are at most so many boxes, and none that costs little; how deep
+        that goes."""
+        tree = self.tree
+        little = 0.02 * tree.total(tree.metric, self.top.item)
+        self._open = {self.top}
+        boxes, reached = len(self.top.body), 1
+        waiting = [(1, d) for d in self.top.body]
+        while waiting:
+            level, one = max(waiting, key=lambda w: tree.total(tree.metric, w[1].item))
+            waiting.remove((level, one))
+            worth = one.body and tree.total(tree.metric, one.item) > little
+            if worth and level < deepest and boxes + len(one.body) - 1 <= most:
+                self._open.add(one)
+                boxes, reached = boxes + len(one.body) - 1, max(reached, level + 1)
+                waiting += [(level + 1, d) for d in one.body]
+        return reached
+
     def _fitting(self) -> int:
         """The deepest level at which the picture still fits a page, and at least 1."""
         levels = range(self.deepest, 1, -1)
@@ -282,7 +306,8 @@ class Plan:
 
     def _lay(self, one: Drawn, level: int, box: str | None, folds: tuple[int, ...]) -> None:
         """Place what is drawn, and the nodes that stand at the same place of other repetitions."""
-        if not one.body or 0 < self.depth <= level:
+        chosen = 0 < self.depth <= level if self._open is None else one not in self._open
+        if not one.body or (chosen and level > 0):
             self.closed.add(one)
         if box is None:
             box = self.ids[one] = self._new_id(one)

@@ -27,6 +27,7 @@ class Look:
     coloring: Coloring
     width: float
     small: float
+    numbered: bool = False
 
     def mark(self, box: Box) -> Mark | None:
         return self.coloring.marks.get(box.id)
@@ -52,10 +53,10 @@ class Look:
         usual = self.width if full(box, self.coloring) else self.small
         if box.error:
             usual, height = WIDEST, height + 26.0
-        return max(usual, min(_wanted(box, self.coloring), WIDEST)), height
+        return max(usual, min(_wanted(box, self.coloring, self.numbered), WIDEST)), height
 
 
-def look(drawing: Drawing, coloring: Coloring) -> Look:
+def look(drawing: Drawing, coloring: Coloring, *, numbered: bool = False) -> Look:
     """Cards are as wide as most of their kind need, since equal boxes read best; the others are wider."""
     boxes = [b for b in drawing.leaves if b.kind not in ("seam", "parameters")]
 
@@ -63,9 +64,10 @@ def look(drawing: Drawing, coloring: Coloring) -> Look:
         width = sorted(wanted)[int(part * (len(wanted) - 1))] if wanted else NARROWEST
         return float(round(min(max(width, NARROWEST), WIDEST)))
 
-    small = typical([_wanted(b, coloring) for b in boxes if not full(b, coloring)], 0.75)
-    width = typical([_wanted(b, coloring) for b in boxes if full(b, coloring)], 0.75)
-    return Look(drawing, coloring, max(width, small), small)
+    wanted = [(full(b, coloring), _wanted(b, coloring, numbered)) for b in boxes]
+    small = typical([width for large, width in wanted if not large], 0.75)
+    width = typical([width for large, width in wanted if large], 0.75)
+    return Look(drawing, coloring, max(width, small), small, numbered)
 
 
 def full(box: Box, coloring: Coloring) -> bool:
@@ -104,7 +106,7 @@ def _card(box: Box, area: Area, look: Look) -> list[Shape]:
                        "error" if failed else "border", 6, 2.0 if failed else 1.0))  # fmt: skip
     shapes += _spine(x, y, height, tone, mark.sign if mark else "")
     left, right = x + SPINE + 8, x + width - 8
-    number = labels.numbers(box)
+    number = labels.numbers(box) if look.numbered else ""
     shapes.append(Text(right, y + 16, number, SMALL, "muted", anchor="end"))
     shapes += _named(box, left, y + 17, right - left - _width((number, SMALL, False)) - 6)
     output = labels.shape(box.shape)
@@ -262,12 +264,12 @@ def _band_width(box: Box, coloring: Coloring) -> float:
     return min(max(first, _width((labels.header(box, coloring), BODY, False)) + 24), 420.0)
 
 
-def _wanted(box: Box, coloring: Coloring) -> float:
+def _wanted(box: Box, coloring: Coloring, numbered: bool) -> float:
     """The width that a box's texts ask for."""
     if box.kind in ("input", "output", "stub"):
         return max(_width((labels.title(box), TITLE, True)),
                    _width((labels.shape(box.shape) + box.dtype, BODY, False))) + 64  # fmt: skip
-    number = _width((labels.numbers(box), SMALL, False)) + 6
+    number = _width((labels.numbers(box), SMALL, False)) + 6 if numbered else 0.0
     badge = labels.badge(box)
     first = _width((labels.title(box), TITLE, True)) + number + (
         _width((badge, SMALL, True)) + 16 if badge else 0)  # fmt: skip
@@ -275,7 +277,7 @@ def _wanted(box: Box, coloring: Coloring) -> float:
     third = _width((labels.figures(box, coloring), BODY, False))
     each, share = labels.shares(box, coloring)
     fourth = _width((each, BODY, False), (share, BODY, True)) + 12
-    third += 0.0 if each else 44.0
+    third += 0.0 if each or not share else _width((share, BODY, True)) + 6
     return max(first, second, *((third, fourth) if full(box, coloring) else ())) + SPINE + 18
 
 

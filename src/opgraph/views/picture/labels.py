@@ -61,13 +61,13 @@ def figures(box: Box, coloring: Coloring) -> str:
 
 def shares(box: Box, coloring: Coloring) -> tuple[str, str]:
     """The share of the whole that a box has, and where it stands for repetitions, before it the share that
-    each has and how often it runs: ("2.7 % × 12", "32.4 % of the total")."""
+    each has and how often it runs: ("each 2.7 % × 12", "32.4 % of the total")."""
     share = coloring.shares.get(box.id, 0.0)
     if share < SMALLEST:
         return "", ""
     if box.times == 1:
-        return "", units.percent(share)
-    each = units.percent(share / box.times) if share / box.times >= SMALLEST else ""
+        return "", f"{units.percent(share)} {coloring.whole}"
+    each = f"each {units.percent(share / box.times)}" if share / box.times >= SMALLEST else ""
     return f"{each} × {box.times}".strip(), f"{units.percent(share)} {coloring.whole}"
 
 

@@ -3,7 +3,7 @@ front."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from opgraph.analysis.costed import CostedRecord
@@ -19,20 +19,38 @@ from opgraph.views.picture.scene import Group, Line, Point, Polygon, Rect, Scene
 # What stands above a picture: the model, its totals, and what the marks mean.
 
 TITLE, BODY, KEY = 20.0, 11.5, 10.0
-HEIGHT = 66.0
+LEADING = 15.0
 
 
-def heading(costed: CostedRecord, part: str, x: float, y: float, width: float) -> list[Shape]:
-    """The model's name and totals, and which part of it is drawn."""
+def heading(
+    costed: CostedRecord, part: str, x: float, y: float, width: float
+) -> tuple[list[Shape], float]:
+    """The model's name and totals, and which part of it is drawn; and how high that is."""
     name = font(bold=True).elided(labels.plain(costed.profile.model.name, 120), TITLE, width)
     cls = labels.plain(costed.profile.model.cls.rpartition(".")[2], 60)
     part = labels.plain(part, 120)
     at = x + font(bold=True).width(name, TITLE) + 10
+    beside = " · ".join(p for p in (cls, part) if p)
+    lines = wrapped(facts(costed), BODY, width)
     return [
         Text(x, y + 18, name, TITLE, bold=True),
-        Text(at, y + 18, " · ".join(p for p in (cls, part) if p), BODY + 1, "muted"),
-        Text(x, y + 38, font().elided(facts(costed), BODY, width), BODY, "soft"),
-    ]
+        Text(
+            at, y + 18, font().elided(beside, BODY + 1, max(x + width - at, 8.0)), BODY + 1, "muted"
+        ),
+        *(Text(x, y + 38 + i * LEADING, line, BODY, "soft") for i, line in enumerate(lines)),
+    ], 37.0 + LEADING * len(lines)
+
+
+def wrapped(text: str, size: float, width: float) -> list[str]:
+    """A text in lines that are at most so wide; a longer word is cut."""
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}".strip()
+        if font().width(longer, size) <= width:
+            lines[-1] = longer
+        else:
+            lines += [font().elided(word, size, width)]
+    return [line for line in lines if line]
 
 
 def facts(costed: CostedRecord) -> str:
@@ -123,31 +141,61 @@ LEAST_WIDTH = 560.0
 LABEL = 8.5
 
 
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """What is around a picture, and its proportions: whether the model's name and totals stand over it and
+    the numbers of nodes in its boxes, the `caption` beneath it, and where it must fit, the `width` and how
+    `long` a column may be."""
+
+    header: bool = True
+    numbers: bool = False
+    caption: str = ""
+    width: float | None = None
+    long: float | None = None
+
+
 def paint(
     costed: CostedRecord, drawing: Drawing, coloring: Coloring, *, across: bool = False, part: str = "",
-    source_url: str | None = None,
+    source_url: str | None = None, paper: Paper | None = None,
 ) -> Scene:  # fmt: skip
     """The picture of a drawing, from top to bottom or, `across`, from left to right. `part` says which
     part of the model this is, if not all of it; `source_url` makes links to source lines."""
-    look = cards.look(drawing, coloring)
+    paper = paper or Paper()
+    look = cards.look(drawing, coloring, numbered=paper.numbers)
     sizes = {b.id: look.size(b) for b in drawing.boxes}
     spacing = Spacing(title=cards.BAND, title_across=across)
     if across:
         spacing = replace(spacing, gap=34.0, longest=2400.0)
+    margin, least = MARGIN, LEAST_WIDTH
+    if paper.width and paper.long:
+        margin = 10.0
+        least = min(LEAST_WIDTH, paper.width - 2 * margin)
+        # The name, the keys and the caption take their part of it.
+        long = paper.long - 2 * margin - 4 * LEADING - (4 * LEADING if paper.header else 0.0)
+        long = max(long - 3 * LEADING if paper.caption else long, paper.long / 3)
+        wide = paper.width - 2 * margin
+        spacing = replace(spacing, longest=wide if across else long, slimmest=0.0,
+                          room=(long, wide) if across else (wide, long))  # fmt: skip
     geometry = arrange(drawing.root, drawing.edges, sizes, spacing, across=across)
-    width = max(geometry.width, LEAST_WIDTH)
+    width = max(geometry.width, least)
     heaviest = max((e.bytes for e in drawing.edges), default=0)
-    keys, rows = legend(coloring, drawing, heaviest, MARGIN, MARGIN + HEIGHT - 14, width)
-    dx = MARGIN + (width - geometry.width) / 2
-    dy = MARGIN + HEIGHT + rows - 10
+    head, high = heading(costed, part, margin, margin, width) if paper.header else ([], 0.0)
+    keys, rows = legend(coloring, drawing, heaviest, margin, margin + high, width)
+    dx = margin + (width - geometry.width) / 2
+    dy = margin + high + rows + 4
     painter = _Painter(drawing, look, geometry, (dx, dy), heaviest, source_url, across=across)
-    shapes = (*heading(costed, part, MARGIN, MARGIN, width), *keys, *painter.shapes())
-    total_width = width + 2 * MARGIN
-    total_height = dy + geometry.height + MARGIN
-    paper = Rect(0, 0, total_width, total_height, "paper")
+    bottom = dy + geometry.height + margin
+    under = [
+        Text(margin, bottom + (i + 0.8) * LEADING, line, BODY, "soft")
+        for i, line in enumerate(wrapped(labels.plain(paper.caption, 2000), BODY, width))
+    ]
+    shapes = (*head, *keys, *painter.shapes(), *under)
+    total_width = width + 2 * margin
+    total_height = bottom + (len(under) * LEADING + margin if under else 0.0)
+    ground = Rect(0, 0, total_width, total_height, "paper")
     name = labels.plain(costed.profile.model.name, 120)
     return Scene(
-        total_width, total_height, (paper, *shapes), f"Operator graph of {name}", facts(costed)
+        total_width, total_height, (ground, *shapes), f"Operator graph of {name}", facts(costed)
     )
 
 

@@ -12,8 +12,9 @@ from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node
 from opgraph.views.picture.build import build
 from opgraph.views.picture.coloring import Coloring, coloring
+from opgraph.views.picture.media import MEDIA, fitted, folded
 from opgraph.views.picture.model import Drawing
-from opgraph.views.picture.paint import paint
+from opgraph.views.picture.paint import Paper, paint
 from opgraph.views.picture.scene import Scene
 
 
@@ -27,7 +28,9 @@ class Options:
     `color_by` is one of `COLORINGS`, `theme` "auto" (follows the reader; SVG only), "light" or "dark",
     `direction` "down" or "right". `source_url` makes links of source lines: `{path}` and `{line}` in it
     are replaced. `dpi` is the resolution of a PNG: 96 is one dot a pixel. `paginate` breaks a PDF into
-    pages.
+    pages. `medium` is one of `MEDIA`, whose size and letters decide how deep it is drawn (at most to
+    `depth`); then, and with a `caption`, what is left out is said beneath it. `header` is the name and the
+    totals, `numbers` are those of the nodes.
     """
 
     depth: int | None = None
@@ -40,6 +43,10 @@ class Options:
     parameters: bool = False
     color_by: str = "bottleneck"
     direction: str = "down"
+    medium: str | None = None
+    caption: str | None = None
+    header: bool = True
+    numbers: bool = False
     theme: str = "auto"
     source_url: str | None = None
     dpi: float = 144.0
@@ -79,12 +86,19 @@ class Picture:
     @cached_property
     def drawing(self) -> Drawing:
         """Boxes and edges, before any layout."""
+        return self._drawn[0] if self.options.medium else self._drawing()
+
+    def _drawing(self, most: int | None = None) -> Drawing:
         options = self.options
         tree = self.costed.tree
         if self._nodes is not None or not options.fold:
             tree = self.costed.tree_of(self._nodes, root=stem(options.module), fold=options.fold)
         return build(
-            tree, depth=options.depth, module=stem(options.module), parameters=options.parameters
+            tree,
+            depth=options.depth,
+            module=stem(options.module),
+            parameters=options.parameters,
+            most=most,
         )
 
     @cached_property
@@ -95,9 +109,28 @@ class Picture:
     @cached_property
     def scene(self) -> Scene:
         """The picture as shapes."""
-        across = self.options.direction == "right"
-        return paint(self.costed, self.drawing, self.coloring, across=across, part=self.part,
-                     source_url=self.options.source_url)  # fmt: skip
+        return self._drawn[1] if self.options.medium else self._scene(self.drawing)
+
+    @cached_property
+    def _drawn(self) -> tuple[Drawing, Scene]:
+        """What fits the medium."""
+        medium = MEDIA[str(self.options.medium)]
+        found = fitted(medium, self._drawing, self._scene)
+        over = max(found[1].width / medium.width, found[1].height / medium.height)
+        if over > 1.001:
+            what = f"{over:.1f} times as large as --for {self.options.medium}"
+            self.notes += (f"with letters that can be read it is {what}",)
+        return found
+
+    def _scene(
+        self, drawing: Drawing, width: float | None = None, long: float | None = None
+    ) -> Scene:
+        options = self.options
+        said = [options.caption, folded(drawing)] if options.caption or options.medium else []
+        paper = Paper(options.header, options.numbers, " ".join(filter(None, said)), width, long)
+        colours = coloring(self.costed, drawing, options.color_by)
+        return paint(self.costed, drawing, colours, across=options.direction == "right", part=self.part,
+                     source_url=options.source_url, paper=paper)  # fmt: skip
 
     def summary(self) -> str:
         """What was drawn, in a line."""

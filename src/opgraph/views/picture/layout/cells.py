@@ -15,7 +15,8 @@ class Spacing:
 
     `title` is the room that an open box keeps for its title, at its beginning, or at its side where
     `title_across`. A box longer than `longest` and more than `slimmest` times as long as wide is broken
-    into columns, so that it becomes about `wanted` times as long as wide.
+    into columns, so that it becomes about `wanted` times as long as wide, or with `room`, a width and a
+    length, as large as can be there.
     """
 
     beside: float = 22.0
@@ -32,6 +33,7 @@ class Spacing:
     longest: float = 1500.0
     slimmest: float = 1.3
     wanted: float = 0.9
+    room: tuple[float, float] | None = None
 
 
 CellKind = Literal["box", "in", "out", "bend"]

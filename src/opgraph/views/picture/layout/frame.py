@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import log
+from math import inf, log
 
 from opgraph.views.picture.layout.cells import Cell, Hop, Level, Net, Spacing
 from opgraph.views.picture.layout.place import packed_width
@@ -85,6 +85,8 @@ def _cost(upper: Run, lower: Run) -> int:
 # Columns: a level that would get too long is broken between ranks, as a text is broken into lines, and
 # its lines run on from the end of one column to the beginning of the next.
 
+EMPTIEST = 0.45
+"""Of the longest column's length, each fills at least so much."""
 MOST_COLUMNS = 40
 
 
@@ -132,13 +134,18 @@ def choose_cuts(ranks: Ranks, spacing: Spacing, *, whole_end: bool) -> list[int]
 
 def _badness(ranks: Ranks, cuts: list[int], spacing: Spacing) -> float:
     """How much room columns take, how far from the wanted proportions they are, and how many lines must
-    run on."""
+    run on; without end where a column is mostly empty, for then lines go round the picture to little."""
     spans = _spans(cuts, len(ranks.tops))
     length = max(ranks.bottoms[last] - ranks.tops[first] for first, last in spans)
+    least = 0.0 if spacing.room else EMPTIEST
+    if any(ranks.bottoms[last] - ranks.tops[first] < least * length for first, last in spans):
+        return inf
     width = sum(max(ranks.widths[first : last + 1]) for first, last in spans)
     width += sum(spacing.gutter + len(ranks.runs[c]) * spacing.track for c in cuts)
     length, width = max(length, 1.0), max(width, 1.0)
     crossing = sum(len(ranks.runs[c]) - 1 for c in cuts)
+    if spacing.room:
+        return max(width / spacing.room[0], length / spacing.room[1]) + 0.01 * crossing
     return log(length * width) + 0.5 * abs(log(length / width / spacing.wanted)) + 0.03 * crossing
 
 
