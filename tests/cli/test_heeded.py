@@ -19,7 +19,8 @@ OTHER = str(DATA / "bert-base-uncased.json")
 VALUES = {
     "head": "base", "dtype": "float16", "model_args": "a=1", "batch_size": "2", "seq_len": "8",
     "decoder_seq_len": "8", "image_size": "32", "input_shape": "1x8", "input_overrides": "a=1x8",
-    "mode": "train", "context_len": "8", "optimizer": "sgd", "loss": "sum", "count": "embedding=matmul",
+    "mode": "train", "context_len": "8", "optimizer": "sgd", "loss": "sum", "train": "lora:2",
+    "count": "embedding=matmul",
     "fragment": "1", "tracer": "fx", "concrete_args": "a=1", "hardware": "a100-sxm-80gb",
     "autocast": "float16", "partition": "none", "run": "graphs", "price_per_hour": "2.5",
     "tensor_parallel": "2", "pipeline_parallel": "2",
@@ -125,8 +126,9 @@ def build(width=16, layers=2):
 
 TRACED = {
     "dtype": "bfloat16", "model_args": "layers=3", "batch_size": "2", "input_shape": "3x16",
-    "input_overrides": "input=5x16", "mode": "train", "optimizer": "sgd", "loss": "sum", "context_len": "8",
-    "seq_len": "8", "decoder_seq_len": "8", "image_size": "32", "count": "embedding=matmul",
+    "input_overrides": "input=5x16", "mode": "train", "optimizer": "sgd", "loss": "sum",
+    "train": "lora:2", "context_len": "8", "seq_len": "8", "decoder_seq_len": "8",
+    "image_size": "32", "count": "embedding=matmul",
     "fragment": "1", "tracer": "fx", "concrete_args": "input=1", "head": "base",
     "target": "cuda:9.0", "memory_limit": "8",
 }  # fmt: skip

@@ -284,6 +284,8 @@ def _trained(model: Model, example: Example, options: Options) -> ProfileRecord:
             says = f"{summed.found.says}, since {says} failed ({first_line(error)})"
     profile = _profile_of(model, example, outcomes, "all")
     convention = {**profile.convention, "optimizer": options.optimizer, "loss": says}
+    if options.train != "full":
+        convention["train"] = options.train
     if options.checkpointing:
         convention["checkpointing"] = "repeated blocks"
     return replace(
@@ -329,8 +331,14 @@ def resolved(model: str | nn.Module | Model, options: Options | None = None) -> 
 
     asked = options or Options()
     built = model if isinstance(model, Model) else resolve(model, BuildOptions.of(asked))
-    if asked.mode == "train" and asked.loss == "auto":
-        return with_trained_head(model, built, asked)
+    if asked.mode == "train":
+        if asked.loss == "auto":
+            built = with_trained_head(model, built, asked)
+        if asked.train == "full":
+            return built
+        from opgraph.tracing.modes.adapters import adapted
+
+        return adapted(built, asked.train)
     return with_generating_head(model, built, asked) if Mode(asked.mode).generates else built
 
 

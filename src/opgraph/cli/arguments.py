@@ -204,8 +204,14 @@ def profile_from(
 
 
 def _noted(args: argparse.Namespace, found: ProfileRecord) -> ProfileRecord:
-    """The same with a remark where a target that was asked for changes nothing of it."""
-    if "target" not in args.given or args.target == "cpu" or found.target.substitutions:
+    """The same with a remark where the generation that was asked for changes nothing beside the usual
+    target."""
+    from opgraph.record.targets import USUAL, chosen_for
+
+    if "target" not in args.given or not args.target.startswith(f"{USUAL}:"):
+        return found
+    choices = [s.choices for s in found.target.substitutions]
+    if any(chosen_for(c, args.target) != chosen_for(c, USUAL) for c in choices):
         return found
     said = f"target {NO_EFFECT}: no operator of {found.model.name} has another kernel there"
     return replace(found, model=replace(found.model, notes=(*found.model.notes, said)))

@@ -26,6 +26,7 @@ from opgraph.options.kinds import (
     Tensors,
     TensorSpec,
     Text,
+    Trained,
     Whole,
 )  # fmt: skip
 from opgraph.options.option import Option, Stage, option, options_of
@@ -110,6 +111,10 @@ class Options:
     loss: str = option(Loss(LOSSES), Stage.MODE,
         "what is made small: the model's own or cross-entropy with labels made here (auto), or the sum "
         "of the outputs; in Python also a function of what the model returns", default="auto",
+        needs={"mode": ("train",)})
+    train: str = option(Trained(), Stage.MODE,
+        "what is trained: all weights (full), or adapters of low rank beside frozen linear layers (lora), "
+        "which may be kept in 4 bits (qlora); with the rank behind it: lora:16", default="full",
         needs={"mode": ("train",)})
     checkpointing: bool = option(Flag(), Stage.MODE,
         "repeated blocks keep their inputs alone, and run again in the backward", default=False,

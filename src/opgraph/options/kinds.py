@@ -153,6 +153,20 @@ class Loss(Choice):
         return value if callable(value) and not isinstance(value, type) else super().check(value)
 
 
+class Trained(Kind):
+    """What of a model is trained: all of it, or adapters, with their rank behind a colon ("lora:16")."""
+
+    metavar: ClassVar[str] = "full|lora[:RANK]|qlora[:RANK]"
+    python: ClassVar[str] = "str"
+
+    def check(self, value: Any) -> str:
+        word, colon, rank = value.partition(":") if isinstance(value, str) else (value, "", "")
+        kind = Choice(("full", "lora", "qlora")).check(word)
+        if colon and kind == "full":
+            raise Unfit("'full' has no rank", "lora:16")
+        return f"{kind}:{Whole().parse(rank)}" if colon else kind
+
+
 class Dtype(Choice):
     """A dtype by its name, as torch writes it or in short ("bf16"), or a `torch.dtype`."""
 

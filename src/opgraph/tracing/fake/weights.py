@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterator
 from math import prod
 from typing import Any
@@ -149,8 +150,9 @@ def _beside(tensor: Tensor) -> list[Tensor]:
     seen = {tensor.data_ptr()}
     kept = []
     for item in found:
-        if item.device.type == "cpu" and item.data_ptr() not in seen:
-            seen.add(item.data_ptr())
+        where = id(item) if item.device.type == "meta" else item.data_ptr()
+        if item.device.type in ("cpu", "meta") and where not in seen:
+            seen.add(where)
             kept.append(item)
     return kept
 
@@ -251,6 +253,17 @@ def _is_piece(tensor: Any) -> bool:
     return type(tensor).__name__ == "DTensor" and hasattr(tensor, "full_tensor")
 
 
+def _on_fakes(state: Any, mode: FakeTensorMode) -> Any:
+    """A quantizer's state whose tensors are fake, and so that of its scales."""
+    made = copy.copy(state)
+    for name, item in vars(state).items():
+        if isinstance(item, Tensor):
+            setattr(made, name, fake(item, mode))
+        elif type(item) is type(state):
+            setattr(made, name, _on_fakes(item, mode))
+    return made
+
+
 def _stand_in(
     tensor: Tensor, mode: FakeTensorMode | None, is_buffer: bool, shared: Memory
 ) -> Tensor:
@@ -266,7 +279,12 @@ def _stand_in(
         tensor, "to_local"
     ):  # a piece; all of it is meant
         tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-    stand = fake(tensor, mode, shared)
+    state = getattr(tensor, "quant_state", None)
+    if state is None or tensor.device.type != "meta":
+        stand = fake(tensor, mode, shared)
+    else:  # bitsandbytes' weight with what it keeps beside
+        stand = fake(tensor.detach().as_subclass(Tensor), mode)
+        stand.quant_state = _on_fakes(state, mode)
     dress(stand, tensor)
     if not is_buffer:
         stand._is_param = True
