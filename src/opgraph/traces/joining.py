@@ -306,7 +306,8 @@ class _Rank:
                     host = ids[at] if (at := bisect_right(starts, launch.start) - 1) >= 0 else -1
                     while host >= 0 and self.calls[host].end < launch.start:
                         host = self.parent[host]
-            elif named >= 0:
+            elif named >= 0 and external != work.correlation:
+                # (Until 2023 both were the driver's number, which is another count.)
                 host = named
             found.append(host)
         return found
