@@ -22,6 +22,7 @@ EXAMPLES = """examples:
   opgraph hardware h100-sxm
   opgraph hardware --calibrate -o this.toml
   opgraph hardware l4 --measured products.csv -o mine.toml
+  opgraph hardware --calibrate --from run.json -o this.toml
   opgraph profile resnet50 --hardware this.toml"""
 
 
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     if args.calibrate and args.device:
         raise OpgraphError("--calibrate measures this machine", hint=f"leave out {args.device}")
     if args.calibrate:
-        return _calibrate(args.output)
+        return _calibrate(args.output, args.measured)
     if args.measured is not None:
         if not args.device:
             raise OpgraphError("--measured fits a device", hint="name the one that was measured")
@@ -54,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _calibrate(output: str | None) -> int:
+def _calibrate(output: str | None, runs: str | None) -> int:
+    """A device file of this machine, by what is measured now; what it sustains by `runs`, where models were
+    measured here."""
     import tomllib
 
     from opgraph.analysis.timing.fitting import task_of
@@ -66,15 +69,16 @@ def _calibrate(output: str | None) -> int:
 
     _writable(output)
     text, rows = calibrate(say)
-    measured = [(task_of(row), float(row["seconds"])) for row in rows]
+    measured = (
+        [(task_of(row), float(row["seconds"])) for row in rows] if runs is None else _read(runs)
+    )
     return _write(text, parse(tomllib.loads(text), "this"), measured, "measured", output)
 
 
 def _fitted(name: str, path: str, output: str | None) -> int:
-    """A device file with what the device sustains, by a CSV of kernels that were measured on it."""
+    """A device file with what the device sustains, by kernels that were measured on it."""
     from pathlib import Path
 
-    from opgraph.analysis.timing.fitting import read_measured
     from opgraph.hardware import device
     from opgraph.hardware.devices import files
 
@@ -83,7 +87,20 @@ def _fitted(name: str, path: str, output: str | None) -> int:
     text = (Path(name) if name.endswith(".toml") else files()[found.id]).read_text("utf-8")
     text = re.sub(r"\n\[sustained\].*?(?=\n\[|\Z)", "", text, flags=re.DOTALL).rstrip() + "\n"
     text = text.replace("[sources]\n", f"[sources]\nfitted = {str(Path(path).name)!r}\n", 1)
-    return _write(text, found, read_measured(Path(path)), "fitted", output)
+    return _write(text, found, _read(path), "fitted", output)
+
+
+def _read(path: str) -> list[Measured]:
+    """The kernels of a CSV, or of a run that was saved (.json)."""
+    from pathlib import Path
+
+    from opgraph.analysis.costed import CostedRecord
+    from opgraph.analysis.measured.times import kernels_of
+    from opgraph.analysis.timing.fitting import read_measured
+    from opgraph.record.loading import is_saved_profile, load
+
+    saved = is_saved_profile(path)
+    return kernels_of(CostedRecord(load(path))) if saved else read_measured(Path(path))
 
 
 def _writable(output: str | None) -> None:

@@ -56,7 +56,7 @@ def _measured(
     while True:
         plain.append(_timed(step.ready(None), wait))
         # Between plain steps, so that a machine that slows down or is shared slows down both alike.
-        if len(traced) < _PROFILED and (len(plain) % 2 == 0):
+        if len(traced) < _PROFILED and (steps is not None or len(plain) % 2 == 0):
             run, under = step.ready(marks), Profiled(profile, marks, device)
             under.begin()
             run()
@@ -71,7 +71,22 @@ def _measured(
             or len(plain) >= _MOST
         ):  # fmt: skip
             break
-    return run_of(plain, traced, device, fixed=steps is not None)
+    found = run_of(plain, traced, device, fixed=steps is not None)
+    if profile.mode != "train" and _takes_shortcuts(step.module):
+        note = (
+            "where nothing looks on, torch runs some layers of this model by one kernel each: so the plain "
+            "steps did, and the graph and the steps under the profiler have their operators"
+        )
+        return replace(found, notes=(*found.notes, note))
+    return found
+
+
+def _takes_shortcuts(module: torch.nn.Module) -> bool:
+    """Whether a model has layers for which torch has a fused path that no graph sees."""
+    fused = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
+    return torch.backends.mha.get_fastpath_enabled() and any(
+        isinstance(m, fused) for m in module.modules()
+    )
 
 
 def run_of(

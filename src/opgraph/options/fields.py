@@ -294,7 +294,8 @@ class Commanding:
     calibrate: bool = option(Flag(), Stage.COMMAND,
         "measure this machine: products, convolutions, attention, copies and calls", default=False)
     measured: str | None = option(Text(), Stage.COMMAND,
-        "fit what the device sustains to kernels that were measured on it (.csv)", unit="FILE")
+        "fit what the device sustains to kernels that were measured on it (.csv), or to a run that "
+        "opgraph measure saved (.json)", flags=("--from",), unit="FILE")
     on: str | None = option(Text(), Stage.COMMAND,
         "where it runs: cpu, cuda, mps, xpu; the accelerator that there is if not given",
         unit="WHERE")

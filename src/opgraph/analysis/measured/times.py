@@ -191,5 +191,5 @@ def kernels_of(costed: CostedRecord) -> list[tuple[Task, float]]:
     return [
         (found[0], seconds[node] * each)
         for node, found in tasks.items()
-        if len(found) == 1 and seconds.get(node)
+        if len(found) == 1 and seconds.get(node) and (found[0].flops or found[0].bytes)
     ]

@@ -1,0 +1,137 @@
+"""Real runs on the CPU: every operator on its node, the model as it was, and what cannot be met refused."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+import opgraph
+from opgraph.cli import main
+from opgraph.measuring.running import together
+from opgraph.record.errors import InputError, TraceError
+from opgraph.record.names import canonical
+from opgraph.record.run import RunEvent, RunRecord
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Net(nn.Module):
+    """Two equal convolutions, one module called twice, a residual, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(8, 8, 3, padding=1)
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.drop = nn.Dropout(0.5)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.first(x)).relu()
+        x = self.norm(self.second(x)) + x
+        return self.head(self.drop(x.mean((2, 3))))
+
+
+IMAGE = torch.randn(4, 8, 64, 64)
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_each_operator_is_on_its_node_and_the_model_as_it_was(mode: str) -> None:
+    model = Net().train()
+    state, numbers = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    found = opgraph.measure(model, IMAGE, device="cpu", steps=3, mode=mode)
+    run, graph = found.record, found.graph
+    assert len(run.repeats) == 3
+    assert len(run.profiled) >= 1
+    assert found.attributed > 0.97
+    named = {"conv2d", "batch_norm", "linear", "convolution_backward", "threshold_backward"}
+    tops = [run.events[s.event] for s in run.timeline if run.events[s.event].nodes]
+    pairs = {
+        (canonical(e.name.removeprefix("aten::")), graph.node(i).op) for e in tops for i in e.nodes
+    }
+    assert {(ran, node) for ran, node in pairs if ran in named or node in named} <= {
+        *((name, name) for name in named), ("native_batch_norm_backward", "native_batch_norm_backward"),
+        ("addmm", "linear"),
+    }  # fmt: skip
+    convolutions = [n.id for n in graph.nodes if n.op == "conv2d"]
+    assert all(found.named_measurement().by_node[i] > 0 for i in convolutions)
+    # Operators and the Python before each are the step, but where these took longer under the profiler.
+    assert sum(e.seconds for e in run.events) == pytest.approx(max(run.seconds, run.work), rel=1e-6)
+    assert sum(found.named_measurement().by_node.values()) <= sum(e.seconds for e in run.events)
+    assert model.training
+    assert all(torch.equal(state[k], v) for k, v in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), numbers)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_loop_of_ones_own_is_recorded() -> None:
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with opgraph.recording(model) as run:
+        for _ in range(6):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(IMAGE), torch.tensor([0, 1, 2, 3])).backward()
+            optimizer.step()
+    found = run.measured
+    phases = {found.graph.node(i).phase for e in found.record.events for i in e.nodes}
+    assert phases == {"forward", "backward", "optimizer"}
+    assert found.profile.convention["optimizer"] == "sgd"
+    assert found.attributed > 0.85
+    assert len(found.record.repeats) + len(found.record.profiled) == 5  # the first warms up
+    model.eval()
+    with opgraph.recording(model) as run, torch.no_grad():
+        model(IMAGE)
+    assert run.measured.record.source == "recording"
+    assert run.measured.attributed > 0.95
+    assert not model._forward_hooks
+    with opgraph.recording(model) as run:
+        pass
+    with pytest.raises(TraceError, match="no call of the model was recorded"):
+        _ = run.measured
+
+
+def test_what_does_not_fit_is_refused_with_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    model = nn.Linear(1000, 1000)
+    with pytest.raises(InputError, match=r"needs 3.83 MiB, and 1 MiB are allowed"):
+        opgraph.measure(model, torch.randn(1, 1000), device="cpu", memory_limit=1 / 1024)
+    with pytest.raises(InputError, match="there is no device 'nowhere'"):
+        opgraph.measure(model, torch.randn(1, 1000), device="nowhere")
+    with pytest.raises(InputError, match="fx captures"):
+        opgraph.measure(model, torch.randn(1, 1000), tracer="fx")
+    assert main(["measure", "tests/data/resnet18.json"]) == 2
+    assert "a saved profile has no weights to run" in capsys.readouterr().err
+
+
+def test_what_the_profiler_adds_is_taken_out() -> None:
+    def run(*seconds: float) -> RunRecord:
+        names = ("aten::mm", "aten::t", "python")
+        kinds = ("operator", "operator", "python")
+        return RunRecord(
+            "cpu",
+            events=tuple(
+                RunEvent(name, each, (1,), kind, "mark", count=2)  # type: ignore[arg-type]
+                for name, each, kind in zip(names, seconds, kinds, strict=True)
+            ),
+        )
+
+    runs = [run(0.5, 0.001, 0.3), run(0.7, 0.001, 0.3), run(0.6, 0.001, 0.5)]
+    found = together(runs, [0.79, 0.8, 0.81], [0.9, 0.95, 1.0], cost=0.001)
+    product, view, python = found.events
+    assert product.seconds == pytest.approx(0.6 - 0.002)
+    assert view.seconds == 0.0  # never less than nothing
+    assert python.seconds == pytest.approx(0.8 - product.seconds)  # what is left of a plain step
+    assert found.seconds == 0.8
+    assert found.overhead == pytest.approx(0.15)
