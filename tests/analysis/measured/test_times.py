@@ -47,12 +47,12 @@ def test_utilization_is_by_its_definition(ran: Measured) -> None:
     assert ran.mfu == pytest.approx(3_628_146_688 / ran.seconds / device.matrix_peak("float32"))
     assert ran.mbu == pytest.approx(ran.totals.weight_bytes / ran.seconds / device.bandwidth)
     first = ran.excess[0]
-    conv = ran.graph.node(first.node)
-    least = max(
-        (conv.flops + conv.other_flops) / device.vector_peak("float32"),
-        conv.bytes / device.bandwidth,
-    )
-    assert first.attainable == pytest.approx(least)
+    nodes = [ran.graph.node(i) for i in first.nodes]
+    compute = [(n.flops + n.other_flops) / device.vector_peak("float32") for n in nodes]
+    least = [max(c, n.bytes / device.bandwidth) for c, n in zip(compute, nodes, strict=True)]
+    assert first.attainable == pytest.approx(sum(least))
+    everything = sum(ran.named_measurement().by_node.values())
+    assert sum(e.measured for e in ran.excess) == pytest.approx(everything)
     assert [e.seconds for e in ran.excess] == sorted((e.seconds for e in ran.excess), reverse=True)
     assert {r.category for r in ran.residuals} >= {"convolution", "pooling", "matmul"}
     with pytest.raises(RenderError, match="known of a device"):

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A node that takes longer than it has to: measured seconds, those of the roof above it (the longer of
-    arithmetic at the peak and of traffic at the bandwidth), and those predicted."""
+    """What takes longer than it has to: the path of an operator in all repetitions of its module, its
+    nodes, their measured seconds, those of the roof above them (the longer of arithmetic at the peak and of
+    traffic at the bandwidth), and those predicted."""
 
-    node: int
+    path: str
+    op: str
+    nodes: tuple[int, ...]
     measured: float
     attainable: float
     predicted: float
@@ -115,7 +118,8 @@ class Measurement:
 
     @cached_property
     def excess(self) -> tuple[Excess, ...]:
-        """The nodes by what they take above the device's roof, the most first.
+        """The operators by what they take above the device's roof, the most first; those of repeated
+        modules together.
 
         Raises `RenderError` without a device.
         """
@@ -123,14 +127,18 @@ class Measurement:
         if costed.device is None:
             raise RenderError("what a node should take is known of a device",
                               hint="--hardware h100-sxm (opgraph hardware lists them)")  # fmt: skip
-        predicted = costed.seconds_by_node or {}
-        found = (
-            Excess(
-                n.id, self.by_node[n.id], _attainable(n, costed.device), predicted.get(n.id, 0.0)
-            )
-            for n in costed.graph.nodes
-            if n.id in self.by_node
-        )
+        tree, predicted, found = costed.tree, costed.seconds_by_node or {}, list[Excess]()
+        for leaf in tree.root.shown():
+            nodes = tree.nodes_of(leaf) if leaf.node else []
+            if any(n.id in self.by_node for n in nodes):
+                found.append(
+                    Excess(
+                        tree.title(leaf), nodes[0].op, tuple(n.id for n in nodes),
+                        sum(self.by_node.get(n.id, 0.0) for n in nodes),
+                        sum(_attainable(n, costed.device) for n in nodes),
+                        sum(predicted.get(n.id, 0.0) for n in nodes),
+                    )
+                )  # fmt: skip
         return tuple(sorted(found, key=lambda e: -e.seconds))
 
     @cached_property

@@ -140,6 +140,11 @@ class _Layout:
         return self.width >= ROOMY
 
     @property
+    def intensity(self) -> bool:
+        """Whether there is room for FLOPs/byte beside two times."""
+        return self.roomy or len(self.times) < 2
+
+    @property
     def indent(self) -> int:
         """Where what is said of a node starts, behind its number."""
         return self.gutter + 1 + self.id + 2
@@ -147,7 +152,7 @@ class _Layout:
     @property
     def figures(self) -> int:
         """The width of the figures, at the right of the first line."""
-        return (58 if self.roomy else 42) + 10 * len(self.times)
+        return (58 if self.roomy else 42) + 10 * len(self.times) - (0 if self.intensity else 11)
 
     @property
     def height(self) -> int:
@@ -164,7 +169,12 @@ class _Layout:
         line.append("  params" if self.roomy else "")
         line.append("    FLOPs ")
         line.append("      " if self.roomy else "")
-        line.append("     bytes FLOPs/byte " + "".join(f"{t:>9} " for t in self.times) + "bound")
+        line.append(
+            "     bytes "
+            + ("FLOPs/byte " if self.intensity else "")
+            + "".join(f"{t:>9} " for t in self.times)
+            + "bound"
+        )
         line.stylize("bold")
         return [line, text("─" * self.width)]
 
@@ -227,9 +237,10 @@ class _Layout:
         if self.roomy:
             line.append_text(bar(row.flops / self.costliest if self.costliest else 0.0, 6))
         line.append(_right(units.size(row.bytes) if row.bytes else "", 10))
-        line.append(
-            _right("" if row.intensity is None else units.intensity(row.intensity), 11) + " "
-        )
+        if self.intensity:
+            shown = "" if row.intensity is None else units.intensity(row.intensity)
+            line.append(_right(shown, 11))
+        line.append(" ")
         for time in self.times:
             taken = row.measured if time == _MEASURED else row.seconds
             line.append(_right(units.seconds(taken) if taken else "", 9) + " ")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from opgraph.analysis.measured.idle import idle, overlap
 from opgraph.analysis.measured.times import Measurement
 from opgraph.record import units
 from opgraph.record.kinds import Category
@@ -54,6 +55,15 @@ def _facts(found: Measurement) -> Iterator[str]:
     yield f"On nodes     {units.percent(run.attributed)} of the time of operators{work}"
     for name, seconds in islice(found.elsewhere, 3):
         yield f"             not: {safe(name, 60)}, {units.seconds(seconds)}"
+    if run.gaps:
+        waited = idle(run)
+        doing = ", ".join(f"{safe(h, 40)} {units.seconds(s)}" for h, s in waited.hosts[:3])
+        launching = units.seconds(waited.launching)
+        yield (f"Idle         {units.seconds(waited.seconds)} of a step, {launching} of it waiting for "
+               f"launches" + (f", while the host ran {doing}" if doing else ""))  # fmt: skip
+    if (moved := overlap(run)).seconds:
+        yield (f"Collectives  {units.seconds(moved.seconds)} of a step, {units.percent(moved.hidden)} of "
+               "it beside other kernels")  # fmt: skip
     if run.overhead:
         share = run.overhead / run.seconds if run.seconds else 0.0
         yield f"Profiler     added {units.percent(share)} to a step, which is taken out"
@@ -90,12 +100,13 @@ def _operators(found: Measurement) -> Table:
 
 
 def _excess(found: Measurement) -> Table:
-    """The nodes that cost most above the roof."""
-    result = columns("costs more than it has to", "operator", "measured", "at the roof", "reached")
+    """What costs most above the roof."""
+    heads = ("nodes", "measured", "at the roof", "reached")
+    result = columns("costs more than it has to", *heads)
     for item in found.excess[:_ROWS]:
-        node = found.costed.graph.node(item.node)
         reached = item.attainable / item.measured if item.measured else 0.0
-        result.add_row(safe(node.name, 40), safe(node.op), units.seconds(item.measured),
+        path = item.path if item.op in item.path else f"{item.path} ({item.op})"
+        result.add_row(safe(path, 60), f"{len(item.nodes):,}", units.seconds(item.measured),
                        units.seconds(item.attainable), units.percent(reached))  # fmt: skip
     return result
 
