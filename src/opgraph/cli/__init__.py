@@ -22,6 +22,7 @@ __all__ = ["COMMANDS", "main", "process", "whole_parser"]
 
 COMMANDS = {
     "profile": "the cost table and summary of a model",
+    "explain": "ten facts about what a model costs, each with the command that says more",
     "explore": "the graph as text: an overview, then nodes by range and filter",
     "compare": "what changed between models or saved profiles, with gates for CI",
     "sweep": "the costs over batch, length and image sizes, and their exact formulas",

@@ -307,7 +307,7 @@ def view_from(
     given = _answers(args)
     form = getattr(args, "format", None)
     if form is not None:
-        view = view_named(form)
+        view = view_named(form if result == "costed" else f"{result}-{form}")
     elif given and given[0] != "output":
         view = view_named(given[0] if result == "costed" else f"{result}-{given[0]}")
     elif given:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from opgraph.cli.arguments import add_options
+from opgraph.cli.arguments import add_options, form_of
 from opgraph.cli.output import say, show
 from opgraph.record.units import plural, size
+from opgraph.views.tables import written
 
 EXAMPLES = """examples:
   opgraph cache
@@ -15,7 +16,7 @@ EXAMPLES = """examples:
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add_options(parser, "clear")
+    add_options(parser, "clear", "json", "format")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,6 +30,10 @@ def run(args: argparse.Namespace) -> int:
         say(f"{plural(cache.clear(), 'profile')} removed")
         return 0
     found = cache.used()
+    form = form_of(args)
+    if form is not None:
+        show(written([{**k._asdict(), "path": str(k.path)} for k in found], form[1:]))
+        return 0
     took = size(sum(each.bytes for each in found))
     show(f"{where}: {plural(len(found), 'profile')}, {took} of {size(cache.MOST)}\n")
     return 0

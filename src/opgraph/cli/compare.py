@@ -42,7 +42,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     add_model(parser, positional=False)
     showing = heeded("comparison", Stage.VIEW)
-    add_options(parser, "hardware", *showing, "fail_if", "json", "markdown", "output",
+    add_options(parser, "hardware", *showing, "fail_if", "json", "markdown", "format", "output",
                 words={"output": suffixes("comparison")})  # fmt: skip
 
 

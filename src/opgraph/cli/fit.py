@@ -6,11 +6,12 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from opgraph.cli.arguments import add_model, add_options, options_from
+from opgraph.cli.arguments import add_model, add_options, form_of, options_from
 from opgraph.cli.output import answer, progress
 from opgraph.record import units
 from opgraph.record.errors import InputError
 from opgraph.record.files import dumps
+from opgraph.views.tables import written
 
 EXAMPLES = """examples:
   opgraph fit gpt2 --hardware rtx-4090 --mode train --seq-len 1024
@@ -20,18 +21,22 @@ EXAMPLES = """examples:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser, saved=False)
-    add_options(parser, "hardware", "json")
+    add_options(parser, "hardware", "json", "format")
 
 
 def run(args: argparse.Namespace) -> int:
+    form = form_of(args)
     if args.hardware is None:
         raise InputError("fit into what?", hint="--hardware h100-sxm (opgraph hardware lists them)")
     from opgraph.api.fitting import fitting
 
     with progress() as tell, redirect_stdout(sys.stderr):
         found = fitting(args.model, hardware=args.hardware, progress=tell, **options_from(args))
-    if args.json:
+    if form == ".json":
         answer(None, dumps(found.to_dict(), indent=1) + "\n")
+        return 0 if found.fits else 1
+    if form is not None:
+        answer(None, written(found.to_dict()["largest"], form[1:]))
         return 0 if found.fits else 1
     rows = [
         f"{found.model} on {found.device} ({units.size(found.capacity)}), mode {found.mode}",

@@ -7,9 +7,10 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from opgraph.cli.arguments import add_options
+from opgraph.cli.arguments import add_options, form_of
 from opgraph.cli.output import color, say, show, width
 from opgraph.record.errors import OpgraphError
+from opgraph.views.tables import written
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,6 +34,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         parser,
         "calibrate",
         "measured",
+        "json",
+        "format",
         "output",
         words={"output": "where to write the measurements"},
     )
@@ -51,7 +54,16 @@ def run(args: argparse.Namespace) -> int:
         return _fitted(args.device, args.measured, args.output)
     if args.output is not None:
         raise OpgraphError("-o goes with --calibrate or --measured")
-    show(_one(device(args.device)) if args.device else _list(devices()))
+    form = form_of(args)
+    chosen = (device(args.device),) if args.device else devices()
+    if form is not None:
+        show(
+            written(
+                [f for d in chosen for f in (_figures(d) if args.device else [_row(d)])], form[1:]
+            )
+        )
+        return 0
+    show(_one(chosen[0]) if args.device else _list(chosen))
     return 0
 
 
@@ -131,6 +143,27 @@ def _write(
         write_atomically(output, text)
         say(f"wrote {output}")
     return 0
+
+
+def _row(device: Device) -> dict[str, str | float | None]:
+    """A device's row in a table, in base units."""
+    return {
+        "device": device.id,
+        "name": device.name,
+        "flops_16_bits": device.half_peak,
+        "flops_float32": device.matrix_peak("float32"),
+        "bandwidth": device.bandwidth,
+        "memory": device.capacity,
+        "ridge": device.half_peak / device.bandwidth,
+    }
+
+
+def _figures(device: Device) -> list[dict[str, str | float | None]]:
+    """Each figure of a device with its source."""
+    return [
+        {"figure": key, "value": figure.value, "source": figure.source}
+        for key, figure in device.figures.items()
+    ]
 
 
 def _list(known: tuple[Device, ...]) -> str:

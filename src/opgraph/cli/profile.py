@@ -31,6 +31,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         *names(Stage.COSTING, Stage.PARALLEL),
         *heeded("costed", Stage.VIEW),
         "json",
+        "format",
         "output",
         words={
             "output": "write to a file, as its suffix says: .json, .txt, .html, .svg …; roofline.svg or "

@@ -28,7 +28,7 @@ EXAMPLES = """examples:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser, several=True, saved=False)
-    add_options(parser, "hardware", "symbolic", "json", "output", words={
+    add_options(parser, "hardware", "symbolic", "json", "format", "output", words={
         "output": suffixes("sweep") + "; with --symbolic, .json is the profile with its formulas"
     })  # fmt: skip
 
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     say_no_effect(found.notes)
     if args.json:
         answer(None, plain(found))
-    elif args.output is None:
+    elif args.output is None and args.format is None:
         answer(None, sweep_text(found, color=color(), width=width()))
     else:
         answer(args.output, view.load()(found))

@@ -185,6 +185,8 @@ _BUILT_IN = (
     View("comparison-markdown", (".md",), "opgraph.views.text.compare:comparison_markdown", ("depth",),
          result="comparison", kind="text"),
     View("comparison-json", (".json",), "opgraph.views.files.json:plain", result="comparison"),
+    View("comparison-csv", (".csv",), "opgraph.views.tables:comparison_csv", result="comparison"),
+    _sweep("sweep-markdown", ".md", "tables:sweep_markdown", "text"),
     _sweep("sweep", ".txt", "text.sweep:sweep_text", "text", "symbolic"),
     _sweep("sweep-csv", ".csv", "files.records:points_csv"),
     _sweep("sweep-json", ".json", "files.json:sweep_json", "file", "symbolic"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from opgraph.analysis.compare.comparison import ComparisonRecord
+from opgraph.analysis.scaling.sweep import SweepRecord
 from opgraph.record.errors import RenderError, one_of
 from opgraph.record.files import dumps
 from opgraph.views.files.records import csv_text
 
-__all__ = ["FORMS", "written"]
+__all__ = ["FORMS", "comparison_csv", "sweep_markdown", "written"]
 
 FORMS = ("markdown", "csv", "json")
 
@@ -37,3 +39,18 @@ def written(rows: Sequence[Mapping[str, Cell]], form: str) -> str:
         lines += [["" if v is None else markdown_cell(str(v)) for v in r.values()] for r in rows]
         return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
     raise RenderError(f"a table has no form {form!r}", hint=one_of(form, FORMS))
+
+
+def comparison_csv(comparison: ComparisonRecord) -> str:
+    """The totals, one row a quantity, one column a model."""
+    labels = [f"{label} ({i})" if comparison.labels.count(label) > 1 else label
+              for i, label in enumerate(comparison.labels, start=1)]  # fmt: skip
+    return csv_text([
+        {"quantity": q.name, **dict(zip(labels, map(q.of, comparison.models), strict=True))}
+        for q in comparison.quantities
+    ])  # fmt: skip
+
+
+def sweep_markdown(sweep: SweepRecord) -> str:
+    """The points, one row each."""
+    return written(sweep.records(), "markdown")

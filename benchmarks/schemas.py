@@ -1,0 +1,88 @@
+"""Make the JSON Schemas of what `--json` prints, one for each command, from what it prints of real models.
+
+    python benchmarks/schemas.py
+
+Draft 2020-12, in src/opgraph/views/schemas. A key that every output has is required; others may come with
+later versions (`additionalProperties`). `tests/views/test_schemas.py` holds other models to them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from genson import SchemaBuilder
+
+from opgraph.cli import main
+from opgraph.views.schemas import FOLDER, VERSION
+
+DATA = Path(__file__).parents[1] / "tests" / "data"
+SAVED = ("resnet18", "gpt2", "yolov8n", "bert-base-uncased")
+FILES = [str(DATA / f"{name}.json") for name in SAVED]
+H100 = ["--hardware", "h100-sxm"]
+OUTPUTS: dict[str, list[list[str]]] = {
+    "profile": [*([f] for f in FILES), *([f, *H100, "--memory", "--partition", "fuse"] for f in FILES),
+                [FILES[1], *H100, "--tensor-parallel", "2"], ["gpt2", "--mode", "decode"],
+                ["resnet18", "--mode", "train"]],
+    "explain": [*([f] for f in FILES), *([f, *H100] for f in FILES)],
+    "explore": [[f, "--max-nodes", "50"] for f in FILES] + [[FILES[0], *H100]],
+    "compare": [[FILES[0], FILES[1]], [FILES[1], FILES[3], "--fail-if", "flops > +2%"]],
+    "sweep": [["resnet18", "--batch-size", "1,2"], ["resnet18", "--batch-size", "1,2", *H100],
+              ["resnet18", "--image-size", "32,1"]],
+    "check": [["resnet18", "--no-counters"], ["gpt2", "--tracer", "fx", "--no-counters"]],
+    "fit": [["resnet18", *H100], ["gpt2", "--hardware", "t4"]],
+    "models": [[]],
+    "hardware": [[], ["h100-sxm"], ["epyc-7763"]],
+    "cache": [],
+}  # fmt: skip
+
+
+def printed(command: str, arguments: list[str]) -> object:
+    """What a command prints as JSON."""
+    text = io.StringIO()
+    with redirect_stdout(text), redirect_stderr(io.StringIO()):
+        main([command, *arguments, "--json"])
+    return json.loads(text.getvalue())
+
+
+def schema(command: str) -> dict[str, object]:
+    """The schema of a command's output."""
+    builder = SchemaBuilder("https://json-schema.org/draft/2020-12/schema")
+    for arguments in OUTPUTS[command]:
+        builder.add_object(printed(command, arguments))
+    head = {"$id": f"https://opgraph.github.io/schemas/{VERSION}/{command}.json",
+            "title": f"What `opgraph {command} --json` prints"}  # fmt: skip
+    found: dict[str, object] = _maps_opened(builder.to_schema())
+    return head | found
+
+
+MAPS = ("arguments", "attributes", "by_node", "choices", "convention", "versions", "unknown", "sizes",
+        "formulas", "kwargs")  # fmt: skip
+"""Objects whose keys are data: names, ids, options."""
+
+
+def _maps_opened(node: Any, name: str = "") -> Any:
+    """The same where the keys of maps are left open."""
+    if isinstance(node, list):
+        return [_maps_opened(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if name in MAPS and "properties" in node:
+        return {"type": "object"}
+    return {
+        key: {n: _maps_opened(s, n) for n, s in value.items()}
+        if key == "properties"
+        else _maps_opened(value)
+        for key, value in node.items()
+    }
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or [n for n, runs in OUTPUTS.items() if runs]:
+        file = FOLDER / f"{name}.json"
+        file.write_text(json.dumps(schema(name), indent=1) + "\n", encoding="utf-8")
+        sys.stderr.write(f"wrote {file}\n")

@@ -1,0 +1,90 @@
+"""Ten facts that a person or a language model needs to reason about what a model costs, each with the
+command that says more."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from opgraph.analysis.costed import CostedRecord
+from opgraph.record import units
+from opgraph.views.headline import headline
+from opgraph.views.terminal import readable
+
+__all__ = ["Fact", "explained", "facts_of"]
+
+_SEVERAL = 3
+"""Operators that are named."""
+
+
+class Fact(NamedTuple):
+    """What is known of one thing: a sentence, its figure in base units where it has one, and the command
+    that says more."""
+
+    fact: str
+    value: float | str | None
+    text: str
+    command: str
+
+
+def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
+    """The ten facts. `spec` is what was typed for the model, with its options: commands begin with it."""
+    profile, t, graph = costed.profile, costed.totals, costed.graph
+    on = "" if costed.device is None else f" --hardware {costed.device.id}"
+    values = (graph.value[v] for v in graph.inputs)
+    inputs = ", ".join(f"{v.name} {units.shape(v.shape)} {v.dtype}" for v in values)
+    spots = costed.tree.hot_spots(1)
+    spot = spots[0].path or "the model itself" if spots else None
+    bound = max(costed.bounds, key=lambda b: b.share)
+    most = sorted(costed.operators, key=lambda o: -o.flops)[:_SEVERAL]
+    shares = [f"{o.op} {units.percent(o.flops / t.flops)}" for o in most if t.flops and o.flops]
+    of = f"the {'time is spent' if on else 'bytes move'} where {bound.bound.value} is the limit"
+    timed = None if costed.prediction is None else costed.prediction.seconds
+    found: list[tuple[str, float | str | None, str, str]] = [
+        ("model", profile.model.cls,
+         f"{profile.model.name} is a {profile.model.cls or 'module'} from {profile.model.source}, "
+         f"run as {profile.mode} on {inputs or 'no tensors'}", ""),
+        ("parameters", t.parameters,
+         f"{units.count(t.parameters)} parameters take {units.size(t.weight_bytes)}, mostly as "
+         f"{costed.main_dtype}", " --sort parameters --top 10"),
+        ("flops", t.flops,
+         f"one run takes {units.flops(t.flops)} ({units.macs(t.macs)}) in matrix products and "
+         f"convolutions, and {units.flops(t.other_flops)} in other work", " --depth 1"),
+        ("operators", most[0].op if shares else None,
+         f"by operator that is {', '.join(shares)}" if shares else "no operator multiplies matrices",
+         "explore"),
+        ("hot_spot", spot,
+         "nothing is computed" if spot is None else
+         f"the costliest part is {spot}: {units.percent(spots[0].share)} of the "
+         f"{'time' if on else 'FLOPs'}", f" --sort {'time' if on else 'flops'} --top 10"),
+        ("bytes", t.bytes,
+         f"unfused, {units.size(t.bytes)} are moved, {units.intensity(t.arithmetic_intensity)} "
+         "FLOPs/byte on average", " --sort bytes --top 10"),
+        ("bound", bound.bound.value,
+         f"{units.percent(bound.share)} of {of}, at a ridge of "
+         f"{units.intensity(costed.ridge)} FLOPs/byte", f"explore --bottleneck {bound.bound.value}"),
+        ("peak_memory", costed.peak_memory,
+         f"the most alive at once is {units.size(costed.peak_memory)}, weights included", " --memory"),
+        ("coverage", t.coverage,
+         f"{units.percent(t.coverage)} of {units.plural(t.kernels, 'kernel')} in "
+         f"{units.plural(t.nodes, 'node')} have a known cost"
+         + "".join(f"; {r.text} ({r.code})" for r in costed.remarks), " -v"),
+        ("time", timed,
+         " ".join(headline(costed)) if on else
+         "how long that takes, and what it waits for, depends on the device",
+         "" if on else " --hardware h100-sxm"),
+    ]  # fmt: skip
+
+    def command(more: str) -> str:
+        name, _, options = more.partition(" ")
+        return f"opgraph {name or 'profile'} {spec}{on}{f' {options}' if options else ''}"
+
+    def plain(value: float | str | None) -> float | str | None:
+        return readable(value) if isinstance(value, str) else value
+
+    return [Fact(name, plain(value), readable(text), command(m)) for name, value, text, m in found]
+
+
+def explained(facts: list[Fact]) -> str:
+    """The facts as plain lines, numbered, each with its command."""
+    lines = (f"{i:>2}. {f.text}.\n      $ {f.command}\n" for i, f in enumerate(facts, start=1))
+    return "".join(lines).replace("..\n", ".\n")

@@ -1,0 +1,88 @@
+"""What `--json` prints fits the published schemas, also for models from which these were not made; and what
+does not is found."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.conftest import DATA
+
+from opgraph.cli import main
+from opgraph.views.schemas import FOLDER, schema
+
+jsonschema = pytest.importorskip("jsonschema")
+
+OTHER = str(DATA / "distilbert-base-uncased.json")
+CHANGED = str(DATA / "resnet18-changed.json")
+RUNS = [
+    ["profile", OTHER],
+    ["profile", OTHER, "--hardware", "t4", "--memory", "--partition", "fuse"],
+    ["profile", str(DATA / "resnet18-formulas.json")],
+    ["explain", OTHER, "--hardware", "rtx-4090"],
+    ["explore", OTHER, "--op", "linear"],
+    ["compare", OTHER, CHANGED, "--hardware", "t4"],
+    ["models", "bert*"],
+    ["hardware"],
+    ["hardware", "t4"],
+]
+
+
+@pytest.mark.parametrize("arguments", RUNS, ids=lambda a: " ".join(a)[:40])
+def test_what_is_printed_fits_its_schema(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--json"]) == 0
+    jsonschema.validate(json.loads(capsys.readouterr().out), schema(arguments[0]))
+
+
+@pytest.mark.slow
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "arguments",
+    [["profile", "squeezenet1_1", "--mode", "train"], ["check", "squeezenet1_1", "--no-counters"],
+     ["sweep", "squeezenet1_1", "--batch-size", "1,3"], ["fit", "squeezenet1_1", "--hardware", "l4"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_traces_fits_its_schema(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([*arguments, "--json"])
+    jsonschema.validate(json.loads(capsys.readouterr().out), schema(arguments[0]))
+
+
+def without(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return {k: v for k, v in data.items() if k != key}
+
+
+def test_a_missing_key_and_a_wrong_type_are_found(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["profile", OTHER, "--json"])
+    data = json.loads(capsys.readouterr().out)
+    for wrong in (without(data, "totals"), {**data, "totals": {**data["totals"], "flops": "many"}}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, schema("profile"))
+
+
+def test_every_schema_is_one_and_says_its_version() -> None:
+    for file in FOLDER.glob("*.json"):
+        found = schema(file.stem)
+        jsonschema.Draft202012Validator.check_schema(found)
+        assert found["$id"] == f"https://opgraph.github.io/schemas/1/{file.stem}.json"
+
+
+@pytest.mark.parametrize("form", ["markdown", "csv", "json"])
+@pytest.mark.parametrize(
+    "arguments",
+    [["profile", OTHER], ["compare", OTHER, CHANGED], ["explain", OTHER], ["hardware"],
+     ["hardware", "t4"], ["models", "resnet18"]],
+    ids=lambda a: a[0],
+)  # fmt: skip
+def test_every_table_has_three_forms(
+    arguments: list[str], form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--format", form]) == 0
+    said = capsys.readouterr().out
+    assert {"markdown": "|", "csv": ",", "json": "{"}[form] in said
+    if form == "json":
+        json.loads(said)
