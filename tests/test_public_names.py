@@ -29,6 +29,7 @@ PUBLIC = {
         "option options_of targeted"
     ),
     "opgraph.results": "CheckedTracers Comparison Costed Measured Profile Sweep compared load",
+    "opgraph.views.schemas": "FOLDER VERSION schema",
     "opgraph.sources": "BuildOptions Model Source resolve sources",
     "opgraph.sources.libraries": "Library lazy_imports registered",
     "opgraph.survey": "Limits Trial load_trials run save_trial",
