@@ -15,6 +15,7 @@ from tests.traces.conftest import DATA
 from opgraph.analysis.measured.idle import idle, launch_share, overlap
 from opgraph.record.run import DEVICE_KINDS
 from opgraph.traces import join, read
+from opgraph.traces.events import Launch, Work
 
 MODELS = [f"{model}-{device}" for model in ("bert", "vit", "qwen") for device in ("h100", "mi300")]
 
@@ -248,3 +249,55 @@ def test_the_modules_in_the_trace_agree_with_every_alignment(graph):
 
 def run_without(run):
     return sum(e.count for e in run.events if run.works(e) and not e.nodes)
+
+
+def bare(trace, *, replays=0):
+    """The trace with its kernels and launches alone: no operator, no module, no number of one. With
+    `replays` it is run so often again, launched at once as a CUDA graph."""
+    begin, end = min(w.start for w in trace.work), max(w.start for w in trace.work) + 1000
+    for again in range(1, replays + 1):
+        number, later = 10**6 * again, (end - begin) * again
+        at = min(x.start for x in trace.launches.values()) + later
+        trace.launches[number] = Launch(at, at + 5, 1, None, "cudaGraphLaunch")
+        trace.work += [Work(w.name, w.start + later, w.seconds, w.stream, w.kind, number)
+                       for w in trace.work if w.start < end]  # fmt: skip
+    if not replays:
+        trace.calls.clear()
+        for row in (*trace.work, *trace.launches.values()):
+            row.external = None
+    return trace
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_kernels_without_operators_are_aligned_by_their_own_names(graph, name):
+    found = graph(name.partition("-")[0])
+    rows = []
+    for trace in (read(DATA / "tracelens" / f"{name}.json.gz")[0], None):
+        run = join(found, [trace or bare(read(DATA / "tracelens" / f"{name}.json.gz")[0])])
+        kernels: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        for event in (e for e in run.events if run.works(e)):
+            kernels[event.name, event.nodes] += event.seconds
+        rows.append(kernels)
+    whole = rows[0].total()
+    right = sum(min(s, rows[1][key]) for key, s in rows[0].items() if key[1])
+    none = sum(s for key, s in rows[1].items() if not key[1])
+    assert right / whole > 0.97
+    assert 1 - (right + none) / whole < 0.002  # hardly any is on a wrong node
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_each_launch_of_a_cuda_graph_is_a_run(graph, eager):
+    (trace,) = read(DATA / "tracelens" / "bert-h100.json.gz")
+    if not eager:  # recording began after the graph was captured
+        bare(trace)
+        trace.launches = {
+            1: Launch(trace.work[0].start - 20, trace.work[0].start, 1, None, "cudaGraphLaunch")
+        }
+        for work in trace.work:
+            work.correlation = 1
+    else:
+        trace.calls = [c for c in trace.calls if not c.name.startswith("ProfilerStep")]
+    run = join(graph("bert"), [bare(trace, replays=2)])
+    assert run.steps == 3
+    assert run.attributed > 0.99
+    assert run.work == pytest.approx(0.000309437)

@@ -28,7 +28,7 @@ def matched(masks: Sequence[int], width: int) -> list[int | None]:
             position -= 1
             continue
         item -= 1
-        if rows[item] & bit:
+        if masks[item] & bit:
             position -= 1
             found[item] = position
     return found

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice, pairwise
 
-from opgraph.record.graph import Graph, Node
+from opgraph.record.graph import Graph, Kernel, Node
 from opgraph.record.names import canonical
 from opgraph.record.run import EventKind, Gap, Link, RunEvent, RunRecord, Slice
 from opgraph.traces.alignment import matched, one_run
@@ -32,9 +32,35 @@ _WHOLE, _PARTIAL = 0.8, 0.2
 """A run is whole when it matches this share of what the fullest run of the trace matches, and none below
 the other: then it is something else with the same operators."""
 
-_ENOUGH = {True: 0.05, False: 0.5}
-"""The share of the graph that a run has at least: with shapes, and by names alone, which say little."""
+_LEAST = 0.05
+_ENOUGH: dict[Link, float] = {"alignment": _LEAST, "names": 0.5, "kernels": 0.5}
+"""The share of the graph that a run has at least: with shapes, and by names alone, which say little unless
+the rest is in compiled kernels."""
 _ALIKE = 0.9
+
+_CONVOLUTION = re.compile(
+    "^(?!.*nchwtonhwc|.*nhwctonchw).*(?:conv|cudnn|miopen|igemm|winograd|implicit)"
+)
+_CALLED = {
+    "matmul": re.compile("gemm|gemv|cutlass|cijk_|xmma|nvjet|cublas|wgmma"),
+    "convolution": _CONVOLUTION,
+    "grouped_convolution": _CONVOLUTION,
+    "depthwise_convolution": _CONVOLUTION,
+    "attention": re.compile("flash|fmha|attn|attention"),
+    "normalization": re.compile("norm|rowwisemoments|bn_fw"),
+    "softmax": re.compile("softmax"),
+    "pooling": re.compile("pool"),
+    "copy": re.compile("copy_kernel|copy_device|memcpy"),
+}
+"""What kernels of a class of work are called in cuBLAS, cuDNN, CUTLASS, hipBLASLt, MIOpen, Composable
+Kernel, Triton and torch's own sources."""
+_ALSO = {
+    "relu": "(?:relu|clamp)",
+    "eq": "(?:eq|compareeq)",
+    "all": "(?:all|and)_kernel",
+    "embedding": "index",
+    "arange": "elementwise_kernel_with_index",
+}
 
 Nodes = tuple[int, ...]
 Signature = tuple[str, Shapes]
@@ -106,8 +132,10 @@ class _Positions:
     signatures: tuple[dict[Signature, int], dict[Signature, int]]
     names: tuple[dict[str, int], dict[str, int]]
     forward: dict[int, list[int]]
+    kernels: list[Kernel | None]
     works: int
     """How many of the positions do work, and are no views."""
+    meant: dict[str, int | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: Graph) -> _Positions:
@@ -115,6 +143,7 @@ class _Positions:
         found: tuple[dict[Signature, int], ...] = ({}, {})
         names: tuple[dict[str, int], ...] = ({}, {})
         forward: dict[int, list[int]] = {}
+        done: list[Kernel | None] = []
 
         def note(side: int, op: str, shapes: Iterable[tuple[int | str, ...]], at: int) -> None:
             key = (op, _ordered(shapes))
@@ -139,8 +168,9 @@ class _Positions:
                     note(side, op, kernel.shapes, at)
                     note(side, op, kernel.shapes + kernel.out_shapes, at)  # `out=` is an input, too
             nodes += [node] * max(1, len(kernels))
-        works = sum(any(k.cost != "zero" for k in n.kernels) for n in nodes)
-        return cls(nodes, (found[0], found[1]), (names[0], names[1]), forward, works)
+            done += kernels or [None]
+        works = sum(k is not None for k in done)
+        return cls(nodes, (found[0], found[1]), (names[0], names[1]), forward, done, works)
 
     def mask(self, call: Call, *, backward: bool, shaped: bool) -> int:
         """The positions that a call of the host may have."""
@@ -150,6 +180,31 @@ class _Positions:
         if call.shapes is None:
             return 0
         return self.signatures[backward].get((op, _ordered(call.shapes)), 0)
+
+    def kernel_mask(self, name: str) -> int | None:
+        """The positions whose kernels a name may mean; None for a name that says nothing."""
+        if name not in self.meant:
+            text, mask = name.lower(), 0
+            if FUSED.match(name):
+                return None
+            alike = {k: _means(text, k) for k in set(self.kernels) if k is not None}
+            for at, kernel in enumerate(self.kernels):
+                if kernel is not None and alike[kernel]:
+                    mask |= 1 << at
+            self.meant[name] = mask or None
+        return self.meant[name]
+
+
+def _means(name: str, kernel: Kernel) -> bool:
+    """Whether the name of a device's kernel (in lower case) is that of an operator's work: by what kernels
+    of its class are called in the libraries of all makers, or by the operator's own name in it."""
+    op = _canonical(kernel.op)
+    if op == "cat" or "catarray" in name:
+        return op == "cat" and "catarray" in name
+    called = _CALLED.get(kernel.category)
+    if called is not None:
+        return called.search(name) is not None
+    return re.search(rf"(?<![a-z]){_ALSO.get(op) or re.escape(op)}", name) is not None
 
 
 class _Rows(dict[_Key, list[float]]):
@@ -225,6 +280,8 @@ class _Rank:
         """The call that is aligned, for a call in it: itself, or the outermost one with a signature."""
         self.masks: dict[int, int | None] = {}
         """The positions that a call may have; None for a compiled kernel, which may have several."""
+        self.kernels: dict[int, int] = {}
+        """What launched the kernels that are aligned themselves."""
         self.nodes: dict[int, tuple[Nodes, Link]] = {}
         """The nodes of calls that are aligned, and how they were found."""
         self._nest()
@@ -269,6 +326,7 @@ class _Rank:
 
     def _name(self, call: int) -> str:
         """What launched something, where it is no mark of ours or of a step."""
+        call = self.kernels.get(call, call)
         name = self.calls[call].name if call >= 0 else ""
         return "" if name.startswith((NODE_MARK, *_STEPS)) else name
 
@@ -319,31 +377,61 @@ class _Rank:
         trace, out = self.trace, _Found()
         hosts = self._hosts()
         on_device = trace.device != "cpu"
-        launched: dict[int, None] = {}
-        for host in hosts:
-            if host >= 0:
-                launched[self.owner[host] if self.owner[host] >= 0 else host] = None
-        if on_device:
-            items = sorted(launched, key=lambda i: self.calls[i].start)
-        else:
-            items = sorted(self.masks, key=lambda i: self.calls[i].start)
         steps = self._steps()
         if self.marked:
             runs = [_Run(range(0), c.start, c.end, 1) for c in steps]
         else:
-            runs = self._aligned(items, steps)
+            link: Link = "alignment" if self.shaped else "names"
+            if any(_GRAPH in launch.name for launch in trace.launches.values()):
+                hosts = self._kernels(hosts, graphs=True)
+            items = self._items(hosts if on_device else [*self.masks])
+            runs = self._aligned(items, steps, link)
+            if not runs and not any(h >= 0 and self.calls[h].kind == "operator" for h in hosts):
+                hosts = self._kernels(hosts, graphs=False)
+                items = self._items(hosts)
+                runs = self._aligned(items, steps, "kernels")
             self._rest(items, runs)
         if not runs:
             runs = [_Run(range(0), float("-inf"), float("inf"), 1)]
         self._account(out, hosts, runs, steps, on_device=on_device)
         return out
 
+    def _items(self, hosts: Sequence[int]) -> list[int]:
+        """What is aligned: what launched something, or the outermost call with a signature around it."""
+        found = (self.owner[host] if self.owner[host] >= 0 else host for host in hosts if host >= 0)
+        return sorted(dict.fromkeys(found), key=lambda i: self.calls[i].start)
+
     def _steps(self) -> list[Call]:
         found = [c for c in self.calls if c.name.startswith(_STEPS)]
         own = [c for c in found if c.name.startswith(STEP_MARK)]
         return sorted(own or found, key=lambda c: c.start)
 
-    def _aligned(self, items: list[int], steps: Sequence[Call]) -> list[_Run]:
+    def _kernels(self, hosts: list[int], *, graphs: bool) -> list[int]:
+        """Make kernels themselves what is aligned, where no operator is: those of CUDA graphs, or all. What
+        launches each, with these in it."""
+        work, launches = self.trace.work, self.trace.launches
+        of = [launches.get(-1 if w.correlation is None else w.correlation) for w in work]
+        found = list(hosts)
+        for i in sorted(range(len(work)), key=lambda i: work[i].start):
+            launch = of[i]
+            if launch is None and any(of):
+                continue  # it was launched before the others: `_repeated` finds it
+            if graphs and (launch is None or _GRAPH not in launch.name):
+                continue
+            at = work[i].start if launch is None else launch.start
+            found[i] = len(self.calls)
+            self.masks[found[i]] = self.positions.kernel_mask(work[i].name)
+            self.kernels[found[i]] = hosts[i]
+            self.owner.append(found[i])
+            self.calls.append(Call(work[i].name, at, at, _DEVICE))
+        more = len(self.calls) - len(self.parent)
+        self.parent += [-1] * more
+        self.own += [0.0] * more
+        self.backward += bytes(more)
+        self.covered += bytes(more)
+        return found
+
+    def _aligned(self, items: list[int], steps: Sequence[Call], link: Link) -> list[_Run]:
         """The runs of the graph, with the nodes of what is aligned in each."""
         positions = self.positions
         width = len(positions.nodes)
@@ -353,7 +441,6 @@ class _Rank:
             parts[bisect_right(starts, self.calls[item].start) - 1].append(at)
         known: dict[tuple[int | None, ...], tuple[int, list[int | None]]] = {}
         runs: list[_Run] = []
-        link: Link = "alignment" if self.shaped else "names"
         for step, part in sorted(parts.items()):
             low, first = 0, True
             while low < len(part):
@@ -367,7 +454,8 @@ class _Rank:
                     continue
                 for at, place in zip(part[low:], places, strict=False):
                     if place is not None:
-                        self.nodes[items[at]] = ((positions.nodes[place].id,), link)
+                        how: Link = "kernels" if items[at] in self.kernels else link
+                        self.nodes[items[at]] = ((positions.nodes[place].id,), how)
                 begin = next(
                     i for i, place in enumerate(places) if place is not None or key[i] is None
                 )
@@ -377,13 +465,21 @@ class _Rank:
                 runs.append(_Run(range(part[low + begin], part[-1] + 1), start, float("inf"),
                                  sum(place is not None for place in places)))  # fmt: skip
                 low, first = low + end, False
-        return self._kept(items, runs, steps)
+        return self._kept(items, runs, steps, _ENOUGH[link])
 
-    def _kept(self, items: list[int], runs: list[_Run], steps: Sequence[Call]) -> list[_Run]:
+    def _kept(
+        self, items: list[int], runs: list[_Run], steps: Sequence[Call], enough: float
+    ) -> list[_Run]:
         """The runs that are one, with their ends. What matches little, after a run, is no run: it is work
         of the one before, without nodes."""
-        most = max((run.matches for run in runs), default=0)
-        if most < _ENOUGH[self.shaped] * self.positions.works:
+        fullest = max(runs, key=lambda run: run.matches, default=None)
+        most = fullest.matches if fullest else 0
+        works = self.positions.works
+        if most < enough * works and fullest:
+            asked = [items[at] for at in fullest.items if self.masks.get(items[at], 0) is not None]
+            compiled = len(asked) < len(fullest.items)
+            enough = _LEAST if compiled and most >= _ALIKE * len(asked) else enough
+        if most < enough * works:
             self.nodes.clear()
             return []
         kept: list[_Run] = []
@@ -626,6 +722,8 @@ class _Rank:
         rank, calls, on_device = self.trace.rank, self.calls, self.trace.device != "cpu"
         spans: dict[int, tuple[float, float]] = {}
         for i, call in enumerate(calls):
+            if i in self.kernels:
+                break  # they come last
             run = run_of(call.start)
             nodes, link = self.nodes.get(self.owner[i], _NOWHERE)
             above = self.parent[i]
@@ -679,7 +777,7 @@ class _Rank:
             if given[i][0]:
                 return False
             launch = launches.get(work[i].correlation or -1)
-            return hosts[i] < 0 if launch is None else "GraphLaunch" in launch.name
+            return hosts[i] < 0 if launch is None else _GRAPH in launch.name
 
         streams: dict[int, list[int]] = defaultdict(list)
         for i in sorted(range(len(work)), key=lambda i: work[i].start):
@@ -805,6 +903,9 @@ class _Modules:
 
 _NOWHERE: tuple[Nodes, Link] = ((), "")
 _BY_OPERATOR = 2
+_DEVICE = "the device itself"
+_GRAPH = "GraphLaunch"
+"""In the names of the calls of CUDA and HIP that launch a whole graph."""
 _PART, _UNKNOWN = -1, -2
 """The run of what is in none that is whole, and of a kernel whose launch is not in the trace."""
 
