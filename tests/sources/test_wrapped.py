@@ -93,6 +93,7 @@ def test_a_quantized_convolution_runs_on_real_tensors() -> None:
     "kind",
     ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig", "IntxWeightOnlyConfig"],
 )
+@pytest.mark.slow
 def test_torchao(kind: str, rows: torch.Tensor) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -85,7 +85,8 @@ def test_flops_and_parameters_are_those_of_a_real_forward(name, request_):
 @pytest.mark.parametrize(
     ("profile", "gflops", "parameters"),
     [("resnet18", 3.628146688, 11_689_512), ("bert", 22.34843136, 109_482_240),
-     ("gpt2", 22.347251712, 124_439_808), ("yolov8n", 8.7439872, 3_157_200)],
+     ("gpt2", 22.347251712, 124_439_808),
+     pytest.param("yolov8n", 8.7439872, 3_157_200, marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_published_figures(profile, gflops, parameters, request):
     totals = request.getfixturevalue(profile).totals

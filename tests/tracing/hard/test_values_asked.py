@@ -161,7 +161,7 @@ def jagged(m: Layers, x: Tensor) -> Tensor:
         (saves, 2 * 2 * 2 * 4 * 4),
         (jvp, 3 * 2 * 2 * 4 * 4),  # the product, and that of the tangent by torch in two
         (hessian, None),
-        (jagged, 2 * 3 * 4 * 4),
+        pytest.param(jagged, 2 * 3 * 4 * 4, marks=pytest.mark.slow),
     ],
 )
 def test_what_fails_on_fake_tensors_is_tried_on_real_ones(run: Forward, flops: int | None) -> None:

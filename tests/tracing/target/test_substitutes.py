@@ -149,6 +149,7 @@ def test_what_cannot_be_chosen_anew_is_said():
     assert not any("traced for" in note for note in plain.profile.model.notes)
 
 
+@pytest.mark.slow
 def test_the_usual_target_is_cuda_and_the_flops_are_those_of_a_cpu():
     """Where a device is named it is that one's. Fused attention computes its scores once more in the
     backward, 2 products of 2 * 4 * 16 * 16 * 8, which is remarked; nothing else differs."""
