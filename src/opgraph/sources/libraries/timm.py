@@ -3,6 +3,7 @@ another checkpoint. No weights are fetched."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,6 +34,8 @@ class TimmSource:
         return registered(self.library, "models", _REGISTERED) or known.names(self.name)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
+        if "timm" not in sys.modules and not self.claims(spec):  # importing it takes two seconds
+            raise UnknownModel(f"{self.name} has no model {spec}")
         import timm
 
         from opgraph.sources.building import assemble
