@@ -76,6 +76,8 @@ def row(spec: str, device: torch.device, seconds: float) -> Row:
     alike."""
     name, train = spec.removesuffix(":train"), spec.endswith(":train")
     options: dict[str, Any] = {"mode": "train" if train else "infer"}
+    if train:
+        options["batch_size"] = 2  # batch normalization asks for it
     if name in ("bert-base-uncased", "gpt2"):
         options["seq_len"] = 64
     asked = Options(**options, target="cpu" if device.type == "cpu" else None)

@@ -71,7 +71,11 @@ def _measured(
             or len(plain) >= _MOST
         ):  # fmt: skip
             break
-    found = run_of(plain, traced, device, fixed=steps is not None)
+    run, under = step.ready(marks), Profiled(profile, marks, device, memory=True)
+    under.begin()
+    run()
+    held = under.end()[1].memory
+    found = replace(run_of(plain, traced, device, fixed=steps is not None), memory=_thinned(held))
     if profile.mode != "train" and _takes_shortcuts(step.module):
         note = (
             "where nothing looks on, torch runs some layers of this model by one kernel each: so the plain "
@@ -137,9 +141,13 @@ def _timed(run: Callable[[], Any], wait: Callable[[], object]) -> float:
 
 
 class Profiled:
-    """A step under the profiler, with marks: from `begin` to `end`, which gives its seconds and its run."""
+    """A step under the profiler, with marks: from `begin` to `end`, which gives its seconds and its run.
+    What is allocated is written down where `memory` is asked for, which slows it down."""
 
-    def __init__(self, profile: ProfileRecord, marks: Marks, device: torch.device) -> None:
+    def __init__(
+        self, profile: ProfileRecord, marks: Marks, device: torch.device, *, memory: bool = False
+    ) -> None:
+        self._memory = memory
         self._profile, self._marks, self._device = profile, marks, device
         self._wait = waiting(device)
         self._stack = ExitStack()
@@ -147,7 +155,7 @@ class Profiled:
 
     def begin(self) -> None:
         """From here on the step runs."""
-        self._profiler = self._stack.enter_context(profiled(self._device))
+        self._profiler = self._stack.enter_context(profiled(self._device, memory=self._memory))
         self._stack.enter_context(self._marks.step())
         self._wait()
         self._stack.enter_context(record_function(f"{STEP}1"))
@@ -166,11 +174,22 @@ class Profiled:
             return seconds, joined(self._profile, file)
 
 
-def profiled(device: torch.device) -> Any:
+def _thinned(memory: tuple[tuple[float, int], ...]) -> tuple[tuple[float, int], ...]:
+    """At most so many moments, the highest of each stretch."""
+    size = -(-len(memory) // _MOMENTS) or 1
+    stretches = (memory[at : at + size] for at in range(0, len(memory), size))
+    return tuple(max(stretch, key=lambda row: row[1]) for stretch in stretches)
+
+
+_MOMENTS = 1_000
+
+
+def profiled(device: torch.device, *, memory: bool = False) -> Any:
     """The profiler of torch, for the host and the device."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # it says on stderr that it starts and stops
     kinds = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
-    return profile(activities=[ProfilerActivity.CPU, *filter(None, [kinds.get(device.type)])])
+    activities = [ProfilerActivity.CPU, *filter(None, [kinds.get(device.type)])]
+    return profile(activities=activities, profile_memory=memory)
 
 
 def waiting(device: torch.device) -> Callable[[], object]:

@@ -123,6 +123,12 @@ class RunRecord:
         """How far off the median of the steps may be, as a share of it."""
         return uncertainty(self.repeats or self.profiled)
 
+    @property
+    def peak_memory(self) -> int | None:
+        """The most bytes that were allocated at a time; None where that was not written down. On a CPU that
+        is what the step itself allocates, and on an accelerator all that is there."""
+        return max((held for _, held in self.memory), default=None)
+
     @cached_property
     def work(self) -> float:
         """Seconds of work of one device in one step, summed over its events."""

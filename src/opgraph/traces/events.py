@@ -79,6 +79,7 @@ class Trace:
     launches: dict[int, Launch] = field(default_factory=dict)
     work: list[Work] = field(default_factory=list)
     memory: list[tuple[float, int]] = field(default_factory=list)
+    host_memory: list[tuple[float, int]] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     cut: bool = False
     notes: list[str] = field(default_factory=list)

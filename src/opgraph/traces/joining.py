@@ -108,7 +108,7 @@ def join(graph: Graph, traces: Sequence[Trace]) -> RunRecord:
 
 
 def _memory(trace: Trace) -> tuple[tuple[float, int], ...]:
-    rows = sorted(trace.memory)
+    rows = sorted(trace.host_memory if trace.device == "cpu" else trace.memory)
     return tuple(((at - rows[0][0]) * 1e-6, held) for at, held in rows)
 
 

@@ -242,8 +242,9 @@ class _Rows:
             if event.ph != "X":
                 if event.name == "[memory]" and event.ph == "i":
                     args = _decode_args(event.args)
-                    if args.allocated is not None and args.device_type not in (None, 0):
-                        trace.memory.append((event.ts, args.allocated))
+                    if args.allocated is not None and args.device_type is not None:
+                        held = trace.memory if args.device_type else trace.host_memory
+                        held.append((event.ts, args.allocated))
                 continue
             category = event.cat.lower()
             kind = _WORK.get(category)

@@ -55,6 +55,16 @@ def _facts(found: Measurement) -> Iterator[str]:
     yield f"On nodes     {units.percent(run.attributed)} of the time of operators{work}"
     for name, seconds in islice(found.elsewhere, 3):
         yield f"             not: {safe(name, 60)}, {units.seconds(seconds)}"
+    if run.peak_memory is not None:
+        costed = found.costed
+        beside = f", {units.size(costed.peak_memory)} traced"
+        if (
+            not run.accelerated
+        ):  # what was there before the step is not in it, as an optimizer's state
+            alive = costed.memory.peak - costed.totals.input_bytes
+            beside = f" by the step, {units.size(alive)} traced without weights and inputs"
+            beside = " by the step" if costed.profile.mode == "train" else beside
+        yield f"Memory       {units.size(run.peak_memory)} allocated at the peak{beside}"
     if run.gaps:
         waited = idle(run)
         doing = ", ".join(f"{safe(h, 40)} {units.seconds(s)}" for h, s in waited.hosts[:3])
