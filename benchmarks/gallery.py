@@ -1,13 +1,17 @@
 """Makes every image in docs/ that shows what opgraph makes: python benchmarks/gallery.py [NAME …]
 
-The pictures of docs/gallery.md, the rooflines, and the screenshots of the page (which need chromium and
-playwright). `--check` makes the pictures anew beside those in docs/, says which differ, and ends with 1 if
-any does; of screenshots only whether they are there.
+The pictures of docs/gallery.md, the rooflines, and the screenshots of the page (which need chromium,
+playwright and pillow): single ones, and a sheet for each of nine models at three sizes in light and dark.
+`--check` makes the pictures anew beside those in docs/, and what the screenshots are of, says which differ
+from what is there (docs/images/made.json keeps what each screenshot was made of), and ends with 1 if any
+does. It needs no browser.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import shutil
 import sys
 import tempfile
@@ -17,6 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import opgraph
+from opgraph.views.page.data import page_data
+from opgraph.views.page.html import bundle, html
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -68,13 +74,31 @@ PAGES = {
         "resnet18", {}, None, ("app.setDock('memory')", "app.setMoment(app.memory.peakAt)")
     ),
     "viewer-difference": Page("resnet18", {}, against="tests/data/resnet18-changed.json"),
-    "viewer-gpt2": Page("gpt2", {}, "h100-sxm"),
-    "viewer-yolov8n": Page("yolov8n.pt", {}, "rtx-4090"),
-    "viewer-detr-large": Page("facebook/detr-resnet-50", {}, "l4", size=(1920, 1080)),
-    "viewer-t5-small-dark": Page("t5-small", {}, scheme="dark"),
-    "viewer-mixtral": Page("mistralai/Mixtral-8x7B-v0.1", {}, "h100-sxm"),
-    "viewer-gpt2-narrow": Page("gpt2", {}, "h100-sxm", size=(390, 844)),
+    "viewer-llama-405b-unfolded": Page(
+        "meta-llama/Llama-3.1-405B",
+        {"seq_len": 4096},
+        None,
+        ("await app.openAll(true, true); app.fit()",),
+    ),
+    "viewer-roofline": Page("gpt2", {}, "rtx-4090", ("app.setDock('roofline')",)),
 }
+
+SHEETS: dict[str, tuple[str, dict[str, Any], str | None]] = {
+    "page-resnet18": ("resnet18", {}, None),
+    "page-bert": ("bert-base-uncased", {}, "rtx-4090"),
+    "page-gpt2": ("gpt2", {}, "h100-sxm"),
+    "page-t5": ("t5-small", {}, None),
+    "page-yolov8n": ("yolov8n.pt", {}, "rtx-4090"),
+    "page-detr": ("facebook/detr-resnet-50", {}, "l4"),
+    "page-mixtral": ("mistralai/Mixtral-8x7B-v0.1", {}, "h100-sxm"),
+    "page-llama": ("meta-llama/Llama-3.1-405B", {"seq_len": 4096}, "h100-sxm"),
+    "page-branch": ("docs/gallery/gated.py:Gated", {"input_shape": (1, 3, 64, 64)}, None),
+}
+"""For each sheet: the model, how it is profiled, on which device."""
+SIZES = ((1440, 900), (1920, 1080), (390, 844))
+SHEET_ROW = 460
+"""Pixels of height of a row of a sheet."""
+MADE = DOCS / "images/made.json"
 
 
 def pictures(names: Iterable[str], folder: Path) -> Iterator[tuple[str, Path]]:
@@ -92,30 +116,86 @@ def pictures(names: Iterable[str], folder: Path) -> Iterator[tuple[str, Path]]:
             yield f"images/{name}.svg", path
 
 
+def shown(name: str) -> tuple[str, str]:
+    """The page that an image shows, and a digest of what is in it, without what differs at every run."""
+    if name in SHEETS:
+        model, sizes, hardware = SHEETS[name]
+        against = None
+    else:
+        page = PAGES[name]
+        model, sizes, hardware, against = page.model, page.sizes, page.hardware, page.against
+    costed = opgraph.profile(model, **sizes).on(hardware)
+    other = None if against is None else opgraph.load(DOCS.parent / against).on()
+    data = page_data(costed, against=other)
+    for run in ("tracing", "versions"):
+        data["profile"].pop(run, None)
+    made_of = [bundle(), json.dumps(data, sort_keys=True), repr(PAGES.get(name, SHEETS.get(name)))]
+    return html(costed, against=other), hashlib.sha256("".join(made_of).encode()).hexdigest()[:16]
+
+
 def pages(names: Iterable[str], folder: Path) -> Iterator[tuple[str, Path]]:
-    """Take these screenshots; each with its place in docs/."""
-    chosen = {name: PAGES[name] for name in names if name in PAGES}
+    """Take these screenshots; each with its place in docs/. What each was made of is kept."""
+    chosen = [name for name in names if name in PAGES or name in SHEETS]
     if not chosen:
         return
+    made = json.loads(MADE.read_text()) if MADE.is_file() else {}
     with _browser() as browser:
-        for name, page in chosen.items():
-            html, image = folder / f"{name}.html", folder / f"{name}.png"
-            costed = opgraph.profile(page.model, **page.sizes).on(page.hardware)
-            other = None if page.against is None else opgraph.load(DOCS.parent / page.against)
-            costed.view(html, **({} if other is None else {"against": other.on()}))
-            width, height = page.size
-            context = browser.new_context(
-                viewport={"width": width, "height": height}, color_scheme=page.scheme, offline=True
-            )
-            tab = context.new_page()
-            tab.goto(html.as_uri())
-            tab.wait_for_selector("[data-ready]")
-            for step in page.steps:
-                tab.evaluate(f"const app = globalThis.opgraphApp; {step}")
-            tab.wait_for_timeout(800)
-            tab.screenshot(path=image)
-            context.close()
-            yield f"images/{name}.png", image
+        for name in chosen:
+            text, made[name] = shown(name)
+            path = folder / f"{name}.html"
+            path.write_text(text, encoding="utf-8")
+            if name in SHEETS:
+                yield f"gallery/{name}.webp", sheet(browser, path)
+            else:
+                page = PAGES[name]
+                image = folder / f"{name}.png"
+                image.write_bytes(shot(browser, path, page.size, page.scheme, page.steps))
+                yield f"images/{name}.png", image
+            MADE.write_text(json.dumps(dict(sorted(made.items())), indent=1) + "\n")
+
+
+def shot(
+    browser: Any, path: Path, size: tuple[int, int], scheme: str, steps: tuple[str, ...] = ()
+) -> bytes:
+    """A page as it opens, or after some steps, as PNG."""
+    context = browser.new_context(
+        viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, offline=True
+    )
+    tab = context.new_page()
+    tab.goto(path.as_uri())
+    tab.wait_for_selector("[data-ready]")
+    for step in steps:
+        tab.evaluate(f"async () => {{ const app = globalThis.opgraphApp; {step} }}")
+    tab.wait_for_timeout(800)
+    image: bytes = tab.screenshot()
+    context.close()
+    return image
+
+
+def sheet(browser: Any, path: Path) -> Path:
+    """The page at all sizes, light above dark, as one image."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    rows = []
+    for scheme in ("light", "dark"):
+        row = []
+        for size in SIZES:
+            image = Image.open(BytesIO(shot(browser, path, size, scheme))).convert("RGB")
+            wide = round(image.width * SHEET_ROW / image.height)
+            row.append(image.resize((wide, SHEET_ROW), Image.Resampling.LANCZOS))
+        rows.append(row)
+    width = max(sum(image.width + 8 for image in row) for row in rows) - 8
+    made = Image.new("RGB", (width, len(rows) * (SHEET_ROW + 8) - 8), "#808080")
+    for number, row in enumerate(rows):
+        x = 0
+        for image in row:
+            made.paste(image, (x, number * (SHEET_ROW + 8)))
+            x += image.width + 8
+    target = path.with_suffix(".webp")
+    made.save(target, quality=72, method=6)
+    return target
 
 
 @contextmanager
@@ -135,8 +215,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--check", action="store_true", help="say which pictures are stale")
     arguments = parser.parse_args()
-    names = arguments.names or [*PICTURES, *ROOFLINES, *PAGES]
-    unknown = {*names} - {*PICTURES, *ROOFLINES, *PAGES}
+    known = [*PICTURES, *ROOFLINES, *PAGES, *SHEETS]
+    names = arguments.names or known
+    unknown = {*names} - {*known}
     if unknown:
         parser.error(f"there is no image {', '.join(sorted(unknown))}")
     stale = 0
@@ -149,13 +230,13 @@ def main() -> int:
                 shutil.copy(path, there)
             print(f"docs/{place}{' is stale' if differs and arguments.check else ''}", flush=True)
         if arguments.check:
-            gone = [
-                name
-                for name in names
-                if name in PAGES and not (DOCS / f"images/{name}.png").is_file()
-            ]
-            print("".join(f"docs/images/{name}.png is not there\n" for name in gone), end="")
-            return int(stale + len(gone) > 0)
+            made = json.loads(MADE.read_text()) if MADE.is_file() else {}
+            for name in names:
+                if name in PAGES or name in SHEETS:
+                    differs = made.get(name) != shown(name)[1]
+                    stale += differs
+                    print(f"{name}{' is stale' if differs else ''}", flush=True)
+            return int(stale > 0)
         for place, path in pages(names, Path(folder)):
             shutil.copy(path, DOCS / place)
             print(f"docs/{place}", flush=True)

@@ -115,7 +115,10 @@ export class Roofline extends Plot {
 
   /** The names of the points that take longest, where there is room. */
   private names(frame: Frame, x: (v: number) => number, y: (v: number) => number, theme: Theme): void {
-    const taken: Rect[] = [];
+    const taken = this.dots.slice(0, 4 * NAMES).map((d): Rect => {
+      const r = this.radius(d, this.dots[0].seconds) - 1;
+      return { x: x(d.intensity) - r, y: y(d.speed) - r, w: 2 * r, h: 2 * r };
+    });
     const right = frame.left + frame.width;
     const seen = new Set<string>();
     for (const dot of this.dots) {
