@@ -92,7 +92,7 @@ SHEETS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "page-detr": ("facebook/detr-resnet-50", {}, "l4"),
     "page-mixtral": ("mistralai/Mixtral-8x7B-v0.1", {}, "h100-sxm"),
     "page-llama": ("meta-llama/Llama-3.1-405B", {"seq_len": 4096}, "h100-sxm"),
-    "page-branch": ("docs/gallery/gated.py:Gated", {"input_shape": (1, 3, 64, 64)}, None),
+    "page-branch": ("examples/gated.py:Gated", {"input_shape": (1, 3, 64, 64)}, None),
 }
 """For each sheet: the model, how it is profiled, on which device."""
 SIZES = ((1440, 900), (1920, 1080), (390, 844))

@@ -51,7 +51,23 @@ CONVENTIONS = {
     "embedding": ("lookup", "matmul"),
 }
 """The conventions of counting with their values, opgraph's own first."""
-SORTS = ("flops", "macs", "bytes", "parameters", "time", "measured", "intensity", "name")
+SORTS = (
+    "flops",
+    "macs",
+    "bytes",
+    "parameters",
+    "time",
+    "measured",
+    "intensity",
+    "name",
+    "class",
+    "params",
+    "each",
+    "times",
+    "share",
+    "flops/byte",
+    "bound",
+)
 COLORINGS = (
     "bottleneck", "op", "flops", "bytes", "memory", "dtype", "time", "measured", "fusion", "intensity",
 )  # fmt: skip
@@ -257,8 +273,8 @@ class Showing:
     against: str | None = option(Text(), Stage.VIEW,
         "another model or saved profile: show what differs from it; options of its own go with it "
         "in quotes", unit="MODEL")
-    by: str = option(Choice(("module", "op", "node")), Stage.VIEW, "what is compared",
-        default="module")
+    by: str = option(Choice(("module", "op", "class", "node")), Stage.VIEW,
+        "what a row is, or what is compared", default="module")
 
 
 class Commanding:

@@ -150,7 +150,7 @@ def _sweep(name: str, suffix: str, target: str, kind: Kind = "file", *more: str)
 
 _BUILT_IN = (
     View("table", (".txt",), "opgraph.views.text.table:table",
-         ("depth", "sort", "top", "show_shapes", "fold", "verbose", "memory"), _LAID, kind="text"),
+         ("depth", "sort", "top", "show_shapes", "fold", "verbose", "memory", "by"), _LAID, kind="text"),
     View("markdown", (".md", ".markdown"), "opgraph.views.text.markdown:to_markdown", ("verbose",),
          kind="text"),
     View("json", (".json",), "opgraph.views.files.json:to_json", ("memory",), _LAID),
@@ -181,7 +181,7 @@ _BUILT_IN = (
     _picture("dot", ".dot", ".gv", more=("theme", "source_url")),
     _picture("mermaid", ".mmd", ".mermaid"),
     View("comparison", (".txt",), "opgraph.views.text.compare:comparison_text", ("by", "depth"),
-         result="comparison", kind="text"),
+         result="comparison", kind="text", values={"by": ("module", "op", "node")}),
     View("comparison-markdown", (".md",), "opgraph.views.text.compare:comparison_markdown", ("depth",),
          result="comparison", kind="text"),
     View("comparison-json", (".json",), "opgraph.views.files.json:plain", result="comparison"),

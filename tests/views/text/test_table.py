@@ -14,7 +14,7 @@ from opgraph.analysis.cost.totals import Cost
 from opgraph.analysis.tree import ItemKind, Metric
 from opgraph.views import render
 from opgraph.views.picture.picture import picture
-from opgraph.views.text.table import rows
+from opgraph.views.text.table import SORT_KEYS, Grouping, columns_of, grouped, rows, table
 
 
 @pytest.mark.slow
@@ -111,3 +111,38 @@ def test_an_unknown_order_is_refused(saved: Callable[[str], Profile]) -> None:
         saved("resnet18").on().render("table", sort="weight")
     with pytest.raises(RenderError, match="sort time is of the time on a device"):
         saved("resnet18").on().render("table", sort="time")
+
+
+@pytest.mark.parametrize("by", ["op", "class", "node"])
+def test_rows_that_are_alike_add_up_to_the_whole(
+    saved: Callable[[str], Profile], by: Grouping
+) -> None:
+    costed = saved("gpt2").on("h100-sxm")
+    found = grouped(costed, by)
+    assert sum(r.cost.flops for r in found) == costed.totals.flops
+    assert sum(r.cost.bytes for r in found) == costed.totals.bytes
+    assert sum(r.share for r in found) == pytest.approx(1)
+    assert sum(r.seconds or 0 for r in found) == pytest.approx(
+        sum(costed.prediction.by_node.values())
+    )
+    shares = [r.share for r in found]
+    assert shares == sorted(shares, reverse=True)
+    if by != "node":
+        assert {r.path: r.count for r in found}[
+            {"op": "layer_norm", "class": "LayerNorm"}[by]
+        ] == 25
+    else:
+        assert {r.path: r.times for r in found}["h.[0-11].ln_1"] == 12
+
+
+def test_columns_sort_under_their_own_names(saved: Callable[[str], Profile]) -> None:
+    costed = saved("gpt2").on()
+    for column in columns_of(costed):
+        if column.title and column.key not in ("output", "share"):
+            name = {"× n": "times", "MACs": "macs", "Bound": "bound"}.get(
+                column.title, column.title.lower()
+            )
+            assert name in SORT_KEYS, name
+    table(costed, by="node", sort="flops/byte", top=3)
+    with pytest.raises(RenderError, match="no levels"):
+        table(costed, by="op", depth=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -12,6 +12,7 @@ from opgraph.analysis.cost.totals import CONSTANTS, Cost
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.tree import Item, ItemKind, Metric, Tree
 from opgraph.record import units
+from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node, Shape
 from opgraph.record.kinds import Bound
 from opgraph.views.headline import headline
@@ -69,7 +70,16 @@ SORT_KEYS: dict[str, Callable[[Row], float | str]] = {
     "measured": lambda r: r.measured or 0.0,
     "intensity": lambda r: r.cost.arithmetic_intensity or 0.0,
     "name": lambda r: r.path,
+    "class": lambda r: r.cls,
+    "params": lambda r: r.parameters,
+    "each": lambda r: r.flops_each,
+    "times": lambda r: r.times,
+    "share": lambda r: r.share,
+    "flops/byte": lambda r: r.cost.arithmetic_intensity or 0.0,
+    "bound": lambda r: r.bottleneck or "",
 }
+"""By what rows are sorted: the costliest first, texts by the alphabet."""
+_TEXTS = ("name", "class", "bound")
 
 
 METRICS = {
@@ -93,6 +103,49 @@ def rows(
     deepest = _fitting(lines) if depth is None else depth
     by = costed.metric if metric is None else metric
     return [_row(tree, line, by) for line in lines if line.depth <= deepest]
+
+
+Grouping = Literal["module", "op", "class", "node"]
+_HEADS: dict[Grouping, str] = {
+    "module": "Module",
+    "op": "Operator",
+    "class": "Class",
+    "node": "Node",
+}
+
+
+def grouped(
+    costed: CostedRecord, by: Grouping, *, fold: bool = True, metric: Metric | None = None
+) -> list[Row]:
+    """A row for each operator, each class of modules (by the innermost around a node), or each node, with
+    equal repetitions as one; the largest share first."""
+    tree = costed.tree if fold else costed.tree_of(fold=False)
+    groups: dict[str, list[Item]] = {}
+    for leaf, cls in _leaves(tree, tree.root, tree.root.cls):
+        node = tree.nodes[leaf.member.node - 1]
+        names = {"op": _operator(node), "class": cls, "node": tree.title(leaf)}
+        if node.kind not in ("input", "output", "control"):
+            groups.setdefault(names[by], []).append(leaf)
+    metric = metric or costed.metric
+    found = []
+    for name, items in groups.items():
+        row = _row(tree, _Line(name, 0, tuple(items), by == "node"), metric)
+        count = sum(tree.repetitions(item) for item in items)
+        op = _operator(tree.nodes[items[0].member.node - 1])
+        several = {"count": count, "times": 1, "cls": ""}
+        found.append(replace(row, path=name, **({"cls": op} if by == "node" else several)))
+    found = [row for row in found if row.share or row.cost.bytes or row.parameters]
+    return sorted(found, key=lambda r: (-r.share, -r.cost.bytes))
+
+
+def _leaves(tree: Tree, item: Item, cls: str) -> Iterator[tuple[Item, str]]:
+    """The nodes below an item, those of a fold once, each with the class of the module around it."""
+    for child in item.member.children:
+        around = child.member.cls or cls
+        if child.member.node:
+            yield child, around
+        else:
+            yield from _leaves(tree, child, around)
 
 
 class _Line(NamedTuple):
@@ -203,9 +256,11 @@ def table(
     fold: bool = True,
     verbose: bool = False,
     memory: bool = False,
+    by: Grouping = "module",
 ) -> str:
     """The profile as text in three sections, and more where they are asked for.
 
+    A row is a module in the tree of all, or `by` "op", "class" or "node" all that are alike together.
     `depth` is how many levels below the root are shown (chosen to fit about forty rows by default);
     `sort` orders rows by "flops", "macs", "bytes", "parameters", "time", "measured", "intensity" or "name"
     instead of by execution, and `top` keeps that many. Shares are of what rows are sorted by, else of the
@@ -216,16 +271,22 @@ def table(
     metric = METRICS.get(sort or "", costed.metric)
     if metric is Metric.MEASURED:
         costed.named_measurement()
-    listed = rows(costed, depth, fold=fold, metric=metric)
+    if by != "module" and depth is not None:
+        raise RenderError(f"--by {by} has no levels", hint="leave out --depth")
+    listed = (
+        rows(costed, depth, fold=fold, metric=metric)
+        if by == "module"
+        else grouped(costed, by, fold=fold, metric=metric)
+    )
     hidden = 0
     if sort is not None:
-        listed = sorted(listed, key=SORT_KEYS[sort], reverse=sort != "name")
+        listed = sorted(listed, key=SORT_KEYS[sort], reverse=sort not in _TEXTS)
     if top is not None:
         hidden = max(0, len(listed) - top)
         listed = listed[:top]
-    flat = sort is not None
+    flat = sort is not None or by != "module"
     parts: list[RenderableType] = [
-        _hierarchy(costed, listed, metric, show_shapes=show_shapes, flat=flat, width=width),
+        _hierarchy(costed, listed, metric, show_shapes=show_shapes, flat=flat, width=width, by=by),
         *([f"  … and {units.plural(hidden, 'more row')}"] if hidden else []),
         "",
         summary(costed, verbose=verbose),
@@ -248,6 +309,7 @@ def _hierarchy(
     show_shapes: bool,
     flat: bool,
     width: int,
+    by: Grouping,
 ) -> Table:
     from rich import box
     from rich.table import Table
@@ -255,9 +317,13 @@ def _hierarchy(
 
     names = [_name(row, flat, Text) for row in listed]
     repeats = any(row.times > 1 for row in listed)
-    missing = {"output": not show_shapes, "each": not repeats, "times": not repeats}
+    missing = {"output": not show_shapes, "each": not repeats, "times": not repeats,
+               "class": by in ("op", "class")}  # fmt: skip
     shown = [_cells(row, costed.totals.bytes, Text) for row in listed]
-    columns = [_fitted(c, shown) for c in columns_of(costed, metric) if not missing.get(c.key)]
+    known = [c for c in columns_of(costed, metric) if not missing.get(c.key)]
+    if by == "node":
+        known = [c._replace(title="Operator") if c.key == "class" else c for c in known]
+    columns = [_fitted(c, shown) for c in known]
     longest = max((name.cell_len for name in names), default=0)
     for column in sorted(columns, key=lambda c: -c.spared):
         room = min(longest, _ROOM if column.spared > 1 else _NARROWEST)
@@ -268,7 +334,7 @@ def _hierarchy(
         box=box.SIMPLE_HEAD, show_edge=False, padding=0, header_style="bold",
         title=safe(costed.profile.model.name), title_justify="left", title_style="bold",
     )  # fmt: skip
-    result.add_column("Module", no_wrap=True, max_width=max(_NARROWEST, width - taken - 1))
+    result.add_column(_HEADS[by], no_wrap=True, max_width=max(_NARROWEST, width - taken - 1))
     for column in columns:
         result.add_column(column.title, justify=column.justify, no_wrap=True,
                           min_width=column.width, max_width=column.width)  # fmt: skip

@@ -1,4 +1,4 @@
-"""A module of one's own, whose way depends on what comes in: opgraph view docs/gallery/gated.py:Gated"""
+"""A module of one's own, whose way depends on what comes in: opgraph view examples/gated.py:Gated"""
 
 from torch import Tensor, nn
 
