@@ -1,5 +1,4 @@
-"""The tree of a run, folded once: what the table, the explorer, the picture, the page and the full-screen
-program show.
+"""The tree of a run, folded once, that all views show.
 
 Its leaves are nodes; its branches are *calls* of modules (a module called twice stands twice), so that
 every branch is one interval of the order of execution, and every sum over it a difference of running sums.
@@ -154,7 +153,7 @@ class Tree:
         return None if item.parent < 0 else self.items[item.parent]
 
     def alike(self, item: Item) -> Iterator[Item]:
-        """The items at the same place of all repetitions around an item, in order."""
+        """The items at the same place of all repetitions, in order."""
         return (self.items[i] for i in self._places(item))
 
     def nodes_of(self, item: Item) -> list[Node]:
@@ -196,7 +195,7 @@ class Tree:
     # Figures.
 
     def repetitions(self, item: Item) -> int:
-        """How often one repetition of an item runs: a member of a fold as often as it has members."""
+        """How often an item runs; a fold's member counts for all."""
         return item.times * item.count
 
     def each(self, metric: Metric, item: Item) -> float:
@@ -239,7 +238,7 @@ class Tree:
         return usual_metric(self.cost(self.root), timed=timed, measured=measured)
 
     def cost(self, item: Item) -> Cost:
-        """What all repetitions of an item cost together: they run the same kernels."""
+        """What all repetitions of an item cost together."""
         return self._cost_of(item, item.times)
 
     def cost_each(self, item: Item) -> Cost:
@@ -285,7 +284,7 @@ class Tree:
         )
 
     def repeats(self) -> tuple[Item, ...]:
-        """The folds that stand in no other one, costliest first; those of single operators left out."""
+        """The outermost folds of modules, costliest first."""
         found = [
             item
             for item in self.items
@@ -415,7 +414,7 @@ class Tree:
         return (made.get(n.id, 0) for n in self.nodes)
 
     def _parameters(self) -> Iterator[int]:
-        """Parameters at the node that uses them first, so that each counts once."""
+        """Parameters, each at the node that uses it first."""
         left = {
             name: p
             for p in self.graph.parameters
@@ -433,7 +432,7 @@ class Tree:
 
 
 def _owner(runs: Mapping[str, int], path: str) -> int:
-    """The item of the innermost module around a path that runs; the root's where none does."""
+    """The innermost item that runs around a path, or the root."""
     while path:
         if path in runs:
             return runs[path]
@@ -453,7 +452,7 @@ def build_tree(
     measured: Mapping[int, float] | None = None,
     mark: Callable[[Node], object] | None = None,
 ) -> Tree:
-    """The tree of a graph, or of some of its nodes below the module `root`.
+    """The tree of a graph, or of some nodes below `root`.
 
     Without `fold`, equal neighbours stay apart. `seconds` are the predicted seconds of nodes and `bounds`
     what they wait for, by their id, `measured` the seconds that they took; without a device items are

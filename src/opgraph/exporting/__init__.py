@@ -50,7 +50,7 @@ EXPORTERS = (
 
 
 def exporter_for(path: str | os.PathLike[str] | None, name: str | None = None) -> Exporter | None:
-    """The exporter of that name, or the one that a file's suffix means, if there is one."""
+    """The exporter of that name or suffix, if any."""
     suffix = "" if path is None else Path(path).suffix.lower()
     for exporter in EXPORTERS:
         if exporter.name == name or (name is None and exporter.suffix == suffix):

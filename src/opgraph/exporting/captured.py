@@ -1,4 +1,4 @@
-"""A captured graph with what its placeholders stand for, from any of the tracers that capture one."""
+"""A captured graph with what its placeholders stand for."""
 
 from __future__ import annotations
 

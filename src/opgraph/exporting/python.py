@@ -44,7 +44,7 @@ def identifier(text: str) -> str:
 
 
 def encoded(tensor: Tensor) -> str:
-    """The expression that makes a constant: its values, where they are few, or their bytes.
+    """The expression of a constant: its values, or bytes of many.
 
     Raises `TraceError` when it has no values, or too many.
     """
@@ -164,7 +164,7 @@ def _importable(function: Any) -> str:
 
 
 def to_python(model: Model, example: Example, tracer: str) -> Exported:
-    """The file: a class `Model` whose `forward` is the graph, and `load(path)` for weights.
+    """The file: a class `Model`, and `load(path)` for weights.
 
     Raises `TraceError` when the graph cannot be captured as one, or not be written down.
     """
@@ -241,7 +241,7 @@ def _weights(stage: Stage, persistent: set[str], body: _Body) -> Iterator[str]:
 
 
 class _Body:
-    """The lines of `forward`, and what they need: arguments, weights, constants, leaf modules."""
+    """The lines of `forward`, and what they need."""
 
     def __init__(self, captured: Captured, stage: Stage) -> None:
         self._speller = Speller()
@@ -255,7 +255,7 @@ class _Body:
         self._stage = stage
 
     def lines(self) -> Iterator[str]:
-        """Line by line, in execution order; values are let go after their last use."""
+        """The lines in order; values go after their last use."""
         graph = self._captured.graph
         last = _last_uses(graph)
         for node in graph.nodes:

@@ -12,7 +12,7 @@ _ITEM_SIZES = {
 
 
 def count(number: float, unit: str = "") -> str:
-    """A count with a decimal prefix and up to four significant digits: 109.48M, 22.35 GFLOPs.
+    """A count with a decimal prefix: 109.48M, 22.35 GFLOPs.
 
     Without a unit, thousands and millions stand right behind the number (109.48M, and B for 10**9 as
     the field writes parameters).
@@ -31,7 +31,7 @@ def _scale(number: float) -> tuple[str, str]:
 
 
 def significant(number: float) -> str:
-    """Two decimals below a thousand and none for whole numbers: 1.82, 109.48, 12."""
+    """Two decimals below a thousand, none of whole numbers: 1.82, 12."""
     if number == int(number) and abs(number) < 1e15:
         return str(int(number))
     if 0 < abs(number) < 0.01:
@@ -78,12 +78,12 @@ def seconds(number: float) -> str:
 
 
 def _steady(number: float) -> float:
-    """The number without the last digits, which depend on the order in which it was summed."""
+    """The number without digits that depend on summing order."""
     return float(f"{number:.9g}")
 
 
 def between(number: float, low: float, high: float) -> str:
-    """A duration and the interval that it is in, in one unit: 1.4 ms (1.3–1.6)."""
+    """A duration and its interval in one unit: 1.4 ms (1.3–1.6)."""
     text = seconds(number)
     figure, unit = text.split()
     scale = {"s": 1.0, "ms": 1e3, "µs": 1e6}[unit]

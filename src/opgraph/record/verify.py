@@ -13,7 +13,7 @@ class InvariantError(ValueError):
 
 
 def verify(graph: Graph) -> Graph:
-    """Return the graph unchanged, or raise `InvariantError` naming the first thing that is wrong."""
+    """Return the graph, or raise `InvariantError` for the first fault."""
     for problem in problems(graph):
         raise InvariantError(problem)
     return graph
@@ -50,7 +50,7 @@ def _ids(graph: Graph) -> Iterator[str]:
 
 
 def _order(graph: Graph) -> Iterator[str]:
-    """A value is made once, and before it is read; aliases point backwards."""
+    """Values are made once, before they are read; aliases point backwards."""
     made: set[int] = set()
     produced = set(chain.from_iterable(n.outputs for n in graph.nodes))
     for node in graph.nodes:

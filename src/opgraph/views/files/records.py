@@ -1,4 +1,4 @@
-"""The graph as flat records, one a node: what CSV, Parquet and data frames hold."""
+"""The graph as flat records, one a node."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def records(
 
 
 def _subgraphs(costed: CostedRecord) -> Mapping[int, Record]:
-    """What is said of the subgraph of every node, by the node's id."""
+    """What is said of every node's subgraph, by its id."""
     said: dict[int, Record] = {
         part.id: {
             "subgraph": part.id,
@@ -120,7 +120,7 @@ def csv_text(rows: Sequence[Mapping[str, str | float | None]]) -> str:
 
 
 def _cell(value: str | float | None) -> str | float | None:
-    """A cell that means the same to a spreadsheet as to a person."""
+    """A cell that a spreadsheet reads as a person does."""
     if not isinstance(value, str):
         return value
     plain = readable(value)

@@ -16,7 +16,7 @@ from opgraph.views.picture.model import Box, BoxKind, Drawing, Edge
 
 @dataclass
 class Neighbours:
-    """Stubs for what a part reads from outside (`before`) and for who reads its results (`after`)."""
+    """Stubs for what a part reads, and for who reads it."""
 
     graph: Graph
     module: str
@@ -65,7 +65,7 @@ class Neighbours:
             )
 
     def _stub(self, known: dict[str, Box], side: Literal["before", "after"], node: Node) -> Box:
-        """The stub of a neighbour: the module beside the drawn one that holds it, or the node."""
+        """The stub of a neighbour: the module that holds it, or itself."""
         path = self._sibling(node)
         key = path or f"#{node.id}"
         if key not in known:
@@ -168,13 +168,13 @@ def _with_loops(box: Box, looped: set[str]) -> Box:
 
 
 def is_hidden(node: Node) -> bool:
-    """Whether a node is plumbing that no picture shows: a constant, or control without an error."""
+    """Whether no picture shows a node: a constant, or control."""
     return node.kind in ("constant", "control") and node.error is None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
-    """An item of the tree as it is drawn: a fold as its first member, `count` times.
+    """An item as it is drawn: a fold as its first member.
 
     `name` and `cls` are of a module, or of several that hold nothing else. `leaf` is the item of the
     operator where it is one, `body` what is drawn inside it.
@@ -244,7 +244,7 @@ Turns = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an operator is drawn: in which box, and which node stands there for it."""
+    """Where an operator is drawn: box, and node in its place."""
 
     box: str
     stand_in: Node
@@ -273,7 +273,7 @@ class Plan:
         self._lay(self.top, 0, None, ())
 
     def loop_between(self, source: Place, target: Place) -> str | None:
-        """The box that is repeated, where an edge leads from one of its repetitions to another."""
+        """The box whose repetitions an edge connects."""
         for (fold, turn), (other_fold, other_turn) in zip(source.turns, target.turns, strict=False):
             if fold != other_fold:
                 return None
@@ -300,12 +300,12 @@ class Plan:
         return reached
 
     def _fitting(self) -> int:
-        """The deepest level at which the picture still fits a page, and at least 1."""
+        """The deepest level that fits a page, at least 1."""
         levels = range(self.deepest, 1, -1)
         return next((d for d in levels if _boxes(self.top, d, 0) <= FITTING_BOXES), 1)
 
     def _lay(self, one: Drawn, level: int, box: str | None, folds: tuple[int, ...]) -> None:
-        """Place what is drawn, and the nodes that stand at the same place of other repetitions."""
+        """Place what is drawn, and its likes in other repetitions."""
         chosen = 0 < self.depth <= level if self._open is None else one not in self._open
         if not one.body or (chosen and level > 0):
             self.closed.add(one)
@@ -340,7 +340,7 @@ def _deepest(one: Drawn, level: int) -> int:
 
 
 def _boxes(one: Drawn, depth: int, level: int) -> int:
-    """How many boxes are drawn where modules are closed from a level on."""
+    """How many boxes are drawn, modules closed from a level on."""
     if not one.body or 0 < depth <= level:
         return 1
     return sum(_boxes(c, depth, level + 1) for c in one.body)
@@ -460,7 +460,7 @@ class Boxes:
         return (None, "") if value is None else (value.shape, value.dtype)
 
     def _breaks_between(self, first: int, last: int) -> tuple[GraphBreak, ...]:
-        """The graph breaks behind one of the nodes from `first` on and before the node `last`."""
+        """The graph breaks from the node `first` to `last`."""
         return tuple(b for end, b in self._breaks if first <= end < last)
 
     def _seams(self, first: int, last: int) -> list[Box]:

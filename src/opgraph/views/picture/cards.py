@@ -21,7 +21,7 @@ CARD, COMPACT, BAND, LINE = 57.0, 38.0, 44.0, 14.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a drawing's boxes share: the marks, and the widths of full cards and of small ones."""
+    """What a drawing's boxes share: marks and widths."""
 
     drawing: Drawing
     coloring: Coloring
@@ -178,7 +178,7 @@ def _spine(x: float, y: float, height: float, tone: str, sign: str) -> list[Shap
 
 
 def _bar(x: float, y: float, width: float, share: float, tone: str) -> list[Shape]:
-    """A bar as long as the share, never invisible where there is any."""
+    """A bar as long as the share, and never invisible."""
     shapes: list[Shape] = [Rect(x, y, width, 3, "groove", None, 1.5)]
     if share > 0:
         shapes.append(Rect(x, y, max(3.0, width * min(share, 1.0)), 3, tone, None, 1.5))

@@ -70,7 +70,7 @@ def _by_op(costed: CostedRecord, drawing: Drawing) -> Coloring:
 
 
 def _costliest(nodes: Iterable[Node]) -> Mark | None:
-    """The kind of work that costs most: by FLOPs of matrix products and convolutions, then by bytes."""
+    """The kind of work that costs most, by FLOPs, then bytes."""
     flops: Counter[Category] = Counter()
     moved: Counter[Category] = Counter()
     for node in nodes:
@@ -103,7 +103,7 @@ def _by_dtype(costed: CostedRecord, drawing: Drawing) -> Coloring:
 
 
 def _short_dtype(dtype: str) -> str:
-    """fp32, bf16, i64: as short as the side of a box asks for."""
+    """A dtype in short: fp32, bf16, i64."""
     for long, short in (
         ("bfloat", "bf"),
         ("float", "fp"),
@@ -147,7 +147,7 @@ def _by_measured(costed: CostedRecord, drawing: Drawing) -> Coloring:
 
 
 def _by_fusion(costed: CostedRecord, drawing: Drawing) -> Coloring:
-    """The fused subgraphs: the colour and the letter say by which rule, the number which one."""
+    """The fused subgraphs: rule by colour and letter, number which."""
     marks: dict[str, Mark] = {}
     notes: dict[str, str] = {}
     part_of = {n: part for part in costed.parts for n in part.nodes}

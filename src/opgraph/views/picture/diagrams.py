@@ -108,7 +108,7 @@ class _Dot:
         return {**found, "URL": link} if link else found
 
     def _table(self, box: Box) -> str:
-        """A box as a table: the mark at the left, then name, class, shape and costs."""
+        """A box as a table: mark, name, class, shape, costs."""
         theme, coloring = self.theme, self.picture.coloring
         mark = coloring.marks.get(box.id)
         tone = theme[mark.tone if mark else "groove"]
@@ -167,7 +167,7 @@ def _attributes(values: dict[str, str]) -> str:
 
 
 def _quoted(value: str) -> str:
-    """An attribute's value: a quoted string in which nothing is special, or an HTML-like label."""
+    """An attribute's value: a quoted string or an HTML-like label."""
     if isinstance(value, _Html):
         return f"<{value}>"
     plain = value.replace("\\", "\\\\").replace('"', '\\"')
@@ -270,5 +270,5 @@ def _edge(edge: Edge) -> str:
 
 
 def _text(text: str) -> str:
-    """Text in a quoted label, with all that could mean something else as entity codes."""
+    """Text in a quoted label, special characters as entity codes."""
     return _SPECIAL.sub(lambda found: f"#{ord(found[0])};", text)

@@ -20,7 +20,7 @@ LONG = 400
 
 
 def plain(text: str, limit: int = NAME) -> str:
-    """One line of text from a model: no line breaks, no control or formatting characters."""
+    """Text of a model in one line, without control characters."""
     return safe(" ".join(text[: 4 * limit].split()), limit)
 
 
@@ -77,7 +77,7 @@ def share_text(box: Box, coloring: Coloring) -> str:
 
 
 def header(box: Box, coloring: Coloring) -> str:
-    """The second line of an open box: its costs, of one repetition and of all."""
+    """The costs of an open box: each, and of all."""
     said = (figures(box, coloring), share_text(box, coloring))
     return " · ".join(part for part in said if part)
 
@@ -153,7 +153,7 @@ def edge_tooltip(edge: Edge, drawing: Drawing) -> str:
 
 
 def source_link(box: Box, template: str | None) -> str | None:
-    """The link to a box's source line: the template with the path and the line put in."""
+    """The link to a box's source line, by the template."""
     if template is None or box.file is None:
         return None
     if not template.startswith(("https://", "http://", "file://", "vscode://", "/", "./")):

@@ -90,7 +90,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Drawing:
-    """The boxes below a root, and the edges between boxes that are not open.
+    """The boxes below a root, and edges between closed ones.
 
     `depth` is the level below which modules are closed, `deepest` the level at which all are open.
     """

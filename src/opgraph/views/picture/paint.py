@@ -25,7 +25,7 @@ LEADING = 15.0
 def heading(
     costed: CostedRecord, part: str, x: float, y: float, width: float
 ) -> tuple[list[Shape], float]:
-    """The model's name and totals, and which part of it is drawn; and how high that is."""
+    """Name, totals and part of the model; and their height."""
     name = font(bold=True).elided(labels.plain(costed.profile.model.name, 120), TITLE, width)
     cls = labels.plain(costed.profile.model.cls.rpartition(".")[2], 60)
     part = labels.plain(part, 120)
@@ -42,7 +42,7 @@ def heading(
 
 
 def wrapped(text: str, size: float, width: float) -> list[str]:
-    """A text in lines that are at most so wide; a longer word is cut."""
+    """A text in lines at most so wide, words cut."""
     lines = [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}".strip()
@@ -75,7 +75,7 @@ def facts(costed: CostedRecord) -> str:
 def legend(
     coloring: Coloring, drawing: Drawing, heaviest: int, x: float, y: float, width: float
 ) -> tuple[list[Shape], float]:
-    """The keys of a picture in as many rows as they need, and the height of these."""
+    """The keys of a picture in rows, and their height."""
     shapes: list[Shape] = []
     at, row = x, y
 
@@ -248,7 +248,7 @@ class _Painter:
         return Group(tuple(shapes), role, box.id, self._facts(box), tooltip, link)
 
     def _facts(self, box: Box) -> tuple[tuple[str, str], ...]:
-        """What a program that reads the picture needs to know of a box."""
+        """What a program needs to know of a box."""
         return (
             ("kind", box.kind),
             ("path", labels.plain(box.path, labels.LONG)),
@@ -282,7 +282,7 @@ class _Painter:
         return Group(shapes, "edge", "", data, labels.edge_tooltip(edge, self.drawing))
 
     def _label(self, edge: Edge, line: tuple[Point, ...]) -> Shape | None:
-        """The shape on a line that goes a long way, at its longest part along the flow."""
+        """The shape on a long line, at its longest part."""
         if edge.net in self.labelled or edge.kind == "parameter":
             return None
         text = labels.shape(edge.shape)

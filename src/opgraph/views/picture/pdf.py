@@ -36,7 +36,7 @@ SLACK = 0.12
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A window of a picture (`x`, `y`, `width`, `height`, in pixels) on paper (in points)."""
+    """A window of a picture (in pixels) on paper (in points)."""
 
     x: float
     y: float
@@ -140,7 +140,7 @@ def _overview(scene: Scene, tiles: list[Tile], paper: tuple[float, float], total
 
 
 class PdfFile:
-    """Objects in the order in which they are added, and the pages among them."""
+    """Objects in the order added, pages among them."""
 
     def __init__(self, title: str) -> None:
         self._objects: list[bytes] = [
@@ -165,7 +165,7 @@ class PdfFile:
         return len(self._objects)
 
     def add_link(self, box: str, url: str) -> int:
-        """Add a link from a part of a page to a URL; returns its number."""
+        """Add a link from a part of a page; returns its number."""
         return self.add(
             f"<< /Type /Annot /Subtype /Link /Rect [{box}] /Border [0 0 0] "
             f"/A << /S /URI /URI {text(url)} >> >>"
@@ -307,7 +307,7 @@ def _add_page(
     file: PdfFile, page: Page, drawn: int, fonts: dict[str, int],
     links: list[tuple[float, float, float, float, str]], colours: Theme,
 ) -> None:  # fmt: skip
-    """A page shows a window of the picture, cut at its edges, and its caption."""
+    """A page with a window of the picture, and a caption."""
     unit = max(1.0, max(page.paper_width, page.paper_height) / MOST_POINTS)
     scale, width, height = page.scale / unit, page.paper_width / unit, page.paper_height / unit
     left, top = page.left / unit, page.top / unit
@@ -350,7 +350,7 @@ def _resources(fonts: dict[str, int], drawn: int | None = None) -> str:
 
 
 class _Content:
-    """Shapes as drawing operators, in the scene's frame, whose y runs downwards (`flipped`)."""
+    """Shapes as drawing operators, y running downwards (`flipped`)."""
 
     def __init__(self, colours: Theme, *, flipped: bool = True) -> None:
         self.links: list[tuple[float, float, float, float, str]] = []

@@ -1,4 +1,4 @@
-"""What a picture shows and how, the same in every format (see `formats`)."""
+"""What a picture shows and how, in every format."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Options:
 
 
 class Picture:
-    """What is drawn of a profile, made when it is first asked for."""
+    """What is drawn of a profile, made when first asked for."""
 
     def __init__(self, costed: CostedRecord, options: Options) -> None:
         self.costed, self.options = costed, options

@@ -33,14 +33,14 @@ SIZE = 11.5
 
 @dataclass(frozen=True, slots=True)
 class LogPlane:
-    """The plane within `box`; `x` and `y` are its ends as powers of ten."""
+    """The plane within `box`, its ends as powers of ten."""
 
     box: Box
     x: tuple[float, float]
     y: tuple[float, float]
 
     def at(self, x: float, y: float) -> Point:
-        """The pixel of a point; what lies outside is put on the rim."""
+        """The pixel of a point, on the rim if outside."""
         left, top, right, bottom = self.box
         across = (log10(x) - self.x[0]) / (self.x[1] - self.x[0])
         up = (log10(y) - self.y[0]) / (self.y[1] - self.y[0])
@@ -77,7 +77,7 @@ def _decades(ends: tuple[float, float]) -> list[float]:
 
 @dataclass
 class Names:
-    """Texts beside marks where there is room: `taken` are the boxes that are not free."""
+    """Texts beside marks, outside of the boxes `taken`."""
 
     within: Box
     taken: list[Box] = field(default_factory=list)
@@ -106,7 +106,7 @@ class Names:
 
 
 def _places(x: float, y: float, r: float, width: float) -> Iterator[tuple[float, float, bool]]:
-    """Where a text may begin, the nearest places first, and whether that is far from the mark."""
+    """Where a text may begin, nearest first, and whether far."""
     yield x + r + 5, y + 4, False
     yield x - r - 5 - width, y + 4, False
     yield x - width / 2, y - r - 6, False
@@ -211,7 +211,7 @@ def marks(points: Sequence[RooflinePoint], total: float) -> list[Mark]:
 
 
 def _name(labels: Sequence[str]) -> str:
-    """The names of equal subgraphs as one: what they do not share is a star."""
+    """The names of equal subgraphs as one, differences as stars."""
     split = [re.split(r"(\d+)", label) for label in labels]
     parts = (row[0] if len(set(row)) == 1 else "*" for row in zip(*split, strict=True))
     return plain("".join(parts), 44)
@@ -338,7 +338,7 @@ def _facts(mark: Mark) -> str:
 
 
 def _legend(points: Sequence[RooflinePoint], total: float) -> Iterator[Shape]:
-    """What the marks mean, how many they are, and what is not on the plane."""
+    """What marks mean, how many, and what is not shown."""
     x, y = BOX[0], HEIGHT - 44
     for bound in _SHOWN:
         mine = [p for p in points if p.bound is bound and p.flops]

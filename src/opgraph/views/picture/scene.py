@@ -173,7 +173,7 @@ def _flat(shapes: tuple[Shape, ...]) -> Iterator[Rect | Text | Line | Polygon]:
 
 
 def corners(points: tuple[Point, ...], radius: float) -> list[tuple[Point, Point, Point]]:
-    """For each inner corner of a line: where its rounding begins, the corner, where it ends."""
+    """For each inner corner: begin of rounding, corner, end."""
     found = []
     for before, corner, after in zip(points, points[1:], points[2:], strict=False):
         found.append((_toward(corner, before, radius), corner, _toward(corner, after, radius)))
@@ -181,7 +181,7 @@ def corners(points: tuple[Point, ...], radius: float) -> list[tuple[Point, Point
 
 
 def _toward(start: Point, end: Point, distance: float) -> Point:
-    """The point at a distance from `start`, at most half way to `end`."""
+    """A point at a distance from `start`, at most half way."""
     dx, dy = end[0] - start[0], end[1] - start[1]
     length = (dx * dx + dy * dy) ** 0.5
     part = min(distance / length, 0.5) if length else 0.0

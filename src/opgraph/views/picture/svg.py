@@ -140,7 +140,7 @@ def _pair(point: tuple[float, float]) -> str:
 
 
 def _number(value: float) -> str:
-    """At most one decimal: a tenth of a pixel is below what anyone sees."""
+    """At most one decimal, a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")
 
 

@@ -1,4 +1,4 @@
-"""The check as text: all tracers side by side, every disagreement, and what other counters say."""
+"""The check as text: tracers side by side, and other counters."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _row(trial: Trial, figure: Callable[[int], str]) -> list[str]:
 def _differences(
     agreement: Agreement, trial: Trial, reference: Trial, verbose: bool, wide: bool
 ) -> list[RenderableType]:
-    """Where a trial differs from the reference, and why; where its graph breaks."""
+    """Where a trial differs from the reference, and why; its breaks."""
     from rich.text import Text
 
     title = f"{trial.tracer} and {reference.tracer}"
@@ -114,7 +114,7 @@ def _differences(
 
 
 def _listed(found: tuple[Disagreement, ...], verbose: bool, wide: bool) -> list[RenderableType]:
-    """What really differs, by operator and module, and where it is the spelling alone."""
+    """What differs, by operator and module, and mere spelling."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""What changed from one profile to another as text: by module, operator or node."""
+"""What changed between profiles, as text."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ MARKS: dict[Status, tuple[str, str]] = {
 
 
 def letter(position: int) -> str:
-    """The letter that stands for a profile: A for the first; P27 for the 27th."""
+    """The letter of a profile: A for the first; P27 the 27th."""
     return chr(ord("A") + position) if position < 26 else f"P{position + 1}"
 
 
 def difference(q: Quantity, before: float | None, after: float | None) -> str:
-    """The change of a quantity with its sign; "=" where there is none."""
+    """The change of a quantity with its sign; "=" for none."""
     if before is None or after is None:
         return "—"
     if after == before:
@@ -47,7 +47,7 @@ def difference(q: Quantity, before: float | None, after: float | None) -> str:
 
 
 def _by(share: float) -> str:
-    """A change in percent, with its sign however small it is: +1.2 %, −<0.1 %."""
+    """A change in percent with its sign: +1.2 %, −<0.1 %."""
     percent = f"{abs(share) * 100:.1f}"
     return ("+" if share > 0 else "−") + ("<0.1" if percent == "0.0" else percent) + " %"
 
@@ -128,7 +128,7 @@ def _by_module(
 
 
 def worth_showing(change: Change) -> bool:
-    """Not what is the same, nor what costs nothing and only has another shape."""
+    """Not what is equal, nor costs nothing in another shape."""
     if change.status == "same":
         return False
     if change.status != "changed":
@@ -165,7 +165,7 @@ def name_of(change: Change) -> str:
 
 
 def _flops(change: Change) -> str:
-    """FLOPs before and after; where there are none on either side, the bytes."""
+    """FLOPs before and after, or bytes where there are none."""
     a, b = change.before, change.after
     flops = [None if m is None else m.flops for m in (a, b)]
     if any(flops):
@@ -361,7 +361,7 @@ def _down(comparison: ComparisonRecord, *, ratios: bool = True) -> Table:
 def known(
     comparison: ComparisonRecord,
 ) -> Iterator[tuple[Quantity, float | None, list[float | None]]]:
-    """The quantities that some profile has: of the first, and of the others."""
+    """The quantities that some profile has: first, and others."""
     for q in comparison.quantities:
         first, *others = (q.of(m) for m in comparison.models)
         if any(v is not None for v in (first, *others)):

@@ -76,7 +76,7 @@ def _costliest(costed: CostedRecord, found: Prediction, top: int) -> Table:
 
 
 def memory_over_time(costed: CostedRecord, width: int, top: int = 8) -> Group:
-    """Live memory as a line over the run, and what is alive at the peak."""
+    """Live memory over the run, and what is alive at the peak."""
     from rich.console import Group
 
     graph, found = costed.graph, costed.memory
@@ -99,7 +99,7 @@ def memory_over_time(costed: CostedRecord, width: int, top: int = 8) -> Group:
 
 
 def sparkline(values: Sequence[int], width: int) -> str:
-    """A line of blocks: the largest value of each stretch, against the largest of all."""
+    """A line of blocks by the largest value of each interval."""
     highest = max(values, default=0)
     if not highest:
         return ""
@@ -273,7 +273,7 @@ def _notes(plan: Plan) -> list[str]:
 
 
 def held_by(need: Fit) -> str:
-    """How many devices hold a model that one does not, by memory alone."""
+    """How many devices hold a model, by memory alone."""
     if need.devices < 2:
         return f"{units.size(need.peak)} of activations alone are more than one device has"
     power = 1 << (need.devices - 1).bit_length()

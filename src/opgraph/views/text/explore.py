@@ -181,7 +181,7 @@ class _Layout:
     def lines(
         self, row: NodeRow, beside: GutterRow, text: type[Text], cell: Beside | None
     ) -> list[Text]:
-        """The lines of a node; what a subgraph's cell says stands below its first node."""
+        """The lines of a node, with its subgraph's cell."""
         first = self._gutter(beside.line, text, beside.dot, row)
         first.append(f" {row.id:>{self.id}}  ", style="dim")
         first.append(fit(row.op, self.op), style="bold" if row.bytes or row.flops else "")
@@ -260,7 +260,7 @@ def _times(costed: CostedRecord) -> tuple[str, ...]:
 
 
 def _flow(row: NodeRow) -> str:
-    """What a node reads and makes, as in ← 11, 32  1x128x768, 1x128x768 → 1x128x768."""
+    """What a node reads and makes: ← 11, 32  1x128x768 → 1x768."""
     parts = []
     if row.reads:
         parts.append("← " + _some([str(i) for i in row.reads], 6) + "  ")
@@ -385,7 +385,7 @@ class _Lanes:
         self.lane: dict[int, int] = {}
 
     def free(self) -> int:
-        """The first lane without a value; one beyond the last when there is none."""
+        """The first lane without a value, or one more."""
         taken = set(self.lane.values())
         return next((i for i in range(self.most) if i not in taken), self.most)
 
@@ -409,7 +409,7 @@ class _Lanes:
         reads: Iterable[int] = (),
         ending: Iterable[int] = (),
     ) -> str:
-        """One line: the lanes, and the arms from those that are read to the dot."""
+        """One line: the lanes, and arms from what is read."""
         through = {i: "┊" if self.dotted.get(s) else "│" for s, i in self.lane.items()}
         if dot is None:
             return "".join(

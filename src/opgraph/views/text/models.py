@@ -21,7 +21,7 @@ SAMPLES = 4
 
 
 def families(found: Sequence[Listing], color: bool, width: int) -> str:
-    """One line a family: how many names it has, and the first of them."""
+    """One line a family: how many names, and the first."""
     from rich.table import Table
     from rich.text import Text
 
@@ -45,7 +45,7 @@ def families(found: Sequence[Listing], color: bool, width: int) -> str:
 
 
 def names(found: Sequence[Listing], color: bool, width: int) -> str:
-    """One line a name, as it is typed, with its family and what is known of it."""
+    """One line a name, with its family and what is known."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""What a list of nodes that a person reads shows of each: text, Markdown, the full-screen program."""
+"""What lists of nodes show of each."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NodeRow:
 
     @property
     def place(self) -> str:
-        """The source line as a person writes it: modeling_bert.py:203; empty where it is not known."""
+        """The source line as written: modeling_bert.py:203; or nothing."""
         return f"{PurePath(self.file).name}:{self.line}" if self.file else ""
 
 
@@ -53,7 +53,7 @@ def node_rows(
     costed: CostedRecord,
     nodes: Iterable[Node],
 ) -> list[NodeRow]:
-    """The records of some nodes, in their order, on a device with their predicted seconds."""
+    """The records of nodes, on a device with their seconds."""
     graph = costed.graph
     sizes = {p.name: p.numel for p in graph.parameters if p.kind == "parameter"}
     return [_row(costed, node, sizes) for node in nodes]

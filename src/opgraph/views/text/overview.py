@@ -37,7 +37,7 @@ TOP_REPEATS = 6
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a section: how often, the cost, and on a device the predicted seconds."""
+    """One line of a section: how often, cost, seconds."""
 
     label: str
     count: int
@@ -160,7 +160,7 @@ def _facts(costed: CostedRecord) -> Table:
 
 
 def _intensities(graph: Graph) -> tuple[float | None, float | None, float | None]:
-    """The lowest, the median and the highest intensity of the nodes that move data."""
+    """The lowest, median and highest intensity of nodes."""
     found = [i for n in graph.nodes if (i := n.arithmetic_intensity) is not None]
     if not found:
         return None, None, None
@@ -208,7 +208,7 @@ _COUNTED = {"Repeated blocks": "times", "Fusion": "graphs"}
 
 
 def _costs(costed: CostedRecord, width: int) -> Table:
-    """All sections in one grid, so that their figures stand below each other."""
+    """All sections in one grid, figures below each other."""
     from rich.table import Table
     from rich.text import Text
 
@@ -317,7 +317,7 @@ def next_steps(costed: CostedRecord, command: str) -> Iterator[tuple[str, str]]:
 
 
 def _commands(steps: Sequence[tuple[str, str]], width: int) -> Table:
-    """Commands with what they show beside them, or above them where there is no room."""
+    """Commands with what they show, beside or above them."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""A sweep as text: a table of points, where the bottleneck moves, and the formulas."""
+"""A sweep as text: points, crossings and formulas."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _points(sweep: SweepRecord, width: int) -> Table:
 
 
 def _figure(q: Quantity, value: float | None) -> str:
-    """A figure under its head: FLOPs without their unit, which the head says."""
+    """A figure under its head, which says the unit of FLOPs."""
     return units.count(value) if q.kind == "flops" and value is not None else q.format(value)
 
 
@@ -131,7 +131,7 @@ def _named(bound: Bound | None) -> str:
 
 
 def _formulas(profile: ProfileRecord, formulas: Formulas) -> Iterator[Text]:
-    """The formulas of the whole and of the costliest modules, and how they were checked."""
+    """The formulas of the whole and of the costliest modules."""
     from rich.text import Text
 
     meanings = ", ".join(f"{v.name} = {v.meaning}" for v in formulas.variables)

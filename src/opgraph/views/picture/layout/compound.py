@@ -17,7 +17,7 @@ from opgraph.views.picture.layout.place import place
 
 
 def lay(level: Level, spacing: Spacing, least_width: float, least_length: float) -> Laid:
-    """Lay a level out inside an open box that must be at least so large."""
+    """Lay a level out in a box at least so large."""
     parts = [(part, _lay(part, spacing)) for part in _parts(level)]
     parts.sort(key=lambda p: -p[1].width * p[1].length)
     length = max([least_length, *(laid.length for _, laid in parts)])
@@ -104,7 +104,7 @@ class Node(Protocol):
 
 
 class Link(Protocol):
-    """A line to lay out. Lines of one net begin at the same point."""
+    """A line to lay out, from the point of its net."""
 
     @property
     def source(self) -> str: ...
@@ -129,7 +129,7 @@ class Rect:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where everything is: boxes by id, and lines, in the order of the links, as corners."""
+    """Where everything is: boxes by id, lines as corners."""
 
     width: float
     height: float
@@ -151,7 +151,7 @@ def arrange(
 
 @dataclass(slots=True)
 class _Inside:
-    """An open box: its level, the cells by box, and the nets by id."""
+    """An open box: level, cells by box, nets by id."""
 
     level: Level = field(default_factory=lambda: Level([], [], []))
     cells: dict[str, Cell] = field(default_factory=dict)
@@ -201,7 +201,7 @@ class _Compound:
         return [link.source, *leaving[:-1]], leaving[-1], [link.target, *entering[:-1]]
 
     def _connect(self, link: Link) -> None:
-        """Add a link to the nets of every level that it runs through."""
+        """Add a link to the nets of all levels on its way."""
         out, common, into = self._way(link)
         for inner, box in pairwise(out):
             inside = self.inside[box]
@@ -306,7 +306,7 @@ def _seams(box: Node, inside: _Inside) -> list[tuple[Cell, Cell]]:
 
 
 def _corners(points: list[Point]) -> list[Point]:
-    """The same line without points that lie on a straight piece of it."""
+    """The same line without points on straight pieces."""
     kept: list[Point] = []
     for point in points:
         if kept and abs(kept[-1][0] - point[0]) < 0.01 and abs(kept[-1][1] - point[1]) < 0.01:
@@ -413,12 +413,12 @@ def order(level: Level) -> None:
 
 
 def crossings(gaps: Iterable[list[Hop]]) -> int:
-    """How many pairs of hops cross, lines of one net not counted against each other."""
+    """How many pairs of hops cross, but those of one net."""
     return sum(_crossings(hops) for hops in gaps)
 
 
 def _crossings(hops: list[Hop]) -> int:
-    """Inversions, counted with a Fenwick tree over the places in the lower rank."""
+    """Inversions, by a Fenwick tree over the lower rank."""
     pairs = sorted({(h.upper.order, h.lower.order) for h in hops})
     size = 1 + max((b for _, b in pairs), default=0)
     tree = [0] * (size + 1)
@@ -453,7 +453,7 @@ def _neighbours(level: Level) -> tuple[dict[Cell, list[Cell]], dict[Cell, list[C
 
 
 def _sort(cells: list[Cell], neighbours: dict[Cell, list[Cell]]) -> None:
-    """Sort by the mean place of the neighbours; those without any stay where they are."""
+    """Sort by the mean place of neighbours, if any."""
     weight = {
         c: sum(n.order for n in near) / len(near) for c in cells if (near := neighbours.get(c))
     }

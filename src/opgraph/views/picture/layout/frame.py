@@ -39,7 +39,7 @@ class Run:
 
 
 def tracks(hops: list[Hop]) -> tuple[dict[int, Run], int]:
-    """The runs of a gap by net id, and the number of tracks they need."""
+    """The runs of a gap by net id, and their tracks."""
     runs: dict[int, Run] = {}
     for hop in hops:
         run = runs.setdefault(hop.net.id, Run(hop.net, hop.start, []))
@@ -73,7 +73,7 @@ def _insert(run: Run, ordered: list[Run]) -> None:
 
 
 def _cost(upper: Run, lower: Run) -> int:
-    """Crossings where `upper` lies above `lower`; lines that would lie on each other count for many."""
+    """Crossings where `upper` lies above `lower`, overlaps counted often."""
     if not _overlap(upper, lower):
         return 0
     crossing = sum(lower.low - NEAR < end < lower.high + NEAR for end in upper.ends)
@@ -268,11 +268,11 @@ class Frame:
         return Ranks(self.tops, self.bottoms, widths, self.runs, top)
 
     def cuts(self) -> list[int]:
-        """The ranks after which it would be better to begin a new column."""
+        """The ranks after which a new column is better."""
         return choose_cuts(self.ranks, self.spacing, whole_end=self.ends)
 
     def laid(self, cuts: list[int]) -> Laid:
-        """The places and lines, without padding at the sides, in columns that end at these ranks."""
+        """The places and lines in columns that end at these ranks."""
         extents = [
             (min(c.u - c.width / 2 for c in cells), max(c.u + c.width / 2 for c in cells))
             for cells in self.level.ranks
@@ -289,7 +289,7 @@ class Frame:
         return Laid(width, length, at, self._lines(length))
 
     def _length(self) -> float:
-        """Up to the end of the longest column; ports at the end lie on it."""
+        """The end of the longest column, where ports lie."""
         longest = 0.0
         for column in self.columns:
             last = column.last

@@ -84,7 +84,7 @@ MOST_ASIDE = 0.3
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Cells above each other that move together, each at its offset from the block's place."""
+    """Cells above each other that move together."""
 
     cells: list[Cell] = field(default_factory=list)
     u: float = 0.0
@@ -167,7 +167,7 @@ Rooms = dict[tuple[Block, Block], float]
 def _rooms(
     level: Level, block: dict[Cell, Block], offset: dict[Cell, float], spacing: Spacing
 ) -> Rooms:
-    """How far apart the places of blocks that are neighbours in some rank must be at least."""
+    """How far apart blocks must be that are neighbours in a rank."""
     found: Rooms = {}
     for cells in level.ranks:
         for left, right in pairwise(cells):
@@ -178,7 +178,7 @@ def _rooms(
 
 
 def packed_width(cells: list[Cell], spacing: Spacing) -> float:
-    """The width of cells that stand as close to each other as they may."""
+    """The width of cells as close together as they may be."""
     inside = sum(_apart(left, right, spacing) for left, right in pairwise(cells))
     return inside + (cells[0].width + cells[-1].width) / 2
 
@@ -215,7 +215,7 @@ def _settle(
     offset: dict[Cell, float],
     rooms: Rooms,
 ) -> None:
-    """Move each block to the weighted median of its pulls, between its neighbours."""
+    """Move each block to the weighted median of its pulls."""
     pulls: dict[Block, list[tuple[Block, float, float]]] = {}
     for hops in gaps:
         for hop in hops:
