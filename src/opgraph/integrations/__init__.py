@@ -1,3 +1,1 @@
-"""How near is a training loop to what its machine could do? Callbacks of trainers that log what their graph
-needs against what is reached: `opgraph.integrations.transformers` for the Trainer, and
-`opgraph.integrations.lightning`. Each imports its library, which this room does not bring."""
+"""opgraph in other tools, each in a file that imports that tool alone: pytest, TensorBoard and loggers."""

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Profile MODELS (one a line, with options) at head and at the commit BASE, and write to OUT a table (table.md) and a
+# page of each model. Ends with 1 when a gate of FAIL_IF (one a line) broke, with 2 when a model cannot be profiled.
+set -uo pipefail
+: "${MODELS:?}" "${BASE:?}" "${OUT:?}"
+head=$PWD
+base=$(mktemp -d)
+trap 'git -C "$head" worktree remove --force "$base/tree" >/dev/null 2>&1; rm -rf "$base"' EXIT
+git worktree add --quiet --detach "$base/tree" "$BASE" || exit 2
+mkdir -p "$OUT"
+printf '<!-- opgraph -->\n# What the models cost\n' >"$OUT/table.md"
+
+gates=()
+while IFS= read -r gate; do [ -n "$gate" ] && gates+=(--fail-if "$gate"); done <<<"${FAIL_IF:-}"
+on=()
+[ -n "${HARDWARE:-}" ] && on=(--hardware "$HARDWARE")
+
+worst=0 number=0
+note() { [ "$1" -gt "$worst" ] && worst=$1; }
+while IFS= read -r line; do
+  [ -n "${line// /}" ] || continue
+  number=$((number + 1))
+  read -r -a words <<<"$line" # words, and no code: nothing in them is expanded
+  printf '\n## %s\n\n' "${line//[\`<>|]/}" >>"$OUT/table.md"
+  # Where it is run, the folder is head's or base's own, so that its code is what is profiled.
+  for side in head base; do
+    folder=$head
+    [ "$side" = base ] && folder=$base/tree
+    if ! said=$(cd "$folder" && opgraph profile "${words[@]}" --quiet -o "$OUT/$number.$side.json" 2>&1); then
+      printf 'At %s it cannot be profiled: %s\n' "$side" "$(tail -n 2 <<<"$said" | tr '\n`<>|' '     ')" >>"$OUT/table.md"
+      [ "$side" = base ] && [ -e "$OUT/$number.head.json" ] && continue # it is new
+      note 2
+    fi
+  done
+  [ -e "$OUT/$number.head.json" ] && [ -e "$OUT/$number.base.json" ] || continue
+  opgraph compare "$OUT/$number.base.json" "$OUT/$number.head.json" --markdown \
+    ${on[@]+"${on[@]}"} ${gates[@]+"${gates[@]}"} >>"$OUT/table.md"
+  note $?
+  opgraph view "$OUT/$number.head.json" --against "$OUT/$number.base.json" --quiet -o "$OUT/$number.html"
+done <<<"$MODELS"
+exit "$worst"

@@ -1,0 +1,86 @@
+"""A pytest plugin: the fixture `opgraph_profile` profiles a model, and holds it to what it cost before.
+
+    def test_cost(opgraph_profile):
+        p = opgraph_profile("resnet18", batch_size=8)
+        assert p.totals.flops < 30e9
+        opgraph_profile.check(p, "flops > +2%")   # against opgraph-profiles/… beside the test
+
+`pytest --opgraph-update` writes what it is held to anew. Nothing of opgraph is imported before a test asks.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from opgraph.results import Profile
+
+FOLDER = "opgraph-profiles"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("opgraph", "costs of models")
+    group.addoption(
+        "--opgraph-update",
+        action="store_true",
+        help="write the profiles that models are held to anew",
+    )
+
+
+class Profiler:
+    """Profiles models for one test, and holds them to profiles that are kept beside it."""
+
+    def __init__(self, node: pytest.Item) -> None:
+        self._node = node
+        self._kept = 0
+
+    def __call__(self, model: Any, *args: Any, **options: Any) -> Profile:
+        """What `opgraph.profile` gives."""
+        import opgraph
+
+        return opgraph.profile(model, *args, **options)
+
+    def check(self, profile: Profile, *gates: str, hardware: str | None = None) -> None:
+        """Fail the test when a gate breaks against the profile that is kept (`"flops > +2%"`), or without
+        gates when anything of the graph's costs differs. The first time it is an error to have none."""
+        import opgraph
+
+        self._kept += 1
+        name = re.sub(r"[^\w.-]+", "-", self._node.nodeid.rpartition("::")[2]).strip("-")
+        more = f"-{self._kept}" if self._kept > 1 else ""
+        file = self._node.path.parent / FOLDER / f"{self._node.path.stem}-{name}{more}.json"
+        if self._node.config.getoption("--opgraph-update"):
+            file.parent.mkdir(exist_ok=True)
+            profile.save(file)
+            return
+        if not file.exists():
+            pytest.fail(
+                f"{_short(file)} is not there: pytest --opgraph-update writes it", pytrace=False
+            )
+        found = opgraph.compare(opgraph.load(file), profile, fail_if=gates, hardware=hardware)
+        totals = found.to_dict()["totals"]
+        changed = any(len({str(v) for v in values}) > 1 for values in totals.values())
+        if found.broken if gates else changed or any(found.to_dict()["changes"]):
+            broken = "".join(f"gate broken: {v.gate.text}\n" for v in found.broken)
+            pytest.fail(
+                f"the model costs something else than in {_short(file)}\n{broken}\n{found}\n"
+                "pytest --opgraph-update takes it as it is now",
+                pytrace=False,
+            )
+
+
+def _short(file: Path) -> str:
+    try:
+        return str(file.relative_to(Path.cwd()))
+    except ValueError:
+        return str(file)
+
+
+@pytest.fixture
+def opgraph_profile(request: pytest.FixtureRequest) -> Profiler:
+    """Profile a model (`opgraph_profile(model, **options)`), and `check` it against what it cost before."""
+    return Profiler(request.node)

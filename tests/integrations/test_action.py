@@ -1,0 +1,72 @@
+"""The GitHub Action's script in a repository of two commits, as its steps run it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ACTION = Path(__file__).parents[2] / "action"
+MODEL = """
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Linear(8, {width}), nn.ReLU(), nn.Linear({width}, 2))
+"""
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(
+        ["git", *who, *arguments], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """One whose last commit makes the model wider; `opgraph` on the path is this one."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "-q")
+    for width in (16, 32):
+        (folder / "model.py").write_text(MODEL.format(width=width))
+        git(folder, "add", "-A")
+        git(folder, "commit", "-qm", f"width {width}")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "opgraph").write_text(f'#!/bin/sh\nexec {sys.executable} -m opgraph "$@"\n')
+    (tools / "opgraph").chmod(0o755)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.live
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_head_is_held_to_its_base(repository: Path) -> None:
+    out = repository.parent / "out"
+    path = f"{repository.parent / 'tools'}{os.pathsep}{os.environ['PATH']}"
+
+    def guard(gate: str, models: str = "model.py:build --input-shape 4x8") -> tuple[int, str]:
+        shutil.rmtree(out, ignore_errors=True)
+        done = subprocess.run(
+            ["bash", str(ACTION / "guard.sh")], cwd=repository, capture_output=True, text=True, check=False,
+            env={**os.environ, "PATH": path, "MODELS": models, "FAIL_IF": gate,
+                 "BASE": git(repository, "rev-parse", "HEAD~1"), "OUT": str(out), "HARDWARE": ""},
+        )  # fmt: skip
+        return done.returncode, (out / "table.md").read_text()
+
+    status, table = guard("flops > +150%")
+    assert status == 0
+    assert "model.py:build" in table
+    assert "2.00×" in table or "+100 %" in table, table
+    assert (out / "1.html").stat().st_size > 100_000
+    assert guard("flops > +2%\ncoverage < 100%")[0] == 1
+    assert git(repository, "worktree", "list").count("\n") == 0
+    status, table = guard("", "model.py:nothing")
+    assert status == 2
+    assert "cannot be profiled" in table
