@@ -10,9 +10,10 @@ residuals behind the intervals.
                                                        # writes the residuals of the intervals
 
 `DIR` holds the three repositories. Nothing that is measured is read but the files that are named here.
-timm's were measured with fused inference forms of the models (`reparameterize_model`: their parameter
-counts show it) and with timm's fast norms, which compute timm's own normalizations in half precision. A
-model whose parameter count is not the file's is another model by now, and is left out.
+timm's newest file was measured with fused inference forms of the models (`reparameterize_model`) and the
+others without: their parameter counts show it. All have timm's fast norms, which compute timm's own
+normalizations in half precision. A model whose parameter count is not the file's is another model by now,
+and is left out. Training ran on torch 1.12, which had no fused attention, and is traced without it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import signal
 import subprocess
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,7 +37,7 @@ import numpy as np
 
 from opgraph.analysis.cost.precision import autocast
 from opgraph.analysis.timing.fitting import fit_sustained, sustaining
-from opgraph.analysis.timing.intervals import FILE, quantiles
+from opgraph.analysis.timing.intervals import FILE, difficulty, quantiles, spread
 from opgraph.analysis.timing.kernels import (
     FITTED,
     Reach,
@@ -46,7 +47,7 @@ from opgraph.analysis.timing.kernels import (
     serial,
     traffic_class,
 )
-from opgraph.analysis.timing.prediction import predict_work
+from opgraph.analysis.timing.prediction import device_costs, predict_work
 from opgraph.analysis.timing.workload import Contraction, Task, Work, workload
 from opgraph.hardware import Device, device
 from opgraph.hardware.devices import Figure
@@ -70,6 +71,9 @@ FILES = {
     ("rtx-3090", "train"): "train-amp-nchw-pt112-cu113-rtx3090",
 }
 """timm's results by device and kind: contiguous, channels-last, training."""
+
+FUSED = ("rtx-4090", "nchw")
+"""The file that was measured with the fused forms of models that have one."""
 
 PRODUCTS = {"a100-sxm4-80gb": "a100_sxm", "h100-sxm": "h100_sxm", "l40s": "l40s"}
 """AIConfigurator's products in bfloat16, run by vLLM 0.14.0."""
@@ -95,10 +99,27 @@ class Case:
 
 
 def predicted(case: Case, machine: Device, reach: Reach = FITTED) -> tuple[float, str]:
-    """Seconds, and the class of work that they go to."""
+    """Seconds, and the kind of run."""
     works, times = zip(*case.work, strict=True)
     found = predict_work(works, machine, reach=reach, times=times)
     return found.seconds, found.work
+
+
+Squares = Mapping[str, float]
+
+
+def hard(case: Case, machine: Device) -> tuple[str, Squares]:
+    """The kind of run, and what says how hard it is to predict."""
+    works, times = zip(*case.work, strict=True)
+    found = predict_work(works, machine, times=times)
+    return difficulty(works, device_costs(works, machine), times, host=found.limit == "host")
+
+
+def another_by_now(case: Case) -> bool:
+    """Whether its model runs other kernels than were measured: transformers ran a mixture's experts one after
+    the other until version 5, and runs them as grouped products now; the eager rows are from before."""
+    grouped = any(work.task.kernel == "aten._grouped_mm" for work, _ in case.work)
+    return "eager" in case.family and grouped
 
 
 # What was measured.
@@ -124,10 +145,16 @@ class Row:
     batch: int
     seconds: float
     parameters: float
+    fused: bool
 
     @property
     def stem(self) -> str:
         return f"{self.kind}~{self.name}@{self.size}x{self.batch}"
+
+    @property
+    def whole(self) -> str:
+        """The stem of a model that has a fused form, in its other one."""
+        return f"whole-{self.stem}"
 
 
 def rows(sources: Path, machine: str, kind: str) -> Iterator[Row]:
@@ -136,14 +163,17 @@ def rows(sources: Path, machine: str, kind: str) -> Iterator[Row]:
         if r[f"{phase}_img_size"] and r[f"{phase}_samples_per_sec"]:
             batch = int(r[f"{phase}_batch_size"])
             yield Row(kind, r["model"].partition(".")[0], int(r[f"{phase}_img_size"]), batch,
-                      batch / float(r[f"{phase}_samples_per_sec"]), float(r["param_count"]))  # fmt: skip
+                      batch / float(r[f"{phase}_samples_per_sec"]), float(r["param_count"]),
+                      (machine, kind) == FUSED)  # fmt: skip
 
 
 def timm_cases(sources: Path, folder: Path, machine: str, kind: str) -> list[Case]:
     """The rows whose model is traced at that batch and is still the model that was measured."""
     found = []
     for row in dict.fromkeys(rows(sources, machine, kind)):
-        path = folder / f"{row.stem}.works"
+        path = folder / f"{row.whole}.works"
+        if row.fused or not path.exists():
+            path = folder / f"{row.stem}.works"
         if not path.exists():
             continue
         count, family, works = pickle.loads(zlib.decompress(path.read_bytes()))
@@ -251,15 +281,19 @@ def _trace(row: Row, folder: Path) -> None:
     from opgraph.options import Options
     from opgraph.sources.building import assemble
 
-    path, failed = folder / f"{row.stem}.works", folder / f"{row.stem}.txt"
+    trains = row.kind == "train"
+    whole = not (row.fused or trains) and _has_a_fused_form(row.name)
+    stem = row.whole if whole else row.stem
+    path, failed = folder / f"{stem}.works", folder / f"{stem}.txt"
     if path.exists() or failed.exists():
         return
-    trains = row.kind == "train"
+    timm.layers.set_fused_attn(not trains)
     layout = torch.channels_last if row.kind == "nhwc" else torch.contiguous_format
 
     def make() -> torch.nn.Module:
         model = timm.create_model(row.name)
-        model = model.train() if trains else reparameterize_model(model.eval())
+        model = model.train() if trains else model.eval()
+        model = model if trains or whole else reparameterize_model(model)
         return model.to(memory_format=layout)
 
     try:
@@ -277,6 +311,20 @@ def _trace(row: Row, folder: Path) -> None:
     lower = autocast(graph, override=None if trains else fast_norms)
     found = (count, graph.scope[""].cls, counted(lower))
     path.write_bytes(zlib.compress(pickle.dumps(found), 1))
+
+
+def _has_a_fused_form(name: str) -> bool:
+    """Whether a model has modules that `reparameterize_model` fuses."""
+    import timm
+    import torch
+
+    try:
+        with torch.device("meta"):
+            model = timm.create_model(name)
+    except (RuntimeError, NotImplementedError):
+        model = timm.create_model(name)
+    ways = ("fuse", "reparameterize", "switch_to_deploy")
+    return any(hasattr(module, way) for module in model.modules() for way in ways)
 
 
 MODELS = {
@@ -491,15 +539,21 @@ def one(case: Case, machine: Device) -> float:
 
 @dataclass
 class Scored:
-    """A row of the table: predictions of what was left out, beside the measured."""
+    """A row of the table: predictions of what was left out, beside the measured. `kinds` and `squares` say
+    how hard each is; those of `other` code say nothing of how far the rest may be off."""
 
     label: str
     goal: str
     predicted: np.ndarray
     measured: np.ndarray
-    classes: list[str]
+    kinds: list[str]
+    squares: list[Squares]
     names: list[str]
-    of_mean: bool = False
+    other: frozenset[str] = frozenset()
+
+    @property
+    def far(self) -> str:
+        return "left out" if "left out" in self.label else "measured"
 
     def line(self, low: np.ndarray | None = None, high: np.ndarray | None = None) -> str:
         error = np.abs(self.predicted / self.measured - 1)
@@ -517,28 +571,26 @@ class Scored:
         return text
 
     @property
-    def residuals(self) -> list[tuple[str, float]]:
-        """Classes of work, and the logarithms of measured by predicted."""
-        return list(zip(self.classes, np.log(self.measured / self.predicted), strict=True))
+    def residuals(self) -> np.ndarray:
+        """The logarithms of measured by predicted."""
+        return np.log(self.measured / self.predicted)
 
 
-ANOTHER_BY_NOW = ("Qwen~Qwen1.5-MoE-A2.7B",)
-"""Models whose code is another since they were measured (experts one after the other, and now in one
-grouped product): they are in their row, and say nothing of how far the others may be off."""
-
-
-def folds_of(cases: list[Case]) -> np.ndarray:
-    names = sorted({c.name for c in cases})
-    np.random.default_rng(0).shuffle(names)
-    fold = {name: i % FOLDS for i, name in enumerate(names)}
-    return np.array([fold[c.name] for c in cases])
+def folds_of(names: list[str]) -> np.ndarray:
+    """The fold of each: by architecture, or each name alone where there are few."""
+    distinct = sorted(set(names))
+    np.random.default_rng(0).shuffle(distinct)
+    fold = {name: i % FOLDS if len(names) >= 100 else i for i, name in enumerate(distinct)}
+    return np.array([fold[name] for name in names])
 
 
 def timm_rows(sources: Path, folder: Path) -> Iterator[Scored]:
     tables = {key: Kernels(cases) for key in FILES if (cases := timm_cases(sources, folder, *key))}
     goals = {"nchw": "<= 5 % median", "nhwc": "<= 8 % median", "train": "<= 10 % median"}
-    classes = {k: [predicted(c, device(c.device))[1] for c in t.cases] for k, t in tables.items()}
-    folds = {k: folds_of(t.cases) for k, t in tables.items()}
+    known = {k: [hard(c, device(c.device)) for c in t.cases] for k, t in tables.items()}
+    kinds = {k: [kind for kind, _ in rows] for k, rows in known.items()}
+    squares = {k: [each for _, each in rows] for k, rows in known.items()}
+    folds = {k: folds_of([c.name for c in t.cases]) for k, t in tables.items()}
     found = {k: np.zeros(len(t.cases)) for k, t in tables.items()}
     inference = [k for k in tables if k[1] != "train"]
     for held in range(FOLDS):
@@ -547,9 +599,8 @@ def timm_rows(sources: Path, folder: Path) -> Iterator[Scored]:
             found[k][folds[k] == held] = t.seconds(p)[folds[k] == held]
     for k, t in tables.items():
         label = f"timm {k[1]}, {k[0]}: folds by architecture"
-        yield Scored(
-            label, goals[k[1]], found[k], t.measured, classes[k], [c.name for c in t.cases]
-        )
+        yield Scored(label, goals[k[1]], found[k], t.measured, kinds[k], squares[k],
+                     [c.name for c in t.cases])  # fmt: skip
     for left in ("rtx-4090", "rtx-3090"):
         others = [
             (tables[k], np.ones(len(tables[k].cases), bool)) for k in inference if k[0] != left
@@ -562,7 +613,7 @@ def timm_rows(sources: Path, folder: Path) -> Iterator[Scored]:
                 t = tables[k]
                 goal = "<= 9 % median" if k[1] == "nchw" else ""
                 yield Scored(f"timm {k[1]}, {left}: device left out", goal, t.seconds(p), t.measured,
-                             classes[k], [c.name for c in t.cases])  # fmt: skip
+                             kinds[k], squares[k], [c.name for c in t.cases])  # fmt: skip
 
 
 def product_rows(sources: Path) -> Iterator[Scored]:
@@ -599,8 +650,9 @@ def _products(
 ) -> Scored:
     tried = sustaining(machine, p)
     seconds = np.array([one(c, tried) for c in cases])
+    squares = [hard(c, tried)[1] for c in cases]
     return Scored(label, goal, seconds, np.array([c.seconds for c in cases]), ["one product"] * len(cases),
-                  [c.name for c in cases], of_mean=True)  # fmt: skip
+                  squares, [c.name for c in cases])  # fmt: skip
 
 
 def model_rows(folder: Path) -> Iterator[Scored]:
@@ -610,16 +662,19 @@ def model_rows(folder: Path) -> Iterator[Scored]:
     for case in model_cases(folder):
         groups.setdefault(case.family, []).append(case)
     for family, cases in sorted(groups.items()):
-        found = []
+        found, known = [], []
         for case in cases:
             machine = device(case.device)
             if "eager" in family:
                 others = [c for f, some in groups.items() if "eager" in f for c in some]
                 machine = host_of([c for c in others if c.name != case.name], machine)
-            found.append(predicted(case, machine))
+            found.append(predicted(case, machine)[0])
+            known.append(hard(case, machine))
         goal = "<= 15 % median" if "eager" in family else "<= 8 % mean"
-        yield Scored(family, goal, np.array([s for s, _ in found]), np.array([c.seconds for c in cases]),
-                     [c for _, c in found], [c.name for c in cases])  # fmt: skip
+        other = frozenset(c.name for c in cases if another_by_now(c))
+        yield Scored(family, goal, np.array(found), np.array([c.seconds for c in cases]),
+                     [kind for kind, _ in known], [each for _, each in known], [c.name for c in cases],
+                     other)  # fmt: skip
 
 
 def host_of(cases: list[Case], machine: Device) -> Device:
@@ -642,33 +697,89 @@ def host_of(cases: list[Case], machine: Device) -> Device:
     return replace(machine, figures={**machine.figures, **figures})
 
 
-def with_intervals(found: list[Scored]) -> dict[str, dict[str, list[float]]]:
-    """Print every row with the interval that its class has from all rows of its distance but itself where
-    there are others, and return the quantiles of all."""
-    pooled: dict[str, dict[str, list[tuple[Scored, str, float]]]] = {"measured": {}, "left out": {}}
-    for row in found:
-        far = "left out" if "left out" in row.label else "measured"
-        for (kind, residual), name in zip(row.residuals, row.names, strict=True):
-            if name in ANOTHER_BY_NOW:
-                continue
-            pooled[far].setdefault(kind, []).append((row, name, float(np.exp(residual))))
+@dataclass(frozen=True)
+class Pool:
+    """The residuals of all rows: where each is from, how hard it is, and what it weighs (all rows alike)."""
+
+    far: np.ndarray
+    kind: np.ndarray
+    name: np.ndarray
+    residual: np.ndarray
+    squares: np.ndarray
+    weight: np.ndarray
+    limits: tuple[str, ...]
+
+    @classmethod
+    def of(cls, found: list[Scored]) -> Pool:
+        limits = sorted({limit for row in found for each in row.squares for limit in each})
+        rows = [
+            (row.far, kind, name, residual, [each.get(limit, 0.0) for limit in limits], 1 / len(row.names))
+            for row in found
+            for kind, name, residual, each in zip(
+                row.kinds, row.names, row.residuals, row.squares, strict=True
+            )
+            if name not in row.other
+        ]  # fmt: skip
+        columns = [np.array(column) for column in zip(*rows, strict=True)]
+        return cls(*columns, tuple(limits))
+
+    def spreads(self, chosen: np.ndarray) -> dict[str, float]:
+        """The spread of each limit, none below zero, by squared residuals of which none counts for more than
+        that of a factor of 1.8."""
+        from scipy.optimize import nnls
+
+        weight = np.sqrt(self.weight[chosen])
+        squared = np.minimum(np.abs(self.residual[chosen]), 0.6) ** 2
+        parts = np.column_stack([np.ones(chosen.sum()), self.squares[chosen]])
+        found, _ = nnls(parts * weight[:, None], squared * weight)
+        found[0] = max(found[0], 0.03**2)
+        named = zip(("base", *self.limits), np.sqrt(found), strict=True)
+        return {limit: round(float(value), 3) for limit, value in named if value > 0}
+
+    def quantiles(
+        self, chosen: np.ndarray, spreads: dict[str, float]
+    ) -> dict[str, dict[str, list[float]]]:
+        """By distance and kind, the quantiles of residuals in spreads, and how many there are."""
+        values = np.array([spreads.get(limit, 0.0) ** 2 for limit in self.limits])
+        scaled = self.residual / np.sqrt(spreads["base"] ** 2 + self.squares @ values)
+        found: dict[str, dict[str, list[float]]] = {}
+        for far in ("left out", "measured"):
+            found[far] = {}
+            for kind in sorted(set(self.kind)):
+                here = chosen & (self.far == far) & (self.kind == kind)
+                if here.sum() >= FEWEST:
+                    low, high = (float(np.log(q)) for q in quantiles(list(np.exp(scaled[here]))))
+                    found[far][kind] = [round(low, 3), round(high, 3), int(here.sum())]
+        return found
+
+
+FEWEST = 8
+"""Residuals below which there is no interval of a kind."""
+
+
+def with_intervals(found: list[Scored]) -> dict[str, object]:
+    """Print every row with the interval that the residuals of all other architectures give it (in a row of
+    few, of all other models), and return spreads and quantiles of all."""
+    pool = Pool.of(found)
     for row in sorted(found, key=lambda r: -np.median(np.abs(r.predicted / r.measured - 1))):
-        far = "left out" if "left out" in row.label else "measured"
         low, high = np.zeros(len(row.names)), np.full(len(row.names), np.inf)
-        folds = folds_of([Case("", n, 1.0, ()) for n in row.names])
-        for kind in set(row.classes):
-            for held in range(FOLDS):
-                here = (folds == held) & (np.array(row.classes) == kind)
-                mine = {n for n, h in zip(row.names, folds == held, strict=True) if h}
-                ratios = [v for r, n, v in pooled[far][kind] if n not in mine]
-                if here.any() and len(ratios) >= 8:
-                    low[here], high[here] = quantiles(ratios)
+        folds = folds_of(row.names)
+        for held in set(folds):
+            mine = {n for n, f in zip(row.names, folds, strict=True) if f == held}
+            rest = ~np.isin(pool.name, list(mine))
+            spreads = pool.spreads(rest)
+            known = pool.quantiles(rest, spreads)
+            for i in np.flatnonzero(folds == held):
+                kind = row.kinds[i]
+                some = [known[d][kind] for d in ("measured", row.far) if kind in known[d]]
+                if kind in known[row.far]:
+                    wide = spread(row.squares[i], spreads)
+                    low[i] = np.exp(wide * min(r[0] for r in some))
+                    high[i] = np.exp(wide * max(r[1] for r in some))
         print(row.line(low, high), flush=True)
-    return {
-        far: {kind: [*(round(q, 3) for q in quantiles([v for _, _, v in values])), len(values)]
-              for kind, values in sorted(kinds.items()) if len(values) >= 8}
-        for far, kinds in pooled.items()
-    }  # fmt: skip
+    everything = np.ones(len(pool.residual), bool)
+    spreads = pool.spreads(everything)
+    return {"spread": spreads, "quantiles": pool.quantiles(everything, spreads)}
 
 
 def picture(found: list[Scored], path: Path) -> None:

@@ -111,6 +111,10 @@ def test_a_file_of_ones_own(tmp_path):
         ('[1e12, "measured"]', '[nan, "measured"]', "positive"),
         ("bandwidth", "bandwith", "'bandwith'"),
         ('capacity = [16e9, "measured"]', "", "memory.capacity"),
+        ('kind = "cpu"', 'kind = "GPU"', "gpu, accelerator, cpu"),
+        ("float32 =", "float31 =", "'float31'"),
+        ("[memory]", '[sustained]\nvector = [84, "measured"]\n[memory]', "sustained.vector"),
+        ("[memory]", '[power]\nidle = [9, "measured"]\n[memory]', "power.limit"),
     ],
 )
 def test_a_bad_file_is_one_clear_error(tmp_path, old, new, message):

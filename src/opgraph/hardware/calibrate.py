@@ -20,55 +20,62 @@ _SECONDS = 0.15
 Row = dict[str, str | int | float]
 """A measured kernel, with the columns that `analysis.timing.fitting` says."""
 
+Best = Callable[[Callable[[], object]], float]
+"""The seconds of the shortest of several runs of something."""
 
-def calibrate(say: Callable[[str], object]) -> tuple[str, list[Row]]:
+
+def calibrate(
+    say: Callable[[str], object], clock: Callable[[], float] = time.perf_counter
+) -> tuple[str, list[Row]]:
     """Measure, and return the device file and the kernels from which it can be fitted what is sustained.
-    `say` is told what is being measured."""
+    `say` is told what is being measured; seconds are those of a `clock`, which may be the processor time of
+    one thread where others share the machine."""
     kind = "cuda" if torch.cuda.is_available() else "cpu"
+    best = partial(_best, kind, clock)
     peaks = {}
     for dtype in _DTYPES[kind]:
-        found = dict(_products(kind, dtype))
+        found = dict(_products(kind, dtype, best))
         size, peaks[dtype] = max(found.items(), key=lambda i: i[1])
         say(f"{dtype} product of {size} x {size}: {peaks[dtype] / 1e9:.0f} GFLOP/s")
-    copies = {size: _copy(kind, size) for size in _COPIES[kind]}
+    copies = {size: _copy(kind, size, best) for size in _COPIES[kind]}
     bandwidth = copies[max(copies)]
     say(f"copy of {max(copies) >> 20} MiB: {bandwidth / 1e9:.1f} GB/s")
-    overhead = _overhead(kind)
+    overhead = _overhead(kind, best)
     say(f"an operator with nothing to do: {overhead * 1e6:.1f} µs")
-    rows = list(_kernels(kind, "float32" if kind == "cpu" else "float16"))
+    rows = list(_kernels(kind, "float32" if kind == "cpu" else "float16", best))
     say(f"{len(rows)} products of 1, 16 and 128 rows, convolutions, attention and copies")
-    host = _host(kind)
+    host = _host(kind, clock)
     say(f"a call of an operator {host[0] * 1e6:.1f} µs, of a module {host[1] * 1e6:.1f} µs")
     return _file(kind, peaks, bandwidth, overhead, host), rows
 
 
-def _kernels(kind: str, dtype: str) -> Iterator[Row]:
+def _kernels(kind: str, dtype: str, best: Best) -> Iterator[Row]:
     """Kernels as models have them, and their seconds."""
     made = partial(torch.randn, device=kind)
     precise = getattr(torch, dtype)
     for m in (1, 16, 128):
         for n, k in ((768, 768), (3072, 768), (1024, 4096), (4096, 4096)):
             a, b = made(m, k).to(precise), made(n, k).to(precise)
-            seconds = _best(kind, partial(torch.nn.functional.linear, a, b))
+            seconds = best(partial(torch.nn.functional.linear, a, b))
             yield {"op": "product", "dtype": dtype, "m": m, "n": n, "k": k, "seconds": seconds}
     for channels, size, window in ((64, 56, 3), (256, 14, 3), (256, 56, 1), (512, 28, 1)):
         x = made(1, channels, size, size).to(precise)
         weight = made(channels, channels, window, window).to(precise)
-        seconds = _best(kind, partial(torch.conv2d, x, weight, padding=window // 2))
+        seconds = best(partial(torch.conv2d, x, weight, padding=window // 2))
         yield {"op": "convolution", "dtype": dtype, "m": size * size, "n": channels,
                "k": channels * window**2, "window": window**2, "seconds": seconds}  # fmt: skip
     for tokens in (128, 512):
         q, k_, v = (made(1, 12, tokens, 64).to(precise) for _ in range(3))
         attend = torch.nn.functional.scaled_dot_product_attention
         yield {"op": "attention", "dtype": dtype, "batch": 12, "m": tokens, "n": tokens, "k": 64,
-               "seconds": _best(kind, partial(attend, q, k_, v))}  # fmt: skip
+               "seconds": best(partial(attend, q, k_, v))}  # fmt: skip
     for elements in (2**18, 2**22, 2**25):
         x = made(elements).to(precise)
         yield {"op": "copy", "dtype": dtype, "m": elements,
-               "seconds": _best(kind, partial(torch.empty_like(x).copy_, x))}  # fmt: skip
+               "seconds": best(partial(torch.empty_like(x).copy_, x))}  # fmt: skip
 
 
-def _host(kind: str) -> tuple[float, float]:
+def _host(kind: str, clock: Callable[[], float]) -> tuple[float, float]:
     """Seconds of a call of an operator, and of a module beside its operator; on a GPU those that the host
     needs, without waiting for it."""
     x, weight = torch.ones(1, 8, device=kind), torch.ones(8, 8, device=kind)
@@ -78,36 +85,36 @@ def _host(kind: str) -> tuple[float, float]:
         best = float("inf")
         with torch.inference_mode():
             for _ in range(20):
-                start = time.perf_counter()
+                start = clock()
                 for _ in range(100):
                     run()
-                best = min(best, (time.perf_counter() - start) / 100)
+                best = min(best, (clock() - start) / 100)
         return best
 
     operator, module = seconds(lambda: call(x, weight)), seconds(lambda: layer(x))
     return operator, max(module - operator, 1e-7)
 
 
-def _products(kind: str, dtype: str) -> Iterator[tuple[int, float]]:
+def _products(kind: str, dtype: str, best: Best) -> Iterator[tuple[int, float]]:
     """Sizes and FLOP/s, up to a size of which one product alone fills the time: processors without
     instructions for a dtype are a hundred times slower in it, and no faster with larger ones."""
     for n in _PRODUCTS[kind]:
         a, b = (torch.randn(n, n, device=kind).to(getattr(torch, dtype)) for _ in range(2))
         out = torch.empty_like(a)
-        seconds = _best(kind, partial(torch.mm, a, b, out=out))
+        seconds = best(partial(torch.mm, a, b, out=out))
         yield n, 2 * n**3 / seconds
         if seconds > _SECONDS:
             return
 
 
-def _copy(kind: str, size: int) -> float:
+def _copy(kind: str, size: int, best: Best) -> float:
     """Bytes read and written a second."""
     source = torch.ones(size // 4, device=kind)
     target = torch.empty_like(source)
-    return 2 * size / _best(kind, lambda: target.copy_(source))
+    return 2 * size / best(lambda: target.copy_(source))
 
 
-def _overhead(kind: str) -> float:
+def _overhead(kind: str, best: Best) -> float:
     """Seconds an operator of one element takes, many in a row."""
     x = torch.ones(1, device=kind)
 
@@ -115,22 +122,22 @@ def _overhead(kind: str) -> float:
         for _ in range(1000):
             x.add_(1)
 
-    return _best(kind, many) / 1000
+    return best(many) / 1000
 
 
-def _best(kind: str, run: Callable[[], object]) -> float:
+def _best(kind: str, clock: Callable[[], float], run: Callable[[], object]) -> float:
     """The shortest of several runs, in seconds."""
 
     def once() -> float:
-        start = time.perf_counter()
+        start = clock()
         run()
         if kind == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter() - start
+        return clock() - start
 
     once()
-    best, end = once(), time.perf_counter() + _SECONDS
-    while time.perf_counter() < end:
+    best, end = once(), clock() + _SECONDS
+    while clock() < end:
         best = min(best, once())
     return best
 

@@ -18,9 +18,14 @@ from opgraph.record.units import item_size
 
 FOLDER = Path(__file__).parent / "devices"
 ENTRY_POINTS = "opgraph.hardware"
+_DTYPES = frozenset({"float64", "tfloat32", "float32", "bfloat16", "float16", "float8", "float6", "float4",
+                     "int32", "int16", "int8", "int4"})  # fmt: skip
+KINDS = ("gpu", "accelerator", "cpu")
+_MOST = {"sustained": 1.5, "link.reached": 1.0}
+"""What a share cannot be above: clocks can be higher than the one of the data sheet, within reason."""
 _FIGURES = {
-    "matrix": None,
-    "vector": None,
+    "matrix": _DTYPES,
+    "vector": _DTYPES,
     "memory": frozenset({"bandwidth", "capacity", "cache"}),
     "execution": frozenset({"units", "clock", "launch_overhead"}),
     "link": frozenset({"bandwidth", "reached", "latency"}),
@@ -299,6 +304,8 @@ def parse(data: Mapping[str, Any], identifier: str) -> Device:
     for key, text in sorted(texts.items()):
         if not isinstance(text, str) or not text:
             raise ValueError(f"{key!r} is missing or not a text")
+    if texts["kind"] not in KINDS:
+        raise ValueError(f"'kind' is none of {', '.join(KINDS)}")
     capability = data.get(_CAPABILITY, "")
     if not isinstance(capability, str):
         raise ValueError(f"{_CAPABILITY!r} is not a text")
@@ -313,9 +320,14 @@ def parse(data: Mapping[str, Any], identifier: str) -> Device:
         if not isinstance(rows, dict):
             raise ValueError(f"[{section}] is not a table")
         for key, row in rows.items():
-            if allowed is not None and key not in allowed:
+            if key not in allowed:
                 raise ValueError(f"unknown entry {key!r:.60} in [{section}]")
-            figures[f"{section}.{key}"] = _figure(f"{section}.{key}", row, sources)
+            figure = figures[f"{section}.{key}"] = _figure(f"{section}.{key}", row, sources)
+            most = _MOST.get(section, _MOST.get(f"{section}.{key}"))
+            if most is not None and figure.value > most:
+                raise ValueError(f"'{section}.{key}' is a share, and above {most}")
+    if figures.get("power.idle", _NO_POWER).value > figures.get("power.limit", _NO_POWER).value:
+        raise ValueError("'power.idle' is above 'power.limit'")
     missing = data.get("missing", [])
     if not isinstance(missing, list) or not set(missing) <= set(_REQUIRED):
         raise ValueError(f"'missing' is not a list of some of {', '.join(_REQUIRED)}")
@@ -330,6 +342,9 @@ def parse(data: Mapping[str, Any], identifier: str) -> Device:
         missing=tuple(missing),
         **cast(dict[str, str], texts),
     )  # fmt: skip
+
+
+_NO_POWER = Figure(0.0, "")
 
 
 def _assumed(key: str, figures: Mapping[str, Figure], kind: str) -> Figure:

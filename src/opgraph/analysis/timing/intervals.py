@@ -1,10 +1,15 @@
 """How far a predicted time may be off: an interval that holds nine of ten measured times.
 
-It is split conformal prediction (Vovk, Gammerman and Shafer: "Algorithmic Learning in a Random World",
-2005): the ratios of measured to predicted time of what the model was not fitted to, by the class of work
-that most of the time goes to and by how far the device is from the measured ones, are kept in
-`residuals.json`, which benchmarks/predict.py writes. The interval goes from their 5 % quantile to that of
-95 %.
+It is split conformal prediction with normalized residuals (Vovk, Gammerman and Shafer: "Algorithmic
+Learning in a Random World", 2005; Papadopoulos and others, 2002). How hard a run is to predict is known
+beforehand, from what it spends its time on: the variance of its logarithm is taken to be
+
+    spread^2 = base^2 + sum over limits (share x its spread)^2 + sum over tasks (share x one task)^2
+
+since what all kernels of a kind have in common is wrong together, and what each has alone evens out. The
+logarithms of measured by predicted time of what the model was not fitted to, in that spread, have quantiles
+by kind of run and by how far the device is from the measured ones: the interval goes from that of 5 % to
+that of 95 %. `residuals.json` has both; benchmarks/predict.py writes it.
 """
 
 from __future__ import annotations
@@ -14,13 +19,14 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from math import exp, floor, log
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from opgraph.analysis.timing.kernels import LARGE_WINDOW, KernelCost, traffic_class
 from opgraph.hardware import Device
+from opgraph.record.kinds import Bound
 
 if TYPE_CHECKING:
-    from opgraph.analysis.timing.kernels import KernelCost
-    from opgraph.analysis.timing.workload import Work
+    from opgraph.analysis.timing.workload import Task, Work
 
 COVERAGE = 0.9
 """Of measured times, the share that an interval is to hold."""
@@ -31,9 +37,9 @@ UNKNOWN = 3.0
 """The factor by which a time may be off, either way, where nothing like it was measured: that is
 a guess, and wide on purpose."""
 
-WorkClass = Literal["host", "product", "convolution", "memory"]
-"""What most of a run goes to: the host, or on the device products and attention, convolutions, or what
-memory bounds."""
+WorkClass = Literal["host", "training", "product", "convolution", "memory"]
+"""The kind of a run: one in which the host is the limit, one with gradients, or what most of another goes
+to on the device: products and attention, convolutions, or what memory bounds."""
 
 Distance = Literal["measured", "left out", "unmeasured"]
 """How far a device is from those that were measured: one of them; one of their kind, as each is when it is
@@ -45,16 +51,59 @@ _CLASSES: Mapping[str, WorkClass] = {
 }  # fmt: skip
 
 
-def work_class(
+HOST = "host"
+"""The limit of a run that waits for the host."""
+
+
+def limit_of(task: Task, cost: KernelCost) -> str:
+    """What a kernel's time depends on: the gap between kernels, the share of the peak or of the bandwidth
+    that its class of work reaches."""
+    if cost.bound is Bound.LAUNCH:
+        return "gap"
+    if cost.bound is Bound.MEMORY or not task.flops:
+        return f"traffic {traffic_class(task)}"
+    if task.kernel.endswith("_backward"):
+        return "compute gradient"
+    sizes = task.contraction
+    large = sizes is not None and sizes.window > LARGE_WINDOW and task.layout != "channels-last"
+    if task.category == "depthwise_convolution" and large:
+        return "compute large_window"
+    return f"compute {task.category}"
+
+
+def difficulty(
     works: Sequence[Work], costs: Sequence[KernelCost], often: Sequence[int], *, host: bool
-) -> WorkClass:
-    """The class of work that most of a run goes to."""
-    if host:
-        return "host"
+) -> tuple[WorkClass, Mapping[str, float]]:
+    """The kind of a run, and the squares of the shares of its time by limit and, under "one task", the sum
+    of those by task."""
     spent: dict[WorkClass, float] = {"product": 0.0, "convolution": 0.0, "memory": 0.0}
+    limits: dict[str, float] = {}
+    tasks: dict[int, float] = {}
+    trains = False
+    known: dict[tuple[int, Bound], tuple[WorkClass, str]] = {}
     for work, cost, times in zip(works, costs, often, strict=True):
-        spent[_CLASSES.get(work.task.category, "memory")] += cost.seconds * times
-    return max(spent, key=lambda kind: spent[kind])
+        taken, task = cost.seconds * times, work.task
+        key = (id(task), cost.bound)
+        if key not in known:
+            known[key] = (_CLASSES.get(task.category, "memory"), limit_of(task, cost))
+            trains = trains or task.kernel.endswith("_backward")
+        kind, limit = known[key]
+        spent[kind] += taken
+        limits[limit] = limits.get(limit, 0.0) + taken
+        tasks[id(task)] = tasks.get(id(task), 0.0) + taken
+    whole = sum(limits.values())
+    if host or not whole:
+        return HOST, {HOST: 1.0}
+    squares = {limit: (taken / whole) ** 2 for limit, taken in limits.items()}
+    squares["one task"] = sum((taken / whole) ** 2 for taken in tasks.values())
+    return "training" if trains else max(spent, key=lambda kind: spent[kind]), squares
+
+
+def spread(squares: Mapping[str, float], spreads: Mapping[str, float] | None = None) -> float:
+    """How far the logarithm of a run's time is thought to be off, by what it spends its time on."""
+    known = residuals()["spread"] if spreads is None else spreads
+    rest = sum(square * known.get(limit, 0.0) ** 2 for limit, square in squares.items())
+    return float((known["base"] ** 2 + rest) ** 0.5)
 
 
 def distance(device: Device, kind: WorkClass) -> Distance:
@@ -66,22 +115,27 @@ def distance(device: Device, kind: WorkClass) -> Distance:
 
 
 @cache
-def residuals() -> Mapping[str, Mapping[str, Sequence[float]]]:
-    """By distance and class of work the two ratios of measured to predicted time, and how many stand
-    behind them."""
-    found: Mapping[str, Mapping[str, Sequence[float]]] = json.loads(FILE.read_text("utf-8"))
+def residuals() -> Mapping[str, Any]:
+    """The spreads by limit, and under "quantiles", by distance and kind of run, the two of residuals in
+    spreads, and how many stand behind them."""
+    found: Mapping[str, Any] = json.loads(FILE.read_text("utf-8"))
     return found
 
 
-def interval(kind: WorkClass, far: Distance, missing: int = 0) -> tuple[float, float]:
+def interval(
+    kind: WorkClass, squares: Mapping[str, float], far: Distance, missing: int = 0
+) -> tuple[float, float]:
     """The ratios of measured to predicted time between which nine of ten are; wider by the square root of
-    two for each figure that is `missing` of the device."""
-    if kind in residuals().get(far, {}):
-        low, high, _ = residuals()[far][kind]
-    else:
-        low, high = 1 / UNKNOWN, UNKNOWN
+    two for each figure that is `missing` of the device. A device that was not measured has an interval no
+    narrower than one that was."""
+    known = residuals()["quantiles"]
+    rows = [known[d][kind] for d in ("measured", far) if kind in known.get(d, {})]
+    low, high = -log(UNKNOWN), log(UNKNOWN)
+    if far != "unmeasured" and kind in known.get(far, {}):
+        scale = spread(squares)
+        low, high = scale * min(r[0] for r in rows), scale * max(r[1] for r in rows)
     wider = 2 ** (missing / 2)
-    return low / wider, high * wider
+    return exp(low) / wider, exp(high) * wider
 
 
 def quantiles(ratios: Sequence[float], coverage: float = COVERAGE) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from opgraph.analysis.fusion.partition import Subgraph
-from opgraph.analysis.timing.intervals import WorkClass, distance, interval, work_class
+from opgraph.analysis.timing.intervals import WorkClass, difficulty, distance, interval
 from opgraph.analysis.timing.kernels import (
     FITTED,
     KernelCost,
@@ -172,9 +172,9 @@ def predict_work(
     by_node: dict[int, float] = {}
     for kernel in kernels:
         by_node[kernel.node] = by_node.get(kernel.node, 0.0) + kernel.seconds
-    work_kind = work_class(works, costs, often, host=device.kind != "cpu" and host > busy)
-    ratios = interval(work_kind, distance(device, work_kind), len(device.missing))
-    return Prediction(device.id, kernels, batch, busy, host, run, work_kind, ratios, by_node)
+    kind, squares = difficulty(works, costs, often, host=device.kind != "cpu" and host > busy)
+    ratios = interval(kind, squares, distance(device, kind), len(device.missing))
+    return Prediction(device.id, kernels, batch, busy, host, run, kind, ratios, by_node)
 
 
 def device_costs(works: Iterable[Work], device: Device, reach: Reach = FITTED) -> list[KernelCost]:
