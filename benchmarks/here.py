@@ -1,11 +1,11 @@
-"""Predicted against measured time on the machine at hand, after `--calibrate`: 12 timm models, and 4 language
-models that read a prompt and decode at batch 1 and 16.
+"""Predicted against measured time on the machine at hand, after `--calibrate`: 12 timm models, and 4
+language models that read a prompt and decode at batch 1 and 16.
 
     taskset -c 0 python benchmarks/here.py             # one thread; prints every row, and the medians
 
-Calibration and measurements take turns, round after round, and of each the least of all rounds counts. One
-thread is timed by its processor time, since others may share the machine; what they leave in caches is still
-felt, so the load is printed, too.
+Calibration and measurements take turns, round after round, and of each the least of all rounds counts.
+One thread is timed by its processor time, since others may share the machine; what they leave in caches is
+still felt, so the load is printed, too.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def main() -> None:
               f"predicted {predicted.seconds * 1e3:8.2f} ms  ratio {ratio:.2f}{inside}")  # fmt: skip
     for kind, ratios in [*kinds.items(), ("all", [r for rs in kinds.values() for r in rs])]:
         error = np.abs(np.array(ratios) - 1)
-        print(f"{kind:20s} n {len(ratios):3d}  median error {np.median(error):6.1%}  mean {error.mean():6.1%}  "
-              f"median ratio {np.median(ratios):.2f}")  # fmt: skip
+        text = f"{kind:20s} n {len(ratios):3d}  median error {np.median(error):6.1%}"
+        print(f"{text}  mean {error.mean():6.1%}  median ratio {np.median(ratios):.2f}")
 
 
 if __name__ == "__main__":

@@ -116,8 +116,8 @@ def hard(case: Case, machine: Device) -> tuple[str, Squares]:
 
 
 def another_by_now(case: Case) -> bool:
-    """Whether its model runs other kernels than were measured: transformers ran a mixture's experts one after
-    the other until version 5, and runs them as grouped products now; the eager rows are from before."""
+    """Whether its model runs other kernels than were measured: transformers ran a mixture's experts one
+    after the other until version 5, and as grouped products now; the eager rows are from before."""
     grouped = any(work.task.kernel == "aten._grouped_mm" for work, _ in case.work)
     return "eager" in case.family and grouped
 
@@ -699,7 +699,7 @@ def host_of(cases: list[Case], machine: Device) -> Device:
 
 @dataclass(frozen=True)
 class Pool:
-    """The residuals of all rows: where each is from, how hard it is, and what it weighs (all rows alike)."""
+    """The residuals of all rows: where each is from, how hard it is, and its weight (all rows alike)."""
 
     far: np.ndarray
     kind: np.ndarray
@@ -724,8 +724,8 @@ class Pool:
         return cls(*columns, tuple(limits))
 
     def spreads(self, chosen: np.ndarray) -> dict[str, float]:
-        """The spread of each limit, none below zero, by squared residuals of which none counts for more than
-        that of a factor of 1.8."""
+        """The spread of each limit, none below zero, by squared residuals of which none counts for more
+        than that of a factor of 1.8."""
         from scipy.optimize import nnls
 
         weight = np.sqrt(self.weight[chosen])

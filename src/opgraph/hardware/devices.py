@@ -227,19 +227,25 @@ def family(dtype: str) -> str:
 
 
 @cache
+def _own() -> Mapping[str, Path]:
+    """The device files that come with opgraph, by id."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
+
+
+@cache
 def files() -> Mapping[str, Path]:
-    """The device files by id: those that come with opgraph, then those of entry points.
+    """The device files by id: those that come with opgraph, and those of entry points with other ids.
 
     An entry point of the group `opgraph.hardware` gives a folder of TOML files, or a function
     without arguments that returns one.
     """
     from importlib.metadata import entry_points
 
-    found = {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
+    found = dict(_own())
     for entry in entry_points(group=ENTRY_POINTS):
         folder = entry.load()
         folder = Path(folder() if callable(folder) else folder)
-        found.update({path.stem: path for path in sorted(folder.glob("*.toml"))})
+        found = {path.stem: path for path in sorted(folder.glob("*.toml"))} | found
     return found
 
 
@@ -260,6 +266,8 @@ def device(name: str | os.PathLike[str]) -> Device:
     if text.endswith(".toml"):
         return read(Path(text))
     wanted = _plain(text)
+    if wanted in _own():  # asking what is installed takes longer than reading one
+        return read(_own()[wanted])
     if wanted in files():
         return read(files()[wanted])
     names = {_plain(n): d for d in devices() for n in (d.name, *d.aliases, d.id)}

@@ -51,7 +51,7 @@ _CLASSES: Mapping[str, WorkClass] = {
 }  # fmt: skip
 
 
-HOST = "host"
+HOST: Literal["host"] = "host"
 """The limit of a run that waits for the host."""
 
 
