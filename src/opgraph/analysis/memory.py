@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from math import ceil
 from typing import Any
@@ -162,21 +163,43 @@ class Fit:
         return ceil(self.weights / room) if room > 0 and self.weights else int(room > 0)
 
 
-def fit(graph: Graph, device: Device, live: MemoryTimeline | None = None) -> Fit:
-    """Whether weights, live memory and the allocator's share fit.
+class Footprint:
+    """What a graph needs wherever it runs, worked out once for all devices."""
 
-    Weights and buffers count once, however many names they have.
-    """
-    weights = sum(p.bytes for p in graph.parameters)
-    peak = (live or memory(graph)).peak
-    if not device.target.startswith("cuda"):
-        return Fit(weights, peak, device.capacity)
-    kernels = sum(len(n.kernels) for n in graph.nodes)
-    taken = reserve([p.bytes for p in graph.parameters], graph.storages, kernels)
-    products = any(k.category == "matmul" for n in graph.nodes for k in n.kernels)
-    workspace = WORKSPACE.get(device.capability, USUAL_WORKSPACE) if products else 0
-    rounding = taken.allocated - weights - peak
-    return Fit(weights, peak, device.capacity, rounding, workspace, taken.reserved)
+    def __init__(self, graph: Graph, live: MemoryTimeline | None = None) -> None:
+        self._graph = graph
+        self.weights = sum(p.bytes for p in graph.parameters)
+        self.peak = (live or memory(graph)).peak
+
+    @cached_property
+    def taken(self) -> Reserved:
+        """What torch's caching allocator takes for it."""
+        kernels = sum(len(n.kernels) for n in self._graph.nodes)
+        kept = [p.bytes for p in self._graph.parameters]
+        return reserve(kept, self._graph.storages, kernels)
+
+    @cached_property
+    def multiplies(self) -> bool:
+        """Whether it has products, which take a workspace."""
+        return any(k.category == "matmul" for n in self._graph.nodes for k in n.kernels)
+
+    def on(self, device: Device) -> Fit:
+        """Whether weights, live memory and the allocator's share fit.
+
+        Weights and buffers count once, however many names they have.
+        """
+        if not device.target.startswith("cuda"):
+            return Fit(self.weights, self.peak, device.capacity)
+        workspace = WORKSPACE.get(device.capability, USUAL_WORKSPACE) if self.multiplies else 0
+        rounding = self.taken.allocated - self.weights - self.peak
+        return Fit(
+            self.weights, self.peak, device.capacity, rounding, workspace, self.taken.reserved
+        )
+
+
+def fit(graph: Graph, device: Device, live: MemoryTimeline | None = None) -> Fit:
+    """What a run needs of a device's memory, and what there is."""
+    return Footprint(graph, live).on(device)
 
 
 # What torch's caching allocator takes of a GPU for the storages of a run: the blocks that it hands out, and

@@ -42,7 +42,7 @@ from opgraph.analysis.compare.pairing import Union, unite
 from opgraph.analysis.cost.totals import BALANCED, GENERIC_RIDGE
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
-from opgraph.analysis.memory import Fit, fit
+from opgraph.analysis.memory import Fit, Footprint
 from opgraph.analysis.selection import heaviest_path, sources
 from opgraph.analysis.timing.prediction import predict_parts, predict_work
 from opgraph.analysis.timing.workload import Work, workload
@@ -90,7 +90,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         place = _places(union)
         profile["graph"] = schema.encode(union.graph)
     times = _Times(graph, costed.parts, costed.run)
-    machines = {d.id: d for d in devices()}
+    machines, needs = {d.id: d for d in devices()}, Footprint(graph, costed.memory)
     if costed.device is not None:  # it may be from a file of its own
         machines[costed.device.id] = costed.device
     work = [-1] * len(tree.nodes)
@@ -115,9 +115,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
             for spot in tree.hot_spots()
         ],
         "partition": _partition(costed.parts, times, place),
-        "devices": [
-            times.on(d, costed.main_dtype, fit(graph, d, costed.memory)) for d in machines.values()
-        ],
+        "devices": [times.on(d, costed.main_dtype, needs.on(d)) for d in machines.values()],
         "next": _next(costed.profile),
     }
     metrics = (Metric.FLOPS, Metric.BYTES, Metric.MEMORY)
