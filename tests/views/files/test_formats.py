@@ -144,8 +144,10 @@ def test_the_trace_keeps_the_rules_of_its_format(
         assert not open_until or end <= open_until[-1] + 2e-3
         open_until.append(end)
     predicted = predict(profile.graph, device("h100-sxm"))
-    kernels = [e for e in slices if e["cat"] == "kernel"]
-    assert sum(e["dur"] for e in kernels) == pytest.approx(predicted.seconds * 1e6, rel=1e-3)
+    spent = {c: sum(e["dur"] for e in slices if e["cat"] == c) for c in ("operator", "kernel")}
+    assert spent["operator"] == pytest.approx(predicted.seconds * 1e6, rel=1e-3)
+    launched = sum(k.seconds for k in predicted.kernels if k.kernel)  # views have none
+    assert spent["kernel"] == pytest.approx(launched * 1e6, rel=1e-3)
     counters = [e["args"]["bytes"] for e in data["traceEvents"] if e["ph"] == "C"]
     assert max(counters) <= memory(profile.graph).peak
     assert {e["ph"] for e in data["traceEvents"]} == {"M", "X", "C"}
