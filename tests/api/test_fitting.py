@@ -31,6 +31,21 @@ def test_the_answer_fits_and_the_next_does_not(mode):
 
 
 @pytest.mark.live
+@pytest.mark.slow
+def test_the_smallest_device_holds_it_by_its_own_kernels_and_the_next_smaller_does_not():
+    """Each is traced for its own target: older ones keep the scores of attention in bfloat16."""
+    options = {"mode": "train", "batch_size": 32, "seq_len": 256, "dtype": "bfloat16"}
+    found = fitting("gpt2", hardware="h100-sxm", **options).smallest
+    for name, needed, holds in (
+        (found.device, found.needed, True),
+        (found.smaller, found.smaller_needs, False),
+    ):
+        there = device(name)
+        own = fit(opgraph.profile("gpt2", target=there.target, **options).graph, there)
+        assert (own.needed, own.fits) == (needed, holds)
+
+
+@pytest.mark.live
 def test_what_does_not_fit_at_all():
     """1.6 GB of weights on half a GB: the smallest device that has them, and the fewest of this one."""
     small = device("jetson-orin-nano")

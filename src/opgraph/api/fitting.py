@@ -37,10 +37,22 @@ class Largest:
 
 
 @dataclass(frozen=True, slots=True)
+class Smallest:
+    """The smallest device that holds what was asked, by its id, its bytes of `capacity`, and those that are
+    `needed` there; the next smaller one does not hold it, and would need `smaller_needs`."""
+
+    device: str
+    capacity: int
+    needed: int
+    smaller: str | None = None
+    smaller_needs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Fitting:
     """What fits on a device of so many bytes of `capacity`, each size by itself with the others as asked;
-    the bytes `needed` of what was asked, the id of the `smallest` device that has them, and where this one
-    has not, the `layout` of the fewest of it that do."""
+    the bytes `needed` of what was asked, the `smallest` device of its kind that has them, and where this
+    one has not, the `layout` of the fewest of it that do."""
 
     model: str
     device: str
@@ -49,7 +61,7 @@ class Fitting:
     needed: int
     fits: bool
     largest: tuple[Largest, ...]
-    smallest: str | None
+    smallest: Smallest | None
     layout: Layout | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,12 +105,30 @@ def fitting(
         largest = _largest(size, asked, needed, on.capacity)
         if largest is not None:
             found.append(largest)
+    own = (
+        options.get("target") is None
+    )  # each device is traced for its own target, unless one is asked
+    traced = {asked.target: first}
+
+    def needs(there: Device) -> int:
+        target = there.target if own else asked.target
+        if target not in traced:
+            progress(f"tracing for {target} …")
+            traced[target] = profiled(built, options=replace(asked, target=target))
+        return fit_of(retargeted(traced[target], there).graph, there).needed
+
+    weights = sum(p.bytes for p in first.graph.parameters)
     room = sorted((d for d in devices() if d.kind == on.kind), key=lambda d: d.capacity)
-    smallest = next((d for d in room if fit_of(retargeted(first, d).graph, d).fits), None)
+    at = next((i for i, d in enumerate(room) if weights <= d.capacity >= needs(d)), None)
+    smallest = (
+        None if at is None else Smallest(room[at].id, int(room[at].capacity), needs(room[at]))
+    )
+    if smallest is not None and at:
+        below = room[at - 1]
+        smallest = replace(smallest, smaller=below.id, smaller_needs=needs(below))
     return Fitting(
         built.info.name, on.name, int(on.capacity), asked.mode, whole, whole <= on.capacity,
-        tuple(found), None if smallest is None else smallest.id,
-        None if plan is None else plan.layout,
+        tuple(found), smallest, None if plan is None else plan.layout,
     )  # fmt: skip
 
 

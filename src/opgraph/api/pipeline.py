@@ -269,14 +269,15 @@ def _trained(model: Model, example: Example, options: Options) -> ProfileRecord:
     from opgraph.tracing import eager
     from opgraph.tracing.modes.training import Training
 
-    step = Training(options.optimizer, options.checkpointing, options.loss)
+    make = partial(Training, options.optimizer, options.checkpointing)
+    step = make(options.loss, options.accumulation)
     outcomes = eager.trace_either(
         model, example, prepare=step.prepare, capture=step, **_how(options)
     )
     says = "" if step.found is None else step.found.says
     error = outcomes[-1].error
     if error is not None and step.found is not None and step.found.guessed:
-        summed = Training(options.optimizer, options.checkpointing, "sum")
+        summed = make("sum", options.accumulation)
         how = {"prepare": summed.prepare, "capture": summed, **_how(options)}
         again = eager.trace_either(model, example, **how)
         if again[-1].error is None and summed.found is not None:
@@ -286,6 +287,8 @@ def _trained(model: Model, example: Example, options: Options) -> ProfileRecord:
     convention = {**profile.convention, "optimizer": options.optimizer, "loss": says}
     if options.train != "full":
         convention["train"] = options.train
+    if options.accumulation:
+        convention["gradients"] = "added to those of a step before"
     if options.checkpointing:
         convention["checkpointing"] = "repeated blocks"
     return replace(

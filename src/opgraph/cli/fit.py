@@ -51,7 +51,15 @@ def run(args: argparse.Namespace) -> int:
         )
         name = each.size.replace("_", " ")
         rows.append(f"{name:<12}  {each.value:,} ({units.size(each.needed)}); {what}")
-    rows.append(f"smallest      {found.smallest or 'no device of this kind'} holds what was asked")
+    least = found.smallest
+    if least is None:
+        rows.append("smallest      no device of this kind holds what was asked")
+    else:
+        under = f"; {least.smaller} would need {units.size(least.smaller_needs or 0)}"
+        rows.append(
+            f"smallest      {least.device} ({units.size(least.needed)} of {units.size(least.capacity)})"
+            f"{under if least.smaller else ''}"
+        )
     if found.layout is not None:
         tensor, pipeline = found.layout.tensor, found.layout.pipeline
         rows.append(

@@ -83,7 +83,7 @@ def _training(
     module: nn.Module, args: Any, kwargs: Any, options: Options
 ) -> Callable[[Marks | None], Run]:
     """A step of training: gradients of the loss, and a step of the optimizer with its state there."""
-    how = Training(options.optimizer, options.checkpointing, options.loss)
+    how = Training(options.optimizer, options.checkpointing, options.loss, options.accumulation)
     args, kwargs = how.prepare(module, args, kwargs, None)
     module.train()
     weights = [w for w in module.parameters() if w.requires_grad and w.is_floating_point()]
@@ -92,7 +92,7 @@ def _training(
     stepper = how.stepper(weights, "loop" if weights[0].device.type == "cpu" else "foreach")
 
     def ready(marks: Marks | None) -> Run:
-        stepper.zero_grad()
+        stepper.zero_grad(set_to_none=not options.accumulation)
 
         def run() -> Any:
             loss = how.loss(module(*args, **kwargs))

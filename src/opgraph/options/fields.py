@@ -132,6 +132,9 @@ class Options:
         "what is trained: all weights (full), or adapters of low rank beside frozen linear layers (lora), "
         "which may be kept in 4 bits (qlora); with the rank behind it: lora:16", default="full",
         needs={"mode": ("train",)})
+    accumulation: bool = option(Flag(), Stage.MODE,
+        "the gradients of a step before are there and are added to, as where they are accumulated or set "
+        "to zero and not freed", default=False, needs={"mode": ("train",)})
     checkpointing: bool = option(Flag(), Stage.MODE,
         "repeated blocks keep their inputs alone, and run again in the backward", default=False,
         needs={"mode": ("train",)})

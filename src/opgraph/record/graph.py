@@ -87,6 +87,10 @@ class Storage:
     node: int | None = None
 
 
+GRADIENT = "gradient"
+"""The name of a value that is the gradient of a weight from a step before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A parameter or buffer of the model, once, however many names it has."""

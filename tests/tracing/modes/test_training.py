@@ -251,3 +251,21 @@ def test_a_step_on_real_tensors_leaves_the_weights_alone():
     assert training(profile.graph).gradients == 768
     assert all(torch.equal(before[n], p) for n, p in model.named_parameters())
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_gradients_of_a_step_before_are_added_to():
+    """They are alive from the beginning, each is added to once, and nothing else of the step changes."""
+    model, x = Two(), (torch.zeros(3, 8),)
+    plain, kept = (
+        opgraph.profile(model, x, mode="train", loss="sum", accumulation=each)
+        for each in (False, True)
+    )
+    gradients = training(plain.graph).gradients
+    assert training(kept.graph).gradients == gradients == 768
+    assert memory(kept.graph).live[0] - memory(plain.graph).live[0] == gradients
+    assert training(kept.graph).optimizer_state == training(plain.graph).optimizer_state
+    assert training(kept.graph).saved_activations == training(plain.graph).saved_activations
+    added = [n for n in kept.graph.nodes if n.phase == "backward" and n.op == "add"]
+    assert [n.scope for n in added] == ["two", "one"]
+    assert kept.totals.flops == plain.totals.flops
+    assert all(p.grad is None for p in model.parameters())

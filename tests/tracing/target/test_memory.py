@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
 from torch import nn
 from torch.nn import functional
 
@@ -72,28 +73,48 @@ def test_gpt2_keeps_what_a_gpu_keeps():
     assert more == pytest.approx(2 * logits, rel=0.01)
 
 
+class Softmax110(torch.autograd.Function):
+    """Softmax as torch had it before 1.11, of which the backward took the input, too, for its dtype alone
+    (derivatives.yaml; transformers' `softmax_backward_data` tells both versions apart)."""
+
+    @staticmethod
+    def forward(ctx, scores):
+        result = torch.softmax(scores, -1)
+        ctx.save_for_backward(scores, result)
+        return result
+
+    @staticmethod
+    def backward(ctx, grad):
+        scores, result = ctx.saved_tensors
+        return torch._softmax_backward_data(grad, result, -1, scores.dtype)
+
+
+def attention_of_2022(module, query, key, value, mask, dropout=0.0, scaling=None, **_):
+    scores = torch.matmul(query, key.transpose(-1, -2)) / query.shape[-1] ** 0.5
+    scores = scores if mask is None else scores + mask
+    kept = functional.dropout(Softmax110.apply(scores), dropout, module.training)
+    return torch.matmul(kept, value).transpose(1, 2).contiguous(), None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("batch", "checkpointing", "measured", "within"),
-    [(4, False, 14_949, 0.08), (1, False, 8_681, 0.03), (1, True, 6_775, 0.02)],
+    ("batch", "checkpointing", "measured"),
+    [(4, False, 14_949), (1, False, 8_681), (1, True, 6_775)],
 )
-def test_bert_large_against_a_published_walk(batch, checkpointing, measured, within):
+def test_bert_large_against_a_published_walk(batch, checkpointing, measured):
     """MiB in use on a V100, 1,343 of them context (Hugging Face, "Training on a Single GPU", 2022).
 
-    Attention was products and softmax, and the optimizer a loop over the weights. The gradients of the step
-    before are there in the forward, as they were then; where blocks are computed again the peak is in the
-    optimizer.
+    Attention was products and softmax, whose input torch kept then (16 MiB a layer and sample, a third of
+    attention's), the optimizer a loop over the weights, and the gradients of the step before were there:
+    batches of 1 were accumulated to 4, and `zero_grad` set to zero.
     """
+    transformers.AttentionInterface.register("of 2022", attention_of_2022)
     model = resolve("bert-large-uncased", BuildOptions(head="sequence-classification"))
-    model.module.set_attn_implementation("eager")
-    profile = opgraph.profile(
+    model.module.config._attn_implementation = "of 2022"
+    graph = opgraph.profile(
         model, mode="train", batch_size=batch, seq_len=512, optimizer="adamw-loop",
-        checkpointing=checkpointing, target="cuda:7.0",
-    )  # fmt: skip
-    graph = profile.graph
+        checkpointing=checkpointing, accumulation=True, target="cuda:7.0",
+    ).graph  # fmt: skip
     kept = [p.bytes for p in graph.parameters]
-    if not checkpointing:
-        trained = {name for n in graph.nodes if n.phase == "optimizer" for name in n.parameters}
-        kept += [p.bytes for p in graph.parameters if p.name in trained]
     taken = reserve(kept, graph.storages, sum(len(n.kernels) for n in graph.nodes))
-    assert taken.reserved / 2**20 + 1343 == pytest.approx(measured, rel=within)
+    assert taken.reserved / 2**20 + 1343 == pytest.approx(measured, rel=0.05)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from opgraph.analysis.cost.totals import Cost, cost_of
 from opgraph.analysis.memory import live_bytes, memory
-from opgraph.record.graph import Graph
+from opgraph.record.graph import GRADIENT, Graph
 
 PHASES = ("forward", "recompute", "backward", "optimizer")
 
@@ -36,7 +36,8 @@ def training(graph: Graph) -> Training:
     live = live_bytes(graph.storages, clock)
     after_forward = ends.get("forward", 0)
     state = sum(graph.storages[s].bytes for s in optimizer_state(graph))
-    saved = live[after_forward - 1] - state if after_forward else 0
+    before = sum(graph.storages[s].bytes for s in _kept(graph) - optimizer_state(graph))
+    saved = live[after_forward - 1] - state - before if after_forward else 0
     weights = sum(p.bytes for p in graph.parameters)
     names = updated(graph)
     return Training(
@@ -70,10 +71,15 @@ def working(graph: Graph) -> dict[str, int]:
 
 
 def optimizer_state(graph: Graph) -> frozenset[int]:
-    """The storages that the optimizer keeps from step to step, by index: values that have a name without
-    being weights or inputs."""
+    """The storages that the optimizer keeps from step to step, by index."""
+    return _kept(graph, without=GRADIENT)
+
+
+def _kept(graph: Graph, without: str | None = None) -> frozenset[int]:
+    """The storages that are there from a step before: values that have a name without being weights or
+    inputs."""
     return frozenset(
         v.storage
         for v in graph.values
-        if v.kind == "activation" and v.name is not None and v.storage is not None
+        if v.kind == "activation" and v.name not in (None, without) and v.storage is not None
     )

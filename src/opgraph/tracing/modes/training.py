@@ -15,6 +15,7 @@ from torch.autograd.graph import _engine_run_backward
 from torch.utils.checkpoint import checkpoint
 
 from opgraph.record.errors import InputError, TraceError
+from opgraph.record.graph import GRADIENT
 from opgraph.tracing.base import Runner
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
@@ -78,7 +79,8 @@ one kernel. Where nothing is asked for a CPU does the first, a GPU the second.""
 class Training:
     """One step of training: forward in training mode, backward through autograd from the loss, and a step
     of the optimizer. With `checkpointing`, blocks keep their inputs alone, and what runs again in the
-    backward is the phase "recompute".
+    backward is the phase "recompute". With `accumulation` the gradients of a step before are there, and
+    the new ones are added to them.
 
     Weights that are frozen stay so. It is not the first step: what the optimizer keeps is there from the
     beginning, for every weight that gets a gradient. `loss` is what `opgraph.tracing.modes.loss.loss_for`
@@ -88,7 +90,11 @@ class Training:
     """
 
     def __init__(
-        self, optimizer: str, checkpointing: bool = False, loss: str | LossFunction = "auto"
+        self,
+        optimizer: str,
+        checkpointing: bool = False,
+        loss: str | LossFunction = "auto",
+        accumulation: bool = False,
     ) -> None:
         name, _, way = optimizer.partition("-")
         if name not in OPTIMIZERS or (way and way not in WAYS):
@@ -97,7 +103,7 @@ class Training:
             )
         self.found: Loss | None = None
         self._optimizer, self._way = name, way
-        self._checkpointing = checkpointing
+        self._checkpointing, self._accumulation = checkpointing, accumulation
         self._loss = loss
 
     def prepare(
@@ -126,6 +132,9 @@ class Training:
                 weights = _trained(module, recorder)
                 for weight in weights:
                     weight.requires_grad = True
+                    if self._accumulation:
+                        weight.grad = recorder.like(weight)
+                        recorder.existing(weight.grad, GRADIENT)
             with torch.enable_grad():
                 result = recorder.complete(module(*args, **kwargs))
                 loss = self.loss(result)
