@@ -29,6 +29,7 @@ COMMANDS = {
     "fit": "the largest batch, length and context that fit on a device",
     "measure": "a run on this machine, its time on every operator beside the prediction",
     "join": "somebody's profiler trace on the operators of a model",
+    "card": "the costs section of a model card",
     "view": "the interactive page, as one file that needs no network",
     "draw": "a picture of the graph",
     "check": "every tracer side by side, and other counters beside them",

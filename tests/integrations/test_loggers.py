@@ -1,0 +1,55 @@
+"""What loggers take: TensorBoard for real, others by a dictionary, a figure and a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.conftest import DATA
+
+from opgraph import load
+from opgraph.cli import main
+from opgraph.integrations.loggers import figure, scalars, to_tensorboard
+
+
+def test_scalars_are_the_totals() -> None:
+    found = scalars(load(DATA / "resnet18.json"))
+    assert found["opgraph/flops"] == 3628146688
+    assert found["opgraph/parameters"] == 11689512
+    assert "opgraph/seconds" not in found
+    timed = scalars(load(DATA / "resnet18.json").on("h100-sxm"))
+    assert any(name not in found and value > 0 for name, value in timed.items())
+
+
+def test_a_figure_has_a_bar_for_each_costly_module() -> None:
+    pytest.importorskip("matplotlib")
+    drawn = figure(load(DATA / "gpt2.json"))
+    labels = [t.get_text() for t in drawn.axes[0].get_yticklabels()]
+    assert "h.[0-11].mlp.c_fc" in labels
+
+
+@pytest.mark.slow
+def test_tensorboard_reads_what_is_logged(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    writer_class = pytest.importorskip("torch.utils.tensorboard").SummaryWriter
+    with writer_class(str(tmp_path)) as writer:
+        to_tensorboard(writer, load(DATA / "resnet18.json"), step=3)
+    events = accumulator.EventAccumulator(str(tmp_path))
+    events.Reload()
+    tags = events.Tags()
+    assert "opgraph/flops" in tags["scalars"]
+    assert "opgraph/costliest" in tags["images"]
+    (point,) = events.Scalars("opgraph/parameters")
+    assert (point.step, point.value) == (3, 11689512)
+
+
+def test_a_card_has_metadata_that_hubs_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["card", str(DATA / "resnet18.json"), "--hardware", "l4"]) == 0
+    _, head, body = capsys.readouterr().out.split("---\n", 2)
+    about = yaml.safe_load(head)["opgraph"]
+    assert about["flops"] == 3628146688
+    assert about["inputs"] == ["x 1x3x224x224 float32"]
+    assert 0 < about["predicted_seconds"]["l4"] < 1
+    assert "## Computational cost" in body
+    assert "| FLOPs | 3.63 GFLOPs" in body
