@@ -1,8 +1,9 @@
-"""A profile as the output of a notebook's cell: the interactive page as a widget, and for readers without
-a kernel the same page in a frame, below a table that needs no script at all."""
+"""A profile as the output of a notebook's cell: a picture, which needs no script and no trust, and behind
+it the interactive page in a frame and a table; and the page as a widget, for who asks for one."""
 
 from __future__ import annotations
 
+import base64
 import html as standard
 from functools import cache
 from importlib.util import find_spec
@@ -14,6 +15,8 @@ from opgraph.record.errors import MissingDependency
 from opgraph.views import view_named
 from opgraph.views.page.data import page_data
 from opgraph.views.page.html import bundle, embed, html
+from opgraph.views.picture.picture import picture
+from opgraph.views.picture.svg import to_svg
 from opgraph.views.text.table import Row, cells_of, columns_of, rows, table
 
 LARGEST_FRAME = 900_000
@@ -33,30 +36,33 @@ def widget(costed: CostedRecord, *, height: int = 576, **options: Any) -> Any:
     return _widget_class()(data=embed(page_data(costed, **given)), height=height)
 
 
-def mimebundle(costed: CostedRecord, **_: Any) -> Any:
-    """What a notebook shows: the widget where there is one, HTML, and text."""
-    plain = {"text/plain": table(costed), "text/html": static(costed)}
-    if find_spec("anywidget") is None:
-        return plain
-    shown = widget(costed)._repr_mimebundle_()
-    if shown is None:
-        return plain
-    if isinstance(shown, tuple):
-        return ({**shown[0], **plain}, shown[1])
-    return {**shown, **plain}
+def mimebundle(costed: CostedRecord, **_: Any) -> dict[str, str]:
+    """What a notebook shows: HTML that begins with a picture, and text. No widget, whose state would be
+    saved with the notebook and which only a kernel draws: that is `widget`."""
+    return {"text/plain": table(costed), "text/html": static(costed)}
 
 
 def static(costed: CostedRecord, height: int = 640) -> str:
-    """HTML without a kernel: the page in a frame if it is small enough, and a table without any script."""
-    page = html(costed)
+    """HTML without a kernel: a picture first; behind it the page in a frame if it is small enough, and a
+    table without any script."""
+    page, image = html(costed), _picture(costed)
     frame = ""
-    if len(page.encode()) <= LARGEST_FRAME:
+    if len(page.encode()) + len(image) <= LARGEST_FRAME:
         frame = (
+            "<details><summary>The interactive page</summary>"
             f'<iframe title="{_text(costed.profile.model.name)}" sandbox="allow-scripts allow-downloads" '
             f'style="width:100%;height:{height}px;border:1px solid #d9dbd6;border-radius:8px" '
-            f'srcdoc="{standard.escape(page)}"></iframe>'
+            f'srcdoc="{standard.escape(page)}"></iframe></details>'
         )
-    return f"<div>{frame}<details{'' if frame else ' open'}>{_table(costed)}</details></div>"
+    return f"<div>{image}{frame}<details>{_table(costed)}</details></div>"
+
+
+def _picture(costed: CostedRecord) -> str:
+    """The graph as an image within the HTML, light: what is around it cannot be known."""
+    svg = to_svg(picture(costed, medium="readme").scene, "light")
+    name = f"Operator graph of {_text(costed.profile.model.name)}"
+    data = base64.b64encode(svg.encode()).decode()
+    return f'<img alt="{name}" style="max-width:100%" src="data:image/svg+xml;base64,{data}">'
 
 
 def _table(costed: CostedRecord) -> str:

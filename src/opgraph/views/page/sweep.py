@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
+from itertools import pairwise
+from math import floor, log2
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.quantities import quantities
@@ -68,26 +70,41 @@ def _drawable(sweep: SweepRecord) -> bool:
 def _figure(sweep: SweepRecord) -> Figure:
     try:
         from matplotlib.figure import Figure
-        from matplotlib.ticker import LogLocator, NullLocator
+        from matplotlib.ticker import LogLocator, MaxNLocator, MultipleLocator, NullLocator
     except ImportError:
         raise MissingDependency("matplotlib", "plot") from None
     if not _drawable(sweep):
         raise RenderError("there is no point to plot", hint="--batch-size 1,4,16")
     along = max(sweep.axes, key=lambda option: (option != "dtype", len(sweep.axes[option])))
     figure = Figure(figsize=(11, 7.5), layout="constrained")
+    numbers = all(isinstance(p.sizes[along], int) for p in sweep.points)
     figure.suptitle(sweep.model)
     shown = ("flops", "latency", "peak_memory", "intensity") if sweep.device else PLOTTED
     drawn = [q for q in quantities(sweep.device) if q.name in shown]
     panels = figure.subplots(2, 2).flat
     for q, panel in zip(drawn, panels, strict=True):
         for label, points in _lines(sweep, along):
-            panel.plot(
-                range(len(points)), [p.values.get(q.name) for p in points], marker="o", label=label
-            )
-            panel.set_xticks(range(len(points)), [spelled(p.sizes[along]) for p in points])
+            at = [_value(p.sizes[along], i) for i, p in enumerate(points)]
+            panel.plot(at, [p.values.get(q.name) for p in points], marker="o", label=label)
+            panel.set_xticks(at, [spelled(p.sizes[along]) for p in points])
+            for x, bound in _turns(points, at) if numbers else ():
+                panel.axvline(x, color="gray", linestyle=":", alpha=0.8)
+                panel.annotate(f"{bound} ", (x, 1), xycoords=("data", "axes fraction"), va="top", ha="right",
+                               fontsize="small", color="gray")  # fmt: skip
+            if numbers and max(at) > 8 * min(at) > 0:
+                panel.set_xscale("log", base=2)
+                panel.set_xticks(at, [spelled(p.sizes[along]) for p in points])
+                panel.xaxis.set_minor_locator(NullLocator())
         base, between = (2, (1.0,)) if q.kind == "bytes" else (10, (1.0, 2.0, 5.0))
         panel.set_yscale("log", base=base)
-        panel.yaxis.set_major_locator(LogLocator(base, between))
+        values = [v for p in sweep.points if (v := p.values.get(q.name))]
+        if values and max(values) < 4 * min(values):
+            # So near that powers of the base would leave the axis without figures.
+            panel.set_yscale("linear")
+            step = 2.0 ** floor(log2(max(values) / 4)) if q.kind == "bytes" else 0.0
+            panel.yaxis.set_major_locator(MultipleLocator(step) if step else MaxNLocator(6))
+        else:
+            panel.yaxis.set_major_locator(LogLocator(base, between))
         panel.yaxis.set_minor_locator(NullLocator())
         panel.set_title(q.label)
         panel.set_xlabel(along.replace("_", " "))
@@ -111,6 +128,18 @@ def _lines(sweep: SweepRecord, along: str) -> Iterator[tuple[str | None, list[Sw
     for others, points in groups.items():
         label = ", ".join(f"{o.replace('_', ' ')} {spelled(s)}" for o, s in others)
         yield label or None, points
+
+
+def _value(size: Size, number: int) -> float:
+    """Where a size stands: at its value, or what has none (a dtype, two sides) at its number."""
+    return float(size) if isinstance(size, int) else float(number)
+
+
+def _turns(points: list[SweepPoint], at: Sequence[float]) -> Iterator[tuple[float, str]]:
+    """Between which sizes another bound begins (in the middle, as no size between is known), and which."""
+    for (before, x), (after, y) in pairwise(zip(points, at, strict=True)):
+        if before.bottleneck != after.bottleneck and after.bottleneck is not None:
+            yield (x * y) ** 0.5, f"{after.bottleneck} from {y:g} on"
 
 
 def _formatter(form: Callable[[float], str]) -> Callable[[float, Any], str]:
