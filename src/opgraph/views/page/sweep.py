@@ -89,8 +89,8 @@ def _figure(sweep: SweepRecord) -> Figure:
             panel.set_xticks(at, [spelled(p.sizes[along]) for p in points])
             for x, bound in _turns(points, at) if numbers else ():
                 panel.axvline(x, color="gray", linestyle=":", alpha=0.8)
-                panel.annotate(f"{bound} ", (x, 1), xycoords=("data", "axes fraction"), va="top", ha="right",
-                               fontsize="small", color="gray")  # fmt: skip
+                panel.annotate(f"{bound} ", (x, 1), xycoords=("data", "axes fraction"), va="top",
+                               ha="right", fontsize="small", color="gray")  # fmt: skip
             if numbers and max(at) > 8 * min(at) > 0:
                 panel.set_xscale("log", base=2)
                 panel.set_xticks(at, [spelled(p.sizes[along]) for p in points])
