@@ -47,8 +47,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from opgraph.analysis.compare.comparison import compared
-    from opgraph.analysis.compare.gates import parse_gate
+    from opgraph.analysis.compare.comparison import compared, parse_gate
     from opgraph.hardware import device
 
     view = view_from(args, result="comparison", usual="comparison")

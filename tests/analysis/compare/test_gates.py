@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from opgraph import Profile
-from opgraph.analysis.compare.gates import GateError, judge, parse_gate
+from opgraph.analysis.compare.comparison import GateError, judge, parse_gate
 from opgraph.hardware import device
 
 Saved = Callable[[str], Profile]

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from opgraph.analysis.compare.alignment import Change, Status
-from opgraph.analysis.compare.comparison import ComparisonRecord, NodeChange
-from opgraph.analysis.compare.gates import Verdict
+from opgraph.analysis.compare.comparison import ComparisonRecord, NodeChange, Verdict
 from opgraph.analysis.quantities import Quantity
 from opgraph.record import units
 from opgraph.views.terminal import draw, fit, fit_tail, fitting, safe
