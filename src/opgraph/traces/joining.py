@@ -26,6 +26,7 @@ from opgraph.traces.events import FUSED, Call, Shapes, Trace, Work
 
 NODE_MARK = "opgraph:node:"
 STEP_MARK = "opgraph:step:"
+_OPTIMIZER = "Optimizer.step#"
 _STEPS = (STEP_MARK, "ProfilerStep#")
 _BACKWARD = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$")
 _WHOLE, _PARTIAL = 0.8, 0.2
@@ -114,8 +115,12 @@ def _memory(trace: Trace) -> tuple[tuple[float, int], ...]:
 
 @lru_cache(maxsize=4096)
 def _canonical(name: str) -> str:
-    """ "add" for "aten::add_", "aten.add.Tensor" and "aten.add"."""
-    return canonical(name.rpartition("::")[2].removeprefix("aten.").partition(".")[0])
+    """One name of an operator ("add" for "aten::add_" and "aten.add.Tensor"), on any device: for attention,
+    and without `foreach`, whose loop over the weights is the same work."""
+    found = canonical(name.rpartition("::")[2].removeprefix("aten.").partition(".")[0])
+    if found.startswith("scaled_dot_product") and "attention" in found:
+        return f"scaled_dot_product_attention{'_backward' if found.endswith('_backward') else ''}"
+    return found.removeprefix("foreach_")
 
 
 def _ordered(shapes: Iterable[tuple[int | str, ...]]) -> Shapes:
@@ -161,7 +166,7 @@ class _Positions:
             inputs = [graph.value[v].shape for v in node.inputs]
             kernels = [k for k in node.kernels if k.cost != "zero"]
             for side in sides:
-                note(side, node.op, inputs, len(nodes))
+                note(side, _canonical(node.op), inputs, len(nodes))
                 note(side, _canonical(node.target.rpartition(".")[2]), inputs, len(nodes))
                 for i, kernel in enumerate(kernels):
                     op, at = _canonical(kernel.op), len(nodes) + i
@@ -272,6 +277,7 @@ class _Rank:
         count = len(self.calls)
         self.parent = [-1] * count
         self.backward = bytearray(count)
+        self.optimizing = bytearray(count)
         self.own = [0.0] * count
         """Seconds of a call without those of the calls in it."""
         self.covered = bytearray(count)
@@ -304,6 +310,9 @@ class _Rank:
                 above = self.parent[i] = stack[-1]
                 self.own[above] = max(0.0, self.own[above] - took * 1e-6)
                 self.backward[i] = self.backward[above]
+                self.optimizing[i] = self.optimizing[above] or calls[above].name.startswith(
+                    _OPTIMIZER
+                )
                 self.owner[i] = self.owner[above]
                 self.covered[i] = max(self.covered[above], self._covers(above))
             if not self.backward[i] and _BACKWARD.search(call.name):
@@ -312,7 +321,11 @@ class _Rank:
             if call.kind == "mark" and call.name.startswith(NODE_MARK):
                 self.owner[i] = i
                 self.nodes[i] = (_ids(call.name, len(self.graph.nodes)), "mark")
-            elif self.owner[i] < 0 and not self.marked and call.kind == "operator":
+            elif self.marked or call.kind != "operator":
+                continue
+            elif self.owner[i] < 0 or self.owner[i] not in self.masks:
+                if self.owner[i] < 0 and (self.optimizing[i] or self.backward[i]):
+                    self.owner[i] = i
                 key = (call.name, call.shapes, bool(self.backward[i]))
                 if key not in known:
                     known[key] = positions.mask(
@@ -505,6 +518,8 @@ class _Rank:
 
     def _rest(self, items: list[int], runs: Sequence[_Run]) -> None:
         """What alignment left in each run: compiled kernels, and calls between two that have a node."""
+        if runs:
+            self._optimizer()
         order = self.positions.nodes
         first: dict[int, int] = {}
         for at, node in enumerate(order):
@@ -515,6 +530,7 @@ class _Rank:
             if any(c.kind == "module" for c in self.trace.calls)
             else None
         )
+        taken: set[int] = set()
         for run in runs:
             placed = [
                 first[self.nodes[items[i]][0][0]] if items[i] in self.nodes else None
@@ -543,6 +559,10 @@ class _Rank:
                 for item in left:
                     if item not in self.nodes:
                         self._by_module(item, modules, aligned, taken)
+        if runs:  # what launched nothing, or has no signature of the graph
+            for i, late in enumerate(self.backward):
+                if late and self.owner[i] == i and i not in self.nodes:
+                    self._by_sequence(i, sequences, taken)
 
     def _between(
         self, waiting: Sequence[int], before: list[int], between: list[int], taken: set[int]
@@ -561,17 +581,21 @@ class _Rank:
                     between = [n for n in between if n > nodes[-1]]
             else:
                 name = _canonical(call.name)
-                alike = (n for n in between if n not in taken and name in self._names(n))
-                nodes = tuple(islice(alike, 1))
+                late = bool(self.backward[item])
+                free = [n for n in between if n not in taken and self._late(n) == late]
+                nodes = tuple(islice((n for n in free if name in self._names(n)), 1))
                 if nodes:
                     self.nodes[item] = (nodes, "names")
                     between = [n for n in between if n > nodes[0]]
             taken.update(nodes)
         return [n for n in (*before, *between) if n not in taken]
 
+    def _late(self, node: int) -> bool:
+        return self.graph.node(node).phase in ("backward", "recompute")
+
     def _names(self, node: int) -> set[str]:
         found = self.graph.node(node)
-        return {found.op, *(_canonical(k.op) for k in found.kernels)}
+        return {_canonical(found.op), *(_canonical(k.op) for k in found.kernels)}
 
     def _fused(self, name: str, free: Sequence[int]) -> Iterator[int]:
         """The first nodes in a row whose operators are all in the name of a compiled kernel."""
@@ -583,6 +607,18 @@ class _Rank:
                 yield node
             elif ops and begun:
                 return
+
+    def _optimizer(self) -> None:
+        """The calls of an optimizer that goes over the weights one by one, at the nodes that take all."""
+        named: dict[str, Nodes] = {}
+        for node in self.graph.nodes:
+            if node.phase == "optimizer" and node.kind == "call":
+                named.setdefault(_canonical(node.op), (node.id,))
+        for i, optimizing in enumerate(self.optimizing):
+            if optimizing and self.owner[i] == i and i not in self.nodes:
+                nodes = named.get(_canonical(self.calls[i].name))
+                if nodes:
+                    self.nodes[i] = (nodes, "names")
 
     def _sequences(self) -> dict[int, int]:
         """The aligned call of the forward by its sequence number."""
@@ -608,7 +644,6 @@ class _Rank:
         free = tuple(n for n in nodes if n not in taken)
         if nodes:
             self.nodes[item] = (free or nodes, "sequence")
-            taken.update(free)
 
     def _by_module(
         self, item: int, modules: _Modules, inside: Sequence[tuple[int, Nodes]], taken: set[int]
