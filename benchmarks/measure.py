@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -119,24 +118,36 @@ def row(spec: str, device: torch.device, seconds: float) -> Row:
 _ROUNDS = 10
 
 
-def table(rows: list[Row], device: torch.device) -> str:
-    """The rows as the page shows them."""
+HEAD = """| model | plain loop | `measure` | ratio | operators on nodes | nodes/run | profiler | as it was |
+|---|---:|---:|---:|---:|---:|---:|---|
+"""
+
+
+def line(r: Row) -> str:
+    """The row as the page shows it."""
+    return (
+        f"| {r.model} | {units.seconds(r.loop)} ± {units.percent(r.loop_spread)} "
+        f"| {units.seconds(r.measured)} ± {units.percent(r.spread)} | {r.measured / r.loop:.3f} "
+        f"| {units.percent(r.nodes)} | {r.on_nodes:.3f} | {units.percent(r.overhead)} "
+        f"| {'yes' if r.untouched else 'no'} |"
+    )
+
+
+def write(rows: list[str], device: torch.device) -> None:
+    """Put rows into the page; those of other models stay, where they are of the same device."""
     threads = f", {units.plural(torch.get_num_threads(), 'thread')}" if device.type == "cpu" else ""
-    load = f"; load of the machine {os.getloadavg()[0]:.0f} on {os.cpu_count()} processors"
-    head = f"On {device_name(device)}{threads}, torch {torch.__version__}{load}.\n\n"
-    lines = [
-        "| model | plain loop | `measure` | ratio | operators on nodes | nodes / run | profiler added "
-        "| as it was |",
-        "|---|---:|---:|---:|---:|---:|---:|---|",
-        *(
-            f"| {r.model} | {units.seconds(r.loop)} ± {units.percent(r.loop_spread)} "
-            f"| {units.seconds(r.measured)} ± {units.percent(r.spread)} | {r.measured / r.loop:.3f} "
-            f"| {units.percent(r.nodes)} | {r.on_nodes:.3f} | {units.percent(r.overhead)} "
-            f"| {'yes' if r.untouched else 'no'} |"
-            for r in rows
-        ),
-    ]
-    return head + "\n".join(lines) + "\n"
+    on = f"On {device_name(device)}{threads}, torch {torch.__version__}."
+    page = PAGE.read_text(encoding="utf-8")
+    head, _, rest = page.partition(BEGIN)
+    before, _, after = rest.partition(END)
+    known = {
+        r.split("|")[1].strip(): r for r in before.splitlines() if on in before and r.count("|") > 7
+    }
+    found = known | {r.split("|")[1].strip(): r for r in rows}
+    ordered = [found[m] for m in MODELS if m in found]
+    PAGE.write_text(
+        f"{head}{BEGIN}{on}\n\n{HEAD}" + "\n".join(ordered) + f"\n{END}{after}", "utf-8"
+    )
 
 
 def main() -> None:
@@ -149,15 +160,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    device, rows = place(args.on), []
+    device, rows = place(args.on), list[str]()
     for spec in args.models or MODELS:
-        rows.append(row(spec, device, args.seconds))
-        print(table(rows[-1:], device).splitlines()[-1], flush=True)
-    text = table(rows, device)
-    if not args.models:
-        page = PAGE.read_text(encoding="utf-8")
-        head, _, rest = page.partition(BEGIN)
-        PAGE.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+        rows.append(line(row(spec, device, args.seconds)))
+        print(rows[-1], flush=True)
+        write(rows, device)
 
 
 if __name__ == "__main__":

@@ -111,12 +111,27 @@ class ComparisonRecord:
         ]
         return tuple(sorted(changes, key=lambda c: [-abs(d) for d in c.difference]))
 
+    def measured(self, other: int = 1) -> tuple[tuple[str, float, float], ...]:
+        """Operators with the seconds that were measured of the first and of another profile, the largest
+        difference first; empty where one of them was not run."""
+        both = [self.models[i].measurement for i in (0, other)]
+        seconds: dict[str, list[float]] = {}
+        for at, found in enumerate(both):
+            if found is None:
+                return ()
+            for node, taken in found.by_node.items():
+                row = seconds.setdefault(found.costed.graph.node(node).op, [0.0, 0.0])
+                row[at] += taken
+        rows = ((op, before, after) for op, (before, after) in seconds.items())
+        return tuple(sorted(rows, key=lambda r: -abs(r[2] - r[1])))
+
     def nodes(self, other: int = 1) -> tuple[NodeChange, ...]:
         """The nodes that differ, module by module; those of folded modules once."""
         return tuple(_node_changes(self.changes[other - 1]))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data: totals, changes by module, and gates."""
+        others = range(1, len(self.models))
         return {
             "profiles": list(self.labels),
             "totals": {q.name: [q.of(m) for m in self.models] for q in self.quantities},
@@ -124,6 +139,7 @@ class ComparisonRecord:
                 [_change_data(c) for c in change.walk() if c.status != "same"]
                 for change in self.changes
             ],
+            **({"measured": [self.measured(i) for i in others]} if any(map(self.measured, others)) else {}),
             "gates": [
                 {"gate": v.gate.text, "profile": self.labels[v.position], "before": v.before,
                  "after": v.after, "broken": v.broken}

@@ -9,7 +9,7 @@ from opgraph.analysis.compare.alignment import Change, Status
 from opgraph.analysis.compare.comparison import ComparisonRecord, NodeChange, Verdict
 from opgraph.analysis.quantities import Quantity
 from opgraph.record import units
-from opgraph.views.terminal import draw, fit, fit_tail, fitting, safe
+from opgraph.views.terminal import columns, draw, fit, fit_tail, fitting, safe
 from opgraph.views.text.markdown import markdown_cell
 
 if TYPE_CHECKING:
@@ -284,9 +284,26 @@ def comparison_text(
     for other in range(1, len(comparison.models)):
         title = Text(f"From A to {letter(other)}, by {by}", style="bold")
         parts += ["", title, *changes(comparison, other, by, depth, width)]
+        if rows := comparison.measured(other):
+            title = Text(f"Measured from A to {letter(other)}, by operator", style="bold")
+            parts += ["", title, _measured(rows, letter(other))]
     if comparison.verdicts:
         parts += ["", *_verdicts(comparison)]
     return draw(parts, width, color)
+
+
+def _measured(rows: Sequence[tuple[str, float, float]], other: str) -> Table:
+    """The operators whose measured time differs most."""
+    result = columns("operator", "A", other, f"{other} − A", f"{other} / A")
+    for op, before, after in rows[:_MEASURED]:
+        sign = "+" if after >= before else "−"
+        result.add_row(safe(op), units.seconds(before), units.seconds(after),
+                       f"{sign}{units.seconds(abs(after - before))}", ratio(before, after))  # fmt: skip
+    return result
+
+
+_MEASURED = 8
+"""Operators of which the measured times are shown."""
 
 
 def _legend(comparison: ComparisonRecord) -> Iterator[Text]:
