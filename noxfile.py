@@ -104,6 +104,14 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def site(session: nox.Session) -> None:
+    """The documentation as a site, with the output of what it runs: half a minute, no warning allowed."""
+    session.run(
+        "mkdocs", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1", "OPGRAPH_CACHE": "0"}
+    )
+
+
+@nox.session
 def viewer(session: nox.Session) -> None:
     """The page: types, circles and tests of its TypeScript, then the bundle that the package ships."""
     with session.chdir("viewer"):
