@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from opgraph.analysis.cost.totals import cost_of, total_seconds
+from opgraph.analysis.cost.totals import classify, cost_of, total_seconds
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.selection import Edge, Selection, edges, sources
@@ -57,7 +57,7 @@ def node_list(
         layout = layout.beside(
             max(len(g.line) for g in edges.values()), max(len(r.name) for r in rows)
         )
-        cells = beside((r.id for r in rows), parts, costed.barriers, layout.height)
+        cells = beside((r.id for r in rows), parts, costed, layout.height)
         shown += ["", *layout.header(Text)]
         for row in rows:
             cell = cells.get(row.id)
@@ -458,26 +458,47 @@ class Beside:
 
 
 def beside(
-    nodes: Iterable[int], parts: Iterable[Subgraph], ends: Mapping[int, str], height: int
+    nodes: Iterable[int], parts: Iterable[Subgraph], costed: CostedRecord, height: int
 ) -> dict[int, Beside]:
-    """The cells of listed nodes, by id, of so many lines; `ends` says why each subgraph ends. Nodes that
-    do nothing by themselves have none."""
+    """The cells of listed nodes, by id, of so many lines: what each subgraph costs as one kernel, why it
+    ends, and why its nodes go together. Nodes that do nothing by themselves have none."""
+    ends = costed.barriers
     wanted = set(nodes)
     found: dict[int, Beside] = {}
     for part in parts:
         listed = [i for i in part.nodes if i in wanted]
         if listed and part.rule not in ("boundary", "view"):
-            found |= _cells(part, ends.get(part.id, ""), listed, height)
+            cost = _fused_cost(part, costed.ridge)
+            found |= _cells(part, cost, ends.get(part.id, ""), listed, height)
     return found
 
 
-def _cells(part: Subgraph, end: str, listed: Sequence[int], height: int) -> dict[int, Beside]:
+def _fused_cost(part: Subgraph, ridge: float) -> str:
+    """What a subgraph costs as one kernel: FLOPs, bytes, FLOPs/byte, and what that waits for."""
+    flops = part.cost.flops + part.cost.other_flops
+    if not part.fused_bytes or not flops:
+        return units.size(part.fused_bytes) if part.fused_bytes else ""
+    intensity = flops / part.fused_bytes
+    waits = classify(intensity, ridge)
+    mark = BOUNDS[waits].sign if waits else ""
+    said = units.count(flops), units.size(part.fused_bytes), f"{units.intensity(intensity)} {mark}"
+    return ", ".join(said).strip()
+
+
+def _cells(
+    part: Subgraph, cost: str, end: str, listed: Sequence[int], height: int
+) -> dict[int, Beside]:
     from rich.text import Text
 
     style = _COLOURS[part.id % len(_COLOURS)]
     reason, end = safe(part.reason), safe(f"ends: {end}") if end else ""
     head = f"{part.id} {safe(part.rule)}, {units.plural(len(part.nodes), 'node')}"
-    said = [head, *textwrap.wrap(end, WIDTH - 2), *textwrap.wrap(reason, WIDTH - 2)]
+    said = [
+        head,
+        *([cost] if cost else []),
+        *textwrap.wrap(end, WIDTH - 2),
+        *textwrap.wrap(reason, WIDTH - 2),
+    ]
     room = height * len(listed)
     if len(said) > room:
         said = [*said[: room - 1], said[room - 1][: WIDTH - 3] + "…"]
@@ -490,6 +511,7 @@ def _cells(part: Subgraph, end: str, listed: Sequence[int], height: int) -> dict
             text = Text(bracket, style=style)
             text.append(f" {said[line]}", style="not bold" if line == 0 else "not bold dim")
             lines.append(text)
-        below = tuple(t for t in (f"{head}: {reason}", end) if t) if position == 0 else ()
+        first = f"{head} ({cost}): {reason}" if cost else f"{head}: {reason}"
+        below = tuple(t for t in (first, end) if t) if position == 0 else ()
         cells[node] = Beside(tuple(lines), below)
     return cells
