@@ -9,9 +9,11 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, fx
+from torch.hub import tqdm
 
 from opgraph.record.errors import TraceError
 from opgraph.record.names import canonical
@@ -50,7 +52,9 @@ class Replay(fx.Interpreter):
         before = recorder.location, recorder.fragment
         recorder.fragment = fragment
         try:
-            result = self.run(initial_env=dict(values), enable_io_processing=False)
+            # The interpreter's progress bar, which is off, would start a thread that looks after bars.
+            with mock.patch.object(tqdm, "monitor_interval", 0, create=True):
+                result = self.run(initial_env=dict(values), enable_io_processing=False)
             self._enter([])
             return result
         finally:
