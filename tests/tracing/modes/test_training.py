@@ -41,6 +41,8 @@ def real_flops(name: str, request: InputRequest) -> int:
         ("resnet18", 64, None), ("alexnet", 64, None), ("squeezenet1_1", 64, None),
         ("vgg11", 32, None), ("googlenet", 64, None), ("HuggingFaceTB/SmolLM2-135M", None, 16),
         ("distilbert-base-uncased", None, 16), ("distilgpt2", None, 16),
+        ("timm:resnet10t", 64, None), ("timm:resmlp_12_224", 224, None), ("t5-small", None, 8),
+        ("albert-base-v2", None, 8), ("timm:mixer_s32_224", 224, None), ("timm:repvgg_a0", 64, None),
     ],
 )  # fmt: skip
 def test_flops_are_those_of_a_real_forward_and_backward(name, image, tokens):
@@ -52,6 +54,19 @@ def test_flops_are_those_of_a_real_forward_and_backward(name, image, tokens):
     request = InputRequest(batch_size=2, image_size=size, seq_len=tokens)
     assert profile.totals.flops == real_flops(name, request)
     assert profile.totals.coverage == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mobilenet_v2", "shufflenet_v2_x0_5"])
+def test_flops_of_grouped_convolutions_are_counted_by_hand(name):
+    """Torch's formula for the gradient of a weight leaves groups out. Each product of the forward is done
+    twice more, but for the gradient of the image."""
+    profile = opgraph.profile(name, image_size=64, mode="train", loss="sum")
+    forward = [n for n in profile.graph.nodes if n.phase == "forward" and n.flops]
+    assert profile.totals.flops == 3 * sum(n.flops for n in forward) - forward[0].flops
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        materialized(resolve(name)).eval()(torch.zeros(1, 3, 64, 64))
+    assert sum(n.flops for n in forward) == counter.get_total_flops()
 
 
 class Two(nn.Module):

@@ -32,14 +32,18 @@ def call(dtype: str = "bfloat16", size: int = 64, **more) -> Attention:
         # A mask is nothing for flash, and all the same to cuDNN unless it has a gradient.
         (call("float16", mask=True), "eeeecce"),
         (call("float16", mask=True, mask_gradient=True), "eeeeeee"),
-        # Heads: cuDNN up to 128 and in multiples of 8, flash up to 256; unaligned ones are not efficient.
-        (call("float16", 256), "eeffffX".replace("X", "f")),
+        # Heads: cuDNN up to 256 and in multiples of 8, as is flash; unaligned ones are not efficient.
+        (call("float16", 256), "eeffccf"),
+        (call("float16", 160), "eeffccf"),
         (call("float16", 320), "eeeeeee"),
         (call("float16", 60), "mmfffff"),
         (call("float32", 62), "eemmmmm"),
         # With gradients the smaller parts of a generation take heads of up to 192 in flash.
+        # cuDNN's gradients are for heads of up to 128, of 256, and of 192 with values of 128.
+        (call("float16", 160, gradient=True), "eefffff"),
         (call("float16", 224, gradient=True), "eefeffe"),
-        (call("float16", 256, gradient=True), "eefffff"),
+        (call("float16", 256, gradient=True), "eeffccf"),
+        (call("float16", 192, value_size=128, gradient=True), "eeeecce"),
         (call("float16", 256, gradient=True, dropout=0.1), "eefeffe"),
         # cuDNN's dropout is in steps of 1/16.
         (call("float16", dropout=0.1), "eefffff"),

@@ -1,10 +1,12 @@
 """Which kernel torch runs for `scaled_dot_product_attention` on a device.
 
-The rules are those of torch 2.15 as aten/src/ATen/native/transformers/cuda/sdp_utils.cpp states them
-(`priority_order`, `can_use_cudnn_attention`, `can_use_flash_attention`,
-`can_use_mem_efficient_attention`), for a build with all three kernels and cuDNN 9.15.1 or newer, as the
-wheels of pytorch.org are, and nothing turned off by the user. What only the device at hand could say (a
-cuDNN of another version, pointers that are not aligned) is taken for granted, which remarks say.
+The rules were read in aten/src/ATen/native/transformers/cuda/sdp_utils.cpp of PyTorch's main branch at
+001f694aef6f (`priority_order`, `can_use_cudnn_attention`, `can_use_flash_attention`,
+`can_use_mem_efficient_attention`); what torch 2.15's library for CUDA says when it refuses a kernel has the
+same checks. They are for a build with all three kernels and a cuDNN newer than 9.22 (the wheels of torch
+2.15 bring 9.26), and nothing turned off by the user. What only the device at hand could say (a cuDNN of
+another version, pointers that are not aligned) is taken for granted. They cannot be asked of torch without
+a device: `torch.backends.cuda.can_use_flash_attention` and its kin want tensors on one.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ def attention_kernel(call: Attention, target: str) -> AttentionKernel:
     if capability.startswith("gfx"):
         return _on_rocm(call)
     generation = tuple(map(int, capability.split(".")))
-    if generation[0] in (9, 10) and _cudnn(call, generation):
+    if generation[0] in (9, 10) and _cudnn(call):
         return "cudnn"
     if _flash(call, generation):
         return "flash"
@@ -100,10 +102,11 @@ def _efficient(call: Attention, generation: tuple[int, ...]) -> bool:
     )
 
 
-def _cudnn(call: Attention, generation: tuple[int, ...]) -> bool:
-    """Where cuDNN comes first. Heads of 192 with values of 128 are those of multi-head latent attention."""
-    latent = generation[1] == 0 and (call.head_size, call.value_size) == (192, 128)
-    most = 192 if latent else 128
+def _cudnn(call: Attention) -> bool:
+    """Where cuDNN comes first (`check_cudnn_tensor_shapes`). With gradients only some sizes of heads go
+    (`check_cudnn_d256_bprop_head_dim`); 192 with values of 128 are those of multi-head latent attention."""
+    sizes = (call.head_size, call.value_size)
+    most = 128 if call.gradient and sizes not in ((192, 128), (256, 256)) else 256
     return (
         call.dtype in _HALF
         and not call.mask_gradient
