@@ -60,6 +60,8 @@ class Row:
 def loop(step: Any, device: torch.device, steps: int) -> list[float]:
     """Seconds of plain steps, one after the other."""
     wait, found = waiting(device), []
+    for _ in range(2):
+        step.ready(None)()  # warm, as `measure` begins
     for _ in range(steps):
         run = step.ready(None)
         wait()

@@ -23,14 +23,17 @@ from opgraph.views.schemas import FOLDER, VERSION
 DATA = Path(__file__).parents[1] / "tests" / "data"
 SAVED = ("resnet18", "gpt2", "yolov8n", "bert-base-uncased")
 FILES = [str(DATA / f"{name}.json") for name in SAVED]
+RAN = str(DATA / "resnet18-run.json")
 H100 = ["--hardware", "h100-sxm"]
 OUTPUTS: dict[str, list[list[str]]] = {
-    "profile": [*([f] for f in FILES), *([f, *H100, "--memory", "--partition", "fuse"] for f in FILES),
+    "profile": [[RAN], [RAN, *H100],
+                *([f] for f in FILES), *([f, *H100, "--memory", "--partition", "fuse"] for f in FILES),
                 [FILES[1], *H100, "--tensor-parallel", "2"], ["gpt2", "--mode", "decode"],
                 ["resnet18", "--mode", "train"]],
     "explain": [*([f] for f in FILES), *([f, *H100] for f in FILES)],
-    "explore": [[f, "--max-nodes", "50"] for f in FILES] + [[FILES[0], *H100]],
-    "compare": [[FILES[0], FILES[1]], [FILES[1], FILES[3], "--fail-if", "flops > +2%"]],
+    "explore": [[f, "--max-nodes", "50"] for f in FILES] + [[FILES[0], *H100], [RAN]],
+    "compare": [[RAN, RAN, "--fail-if", "measured > +5%"],
+                [FILES[0], FILES[1]], [FILES[1], FILES[3], "--fail-if", "flops > +2%"]],
     "sweep": [["resnet18", "--batch-size", "1,2"], ["resnet18", "--batch-size", "1,2", *H100],
               ["resnet18", "--image-size", "32,1"]],
     "check": [["resnet18", "--no-counters"], ["gpt2", "--tracer", "fx", "--no-counters"]],

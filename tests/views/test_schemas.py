@@ -23,6 +23,7 @@ RUNS = [
     ["explain", OTHER, "--hardware", "rtx-4090"],
     ["explore", OTHER, "--op", "linear"],
     ["compare", OTHER, CHANGED, "--hardware", "t4"],
+    ["profile", str(DATA / "resnet18-run.json"), "--hardware", "t4"],
     ["models", "bert*"],
     ["hardware"],
     ["hardware", "t4"],

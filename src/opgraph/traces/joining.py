@@ -113,6 +113,9 @@ def _memory(trace: Trace) -> tuple[tuple[float, int], ...]:
     return tuple(((at - rows[0][0]) * 1e-6, held) for at, held in rows)
 
 
+_DISPATCH = "PythonDispatchMode"
+
+
 @lru_cache(maxsize=4096)
 def _canonical(name: str) -> str:
     """One name of an operator ("add" for "aten::add_" and "aten.add.Tensor"), on any device: for attention,
@@ -756,6 +759,8 @@ class _Rank:
         """Rows of the host's own calls; when the outermost ones of each run began and ended."""
         rank, calls, on_device = self.trace.rank, self.calls, self.trace.device != "cpu"
         spans: dict[int, tuple[float, float]] = {}
+        # Operators that hand over to a dispatch mode, which calls them again: as we mark a backward.
+        handing = {self.parent[i] for i, call in enumerate(calls) if call.name == _DISPATCH}
         for i, call in enumerate(calls):
             if i in self.kernels:
                 break  # they come last
@@ -765,6 +770,8 @@ class _Rank:
             host = calls[above].name if above >= 0 and calls[above].kind == "operator" else ""
             if call.kind == "operator":
                 key: _Key = (call.name, nodes, "operator", link, host, 0, rank)
+                if i in handing and not nodes and not on_device:
+                    key = ("python", (), "python", "", "", 0, rank)
                 if self.covered[i] < _BY_OPERATOR:
                     began, ended = spans.get(run, (call.start, call.end))
                     spans[run] = (min(began, call.start), max(ended, call.end))
