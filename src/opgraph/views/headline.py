@@ -70,9 +70,21 @@ def headline(costed: CostedRecord) -> tuple[str, str]:
         share=units.percent(share.share),
         what=_WORDS[share.bound][seconds is None],
         spot=safe(spots[0].path) or "the model itself",
-        part=f"{units.percent(spots[0].share)} of {_OF[costed.tree.metric]}",
+        part=f"{units.percent(spots[0].share)} of {_whole(costed)}",
     )
     return said, _NO_DEVICE if seconds is None else _WORDS[share.bound][2]
+
+
+_MOST = 0.95
+"""The share of a measured time that stands for all of it."""
+
+
+def _whole(costed: CostedRecord) -> str:
+    """What the shares are of; of a measured time of which a part is on no node, which part."""
+    said, run = _OF[costed.tree.metric], costed.profile.measured
+    if costed.tree.metric is not Metric.MEASURED or run is None or run.attributed >= _MOST:
+        return said
+    return f"{said} that is on its nodes ({units.percent(run.attributed)} of all)"
 
 
 def total_of(costed: CostedRecord) -> str:
