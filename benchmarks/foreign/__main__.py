@@ -125,7 +125,8 @@ def page(results: list[dict[str, Any]]) -> str:
         f"| without inputs: refused in a sentence | {without['refused']} of {len(results)} |",
         f"| without inputs: anything else | {unclear} |",
         "",
-        "FLOPs are those that `torch.utils.flop_counter` counts in a real forward, to the digit. "
+        "FLOPs are those that `torch.utils.flop_counter` counts in a real forward, to the digit; products "
+        "of sparse tensors by the values that they store, where it counts them as dense. "
         + (
             f"It has no formula for {', '.join(f'`{op}`' for op in sorted(better))}, which opgraph adds: "
             "those are given apart, and not compared.\n"

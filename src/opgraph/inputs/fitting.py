@@ -42,8 +42,8 @@ def fitted(
         _, _, before, graph = heapq.heappop(waiting)
         for other in _others(context, before, graph):
             told = _told(other)
-            if told in seen:
-                continue
+            if told in seen or any(not t.numel() for t in _tensors(other)):
+                continue  # on empty tensors nearly everything runs, and computes nothing
             seen[told] = None
             found = run(other)
             if found is None:
@@ -73,9 +73,12 @@ def _with(example: Example, names: list[str], name: str, value: Tensor) -> Examp
     return replace(example, kwargs={**example.kwargs, name: value})
 
 
+def _tensors(example: Example) -> list[Tensor]:
+    return [t for t in (*example.args, *example.kwargs.values()) if isinstance(t, Tensor)]
+
+
 def _told(example: Example) -> str:
-    tensors = [t for t in (*example.args, *example.kwargs.values()) if isinstance(t, Tensor)]
-    return ", ".join(f"{'x'.join(map(str, t.shape))} {str(t.dtype)[6:]}" for t in tensors)
+    return ", ".join(f"{'x'.join(map(str, t.shape))} {str(t.dtype)[6:]}" for t in _tensors(example))
 
 
 def _others(context: Context, example: Example, graph: Graph) -> Iterator[Example]:

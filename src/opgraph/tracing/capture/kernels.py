@@ -232,7 +232,8 @@ class KernelCapture(TorchDispatchMode):
             return None, []
         tensors: list[Tensor] = []
         try:
-            key = (func, looks(args, tensors), looks(kwargs.items(), tensors), identities(tensors))
+            more = looks(kwargs.items(), tensors) if kwargs else ()
+            key = (func, looks(args, tensors), more, identities(tensors))
             hash(key)
         except (TypeError, RuntimeError, NotImplementedError):
             return None, []
@@ -269,11 +270,11 @@ class KernelCapture(TorchDispatchMode):
         made = self.memory.since(storages, first, results)
         if call is None or made is None or None in call.results:
             return None
-        return CachedFunction(call, tuple(self.kernels[first:]), made, "")
+        return CachedFunction(call, tuple(self.kernels[first:]), made)
 
-    def keep(self, key: Any, found: CachedFunction, arguments: str) -> None:
-        """Know it from now on, with what is shown of its arguments."""
-        self._functions[key] = replace(found, arguments=arguments)
+    def keep(self, key: Any, found: CachedFunction, arguments: str, looks: tuple[Any, ...]) -> None:
+        """Know it from now on, with what is shown of its arguments and known of its results."""
+        self._functions[key] = replace(found, arguments=arguments, looks=looks)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:

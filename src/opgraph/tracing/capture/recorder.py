@@ -47,6 +47,7 @@ from opgraph.tracing.capture.scopes import (
 )
 from opgraph.tracing.capture.threads import HandedOver
 from opgraph.tracing.capture.values import Record, ValueTable, tensors_in
+from opgraph.tracing.fake.cache import CachedFunction
 from opgraph.tracing.fake.tensors import ADDRESSES, MOVES, address, brought_here, fake
 from opgraph.tracing.fake.weights import Weights
 from opgraph.tracing.state.guard import HANDED_OUT, Guard
@@ -105,8 +106,9 @@ def build(
 
 
 def _parameters(record: Record, recorder: Recorder) -> tuple[str, ...]:
-    values = (recorder.table.values[v] for v in record.inputs)
-    return tuple(v.name for v in values if v.kind in ("parameter", "buffer") and v.name is not None)
+    values = recorder.table.values
+    named = [values[v] for v in record.inputs if values[v].name is not None]
+    return tuple([str(v.name) for v in named if v.kind in ("parameter", "buffer")])
 
 
 def _scopes(recorder: Recorder) -> tuple[Scope, ...]:
@@ -333,26 +335,31 @@ class Recorder:
         return tuple(record.inputs)
 
     def call(
-        self, func: Any, args: Any, kwargs: Any, out: Any, first: int, arguments: str | None = None
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        out: Any,
+        first: int,
+        known: CachedFunction | None = None,
     ) -> Record | None:
-        """A node for a call that has returned, unless it was no more than a look at a property. Where what
-        is shown of its `arguments` is known, `args` are its tensors alone."""
+        """A node for a call that has returned, unless it was no more than a look at a property. Of one that
+        is `known` from before, `args` are its tensors alone."""
         results = [out] if isinstance(out, Tensor) else tensors_of(_items(out))
         capture = self.capture
-        if not results and first == len(capture.kernels):
+        if first == len(capture.kernels) and (not results or names(func)[0] in _LOOKS):
             return None
-        if first == len(capture.kernels) and names(func)[0] in _LOOKS:
-            return None
-        record = self._record(func, args, kwargs, first, arguments)
+        record = self._record(func, args, kwargs, first, known)
         if type(out) is bool:  # a branch may hang on it
             record.arguments = ", ".join(filter(None, (record.arguments, f"→ {out}")))
         index = len(self.records)
         self.records.append(record)
         record.call.nodes += 1
-        number = _sequence_number()
-        if not self._numbers or number > self._numbers[-1]:
-            self._made.append(record)
-            self._numbers.append(number)
+        if known is None:  # else autograd does not follow
+            number = _sequence_number()
+            if not self._numbers or number > self._numbers[-1]:
+                self._made.append(record)
+                self._numbers.append(number)
         values = self.table.values
         for value in record.inputs:
             if values[value].kind != "constant":
@@ -360,17 +367,18 @@ class Recorder:
         else:
             record.kind = "constant"
         written = self.table.written() if capture.writes else {}
-        for tensor in results:
-            self.table.produce(tensor, record, index)
+        for place, tensor in enumerate(results):
+            self.table.produce(tensor, record, index, None if known is None else known.looks[place])
         for storage, tensor in written.items():
             self.table.wrote(storage, tensor, record)
         return record
 
     def _record(
-        self, func: Any, args: Any, kwargs: Any, first: int, arguments: str | None = None
+        self, func: Any, args: Any, kwargs: Any, first: int, known: CachedFunction | None = None
     ) -> Record:
         name, op, where = names(func)
-        call, of = self.modules.current, None
+        current = call = self.modules.current
+        of = None
         if self._inside is not None:
             call = self._inside
         elif self.phase == "backward" and (found := self._differentiated()) is not None:
@@ -383,12 +391,12 @@ class Recorder:
             location=self.location or current_location(Recorder.run.__code__),
             forward=of,
         )  # fmt: skip
-        if call is not self.modules.current:  # else the name is that of the only node of a call
+        if call is not current:  # else the name is that of the only node of a call
             record.name = f"{call.path}.{op}" if call.path else op
-        if arguments is not None:
+        if known is not None:
             for tensor in args:
                 self.table.read(tensor, record.inputs)
-            record.arguments = arguments
+            record.arguments = known.arguments
             if len(record.inputs) > 1:
                 record.inputs = list(dict.fromkeys(record.inputs))
             return record
@@ -539,7 +547,7 @@ class _Functions(TorchFunctionMode):
         known = None if key is None else capture.known(key)
         if known is not None:
             out = capture.repeat(known, tensors)
-            recorder.call(func, tensors, {}, out, at[0], known.arguments)
+            recorder.call(func, tensors, {}, out, at[0], known)
             return out
         capture.in_node = True
         try:
@@ -555,7 +563,7 @@ class _Functions(TorchFunctionMode):
         found = None if key is None else capture.learn(key, tensors, out, at)
         record = recorder.call(func, args, kwargs, out, at[0])
         if found is not None and record is not None:
-            capture.keep(key, found, record.arguments)
+            capture.keep(key, found, record.arguments, recorder.table.looks(record.outputs))
         return out
 
 

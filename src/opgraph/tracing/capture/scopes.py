@@ -135,10 +135,14 @@ class ModuleCalls:
         return thread == self._thread or thread in self._others
 
     def _leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if not self._follows() or len(self._stack() if self._others else self._main) < 2:
+        if not self._follows():
+            return
+        stack = self._stack() if self._others else self._main
+        if len(stack) < 2:
             return
         error = sys.exc_info()[1]
-        call = self.leave()
+        call = stack.pop()
+        self.last = call.path
         if error is not None and output is None:
             if self.raised is None or self.raised.error is not error:
                 self.raised = Raised(error, call, module, args)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import torch
@@ -38,6 +39,19 @@ class Record:
     forward: Record | None = None
 
 
+Look = tuple[tuple[int, ...], str, int, tuple[int, ...] | None]
+"""The shape of a tensor, its dtype, its bytes, and its strides where it is not contiguous."""
+
+
+def _look(tensor: Tensor) -> Look:
+    shape = sizes_of(tensor)
+    try:
+        size = prod(shape) * tensor.dtype.itemsize
+    except RuntimeError:
+        size = 0
+    return shape, dtype_name(tensor.dtype), size, _strides(tensor)
+
+
 class ValueTable:
     """Values in the order in which they were made, and the tensors that they are known by.
 
@@ -55,34 +69,20 @@ class ValueTable:
 
     def add(
         self, tensor: Tensor, kind: ValueKind = "activation", name: str | None = None,
-        alias_of: int | None = None, storage: int | None = None,
+        alias_of: int | None = None, storage: int | None = None, look: Look | None = None,
     ) -> int:  # fmt: skip
         """A new value for a tensor, from now on what the tensor is known as."""
         id_ = len(self.values)
-        shape = sizes_of(tensor)
-        size = 1
-        for n in shape:
-            size *= n
-        try:
-            size *= tensor.dtype.itemsize
-        except RuntimeError:
-            size = 0
-        self.values.append(
-            Value(
-                id_,
-                shape,
-                dtype_name(tensor.dtype),
-                size,
-                kind,
-                name,
-                alias_of,
-                storage,
-                _strides(tensor),
-            )
-        )
+        shape, dtype, size, strides = look or _look(tensor)
+        self.values.append(Value(id_, shape, dtype, size, kind, name, alias_of, storage, strides))
         version = self._versions.get(storage, 0) if storage is not None else 0
         self._bindings[id(tensor)] = (weakref.ref(tensor), id_, storage, version)
         return id_
+
+    def looks(self, values: list[int]) -> tuple[Look, ...]:
+        """What is known of some values whatever tensors they are known by."""
+        found = (self.values[v] for v in values)
+        return tuple((v.shape, v.dtype, v.bytes, v.strides) for v in found)
 
     def bound(self, tensor: Tensor) -> int | None:
         """The value a tensor is known as, if it is."""
@@ -121,12 +121,12 @@ class ValueTable:
         if type(things) is tuple and len(things) == 1:
             things = things[0]
         if isinstance(things, Tensor):
-            value = self.bound(things)
-            return () if value is None else (value,)
+            entry = self._bindings.get(id(things))
+            return (entry[1],) if entry is not None and entry[0]() is things else ()
         found = (self.bound(t) for t in tensors_in(things))
         return tuple(dict.fromkeys(v for v in found if v is not None))
 
-    def produce(self, tensor: Tensor, record: Record, index: int) -> None:
+    def produce(self, tensor: Tensor, record: Record, index: int, look: Look | None = None) -> None:
         """A result: new memory, a view of what was known, or the very tensor that went in."""
         memory = self._capture.memory
         before = self.bound(tensor)
@@ -139,7 +139,7 @@ class ValueTable:
         elif alias is None:
             alias = self._weight_alias(tensor, record)
         kind: ValueKind = "constant" if record.kind == "constant" else "activation"
-        record.outputs.append(self.add(tensor, kind, alias_of=alias, storage=storage))
+        record.outputs.append(self.add(tensor, kind, None, alias, storage, look))
         self.own(record.outputs[-1], index)
 
     def _weight_alias(self, tensor: Tensor, record: Record) -> int | None:

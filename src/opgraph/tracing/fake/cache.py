@@ -62,12 +62,13 @@ class CachedFunction:
     """What a call of a torch function gave, and which kernels it came down to. `storages` are those that
     they made: bytes, the numbers of kernels (from the function's first) at which each was made and freed,
     and, of one that lives on, the position of the result that it is in. `arguments` is what is shown of its
-    arguments."""
+    arguments, and `looks` what is known of its results (see `ValueTable.add`)."""
 
     call: CachedCall
     kernels: tuple[Kernel, ...]
     storages: tuple[tuple[int, int, int, int | None], ...]
-    arguments: str
+    arguments: str = ""
+    looks: tuple[Any, ...] = ()
 
 
 SWITCH = "OPGRAPH_FAKE_CALL_CACHE"
@@ -155,10 +156,10 @@ def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
 
 def identities(tensors: list[Tensor]) -> tuple[int, ...]:
     """Which of some tensors are the same one; nothing where none is."""
-    if len(tensors) < 2:
+    if len(set(map(id, tensors))) == len(tensors):
         return ()
     ids = [id(t) for t in tensors]
-    return () if len(set(ids)) == len(ids) else tuple(map(ids.index, ids))
+    return tuple(map(ids.index, ids))
 
 
 def cached_call(tensors: list[Tensor], out: Any, kernel: Kernel) -> CachedCall | None:
