@@ -54,6 +54,11 @@ class Case:
     def __str__(self) -> str:
         return self.operator
 
+    def exists(self) -> bool:
+        """Whether this torch has the operator."""
+        namespace, _, name = self.operator.partition(".")
+        return hasattr(getattr(torch.ops, namespace), name)
+
     def kernel(self) -> Kernel:
         namespace, _, name = self.operator.partition(".")
         if namespace == "bitsandbytes":

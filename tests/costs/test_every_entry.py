@@ -20,6 +20,10 @@ FILES = sorted(p.stem for p in (Path(__file__).parent / "cases").glob("*.py"))
 CASES = [c for name in FILES for c in import_module(f"tests.costs.cases.{name}").CASES]
 
 
+OLDER = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15)
+"""Whether this torch is older than what the formulas were written for: it lacks some operators."""
+
+
 def _slow(case: Case) -> bool:
     """The first case of bitsandbytes imports it, and TorchInductor with it: five seconds."""
     return case.operator.startswith("bitsandbytes")
@@ -29,6 +33,8 @@ def _slow(case: Case) -> bool:
     "case", [pytest.param(c, id=str(c), marks=[pytest.mark.slow] * _slow(c)) for c in CASES]
 )
 def test_an_operator_costs_what_it_costs_by_hand(case: Case) -> None:
+    if OLDER and not case.exists():
+        pytest.skip(f"not in torch {torch.__version__}")
     kernel = case.kernel()
     assert kernel.cost == case.cost
     assert (kernel.flops, kernel.other_flops) == (case.flops, case.other)

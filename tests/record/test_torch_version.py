@@ -23,20 +23,20 @@ def torch_of(version: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("version", ["2.4.1+cu121", "1.13.0"])
+@pytest.mark.parametrize("version", ["2.13.0+cu121", "1.13.0"])
 def test_a_torch_that_is_too_old_is_named_with_what_brings_a_newer_one(
     version: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch_of(version))
     assert main(["profile", "bert-base-uncased"]) == 2
     error, hint = capsys.readouterr().err.splitlines()
-    assert error == f"error: opgraph traces with torch 2.10 or newer, and here is torch {version}"
+    assert error == f"error: opgraph traces with torch 2.14 or newer, and here is torch {version}"
     assert hint == "hint: pip install -U 'opgraph[transformers]' brings a newer one"
     with pytest.raises(SourceError, match="here is torch"):
         require_torch()
 
 
-@pytest.mark.parametrize("version", ["2.10.0", "2.15.0a0+git1234", "3.0", "unknown"])
+@pytest.mark.parametrize("version", ["2.14.0", "2.15.0a0+git1234", "3.0", "unknown"])
 def test_a_torch_that_is_not_known_to_be_too_old_is_taken(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

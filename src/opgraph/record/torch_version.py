@@ -11,7 +11,7 @@ from opgraph.record.errors import MissingDependency, SourceError
 
 __all__ = ["OLDEST", "require_torch"]
 
-OLDEST = (2, 10)
+OLDEST = (2, 14)
 """The oldest torch that opgraph traces with; pyproject.toml says the same (a test holds both together)."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from opgraph.costs.registry import Sizes, contraction, products
 
@@ -203,6 +203,29 @@ def quantized_convolution(
     """
     weight: Sizes = tuple(packed.unpack()[0].shape)
     return 2 * prod(out_shape) * prod(weight[1:])
+
+
+# Attention that the registry of torch before 2.15 lacks.
+
+
+def _attention(query: Sizes, key: Sizes, value: Sizes, *args: Any, **kwargs: Any) -> int:
+    """QK^T and AV. Source: torch/utils/flop_counter.py (sdpa_flop_count)."""
+    return int(sdpa_flop_count(query, key, value))
+
+
+def _attention_backward(
+    grad: Sizes, query: Sizes, key: Sizes, value: Sizes, *args: Any, **kwargs: Any
+) -> int:
+    """Five products. Source: torch/utils/flop_counter.py (sdpa_backward_flop_count)."""
+    return int(sdpa_backward_flop_count(grad, query, key, value))
+
+
+for _name, _count in {
+    "aten._scaled_dot_product_flash_attention_for_cpu": _attention,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+}.items():
+    if _name not in map(str, flop_registry):
+        contraction("attention", _name)(_count)
 
 
 # Attention that torch's own registry does not know (torch 2.15), the fused multi-head attention and

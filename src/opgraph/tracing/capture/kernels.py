@@ -232,8 +232,9 @@ class KernelCapture(TorchDispatchMode):
             return None, []
         tensors: list[Tensor] = []
         try:
+            given = looks(args, tensors)
             more = looks(kwargs.items(), tensors) if kwargs else ()
-            key = (func, looks(args, tensors), more, identities(tensors))
+            key = (func, given, more, identities(tensors))
             hash(key)
         except (TypeError, RuntimeError, NotImplementedError):
             return None, []

@@ -8,12 +8,14 @@ kernels); global module hooks keep the stack of module paths (its scope). `build
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from itertools import islice
+from types import FrameType
 from typing import Any
 
 import torch
@@ -533,7 +535,7 @@ class _Functions(TorchFunctionMode):
         if func in _WATCHED:
             if capture.guard is not None and not capture.over and func in HANDED_OUT:
                 capture.guard.handed_out(args[0], capture.memory.made)
-            if func in _AS_TEXT and not capture.in_node and type(args[0]) is FakeTensor:
+            if func in _AS_TEXT and not capture.in_node and _is_read(args[0]):
                 capture.lacking[id(func)] = "forward has a tensor written as text"
             if func in _NO_NODES:
                 return address(func, args, kwargs) if func in ADDRESSES else func(*args, **kwargs)
@@ -588,6 +590,22 @@ _sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr
 
 _NO_NODES = frozenset({torch.autograd.backward, *ADDRESSES})
 """Functions that only run others, which are nodes of their own, and those that compute nothing."""
+
+
+def _is_read(tensor: Any) -> bool:
+    """Whether the text of a fake tensor may decide something: what is logged does not, nor what asyncio
+    says of its tasks."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not Recorder.run.__code__:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package in ("logging", "asyncio"):
+            return False
+        if package not in ("torch", "opgraph", "reprlib"):
+            break
+        frame = frame.f_back
+    return type(tensor) is FakeTensor
+
+
 _AS_TEXT = frozenset({Tensor.__repr__, Tensor.__format__})
 _WATCHED = HANDED_OUT | _NO_NODES | _AS_TEXT
 

@@ -131,7 +131,9 @@ class Pointers(TorchFunctionMode):
 
 
 ADDRESSES = frozenset(
-    {Tensor.data_ptr, Tensor.const_data_ptr, Tensor.untyped_storage, Tensor.storage}
+    getattr(Tensor, name)
+    for name in ("data_ptr", "const_data_ptr", "untyped_storage", "storage")
+    if hasattr(Tensor, name)  # the second came with torch 2.11 or later
 )
 """Functions that give the address of a tensor's memory, or an object that does."""
 
