@@ -62,8 +62,9 @@ def check(name: str) -> dict[str, Any]:
     costed = profile.on()
 
     def flops() -> Iterator[str]:
-        counted = profile.totals.flops - sum(found["better"].values())
-        if counted != truth:
+        counted = profile.totals.flops
+        # A product with a vector runs as one of matrices where no gradient is asked for: torch knows that.
+        if truth not in (counted, counted - sum(found["better"].values())):
             yield f"{counted:,} where a real forward has {truth:,}"
 
     def parameters() -> Iterator[str]:
@@ -182,6 +183,8 @@ def better(profile: opgraph.Profile) -> dict[str, int]:
         for kernel in node.kernels:
             if kernel.op not in known:
                 found[kernel.op] += kernel.flops
+            elif kernel.dtype.startswith("complex"):  # four products of real numbers, for torch one
+                found[f"{kernel.op} (complex)"] += kernel.flops * 3 // 4
     return {op: count for op, count in found.items() if count}
 
 

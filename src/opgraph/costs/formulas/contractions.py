@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
-from opgraph.costs.registry import Sizes, contraction, products
+from opgraph.costs.registry import Contraction, Sizes, contraction, products
 
 products("matmul", "derived here, a product and a sum for each combination of sizes", {
     "k,k": "aten.dot aten.vdot",
@@ -220,10 +220,11 @@ def _attention_backward(
     return int(sdpa_backward_flop_count(grad, query, key, value))
 
 
-for _name, _count in {
+_OF_OLDER: dict[str, Contraction] = {
     "aten._scaled_dot_product_flash_attention_for_cpu": _attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-}.items():
+}
+for _name, _count in _OF_OLDER.items():
     if _name not in map(str, flop_registry):
         contraction("attention", _name)(_count)
 

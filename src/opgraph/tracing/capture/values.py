@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from opgraph.costs.count import dtype_name, sizes_of
-from opgraph.record.graph import NodeKind, Value, ValueKind
+from opgraph.record.graph import NodeKind, Shape, Value, ValueKind
 from opgraph.tracing.capture.kernels import KernelCapture, storage_key
 from opgraph.tracing.capture.scopes import Call, Location
 from opgraph.tracing.fake.weights import Weights
@@ -39,7 +39,7 @@ class Record:
     forward: Record | None = None
 
 
-Look = tuple[tuple[int, ...], str, int, tuple[int, ...] | None]
+Look = tuple[Shape, str, int, tuple[int, ...] | None]
 """The shape of a tensor, its dtype, its bytes, and its strides where it is not contiguous."""
 
 
