@@ -113,9 +113,12 @@ class CostedRecord:
         """The predicted time of every kernel; None without a device."""
         if self.device is None:
             return None
+        from opgraph.analysis.targets import run_otherwise
         from opgraph.analysis.timing.prediction import batch_of, predict_work
 
-        return predict_work(self.work, self.device, self.run, batch=batch_of(self.graph))
+        found = predict_work(self.work, self.device, self.run, batch=batch_of(self.graph))
+        others = run_otherwise(self.profile, self.device)
+        return found.without_knowing(others) if others else found
 
     @cached_property
     def work(self) -> tuple[Work, ...]:

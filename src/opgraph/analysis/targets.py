@@ -56,6 +56,23 @@ def _missed(profile: ProfileRecord) -> list[str]:
     return [*found, *step]
 
 
+def run_otherwise(profile: ProfileRecord, device: Device) -> frozenset[int]:
+    """The nodes of a profile on a device (see `retargeted`) that it runs by other kernels, and those of
+    their gradients."""
+    own, wanted = profile.target, device.target
+    ops = {s.op for s in own.substitutions if chosen_for(s.choices, wanted) not in (None, s.chosen)}
+    missed = own.device == "cpu" and wanted.startswith("cuda")
+    if not ops and not missed:
+        return frozenset()
+    stepped = missed or any(s.chosen == "foreach" and s.op in ops for s in own.substitutions)
+    found: set[int] = set()
+    for node in profile.graph.nodes:
+        differs = node.op in ops or (missed and any(k.op in _ON_A_CPU for k in node.kernels))
+        if differs or node.forward in found or (stepped and node.phase == "optimizer"):
+            found.add(node.id)
+    return frozenset(found)
+
+
 def _renamed(graph: Graph, names: dict[str, str]) -> Graph:
     known: dict[int, Kernel] = {}
 

@@ -6,13 +6,13 @@ takes both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
 from opgraph.analysis.fusion.partition import Subgraph
-from opgraph.analysis.timing.intervals import WorkClass, difficulty, distance, interval
+from opgraph.analysis.timing.intervals import UNKNOWN, WorkClass, difficulty, distance, interval
 from opgraph.analysis.timing.kernels import (
     FITTED,
     KernelCost,
@@ -79,6 +79,15 @@ class Prediction:
         """Seconds between which nine of ten measured runs are."""
         low, high = self.ratios
         return self.seconds * low, self.seconds * high
+
+    def without_knowing(self, nodes: Collection[int]) -> Prediction:
+        """The same with a wider interval, where the kernels of some nodes are not those that will run:
+        their time may be off like that of what was never measured."""
+        whole = sum(self.by_node.values())
+        share = sum(self.by_node.get(n, 0.0) for n in nodes) / whole if whole else 0.0
+        low, high = self.ratios
+        wider = (low * (1 - share + share / UNKNOWN), high * (1 - share + share * UNKNOWN))
+        return replace(self, ratios=wider)
 
     @property
     def written(self) -> str:
