@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, note
+from hypothesis import assume, given, note
 from tests.random_graphs import EXAMPLES, tried
 from tests.random_models import RandomModel, changing_models, models, picture
 from torch import nn
@@ -96,6 +96,8 @@ def test_outputs_are_the_same_after_it(example):
 @given(models())
 def test_tracers_agree(example):
     model, args, kwargs = example
+    # What a tensor is, where, and what it holds, symbols and compiled code answer otherwise.
+    assume({s.kind for s in model.steps}.isdisjoint(("swallowed", "pointers", "typed")))
     told(model, kwargs)
     torch.compiler.reset()
     before = state(model)
@@ -192,6 +194,10 @@ def expected_flops(model: RandomModel, args: Any, kwargs: Any) -> int:
             unknown -= args[0].shape[0] * 2 * (25 - 5) * width
         if step.kind == "complex_product":
             unknown += 3 * args[0].shape[0] * 2 * 25 * width
+        if (
+            step.kind == "threads"
+        ):  # which torch's counter does not follow: three times two products
+            unknown += 3 * args[0].shape[0] * 2 * 2 * 25 * width
         if step.kind == "bilinear":
             unknown += args[0].shape[0] * 5 * 4 * (2 * width * width + 2 * width)
     return oracle(model, args, kwargs) + unknown
