@@ -220,7 +220,7 @@ class Costing:
     price_per_hour: float | None = option(Amount(1e9), Stage.COSTING,
         "what the device costs an hour: the price of a run there", needs={"hardware": ()})
     memory: bool = option(Flag(), Stage.COSTING,
-        "live memory over the run", default=False, common=True)
+        "live memory over the run", default=False)
     partition: str | None = option(Choice(tuple(Partition)), Stage.COSTING,
         "what would be fused, by rules or by TorchInductor's scheduler, and what that saves")
     tensor_parallel: int | None = option(Whole(), Stage.PARALLEL,

@@ -56,7 +56,7 @@ def test_every_device_has_the_times_that_python_predicts(saved: Saved, name: str
     for machine in devices():
         c = costed(saved(name), machine)
         found = given[machine.id]
-        seconds = [found["work"][kind] / 1e9 if kind >= 0 else 0.0 for kind in work_of(data)]
+        seconds = [found["work"][kind] / 1e6 if kind >= 0 else 0.0 for kind in work_of(data)]
         assert c.prediction is not None
         assert sum(seconds) == pytest.approx(c.prediction.seconds, rel=1e-8)
         assert found["ridge"] == c.ridge

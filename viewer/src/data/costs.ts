@@ -61,7 +61,7 @@ export class Costs {
   setDevice(device: DeviceJson | null, times = true): void {
     const { work } = this;
     const count = this.graph.nodes.length;
-    const seconds = (n: number): number => (device && times && work[n] >= 0 ? device.work[work[n]] / 1e9 : 0);
+    const seconds = (n: number): number => (device && times && work[n] >= 0 ? device.work[work[n]] / 1e6 : 0);
     this.ridge = (device ?? this.generic).ridge;
     this.boundCache.clear();
     this.sums.time = running(count, seconds);

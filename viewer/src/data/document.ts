@@ -126,15 +126,15 @@ export interface TreeJson {
   classes: [number, number][];
   paths: number[] | string;
   calls: [number, number][];
-  /** Pairs of a module and a text: the shape of its first result. */
-  outputs?: [number, number][];
+  /** A text, and the modules of which it is the shape of the first result. */
+  outputs?: number[][];
   texts: string[];
 }
 
 /**
  * A device, and what `opgraph` predicts for it. The ridge point is at `dtype`, the model's main one, as are the roof's
- * peak (FLOP/s) and bandwidth (bytes/s). By distinct work, nanoseconds and what it waits for (c, m, l: compute, memory,
- * launches); by distinct part, a subgraph run as one kernel, nanoseconds.
+ * peak (FLOP/s) and bandwidth (bytes/s). By distinct work, microseconds and what it waits for (c, m, l: compute, memory,
+ * launches); by distinct part, a subgraph run as one kernel, microseconds.
  */
 export interface DeviceJson {
   id: string;

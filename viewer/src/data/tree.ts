@@ -76,7 +76,7 @@ export function readTree(given: TreeJson, graph: Graph): Tree {
   const leaf: Item[] = [];
   const calls = new Map(json.calls);
   const classes = new Map(json.classes);
-  const outputs = new Map(json.outputs ?? []);
+  const outputs = new Map((json.outputs ?? []).flatMap(([text, ...ids]) => ids.map((id) => [id, text])));
   let branches = 0;
   const read = (parent: Item | null, turns: Turn[], twin: number): Item => {
     const id = items.length;

@@ -51,7 +51,7 @@ export class Roofline extends Plot {
       const bytes = part.read + part.written;
       const work = part.nodes.reduce((sum, n) => sum + costs.node("flops", n) + costs.node("otherFlops", n), 0);
       if (!work || !bytes) continue;
-      const seconds = device ? device.parts[part.part] / 1e9 : Math.max(work / roof.peak, bytes / roof.bandwidth);
+      const seconds = device ? device.parts[part.part] / 1e6 : Math.max(work / roof.peak, bytes / roof.bandwidth);
       this.dots.push({ part, work, intensity: work / bytes, speed: work / seconds, seconds });
     }
     this.dots.sort((a, b) => b.seconds - a.seconds);

@@ -20,8 +20,8 @@ page shows and does not work out itself. The page in a file and the widget in a 
   and every subgraph as its distinct part, the id of its first node, and the steps to the others.
 - `next`: questions that the page does not answer, each with the command that does.
 - `devices`: every device with the bytes that a run needs and those there are, with its ridge and roof
-  in the model's main dtype, and with the place of its costliest path; by distinct work its nanoseconds and
-  what it waits for (`c`ompute, `m`emory, `l`aunch), by distinct part its nanoseconds.
+  in the model's main dtype, and with the place of its costliest path; by distinct work its microseconds and
+  what it waits for (`c`ompute, `m`emory, `l`aunch), by distinct part its microseconds.
 - `device`: the id of the one that the model is costed on, if any.
 - `against`: the other model: its totals, and by node of the union what became of it (see `_against`).
 
@@ -180,11 +180,12 @@ def _tree(tree: Tree) -> dict[str, Any]:
         [len(item.path.encode("utf-16-le", "surrogatepass")) // 2 for item in tree.items]
     )
     found["calls"] = [[item.id, item.call] for item in tree.items if item.call]
-    found["outputs"] = [
-        [item.id, texts.setdefault("×".join(map(str, made.shape)) or "scalar", len(texts))]
-        for item in tree.items
-        if not item.node and item.path and (made := tree.output(item)) is not None
-    ]
+    outputs: dict[int, list[int]] = {}
+    for item in tree.items:
+        if not item.node and item.path and (made := tree.output(item)) is not None:
+            shape = "×".join(map(str, made.shape)) or "scalar"
+            outputs.setdefault(texts.setdefault(shape, len(texts)), []).append(item.id)
+    found["outputs"] = [[text, *ids] for text, ids in outputs.items()]
     found["texts"] = list(texts)
     return found
 
@@ -247,15 +248,14 @@ class _Times:
             "vendor": device.vendor,
             "dtype": dtype,
             "said": found.written,
-            "limit": found.limiting,
             "ridge": device.ridge_point(dtype),
             "peak": device.matrix_peak(dtype),
             "bandwidth": device.bandwidth,
             "memory": [need.needed, round(need.capacity)],
-            "work": [_nanoseconds(found.by_node.get(node, 0.0)) for node in self.first],
+            "work": [_microseconds(found.by_node.get(node, 0.0)) for node in self.first],
             "bounds": "".join(found.bounds.get(node, Bound.LAUNCH)[0] for node in self.first),
             "parts": [
-                _nanoseconds(time.seconds, 6)
+                _microseconds(time.seconds, 5)
                 for time in predict_parts(self.work_of_parts, self.parts, device)
             ],
         }
@@ -271,8 +271,10 @@ def _next(profile: ProfileRecord) -> list[list[str]]:
     ]
 
 
-def _nanoseconds(seconds: float, digits: int = DIGITS) -> float:
-    return float(f"{seconds * 1e9:.{digits}g}")
+def _microseconds(seconds: float, digits: int = DIGITS) -> float:
+    """In so many digits, and without a fraction where there is none: a page has thousands of them."""
+    found = float(f"{seconds * 1e6:.{digits}g}")
+    return int(found) if found.is_integer() else found
 
 
 def _text(kinds: Sequence[int]) -> str | list[int]:
