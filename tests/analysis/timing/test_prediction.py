@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.analysis.timing.toys import product, toy
 from torch import nn
 
 import opgraph
@@ -18,10 +19,10 @@ from opgraph.analysis.timing.prediction import predict
 from opgraph.analysis.timing.roofline import roofline
 from opgraph.analysis.timing.workload import NOTHING, Contraction, contraction_of, workload
 from opgraph.hardware import device
-from opgraph.hardware.devices import FOLDER, Device, Figure
+from opgraph.hardware.devices import FOLDER
 from opgraph.record import units
 from opgraph.record.errors import OpgraphError
-from opgraph.record.graph import Graph, Kernel, Node, Parameter, Scope, Storage, Value
+from opgraph.record.graph import Kernel
 from opgraph.record.kinds import Bound, Run
 
 IDEAL = replace(
@@ -34,38 +35,6 @@ IDEAL = replace(
     second_pass=0.0,
     conversion=0.0,
 )
-
-
-def toy(**changes: float) -> Device:
-    """1 TFLOP/s and 100 GB/s: a ridge of 10 FLOPs a byte. A launch takes a microsecond."""
-    figures = {
-        "vector.float32": 1e12, "memory.bandwidth": 1e11, "memory.capacity": 16e9,
-        "execution.launch_overhead": 1e-6, "sustained.matrix": 1.0, "sustained.vector": 1.0,
-        "sustained.bandwidth": 1.0, "host.call": 1e-9, "host.module": 1e-9, **changes,
-    }  # fmt: skip
-    return Device(
-        "toy", "Toy", "me", "gpu", "none", (), {k: Figure(v, "") for k, v in figures.items()}
-    )
-
-
-def product(m: int, n: int, k: int) -> Graph:
-    """y = x @ w."""
-    kernel = Kernel(
-        "aten.mm", "matmul", "float32", flops=2 * m * n * k, read=4 * (m * k + k * n),
-        written=4 * m * n, shapes=((m, k), (k, n)), out_shapes=((m, n),),
-    )  # fmt: skip
-    values = (
-        Value(0, (m, k), "float32", 4 * m * k, "input", "x", storage=0),
-        Value(1, (k, n), "float32", 4 * k * n, "parameter", "w"),
-        Value(2, (m, n), "float32", 4 * m * n, storage=1),
-    )
-    nodes = (
-        Node(1, "input", "input", "x", outputs=(0,)),
-        Node(2, "call", "mm", "mm", inputs=(0, 1), outputs=(2,), kernels=(kernel,)),
-    )
-    weight = Parameter("w", (k, n), "float32", k * n, 4 * k * n, "")
-    storages = (Storage(4 * m * k, 0, None, 1), Storage(4 * m * n, 0, None, 2))
-    return Graph(nodes, values, (Scope("", "M"),), (weight,), storages, (0,), (2,))
 
 
 def test_a_large_product_is_bound_by_arithmetic():

@@ -46,7 +46,7 @@ def to_chakra(costed: CostedRecord) -> bytes:
     about = {"model": costed.profile.model.name}
     if costed.device is not None:
         about["device"] = costed.device.name
-    attributes = [message["AttributeProto"](name=k, string_val=v) for k, v in about.items()]
+    attributes = [message["AttributeProto"](name=k, string_val=_text(v)) for k, v in about.items()]
     write(message["GlobalMetadata"](version=VERSION, attr=attributes), out)
     seconds = costed.seconds_by_node or {}
     for node, needed in _work(costed.graph):
@@ -77,10 +77,10 @@ def _node(
     attributes = [attribute(name="is_cpu_op", bool_val=False)]
     attributes += [attribute(name=k, int64_val=v) for k, v in numbers.items()]
     words = {"op": node.op, "phase": node.phase}
-    attributes += [attribute(name=k, string_val=v) for k, v in words.items()]
+    attributes += [attribute(name=k, string_val=_text(v)) for k, v in words.items()]
     return message["Node"](
         id=node.id,
-        name=f"{node.scope}.{node.op}".lstrip("."),
+        name=_text(f"{node.scope}.{node.op}".lstrip(".")),
         type=COMPUTE,
         data_deps=needed,
         duration_micros=0 if seconds is None else max(1, round(seconds * MICRO)),
@@ -90,12 +90,17 @@ def _node(
     )
 
 
+def _text(text: str) -> str:
+    """A text as protobuf takes it: without halves of characters."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def _operands(message: dict[str, Any], graph: Graph, ids: tuple[int, ...]) -> Any:
     values = [graph.value[i] for i in ids]
     return message["IOInfo"](
         values=str(list(ids)),
-        shapes=str([units.shape(v.shape) for v in values]),
-        types=str([v.dtype for v in values]),
+        shapes=_text(str([units.shape(v.shape) for v in values])),
+        types=_text(str([v.dtype for v in values])),
     )
 
 
