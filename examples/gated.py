@@ -19,3 +19,13 @@ class Gated(nn.Module):
         x = self.stem(x)
         x = self.heavy(x) if x.mean() > 0 else self.light(x)
         return self.head(x.mean((2, 3)))
+
+
+if __name__ == "__main__":
+    import torch
+
+    import opgraph
+
+    found = opgraph.profile(Gated().eval(), torch.randn(1, 3, 64, 64))
+    ways = {node.scope for node in found.graph.nodes}
+    print(f"{found.totals.flops:,} FLOPs", *sorted(ways & {"heavy.0", "light"}))

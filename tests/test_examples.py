@@ -12,6 +12,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SHOWN = {
     "agreeing_cnn": ["conv2d batch_norm relu max_pool2d flatten linear"],
     "control_flow": ["fx: Gated cannot be traced", "a branch on the value of a tensor", "auto: "],
+    "gated": ["FLOPs heavy.0"],
     "graph_breaks": ["break after fragment 3", "fragment 4  softmax"],
     "why_is_it_slow": ["<Measured ResNet on", "max_pool2d", "measured > +5%"],
     "loop": ["4 calls of one layer", "272 parameters, 4096 FLOPs"],

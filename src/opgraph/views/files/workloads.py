@@ -15,7 +15,7 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.layers import Layer, Layers, Loops
 from opgraph.analysis.layers import layers as layers_of
 from opgraph.record import units
-from opgraph.record.errors import MissingDependency, RenderError
+from opgraph.record.errors import MissingDependency
 from opgraph.record.files import dumps
 from opgraph.record.units import item_size
 
@@ -26,7 +26,7 @@ def remarks(costed: CostedRecord) -> list[str]:
     """What such a file leaves out, a line each: operators that are no contraction, and contractions whose
     loops are not known."""
     found = layers_of(costed.graph)
-    said = []
+    said = [] if found.layers else ["no matrix product or convolution: the file has no layer"]
     if found.others:
         some = ", ".join(f"{op} × {n}" for op, n in found.others[:_SHOWN])
         more = f" and {len(found.others) - _SHOWN} more" if len(found.others) > _SHOWN else ""
@@ -36,14 +36,6 @@ def remarks(costed: CostedRecord) -> list[str]:
         for op, macs in found.lost
     ]
     return said
-
-
-def _layers(costed: CostedRecord) -> Layers:
-    """Raises `RenderError` where nothing is contracted."""
-    found = layers_of(costed.graph)
-    if not found.layers:
-        raise RenderError("this model has no matrix product or convolution whose sizes are known")
-    return found
 
 
 # SCALE-Sim (https://github.com/scalesim-project/scale-sim-v2): one row a run, in a table of convolutions.
@@ -59,7 +51,7 @@ def to_scalesim(costed: CostedRecord) -> str:
     """
     head = ("Layer name, IFMAP Height, IFMAP Width, Filter Height, Filter Width, Channels, "
             "Num Filter, Strides,")  # fmt: skip
-    return "\n".join([head, *map(_row, _runs(_layers(costed), depthwise=True)), ""])
+    return "\n".join([head, *map(_row, _runs(layers_of(costed.graph), depthwise=True)), ""])
 
 
 def _runs(found: Layers, *, depthwise: bool) -> Iterator[tuple[str, Loops]]:
@@ -97,7 +89,7 @@ def to_maestro(costed: CostedRecord) -> str:
     """A network of MAESTRO, without a dataflow: the input's rows and columns with padding; groups one
     layer each, depthwise convolutions as its DSCONV, images as its N."""
     blocks = []
-    runs = chain.from_iterable(_maestro(x) for x in _layers(costed).layers)
+    runs = chain.from_iterable(_maestro(x) for x in layers_of(costed.graph).layers)
     for number, (name, kind, nest) in enumerate(runs):
         rows, columns = nest.read
         channels = nest.groups if kind == "DSCONV" else nest.channels
@@ -130,9 +122,9 @@ def to_zigzag(costed: CostedRecord) -> str:
     """A workload of ZigZag: one layer a run, with images B, groups G, filters K, channels C, positions OY
     and OX, window FY and FX. Operands come from memory: each layer is its own source."""
     lines = []
-    for number, layer in enumerate(_layers(costed).runs):
+    for number, layer in enumerate(layers_of(costed.graph).runs):
         lines.append("- " + dumps(_zigzag(number, layer)))
-    return "\n".join([*lines, ""])
+    return "\n".join([*(lines or ["[]"]), ""])
 
 
 def _zigzag(number: int, layer: Layer) -> dict[str, Any]:
@@ -173,7 +165,7 @@ def _zigzag(number: int, layer: Layer) -> dict[str, Any]:
 def to_timeloop(costed: CostedRecord) -> bytes:
     """A zip of Timeloop's problems (version 0.4), one a layer, and layers.csv, which says how often each
     runs and how many multiply-accumulates one run has."""
-    found, out = _layers(costed), io.BytesIO()
+    found, out = layers_of(costed.graph), io.BytesIO()
     width = len(str(len(found.layers) - 1))
     index = ["file,layer,operator,dtype,runs,macs_of_one_run"]
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -242,7 +234,7 @@ def to_onnx_shapes(costed: CostedRecord) -> bytes:
     nodes: list[Any] = []
     inputs: list[Any] = []
     outputs: list[Any] = []
-    for number, layer in enumerate(_layers(costed).runs):
+    for number, layer in enumerate(layers_of(costed.graph).runs):
         kind = getattr(onnx.TensorProto, _ONNX.get(layer.dtype, "FLOAT"))
         x, w, y, operator, attributes = _onnx(layer.loops)
         names = [f"{part}{number}" for part in "xwy"]
