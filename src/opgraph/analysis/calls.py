@@ -140,11 +140,12 @@ def _grow(graph: Graph, nodes: Sequence[Node], root: str, cuts: _Cuts) -> Item:
     stack = [top]
     lists = [inside]
     for i, node in enumerate(nodes, start=1):
-        place = (node.phase if phased else "", node.scope)
+        # What is returned stands behind the last phase, and is in none.
+        place = (node.phase if phased and node.kind != "output" else "", node.scope)
         chain = chains.get(place)
         if chain is None:
             chain = _called(graph, node.scope, root)
-            chain = chains[place] = [_PHASE + node.phase, *chain] if phased else chain
+            chain = chains[place] = [_PHASE + node.phase, *chain] if place[0] else chain
         if chain is not keys or cuts:
             depth = 0
             for key, open_key in zip(chain, keys, strict=False):

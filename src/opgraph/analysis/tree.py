@@ -103,6 +103,21 @@ class HotSpot:
     share: float
     measured: float | None = None
 
+    @property
+    def label(self) -> str:
+        """Its name where modules are counted whole beside it: one that holds others says "itself"."""
+        if not self.path:
+            return "the model itself"
+        return f"{self.path} itself" if _holds_modules(self.item) else self.path
+
+
+def _holds_modules(item: Item) -> bool:
+    return any(
+        child.kind is ItemKind.MODULE or _holds_modules(child)
+        for child in item.children
+        if not child.node
+    )
+
 
 def usual_metric(whole: Cost, *, timed: bool, measured: bool = False) -> Metric:
     """By what the parts of a whole are ordered and shared where nothing else is asked for: the measured
@@ -252,7 +267,7 @@ class Tree:
 
     def bound(self, *items: Item) -> Bound | None:
         """What an item, or some together, wait for: on a device where most of their time goes, else by
-        their intensity against the ridge point; None where nothing is moved."""
+        their intensity against the ridge point; None where nothing is moved, and nothing taken."""
         if self.seconds is None or self.bounds is None:
             cost = sum((self.cost(item) for item in items), Cost())
             return classify(cost.arithmetic_intensity, self.ridge)
@@ -260,7 +275,7 @@ class Tree:
         for node in (n for item in items for n in self.nodes_of(item)):
             if (bound := self.bounds.get(node.id)) is not None:
                 spent[bound] = spent.get(bound, 0.0) + self.seconds.get(node.id, 0.0)
-        return max(spent, key=lambda b: spent[b], default=None)
+        return max(spent, key=lambda b: spent[b]) if any(spent.values()) else None
 
     @cached_property
     def idle(self) -> tuple[IdleModule, ...]:

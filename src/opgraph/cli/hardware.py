@@ -80,10 +80,10 @@ def _calibrate(output: str | None, runs: str | None) -> int:
     from opgraph.hardware.devices import parse
 
     _writable(output)
+    of_runs = None if runs is None else _read(runs)  # before a minute is spent on measuring
     text, rows = calibrate(say)
-    measured = (
-        [(task_of(row), float(row["seconds"])) for row in rows] if runs is None else _read(runs)
-    )
+    here = [(task_of(row), float(row["seconds"])) for row in rows]
+    measured = here if of_runs is None else of_runs
     return _write(text, parse(tomllib.loads(text), "this"), measured, "measured", output)
 
 

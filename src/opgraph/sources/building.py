@@ -110,11 +110,8 @@ def undisturbed(seed: int = 0) -> Iterator[None]:
     numpy = sys.modules.get("numpy")
     numbers = numpy.random.get_state() if numpy else None
     default = torch.get_default_dtype()
-    disabled = logging.root.manager.disable
-    logging.disable(max(disabled, logging.WARNING))
     try:
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with torch.random.fork_rng(devices=[]), quietly():
             torch.manual_seed(seed)
             yield
     finally:
@@ -122,4 +119,16 @@ def undisturbed(seed: int = 0) -> Iterator[None]:
         if numpy:
             numpy.random.set_state(numbers)
         torch.set_default_dtype(default)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Nothing is logged below an error, and no warning is shown."""
+    disabled = logging.root.manager.disable
+    logging.disable(max(disabled, logging.WARNING))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
         logging.disable(disabled)

@@ -69,7 +69,7 @@ def headline(costed: CostedRecord) -> tuple[str, str]:
         total=units.flops(t.flops) if seconds is None else total_of(costed),
         share=units.percent(share.share),
         what=_WORDS[share.bound][seconds is None],
-        spot=safe(spots[0].path) or "the model itself",
+        spot=safe(spots[0].label),
         part=f"{units.percent(spots[0].share)} of {_whole(costed)}",
     )
     return said, _NO_DEVICE if seconds is None else _WORDS[share.bound][2]

@@ -106,6 +106,7 @@ export interface ProfileJson {
   formulas?: FormulasJson;
   model: { name: string; source: string; cls: string; notes?: string[] };
   mode?: string;
+  target?: { name: string };
   convention?: Record<string, string>;
   versions?: Record<string, string>;
   tracing?: AttemptJson[];

@@ -14,6 +14,7 @@ export function readModel(json: ProfileJson, against?: AgainstJson) {
     cls: clean(json.model?.cls),
     notes: list(json.model?.notes).map((n) => clean(n, 1000)),
     mode: clean(json.mode ?? "infer"),
+    target: clean(json.target?.name ?? "cpu"),
     attempts: list(json.tracing).map((a) => ({
       tracer: clean(a.tracer),
       tensors: clean(a.tensors),

@@ -47,6 +47,7 @@ export function summary(app: App): HTMLElement[] {
           : "100 %",
       ],
       ["mode", model.mode],
+      ["target", model.target],
     ]),
     bounds(app),
     app.difference ? differences(app, app.difference) : null,

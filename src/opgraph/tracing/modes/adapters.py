@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from opgraph.record import units
 from opgraph.record.errors import InputError, MissingDependency, first_line
 from opgraph.sources.base import Model
+from opgraph.sources.building import quietly
 
 RANK = 8
 """The rank of adapters for which none is given, which is peft's."""
@@ -75,8 +76,9 @@ def _adapt(module: nn.Module, rank: int, *, four_bits: bool) -> int:
     """Put adapters beside the linear layers of a module; how many those are. Left out are output
     embeddings, as peft does it, and what torch's own attention computes without calling the layer."""
     try:
-        from peft import LoraConfig, inject_adapter_in_model
-        from peft.tuners.tuners_utils import BaseTunerLayer, cast_adapter_dtype
+        with quietly():  # what it imports says what it could not load for machines that nobody asked for
+            from peft import LoraConfig, inject_adapter_in_model
+            from peft.tuners.tuners_utils import BaseTunerLayer, cast_adapter_dtype
     except ImportError as error:
         raise MissingDependency("peft", "peft") from error
     modules = dict(module.named_modules())
@@ -108,8 +110,9 @@ def _adapt(module: nn.Module, rank: int, *, four_bits: bool) -> int:
 def _in_four_bits(layer: nn.Module) -> nn.Module:
     """A linear layer with a weight in 4 bits and double quantization: sizes and bytes, without values."""
     try:
-        from bitsandbytes.functional import QuantState
-        from bitsandbytes.nn import Linear4bit, Params4bit
+        with quietly():
+            from bitsandbytes.functional import QuantState
+            from bitsandbytes.nn import Linear4bit, Params4bit
     except ImportError as error:
         raise MissingDependency("bitsandbytes", "peft") from error
     weight: Any = layer.weight

@@ -111,7 +111,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         "details": _details(costed.graph, place),
         "work": _text(work),
         "spots": [
-            [spot.path, spot.item.id, *(leaf.id for leaf in spot.leaves)]
+            [spot.label, spot.item.id, *(leaf.id for leaf in spot.leaves)]
             for spot in tree.hot_spots()
         ],
         "partition": _partition(costed.parts, times, place),

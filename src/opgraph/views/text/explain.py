@@ -33,7 +33,7 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
     values = (graph.value[v] for v in graph.inputs)
     inputs = ", ".join(f"{v.name} {units.shape(v.shape)} {v.dtype}" for v in values)
     spots = costed.tree.hot_spots(1)
-    spot = spots[0].path or "the model itself" if spots else None
+    spot = spots[0].label if spots else None
     bound = max(costed.bounds, key=lambda b: b.share)
     most = sorted(costed.operators, key=lambda o: -o.flops)[:_SEVERAL]
     shares = [f"{o.op} {units.percent(o.flops / t.flops)}" for o in most if t.flops and o.flops]
