@@ -48,9 +48,7 @@ def figure(profile: ProfileRecord | CostedRecord) -> Figure:
     drawn = Figure(figsize=(8, 0.4 * len(spots) + 1), layout="constrained")
     axes = drawn.add_subplot()
     bars = axes.barh(range(len(spots)), [s.share for s in spots], color="#4c78a8")
-    axes.set_yticks(
-        range(len(spots)), [s.label for s in spots], parse_math=False
-    )
+    axes.set_yticks(range(len(spots)), [s.label for s in spots], parse_math=False)
     axes.bar_label(bars, [units.percent(s.share) for s in spots], padding=3)
     axes.set_xlim(0, 1.15 * max((s.share for s in spots), default=1))
     axes.set_xticks([])

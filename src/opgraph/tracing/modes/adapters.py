@@ -76,7 +76,9 @@ def _adapt(module: nn.Module, rank: int, *, four_bits: bool) -> int:
     """Put adapters beside the linear layers of a module; how many those are. Left out are output
     embeddings, as peft does it, and what torch's own attention computes without calling the layer."""
     try:
-        with quietly():  # what it imports says what it could not load for machines that nobody asked for
+        with (
+            quietly()
+        ):  # what it imports says what it could not load for machines that nobody asked for
             from peft import LoraConfig, inject_adapter_in_model
             from peft.tuners.tuners_utils import BaseTunerLayer, cast_adapter_dtype
     except ImportError as error:
