@@ -23,7 +23,7 @@ import torch
 import transformers
 
 import opgraph
-from opgraph.analysis.timing.fitting import fit_sustained, sustaining, task_of
+from opgraph.analysis.timing.fitting import fit_sustained, measured_of, sustaining
 from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
 from opgraph.hardware.calibrate import calibrate
@@ -80,18 +80,22 @@ class Case:
 def vision(name: str) -> Case:
     model = timm.create_model(name).eval()
     image = torch.randn(1, 3, 224, 224)
-    return Case("vision", name, lambda: model(image), opgraph.profile(model, (image,)).graph)
+    return Case(
+        "vision", name, lambda: model(image), opgraph.profile(model, (image,), target="cpu").graph
+    )
 
 
 def language(name: str, config: transformers.PretrainedConfig) -> list[Case]:
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     words = config.vocab_size
 
+    ids = torch.randint(0, words, (1, PROMPT))
+
     def prompt() -> object:
-        return model(input_ids=torch.randint(0, words, (1, PROMPT)), use_cache=True)
+        return model(input_ids=ids, use_cache=True, logits_to_keep=1)  # as generation does
 
     found = [Case("prefill", f"{name}, {PROMPT} tokens", prompt,
-                  opgraph.profile(model, mode="prefill", seq_len=PROMPT).graph)]  # fmt: skip
+                  opgraph.profile(model, mode="prefill", seq_len=PROMPT, target="cpu").graph)]  # fmt: skip
     for batch in (1, 16):
         with torch.inference_mode():
             held = model(input_ids=torch.randint(0, words, (batch, CONTEXT)), use_cache=True)
@@ -102,7 +106,9 @@ def language(name: str, config: transformers.PretrainedConfig) -> list[Case]:
             cache.crop(-1)
             return logits
 
-        graph = opgraph.profile(model, mode="decode", batch_size=batch, context_len=CONTEXT).graph
+        graph = opgraph.profile(
+            model, mode="decode", batch_size=batch, context_len=CONTEXT, target="cpu"
+        ).graph
         found.append(Case(f"decode at batch {batch}", name, decode, graph))
     return found
 
@@ -117,7 +123,7 @@ class Machine:
     def calibrate(self) -> None:
         text, rows = calibrate(lambda _: None, clock)
         self.devices.append(parse(tomllib.loads(text), "this"))
-        self.tasks = [task_of(row) for row in rows]
+        self.measured = list(map(measured_of, rows))
         for number, row in enumerate(rows):
             taken = float(row["seconds"])
             self.rows[number] = min(taken, self.rows.get(number, taken))
@@ -134,8 +140,10 @@ class Machine:
         }
         figures = {key: Figure(value, "measured") for key, value in best.items()}
         base = replace(self.devices[0], figures=figures)
-        measured = [(task, self.rows[n]) for n, task in enumerate(self.tasks)]
-        return sustaining(base, fit_sustained(base, measured, ("bandwidth", "vector")))
+        measured = [replace(one, seconds=self.rows[n]) for n, one in enumerate(self.measured)]
+        return sustaining(
+            base, fit_sustained(base, measured, ("bandwidth", "vector", "product", "elementwise"))
+        )
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ import numpy as np
 
 from opgraph.analysis.cost.precision import autocast
 from opgraph.analysis.parallel.plan import Kind, collective
-from opgraph.analysis.timing.fitting import fit_sustained, sustaining
+from opgraph.analysis.timing.fitting import MeasuredKernel, fit_sustained, sustaining
 from opgraph.analysis.timing.intervals import FILE, difficulty, quantiles, spread
 from opgraph.analysis.timing.kernels import (
     FITTED,
@@ -530,7 +530,9 @@ def fit(
 
 def fit_of(cases: list[Case], machine: Device, keys: tuple[str, ...]) -> dict[str, float]:
     """What a device sustains, and its gap between kernels, from products."""
-    return fit_sustained(machine, [(c.work[0][0].task, c.seconds) for c in cases], keys)
+    return fit_sustained(
+        machine, [MeasuredKernel(c.work[0][0].task, c.seconds) for c in cases], keys
+    )
 
 
 def one(case: Case, machine: Device) -> float:

@@ -26,7 +26,7 @@ def test_on_a_device_it_says_how_long_why_and_where(saved: Saved, name: str, har
     most = max(costed.bounds, key=lambda b: b.share)
     assert said.startswith(f"{profile.model.name} on {costed.device.name}, ")
     assert f": {costed.prediction.written}; {units.percent(most.share)} of the time is " in said
-    assert said.endswith(f"; costliest {spot.path}, {units.percent(spot.share)} of it.")
+    assert said.endswith(f"; costliest {spot.label}, {units.percent(spot.share)} of it.")
     assert meaning
 
 

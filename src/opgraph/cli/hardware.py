@@ -15,7 +15,7 @@ from opgraph.views.tables import written
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from opgraph.analysis.timing.fitting import Measured
+    from opgraph.analysis.timing.fitting import MeasuredKernel
     from opgraph.hardware import Device
 
 EXAMPLES = """examples:
@@ -72,7 +72,7 @@ def _calibrate(output: str | None, runs: str | None) -> int:
     measured here."""
     import tomllib
 
-    from opgraph.analysis.timing.fitting import task_of
+    from opgraph.analysis.timing.fitting import measured_of
     from opgraph.record.torch_version import require_torch
 
     require_torch()
@@ -82,7 +82,7 @@ def _calibrate(output: str | None, runs: str | None) -> int:
     _writable(output)
     of_runs = None if runs is None else _read(runs)  # before a minute is spent on measuring
     text, rows = calibrate(say)
-    here = [(task_of(row), float(row["seconds"])) for row in rows]
+    here = list(map(measured_of, rows))
     measured = here if of_runs is None else of_runs
     return _write(text, parse(tomllib.loads(text), "this"), measured, "measured", output)
 
@@ -102,7 +102,7 @@ def _fitted(name: str, path: str, output: str | None) -> int:
     return _write(text, found, _read(path), "fitted", output)
 
 
-def _read(path: str) -> list[Measured]:
+def _read(path: str) -> list[MeasuredKernel]:
     """The kernels of a CSV, or of a run that was saved (.json)."""
     from pathlib import Path
 
@@ -124,16 +124,16 @@ def _writable(output: str | None) -> None:
 
 
 def _write(
-    text: str, base: Device, measured: list[Measured], source: str, output: str | None
+    text: str, base: Device, measured: list[MeasuredKernel], source: str, output: str | None
 ) -> int:
     """Write a device file, with the figures that are sustained by what was measured."""
     from opgraph.analysis.timing.fitting import fit_sustained
     from opgraph.record.files import write_atomically
 
-    keys = [
-        "bandwidth",
-        "matrix" if base.kind != "cpu" and base.has_matrix("float16") else "vector",
-    ]
+    matrix = base.kind != "cpu" and base.has_matrix("float16")
+    keys = ["bandwidth", "matrix" if matrix else "vector"]
+    keys += ["product"] * any(one.cold for one in measured)
+    keys += ["elementwise"] * any(one.task.category == "elementwise" for one in measured)
     found = fit_sustained(base, measured, keys)
     lines = [f'{key} = [{value:.3g}, "{source}"]' for key, value in found.items()]
     text = "\n".join([text.rstrip(), "", "[sustained]", *lines, ""])

@@ -3,10 +3,12 @@ and calls that have nothing to do. Runs on CUDA where there is a GPU, else on th
 
 from __future__ import annotations
 
+import itertools
 import platform
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -16,6 +18,9 @@ _DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("float32", "float16", "bfloa
 _SECONDS = 0.15
 """How long each measurement is repeated; the best counts, since other work can only slow one down."""
 
+
+_COLD = 2**28
+"""Bytes that no cache holds."""
 
 Row = dict[str, str | int | float]
 """A measured kernel, with the columns that `analysis.timing.fitting` says."""
@@ -39,6 +44,8 @@ def calibrate(
         say(f"{dtype} product of {size} x {size}: {peaks[dtype] / 1e9:.0f} GFLOP/s")
     copies = {size: _copy(kind, size, best) for size in _COPIES[kind]}
     bandwidth = copies[max(copies)]
+    cache = _cache(kind)
+    drawn = _copy(kind, cache // 8, best) if kind == "cpu" and cache else 0.0
     say(f"copy of {max(copies) >> 20} MiB: {bandwidth / 1e9:.1f} GB/s")
     overhead = _overhead(kind, best)
     say(f"an operator with nothing to do: {overhead * 1e6:.1f} µs")
@@ -46,40 +53,82 @@ def calibrate(
     say(f"{len(rows)} products of 1, 16 and 128 rows, convolutions, attention and copies")
     host = _host(kind, clock)
     say(f"a call of an operator {host[0] * 1e6:.1f} µs, of a module {host[1] * 1e6:.1f} µs")
-    return _file(kind, peaks, bandwidth, overhead, host), rows
+    memory = {"bandwidth": bandwidth, "cache": cache, "cache_bandwidth": max(drawn, bandwidth)}
+    return _file(kind, peaks, memory, overhead, host), rows
 
 
 def _kernels(kind: str, dtype: str, best: Best) -> Iterator[Row]:
     """Kernels as models have them, and their seconds."""
     made = partial(torch.randn, device=kind)
     precise = getattr(torch, dtype)
-    for m in (1, 16, 128):
-        for n, k in ((768, 768), (3072, 768), (1024, 4096), (4096, 4096)):
-            a, b = made(m, k).to(precise), made(n, k).to(precise)
-            seconds = best(partial(torch.nn.functional.linear, a, b))
-            yield {"op": "product", "dtype": dtype, "m": m, "n": n, "k": k, "seconds": seconds}
+    for n, k in ((768, 768), (3072, 768), (1024, 4096), (4096, 4096)):
+        weights = list(_many(partial(made, n, k), precise))
+        for m in (1, 16, 128):
+            a = made(m, k).to(precise)
+            seconds = best(_next(partial(torch.nn.functional.linear, a), weights))
+            yield {"op": "product", "dtype": dtype, "m": m, "n": n, "k": k, "cold": 1,
+                   "seconds": seconds}  # fmt: skip
     for channels, size, window in ((64, 56, 3), (256, 14, 3), (256, 56, 1), (512, 28, 1)):
         x = made(1, channels, size, size).to(precise)
-        weight = made(channels, channels, window, window).to(precise)
-        seconds = best(partial(torch.conv2d, x, weight, padding=window // 2))
+        weights = list(_many(partial(made, channels, channels, window, window), precise))
+        seconds = best(_next(partial(torch.conv2d, x, padding=window // 2), weights))
         yield {"op": "convolution", "dtype": dtype, "m": size * size, "n": channels,
-               "k": channels * window**2, "window": window**2, "seconds": seconds}  # fmt: skip
+               "k": channels * window**2, "window": window**2, "cold": 1, "seconds": seconds}  # fmt: skip
     for tokens in (128, 512):
         q, k_, v = (made(1, 12, tokens, 64).to(precise) for _ in range(3))
         attend = torch.nn.functional.scaled_dot_product_attention
         yield {"op": "attention", "dtype": dtype, "batch": 12, "m": tokens, "n": tokens, "k": 64,
                "seconds": best(partial(attend, q, k_, v))}  # fmt: skip
+    for elements in (2**16, 2**20):
+        x = made(elements).to(precise)
+        yield {"op": "gelu", "dtype": dtype, "m": elements,
+               "seconds": best(partial(torch.nn.functional.gelu, x))}  # fmt: skip
     for elements in (2**18, 2**22, 2**25):
         x = made(elements).to(precise)
         yield {"op": "copy", "dtype": dtype, "m": elements,
                "seconds": best(partial(torch.empty_like(x).copy_, x))}  # fmt: skip
 
 
+def _many(made: Callable[[], torch.Tensor], dtype: torch.dtype) -> Iterator[torch.Tensor]:
+    """Weights that no cache holds together."""
+    size = 0
+    while size < _COLD:
+        weight = made().to(dtype)
+        size += weight.nbytes
+        yield weight
+
+
+def _next(
+    run: Callable[[torch.Tensor], object], weights: list[torch.Tensor]
+) -> Callable[[], object]:
+    """To run with one weight after the other, as a model does: none is in a cache when its turn comes."""
+    turns = itertools.cycle(weights)
+    return lambda: run(next(turns))
+
+
+class _Block(torch.nn.Module):
+    """Calls as a model has them, with nothing to do: 15 of operators and 7 of modules."""
+
+    CALLS, MODULES = 15, 7
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(8)
+        self.qkv, self.out = torch.nn.Linear(8, 24), torch.nn.Linear(8, 8)
+        self.up, self.down = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(self.norm(x)).view(1, 1, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        found = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        x = x + self.out(found.transpose(1, 2).reshape(1, 1, 8))
+        return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
+
+
 def _host(kind: str, clock: Callable[[], float]) -> tuple[float, float]:
     """Seconds of a call of an operator, and of a module beside its operator; on a GPU those that the host
     needs, without waiting for it."""
-    x, weight = torch.ones(1, 8, device=kind), torch.ones(8, 8, device=kind)
-    layer, call = torch.nn.Linear(8, 8, bias=False).to(kind), torch.nn.functional.linear
+    x, block = torch.ones(1, 1, 8, device=kind), _Block().to(kind)
+    layer, call = block.out, torch.nn.functional.linear
 
     def seconds(run: Callable[[], object]) -> float:
         best = float("inf")
@@ -91,8 +140,9 @@ def _host(kind: str, clock: Callable[[], float]) -> tuple[float, float]:
                 best = min(best, (clock() - start) / 100)
         return best
 
-    operator, module = seconds(lambda: call(x, weight)), seconds(lambda: layer(x))
-    return operator, max(module - operator, 1e-7)
+    alone = seconds(lambda: call(x, layer.weight, layer.bias))
+    module = max(seconds(lambda: layer(x)) - alone, 1e-7)
+    return max(seconds(lambda: block(x)) - _Block.MODULES * module, 1e-6) / _Block.CALLS, module
 
 
 def _products(kind: str, dtype: str, best: Best) -> Iterator[tuple[int, float]]:
@@ -143,17 +193,23 @@ def _best(kind: str, clock: Callable[[], float], run: Callable[[], object]) -> f
 
 
 def _file(
-    kind: str, peaks: dict[str, float], bandwidth: float, overhead: float, host: tuple[float, float]
+    kind: str,
+    peaks: dict[str, float],
+    memory: dict[str, float],
+    overhead: float,
+    host: tuple[float, float],
 ) -> str:
     rates = "\n".join(f'{dtype} = [{rate:.4g}, "measured"]' for dtype, rate in peaks.items())
     if kind == "cuda":
         properties = torch.cuda.get_device_properties(0)
         name, units = properties.name, properties.multi_processor_count
-        capacity, kind = properties.total_memory, "gpu"
+        memory["capacity"], kind = properties.total_memory, "gpu"
+        del memory["cache_bandwidth"]  # what a GPU's units draw from it follows from their number
         rates = f'[matrix]\n{rates}\n\n[vector]\nfloat32 = [{peaks["float32"]:.4g}, "measured"]'
     else:
         name, units = platform.processor() or platform.machine() or "CPU", torch.get_num_threads()
-        capacity, rates = _memory(), f"[vector]\n{rates}"
+        memory["capacity"], rates = _memory(), f"[vector]\n{rates}"
+    held = "\n".join(f'{key} = [{value:.4g}, "measured"]' for key, value in memory.items() if value)
     return f"""name = "{_quoted(name)} (measured)"
 vendor = "this machine"
 kind = "{kind}"
@@ -165,8 +221,7 @@ measured = "opgraph hardware --calibrate, torch {torch.__version__}, the best of
 {rates}
 
 [memory]
-bandwidth = [{bandwidth:.4g}, "measured"]
-capacity = [{capacity}, "measured"]
+{held}
 
 [execution]
 units = [{units}, "measured"]
@@ -176,6 +231,17 @@ launch_overhead = [{overhead:.3g}, "measured"]
 call = [{host[0]:.3g}, "measured"]
 module = [{host[1]:.3g}, "measured"]
 """
+
+
+def _cache(kind: str) -> int:
+    """Bytes of the last-level cache; 0 where the machine does not say."""
+    if kind == "cuda":
+        return int(torch.cuda.get_device_properties(0).L2_cache_size)
+    found = [0]
+    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = file.read_text("ascii").strip()
+        found.append(int(text.rstrip("KM")) << {"K": 10, "M": 20}.get(text[-1:], 0))
+    return max(found)
 
 
 def _memory() -> int:

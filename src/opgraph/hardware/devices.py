@@ -26,11 +26,11 @@ _MOST = {"sustained": 1.5, "link.reached": 1.0}
 _FIGURES = {
     "matrix": _DTYPES,
     "vector": _DTYPES,
-    "memory": frozenset({"bandwidth", "capacity", "cache"}),
+    "memory": frozenset({"bandwidth", "capacity", "cache", "cache_bandwidth"}),
     "execution": frozenset({"units", "clock", "launch_overhead"}),
     "link": frozenset({"bandwidth", "reached", "latency"}),
     "power": frozenset({"limit", "idle"}),
-    "sustained": frozenset({"matrix", "vector", "bandwidth"}),
+    "sustained": frozenset({"matrix", "vector", "elementwise", "bandwidth", "product"}),
     "host": frozenset({"call", "module"}),
 }
 _TEXTS = frozenset({"name", "vendor", "kind", "architecture"})
@@ -119,6 +119,11 @@ class Device:
         return self.figure("memory.cache") or 0.0
 
     @property
+    def cache_bandwidth(self) -> float | None:
+        """Bytes/s that the last-level cache gives; None where the file does not say."""
+        return self.figure("memory.cache_bandwidth")
+
+    @property
     def units(self) -> int:
         """Multiprocessors or cores; 1 where the file does not give them."""
         return int(self.figure("execution.units") or 1)
@@ -144,9 +149,21 @@ class Device:
         return self.figure("sustained.vector") or SUSTAINED["vector"]
 
     @property
+    def sustained_elementwise(self) -> float:
+        """The share of the other units' peak that element-wise functions sustain, which have few products
+        to add up."""
+        return self.figure("sustained.elementwise") or self.sustained_vector
+
+    @property
     def sustained_bandwidth(self) -> float:
         """Bytes/s of memory that long streams reach."""
         return self.bandwidth * (self.figure("sustained.bandwidth") or SUSTAINED["bandwidth"])
+
+    @property
+    def sustained_product(self) -> float | None:
+        """The share of the sustained bandwidth at which a product reads operands that come but once; None
+        where the file does not say."""
+        return self.figure("sustained.product")
 
     @property
     def host_call(self) -> float:

@@ -140,13 +140,15 @@ def test_sums_are_split_where_a_result_has_too_few_tiles():
 @pytest.mark.parametrize("name", ["a100-sxm4-80gb", "rtx-3090", "h100-sxm", "epyc-9654"])
 @pytest.mark.parametrize("rows", [1, 2, 8])
 def test_a_few_rows_take_as_long_as_their_weights(name, rows):
-    """They were padded to 128 rows, in every dtype, on every device."""
+    """They were padded to 128 rows, in every dtype, on every device. A CPU's library copies them into
+    panels before it multiplies more than one row."""
     machine = device(name)
     (work,) = workload(product(rows, 8192, 8192))
     cost = kernel_cost(work.task, 0, machine)
     least = work.task.bytes / machine.sustained_bandwidth
+    panels = 2 * least if machine.kind == "cpu" and rows > 1 else 0.0
     assert cost.bound == "memory"
-    assert least < cost.seconds < 1.4 * least
+    assert 0.99 * least < cost.seconds - panels < 1.4 * least
 
 
 def test_a_contiguous_convolution_on_matrix_units_is_converted():
@@ -179,7 +181,10 @@ def test_on_a_cpu_host_and_device_are_one():
     graph = product(512, 512, 512)
     machine = replace(toy(**{"host.call": 1e-3}), kind="cpu")
     found = predict(graph, machine, reach=IDEAL)
-    assert found.seconds == pytest.approx(2 * 512**3 / 1e12 + 1e-3)
+    panels = (
+        2 * (2 * 4 * 512**2) / machine.sustained_bandwidth
+    )  # two operands, copied before they are multiplied
+    assert found.seconds == pytest.approx(2 * 512**3 / 1e12 + panels + 1e-3)
     assert found.limit == "device"
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from math import exp, log
 from typing import TYPE_CHECKING, Any
 
+from opgraph.analysis.timing.fitting import MeasuredKernel
 from opgraph.analysis.timing.workload import Task, workload
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node
@@ -181,7 +182,7 @@ def _attainable(node: Node, device: Device) -> float:
     return seconds
 
 
-def kernels_of(costed: CostedRecord) -> list[tuple[Task, float]]:
+def kernels_of(costed: CostedRecord) -> list[MeasuredKernel]:
     """The kernels that were measured one by one, with their seconds: what a device can be fitted to. Those
     of nodes that run several are left out, since only their sum is known.
 
@@ -197,7 +198,7 @@ def kernels_of(costed: CostedRecord) -> list[tuple[Task, float]]:
             seconds[event.nodes[0]] = seconds.get(event.nodes[0], 0.0) + event.seconds
     each = 1 / measurement.run.steps / measurement.run.ranks
     return [
-        (found[0], seconds[node] * each)
+        MeasuredKernel(found[0], seconds[node] * each, cold=bool(found[0].flops))
         for node, found in tasks.items()
         if len(found) == 1 and seconds.get(node) and (found[0].flops or found[0].bytes)
     ]

@@ -1,16 +1,17 @@
 """What a device sustains, from measured kernels: of the machine at hand (`opgraph hardware --calibrate`),
 or of any other from a CSV of measurements (`opgraph hardware DEVICE --measured FILE.csv`).
 
-A line of the CSV is a kernel that was run again and again: `op` (product, convolution, attention or copy),
-`dtype`, `batch`, `m`, `n`, `k` (of a product m x k by k x n; of a copy m elements), `window` (positions of
-a convolution's kernel, 1 if not given) and `seconds`.
+A line of the CSV is a kernel that was run again and again: `op` (product, convolution, attention, gelu
+or copy), `dtype`, `batch`, `m`, `n`, `k` (of a product m x k by k x n; of gelu and a copy m elements),
+`window` (positions of a convolution's kernel, 1 if not given), `seconds`, and `cold`, 1 where it found
+nothing in a cache.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 
@@ -21,23 +22,42 @@ from opgraph.hardware.devices import Figure
 from opgraph.record.errors import OpgraphError
 from opgraph.record.units import item_size
 
-Measured = tuple[Task, float]
-"""A kernel and the seconds that it took."""
 
-_OPS = {"product": "matmul", "convolution": "convolution", "attention": "attention", "copy": "copy"}
-_ROUNDS = 8
+@dataclass(frozen=True, slots=True)
+class MeasuredKernel:
+    """A kernel and the seconds that it took. If not cold, it found in the cache what that can hold."""
+
+    task: Task
+    seconds: float
+    cold: bool = False
 
 
-def task_of(row: Mapping[str, str | int | float]) -> Task:
+_OPS = {"product": "matmul", "convolution": "convolution", "attention": "attention", "copy": "copy",
+        "gelu": "elementwise"}  # fmt: skip
+_GELU = 5
+"""FLOPs an element, as the graph counts them."""
+_ROUNDS = 12
+
+
+def measured_of(row: Mapping[str, str | int | float]) -> MeasuredKernel:
     """The kernel of a line of the CSV.
 
     Raises `ValueError` or `KeyError` for what is not one.
     """
+    seconds = float(row["seconds"])
+    if not 0 < seconds < float("inf"):
+        raise ValueError("seconds are not positive")
+    return MeasuredKernel(_task(row), seconds, bool(int(row.get("cold") or 0)))
+
+
+def _task(row: Mapping[str, str | int | float]) -> Task:
     op, dtype = str(row["op"]), str(row["dtype"])
     batch, m, n, k = (int(row.get(name) or 1) for name in ("batch", "m", "n", "k"))
     window, size = int(row.get("window") or 1), item_size(dtype)
     if op not in _OPS or min(batch, m, n, k, window) < 1:
         raise ValueError(f"{op!r:.40} of {batch} x {m} x {n} x {k} is not a kernel")
+    if op == "gelu":
+        return Task("aten.gelu", "elementwise", dtype, 0, _GELU * m, m * size, (m * size,))
     if op == "copy":
         return Task("aten.copy_", "copy", dtype, 0, 0, m * size, (m * size,))
     sizes = Contraction(batch, m, n, k, window)
@@ -52,21 +72,18 @@ def task_of(row: Mapping[str, str | int | float]) -> Task:
     )
 
 
-def read_measured(path: Path) -> list[Measured]:
+def read_measured(path: Path) -> list[MeasuredKernel]:
     """The kernels of a CSV. Raises `OpgraphError` with the first line that is none."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             found = []
             for number, row in enumerate(csv.DictReader(file), start=2):
                 try:
-                    seconds = float(row["seconds"])
-                    if not 0 < seconds < float("inf"):
-                        raise ValueError("seconds are not positive")
-                    found.append((task_of(row), seconds))
+                    found.append(measured_of(row))
                 except (ValueError, KeyError, TypeError) as error:
                     raise OpgraphError(
                         f"{path} line {number} is not a measured kernel: {error}",
-                        hint="its columns are op, dtype, batch, m, n, k, window and seconds",
+                        hint="its columns are op, dtype, batch, m, n, k, window, seconds and cold",
                     ) from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise OpgraphError(f"cannot read {path}: {error}") from error
@@ -77,29 +94,31 @@ def read_measured(path: Path) -> list[Measured]:
 
 def fit_sustained(
     device: Device,
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredKernel],
     keys: Iterable[str] = ("matrix", "vector", "bandwidth"),
 ) -> dict[str, float]:
-    """The shares of peaks and bandwidth, and the `gap` between kernels in seconds, that come nearest to
-    what was measured: by a pattern search over the mean absolute logarithm of predicted by measured, where
-    an error counts no more than a factor of e. Kernels that were run again and again find in the cache what
-    it can hold."""
+    """The shares of peaks and bandwidth (of it, those of a `product`'s operands), and the `gap` between
+    kernels in seconds, that come nearest to what was measured: by a pattern search over the mean absolute
+    logarithm of predicted by measured, where an error counts no more than a factor of e."""
 
     def loss(figures: Mapping[str, float]) -> float:
         machine = sustaining(device, figures)
         cache = machine.cache * FITTED.kept
-        errors = (
-            abs(log(kernel_cost(t, t.bytes if t.bytes <= cache else 0, machine).seconds / seconds))
-            for t, seconds in measured
-        )
-        return sum(min(error, 1.0) for error in errors) / len(measured)
+        total = 0.0
+        for one in measured:
+            near = 0 if one.cold or one.task.bytes > cache else one.task.bytes
+            error = log(kernel_cost(one.task, near, machine).seconds / one.seconds)
+            total += min(abs(error), 1.0)
+        return total / len(measured)
 
     start = {
         "matrix": device.sustained_matrix, "vector": device.sustained_vector,
         "bandwidth": device.sustained_bandwidth / device.bandwidth, "gap": device.launch_overhead,
+        "elementwise": device.sustained_elementwise,
+        "product": device.sustained_product or FITTED.traffic["matmul"],
     }  # fmt: skip
     at = {key: start[key] for key in keys}
-    best, steps = loss(at), dict.fromkeys(at, 1.2)
+    best, steps = loss(at), dict.fromkeys(at, 1.5)
     for _ in range(_ROUNDS):
         for key, step in steps.items():
             for factor in (step, 1 / step):

@@ -1,14 +1,15 @@
 """What one kernel takes of a device: the seconds that its arithmetic and its traffic need, by what such a
 kernel reaches there.
 
-    seconds = (arithmetic^q + traffic^q)^(1/q) + conversion + gap
+    seconds = (arithmetic^q + traffic^q)^(1/q) + conversion + packing + gap
 
 *Arithmetic* is at the device's sustained peak for the dtype. A product runs over tiles, in waves over the
 units of the device; the tile, and into how many parts its sums are split, are those that take least, as a
 library would choose. A unit draws a tile's operands at its share of the cache's bandwidth, so a product of
 few rows is bound by its bytes, and none of its rows is padded for nothing. A CPU has no tiles.
 *Traffic* is at the sustained bandwidth of the memory, or at the cache's for what that still holds.
-*Conversion* is what a contiguous convolution on matrix units moves once more, into channels-last and back.
+*Conversion* is what a contiguous convolution on matrix units moves once more, into channels-last and back;
+*packing* what a CPU's library copies before it multiplies.
 
 The shares go by the class of work and never by model; docs/prediction.md says on what they were fitted, and
 how well they hold on what they were not fitted to.
@@ -119,7 +120,8 @@ class KernelCost:
 def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) -> KernelCost:
     """The seconds of a task of which the cache still holds `near` bytes."""
     computing = arithmetic(task, device, reach)
-    share = reach.traffic[traffic_class(task)]
+    kind = traffic_class(task)
+    share = (device.sustained_product if kind == "matmul" else None) or reach.traffic[kind]
     bandwidth = device.sustained_bandwidth * share
     moving = (task.bytes - near) / bandwidth + near / max(bandwidth, cache_bandwidth(device, reach))
     if device.kind == "gpu":
@@ -132,6 +134,8 @@ def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) 
     )
     if converts(task, device):
         both += moving * reach.conversion
+    if packs(task, device):
+        both += 2 * task.read / device.sustained_bandwidth
     bound = Bound.LAUNCH if both < gap else Bound.COMPUTE if computing > moving else Bound.MEMORY
     return KernelCost(both + gap, bound)
 
@@ -139,7 +143,7 @@ def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) 
 def arithmetic(task: Task, device: Device, reach: Reach = FITTED) -> float:
     """The seconds that a task's arithmetic takes."""
     if not task.flops:
-        seconds = task.other_flops / (device.vector_peak("float32") * device.sustained_vector)
+        seconds = task.other_flops / (device.vector_peak("float32") * device.sustained_elementwise)
         if device.kind == "gpu" and traffic_class(task) == "layer_norm":
             elements = task.written / item_size(task.dtype)
             seconds = max(seconds, elements / (device.units * device.clock * reach.rows))
@@ -192,7 +196,14 @@ def tiled(
 def cache_bandwidth(device: Device, reach: Reach) -> float:
     """Bytes a second that the cache gives all units together: it grows with their number and their clock,
     as their arithmetic does."""
-    return reach.feed * device.vector_peak("float32")
+    return device.cache_bandwidth or reach.feed * device.vector_peak("float32")
+
+
+def packs(task: Task, device: Device) -> bool:
+    """Whether a CPU's library copies the operands of a contraction into panels before it multiplies them:
+    they are written and read once more. A product with a vector reads them as they are."""
+    sizes = task.contraction
+    return device.kind == "cpu" and sizes is not None and min(sizes.m, sizes.n) > 1
 
 
 def converts(task: Task, device: Device) -> bool:
