@@ -8,9 +8,12 @@ later versions (`additionalProperties`). `tests/views/test_schemas.py` holds oth
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import os
 import sys
+import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from opgraph.cli import main
 from opgraph.views.schemas import FOLDER, VERSION
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
+TRACES = DATA.parent / "traces" / "data"
 SAVED = ("resnet18", "gpt2", "yolov8n", "bert-base-uncased")
 FILES = [str(DATA / f"{name}.json") for name in SAVED]
 RAN = str(DATA / "resnet18-run.json")
@@ -40,7 +44,7 @@ OUTPUTS: dict[str, list[list[str]]] = {
     "fit": [["resnet18", *H100], ["gpt2", "--hardware", "t4"]],
     "models": [[]],
     "hardware": [[], ["h100-sxm"], ["epyc-7763"]],
-    "cache": [],
+    "cache": [[]],
 }  # fmt: skip
 
 
@@ -85,7 +89,15 @@ def _maps_opened(node: Any, name: str = "") -> Any:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or [n for n, runs in OUTPUTS.items() if runs]:
+    scratch = Path(tempfile.mkdtemp())
+    os.environ["OPGRAPH_CACHE"] = str(scratch / "cache")
+    (scratch / "bert.json").write_bytes(gzip.decompress((TRACES / "bert.json.gz").read_bytes()))
+    trace, joined = TRACES / "tracelens" / "bert-h100.json.gz", scratch / "joined.json"
+    with redirect_stdout(io.StringIO()):
+        main(["profile", "resnet18"])  # a cache with something in it
+        main(["join", str(scratch / "bert.json"), str(trace), "-o", str(joined)])
+    OUTPUTS["profile"].append([str(joined)])
+    for name in sys.argv[1:] or OUTPUTS:
         file = FOLDER / f"{name}.json"
         file.write_text(json.dumps(schema(name), indent=1) + "\n", encoding="utf-8")
         sys.stderr.write(f"wrote {file}\n")

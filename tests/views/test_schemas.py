@@ -3,7 +3,9 @@ does not is found."""
 
 from __future__ import annotations
 
+import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from opgraph.views.schemas import FOLDER, schema
 jsonschema = pytest.importorskip("jsonschema")
 
 OTHER = str(DATA / "distilbert-base-uncased.json")
+TRACES = Path(__file__).parents[1] / "traces" / "data"
 CHANGED = str(DATA / "resnet18-changed.json")
 RUNS = [
     ["profile", OTHER],
@@ -27,6 +30,7 @@ RUNS = [
     ["models", "bert*"],
     ["hardware"],
     ["hardware", "t4"],
+    ["cache"],
 ]
 
 
@@ -36,6 +40,17 @@ def test_what_is_printed_fits_its_schema(
 ) -> None:
     assert main([*arguments, "--json"]) == 0
     jsonschema.validate(json.loads(capsys.readouterr().out), schema(arguments[0]))
+
+
+def test_a_join_in_three_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, trace = tmp_path / "bert.json", TRACES / "tracelens" / "bert-h100.json.gz"
+    model.write_bytes(gzip.decompress((TRACES / "bert.json.gz").read_bytes()))
+    asked = ["join", str(model), str(trace), "--format"]
+    for form, sign in (("markdown", "| "), ("csv", "measured"), ("json", '"measured"')):
+        assert main([*asked, form]) == 0
+        said = capsys.readouterr().out
+        assert sign in said
+    jsonschema.validate(json.loads(said), schema("join"))
 
 
 @pytest.mark.slow
@@ -76,7 +91,7 @@ def test_every_schema_is_one_and_says_its_version() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [["profile", OTHER], ["compare", OTHER, CHANGED], ["explain", OTHER], ["hardware"],
-     ["hardware", "t4"], ["models", "resnet18"]],
+     ["explore", OTHER, "--op", "linear"], ["hardware", "t4"], ["models", "resnet18"]],
     ids=lambda a: a[0],
 )  # fmt: skip
 def test_every_table_has_three_forms(

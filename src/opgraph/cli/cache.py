@@ -22,7 +22,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from opgraph.api import cache
 
-    where = cache.folder()
+    where, form = cache.folder(), form_of(args)
+    if where is None and not args.clear and form is not None:
+        show(written([], form[1:]))
+        return 0
     if where is None:
         say(f"profiles are not kept: {cache.VARIABLE}=0, or there is no home folder")
         return 0
@@ -30,7 +33,6 @@ def run(args: argparse.Namespace) -> int:
         say(f"{plural(cache.clear(), 'profile')} removed")
         return 0
     found = cache.used()
-    form = form_of(args)
     if form is not None:
         show(written([{**k._asdict(), "path": str(k.path)} for k in found], form[1:]))
         return 0

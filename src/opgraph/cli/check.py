@@ -6,11 +6,12 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from opgraph.cli.arguments import add_model, add_options, say_no_effect
+from opgraph.cli.arguments import add_model, add_options, form_of, say_no_effect
 from opgraph.cli.output import color, show, width
 from opgraph.options import CAPTURED, names
 from opgraph.record.errors import InputError
 from opgraph.record.files import dumps
+from opgraph.views.tables import written
 
 EXAMPLES = """examples:
   opgraph check resnet18
@@ -22,7 +23,7 @@ EXAMPLES = """examples:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser, saved=False, stages=CAPTURED)
-    add_options(parser, "counters", "json")
+    add_options(parser, "counters", "json", "format")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,14 +36,17 @@ def run(args: argparse.Namespace) -> int:
             "a saved profile has been traced already",
             hint="check the model itself, or compare profiles",
         )
+    form = form_of(args)
     tracers = ALL if args.tracer == "auto" else tuple(dict.fromkeys(("auto", args.tracer)))
     options = {n: getattr(args, n) for n in names(*CAPTURED) if n in args.given and n != "tracer"}
     with redirect_stdout(sys.stderr):
         found = check(args.model, tracers=tracers, counters=args.counters, **options)
     first = found.trials[0].profile
     say_no_effect(() if first is None else first.model.notes)
-    if args.json:
+    if form == ".json":
         show(dumps(found.to_dict(), indent=1) + "\n")
+    elif form is not None:
+        show(written(found.rows(), form[1:]))
     else:
         show(check_text(found, color=color(), width=width(), verbose=args.verbose))
     return 0 if found.agree else 1

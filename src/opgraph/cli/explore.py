@@ -37,13 +37,14 @@ SUFFIXES = (".txt", ".md", ".csv", ".json")
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser, optional=True)
-    add_options(parser, "hardware", *names(Stage.NODES), "interactive", "json", "output",
+    add_options(parser, "hardware", *names(Stage.NODES), "interactive", "json", "format", "output",
                 words={"output": ", ".join(SUFFIXES)})  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
     where, which = _asked(args)
     form = form_of(args, SUFFIXES, "explore")
+    form = ".md" if form == ".markdown" else form
     if args.model is None:
         if args.given - {*names(Stage.SAYING)}:
             raise RenderError("MODEL is required", hint="without one, what can be named is shown")
@@ -125,8 +126,8 @@ def _command(args: argparse.Namespace) -> str:
     for word in args.arguments:
         if skip or word in ("--json", "--debug"):
             skip = False
-        elif word in ("-o", "--output"):
+        elif word in ("-o", "--output", "--format"):
             skip = True
-        elif not word.startswith(("--output=", "-o")):
+        elif not word.startswith(("--output=", "--format=", "-o")):
             words.append(word)
     return shlex.join(["opgraph", *words])

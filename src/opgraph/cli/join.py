@@ -32,7 +32,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="of torch.profiler (.json, .json.gz), a folder of them (one a rank), or what Nsight "
         "Systems exports (.sqlite)",
     )  # fmt: skip
-    add_options(parser, "hardware", *heeded("costed", Stage.VIEW, kind="text"), "json", "output")
+    add_options(
+        parser, "hardware", *heeded("costed", Stage.VIEW, kind="text"), "json", "format", "output"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -32,7 +32,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser, saved=False)
     add_options(parser, "on", "steps", "hardware", *heeded("costed", Stage.VIEW, kind="text"),
-                "json", "output")  # fmt: skip
+                "json", "format", "output")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

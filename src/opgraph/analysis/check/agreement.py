@@ -117,12 +117,27 @@ class Agreement:
             "counters": [{**asdict(r), "reasons": self.reasons(r)} for r in self.readings],
         }
 
+    def rows(self) -> list[dict[str, str | int | float | bool | None]]:
+        """One record a tracer: what it counted, and whether that agrees with the reference."""
+        return [
+            {
+                "tracer": t.tracer, "seconds": t.seconds,
+                **dict(zip(_FIGURES, _figures(t.profile) or [None] * len(_FIGURES), strict=True)),
+                "fragments": 0 if t.profile is None else len(fragments(t.profile.graph)),
+                "agrees": self.agrees(t), "error": t.error,
+            }
+            for t in self.trials
+        ]  # fmt: skip
+
     def disagreements(self, trial: Trial) -> tuple[Disagreement, ...]:
         """How the graph of a trial differs from that of the reference."""
         reference = self.reference
         if reference is None or reference.profile is None or trial.profile is None:
             return ()
         return disagreements(reference.profile.graph, trial.profile.graph)
+
+
+_FIGURES = ("flops", "other_flops", "parameters", "bytes")
 
 
 def _figures(profile: ProfileRecord | None) -> tuple[int, ...]:
