@@ -33,12 +33,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 
 from opgraph.analysis.cost.precision import autocast
-from opgraph.analysis.parallel.plan import Kind, collective
+from opgraph.analysis.timing.collectives import collective_seconds
 from opgraph.analysis.timing.fitting import MeasuredKernel, fit_sustained, sustaining
 from opgraph.analysis.timing.intervals import FILE, difficulty, quantiles, spread
 from opgraph.analysis.timing.kernels import (
@@ -55,8 +54,8 @@ from opgraph.analysis.timing.workload import Contraction, Task, Work, workload
 from opgraph.hardware import Device, device
 from opgraph.hardware.devices import Figure
 from opgraph.record import units
-from opgraph.record.graph import Graph, Kernel, Node
-from opgraph.record.kinds import Run
+from opgraph.record.graph import Collective, Graph, Kernel, Node
+from opgraph.record.kinds import CollectiveKind, Run
 from opgraph.views.picture.roofline import LogPlane
 from opgraph.views.picture.scene import Group, Line, Rect, Scene, Shape, Text
 from opgraph.views.picture.svg import to_png, to_svg
@@ -721,11 +720,11 @@ def collective_rows(sources: Path) -> Iterator[Scored]:
     for name, folder in COLLECTIVES.items():
         frame = pd.read_parquet(io.BytesIO(show(sources / "aiconfigurator", path.format(folder))))
         frame = frame[frame.nccl_dtype == "half"]
-        for op in get_args(Kind)[:2]:
+        for op in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER):
             some = frame[frame.op_name == op.replace("-", "_")]
             sizes = some.message_size.to_numpy() * 2
             found = np.array([
-                collective(op, int(size), int(devices), device(name))
+                collective_seconds(Collective(op, int(size), int(devices)), device(name))
                 for size, devices in zip(sizes, some.num_gpus, strict=True)
             ])  # fmt: skip
             measured = some.latency.to_numpy() * 1e-3

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from opgraph.record.graph import Graph
     from opgraph.results import Comparison, Costed, Measured, Profile, Sweep, load
+    from opgraph.sources.ranks import ranks
 
 _HOMES = {
     "Comparison": "opgraph.results",
@@ -55,6 +56,7 @@ _HOMES = {
     "load": "opgraph.results",
     "measure": "opgraph.api.measuring",
     "profile": "opgraph.api",
+    "ranks": "opgraph.sources.ranks",
     "recording": "opgraph.api.measuring",
     "sweep": "opgraph.api.sweeping",
     "trace": "opgraph.api",
@@ -83,6 +85,7 @@ __all__ = [
     "load",
     "measure",
     "profile",
+    "ranks",
     "recording",
     "sweep",
     "trace",

@@ -38,6 +38,10 @@ def complexes(*sizes: int) -> torch.Tensor:
     return floats(*sizes, dtype=torch.complex64)
 
 
+_REGISTERING = {"bitsandbytes": "bitsandbytes", "fsdp": "torch.distributed.fsdp"}
+"""The modules that register the operators of a namespace."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A call of an operator, and what it costs."""
@@ -61,8 +65,8 @@ class Case:
 
     def kernel(self) -> Kernel:
         namespace, _, name = self.operator.partition(".")
-        if namespace == "bitsandbytes":
-            import_module(namespace)  # which registers its operators
+        if namespace in _REGISTERING:
+            import_module(_REGISTERING[namespace])
         packet = getattr(getattr(torch.ops, namespace), name)
         overloads = packet.overloads()
         overload = overloads[0]
@@ -91,7 +95,7 @@ def case(
 
 def free(operators: str, *args: Any, gives: Any = None, **kwargs: Any) -> list[Case]:
     """A call that costs nothing, and not even bytes, by its nature."""
-    names = [f"aten.{name}" for name in operators.split()]
+    names = [name if "." in name else f"aten.{name}" for name in operators.split()]
     return [Case(name, args, kwargs, gives, 0, 0, (0, 0), "zero") for name in names]
 
 

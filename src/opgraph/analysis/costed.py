@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from opgraph.analysis.fusion.partition import Subgraph
     from opgraph.analysis.measured.times import Measurement
     from opgraph.analysis.memory import Fit, MemoryTimeline
+    from opgraph.analysis.parallel.exchanges import Exchanged
     from opgraph.analysis.parallel.plan import Layout, Plan
     from opgraph.analysis.serving import Step
     from opgraph.analysis.timing.energy import Energy, Price
@@ -84,9 +85,24 @@ class CostedRecord:
             texts.append(
                 f"{units.plural(len(unknown), 'operator')} without a known cost: {listed}{more}"
             )
+        if self.device is not None and profile.world is not None and self.exchanged:
+            texts.append(
+                f"what ranks exchange takes the time of the link of {self.device.name}, whichever ranks "
+                "they are, in a queue of its own for each group, beside the kernels"
+                if self.device.link_bandwidth is not None
+                else f"what ranks exchange takes no time here: the file of {self.device.name} has no "
+                "link"
+            )
         if graph.failed is not None:
             texts.append(f"the forward failed at node {graph.failed.id}: the graph ends there")
         return coded(texts)
+
+    @cached_property
+    def exchanged(self) -> tuple[Exchanged, ...]:
+        """What this rank exchanges with others, by phase, kind and group."""
+        from opgraph.analysis.parallel.exchanges import exchanges
+
+        return exchanges(self.graph)
 
     @cached_property
     def totals(self) -> Totals:
@@ -114,9 +130,9 @@ class CostedRecord:
         if self.device is None:
             return None
         from opgraph.analysis.targets import run_otherwise
-        from opgraph.analysis.timing.prediction import batch_of, predict_work
+        from opgraph.analysis.timing.prediction import predict
 
-        found = predict_work(self.work, self.device, self.run, batch=batch_of(self.graph))
+        found = predict(self.graph, self.device, self.run, works=self.work)
         others = run_otherwise(self.profile, self.device)
         return found.without_knowing(others) if others else found
 

@@ -122,6 +122,11 @@ def profiled(
     stopped. Raises `SourceError`, `InputError` or `TraceError`.
     """
     asked = options or Options()
+    if asked.world_size is not None:
+        from opgraph.sources.ranks import ranks
+
+        with ranks(asked.world_size, asked.rank or 0):
+            return profiled(model, inputs, kwargs, replace(asked, world_size=None, rank=None))
     built, example = prepared(model, inputs, kwargs, asked)
     found = profile_model(built, example, asked)
     if found.graph.failed is not None and inputs is None and kwargs is None:
@@ -302,6 +307,7 @@ def _profile_of(
     model: Model, example: Example, outcomes: list[Outcome], fragment: int | str
 ) -> ProfileRecord:
     from opgraph.analysis.cost.fragments import cut
+    from opgraph.sources.ranks import current
 
     last = outcomes[-1]
     if last.graph is None:
@@ -324,6 +330,7 @@ def _profile_of(
         versions=_versions(model),
         cache=last.cache,
         target=last.target,
+        world=current(),
     )
     return cut(whole, fragment)
 

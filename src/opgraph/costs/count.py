@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils import flop_counter
 
 from opgraph.costs import formulas as _formulas  # noqa: F401  (they register)
+from opgraph.costs.collectives import COLLECTIVES, collective_of, written_by
 from opgraph.costs.formulas.linalg import SPARSE, sparse_product, stored
 from opgraph.costs.registry import (
     Call,
@@ -34,7 +35,7 @@ _VIEWS_IN_ALL_BUT_SCHEMA = frozenset(
     "aten.view_as_complex aten.detach_ aten.unsqueeze_ aten.squeeze_ aten.transpose_ aten.t_ "
     "aten.as_strided_ aten.swapaxes_ aten.swapdims_ aten.requires_grad_ aten._version "
     "aten.record_stream aten._linalg_check_errors aten._assert_async aten._assert_scalar "
-    "aten._assert_tensor_metadata "
+    "aten._assert_tensor_metadata fsdp.record_grad_output_stream "
     "aten._functional_assert_async aten.is_same_size aten._has_same_storage_numel "
     "aten._is_zerotensor aten._nested_view_from_buffer aten._nested_view_from_jagged "
     "aten._nested_get_offsets aten._nested_get_values aten._nested_get_lengths "
@@ -87,6 +88,8 @@ def describe(func: Any) -> Operator:
     found = formulas.get(name) or formulas.get(name.removesuffix("_"))
     zero = bool(getattr(func, "is_view", False)) or name in _VIEWS_IN_ALL_BUT_SCHEMA
     category = "other"
+    if name in COLLECTIVES:
+        return Operator(func, name, zero, None, "collective", None, None, frozenset())
     own = contractions.get(name.removesuffix("_"))
     if own is not None:
         category = own.category
@@ -224,6 +227,14 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
         return Kernel(
             operator.name, "view", label, cost="zero", shapes=shapes, out_shapes=out_shapes
         )
+    if operator.category == "collective":
+        named = by_name(operator, args, kwargs)
+        into = tensors_of((written_by(operator.name, named),))
+        written = sum(map(touched_bytes, into or results))
+        read = sum(touched_bytes(t) for t in inputs if all(t is not i for i in into)) or written
+        found = collective_of(operator.name, named, results)
+        return Kernel(operator.name, "collective", label, read=read, written=written, shapes=shapes,
+                      out_shapes=out_shapes, collective=found)  # fmt: skip
     call = None
     if operator.formula is not None or operator.traffic is not None:
         numbers = shapes, out_shapes
@@ -311,6 +322,11 @@ def _traffic(
 
 
 def _mutated(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    schema = operator.func._schema.arguments
-    named = {a.name: value for a, value in zip(schema, args, strict=False)} | kwargs
+    named = by_name(operator, args, kwargs)
     return tensors_of([named.get(name) for name in operator.mutated])
+
+
+def by_name(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the names that the schema gives them."""
+    schema = operator.func._schema.arguments
+    return {a.name: value for a, value in zip(schema, args, strict=False)} | kwargs

@@ -117,14 +117,16 @@ def contraction(
 
 
 def moves(rule: Traffic, names: str) -> None:
-    """Register which bytes ATen operators touch, where that is not all that goes in and comes out.
+    """Register which bytes operators touch, where that is not all that goes in and comes out; those without
+    a namespace are ATen's.
 
     Raises ValueError on duplicates.
     """
     for name in names.split():
-        if f"aten.{name}" in traffic:
-            raise ValueError(f"aten.{name} has a rule already")
-        traffic[f"aten.{name}"] = rule
+        full = name if "." in name else f"aten.{name}"
+        if full in traffic:
+            raise ValueError(f"{full} has a rule already")
+        traffic[full] = rule
 
 
 def products(category: str, source: str, table: Mapping[str, str]) -> None:

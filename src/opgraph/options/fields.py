@@ -139,6 +139,11 @@ class Options:
         "repeated blocks keep their inputs alone, and run again in the backward", default=False,
         needs={"mode": ("train",)})
 
+    world_size: int | None = option(Whole(), Stage.MODE,
+        "ranks of a parallel program, of which one is traced: a file's own code joins them (see "
+        "docs/parallel.md)")
+    rank: int | None = option(Whole(0), Stage.MODE, "which of them (0)", needs={"world_size": ()})
+
     count: Mapping[str, str] = option(Named(Text(), CONVENTIONS), Stage.COUNTING,
         "FLOPs by another convention: " + ", ".join(f"{n}={v[1]}" for n, v in CONVENTIONS.items()),
         default={}, unit="VALUE")

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from opgraph.record.units import plural
+from opgraph.record.kinds import CollectiveKind
+from opgraph.record.units import plural, size
 
 Dim = int | str
 """A size: a number, or a name where the size is symbolic."""
@@ -23,13 +24,34 @@ CostKind = Literal["formula", "zero", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
+class Collective:
+    """What ranks exchange in one call.
+
+    `bytes` are those of the whole buffer: all that is gathered, scattered, summed or sent on. The group has
+    so many `ranks`, whose numbers are `stride` apart (0 where they are not evenly spaced), and is called
+    `group`, as the dimension of the mesh that it belongs to.
+    """
+
+    kind: CollectiveKind
+    bytes: int
+    ranks: int
+    stride: int = 1
+    group: str = ""
+
+    def __str__(self) -> str:
+        of = f" ({self.group})" if self.group else ""
+        return f"{self.kind} of {size(self.bytes)} between {self.ranks:,} ranks{of}"
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """One ATen operator that the dispatcher ran.
 
     `flops` are those of contractions (1 MAC = 2 FLOPs); `other_flops` those of element-wise work,
     reductions and the like. `read` and `written` are bytes of memory traffic. `category` is the class
     of work ("matmul", "convolution", "attention", "elementwise", "view" …). `cost` says where the
-    figures come from: a formula, zero by nature (views), or unknown.
+    figures come from: a formula, zero by nature (views), or unknown. `collective` is what it exchanges with
+    other ranks.
     """
 
     op: str
@@ -42,6 +64,7 @@ class Kernel:
     cost: CostKind = "formula"
     shapes: tuple[Shape, ...] = ()
     out_shapes: tuple[Shape, ...] = ()
+    collective: Collective | None = None
 
     @property
     def macs(self) -> int:

@@ -41,11 +41,28 @@ class Category(_Labelled):
     INDEXING = "indexing"
     COPY = "copy"
     VIEW = "view"
+    COLLECTIVE = "collective", "exchange between ranks"
     OTHER = "other"
 
     @classmethod
     def _missing_(cls, value: object) -> Category:  # noqa: ARG003 - files of others may know more
         return cls.OTHER
+
+
+class CollectiveKind(_Labelled):
+    """What the ranks of a group do with a buffer together."""
+
+    ALL_REDUCE = "all-reduce", "the sum of all goes to all"
+    ALL_GATHER = "all-gather", "the pieces of all go to all"
+    REDUCE_SCATTER = "reduce-scatter", "of the sum of all, each gets a piece"
+    ALL_TO_ALL = "all-to-all", "each has a piece for each"
+    BROADCAST = "broadcast", "what one has goes to all"
+    REDUCE = "reduce", "the sum of all goes to one"
+    GATHER = "gather", "the pieces of all go to one"
+    SCATTER = "scatter", "each gets a piece of what one has"
+    SEND = "send", "to one other rank"
+    RECEIVE = "receive", "from one other rank"
+    BARRIER = "barrier", "all wait for all"
 
 
 class Bound(_Labelled):

@@ -23,6 +23,7 @@ from opgraph.record.profile import (
     ModelInfo,
     ProfileRecord,
     Tracing,
+    World,
 )
 from opgraph.record.schema import GraphRecord, Malformed, RunFile, decode, decode_run
 from opgraph.record.targets import Target
@@ -73,6 +74,7 @@ class _Record(msgspec.Struct):
     kv_cache: KVCache | None = None
     target: Target = Target()
     measured: RunFile | None = None
+    world: World | None = None
 
 
 class _Head(msgspec.Struct):
@@ -101,6 +103,7 @@ def profile_from(read: Callable[..., Any]) -> ProfileRecord:
             cache=record.kv_cache,
             target=record.target,
             compiled=_groups(record.compiled.get("inductor", ()), len(record.graph.nodes)),
+            world=record.world,
             measured=None if run is None else decode_run(run, len(graph.nodes)),
         )
     except msgspec.ValidationError as error:

@@ -42,6 +42,13 @@ _SYNONYMS = {
     "upsample_linear1d": "interpolate", "upsample_bilinear2d": "interpolate",
     "upsample_trilinear3d": "interpolate", "upsample_bicubic2d": "interpolate",
     "_upsample_bilinear2d_aa": "interpolate", "_upsample_bicubic2d_aa": "interpolate",
+    "allgather_base": "all_gather", "allgather": "all_gather",
+    "all_gather_into_tensor": "all_gather", "allgather_into_tensor_coalesced": "all_gather",
+    "reduce_scatter_base": "reduce_scatter", "reduce_scatter_tensor": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter", "allreduce": "all_reduce",
+    "alltoall": "all_to_all", "alltoall_base": "all_to_all", "all_to_all_single": "all_to_all",
+    "isend": "send", "irecv": "recv", "_wrap_tensor_autograd": "wait", "wait_tensor": "wait",
+    "chunk_cat_mixed_dtype": "chunk_cat",
     "tensor_split": "split", "moveaxis": "movedim", "cond": "cond",
 }  # fmt: skip
 

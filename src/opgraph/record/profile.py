@@ -117,6 +117,17 @@ class Tracing:
         return sum(a.seconds for a in self.attempts)
 
 
+@dataclass(frozen=True, slots=True)
+class World:
+    """So many ranks, of which one, with the number `rank`, was traced."""
+
+    size: Annotated[int, Meta(ge=1)]
+    rank: Count = 0
+
+    def __str__(self) -> str:
+        return f"rank {self.rank:,} of {self.size:,}"
+
+
 @dataclass(frozen=True)
 class ProfileRecord:
     """A traced model: its graph, the model's name and source, the attempts, versions, and conventions.
@@ -126,7 +137,8 @@ class ProfileRecord:
     the costs at other sizes of the inputs. `cache` is what a generating model kept of the tokens it read.
     `target` says which device's kernels these are.
     `compiled` has the ids of the nodes that TorchInductor would run as one kernel, group by group.
-    `measured` is what a run of it took, on its nodes.
+    `measured` is what a run of it took, on its nodes. `world` says of which rank it is, where there are
+    several.
     """
 
     graph: Graph
@@ -140,3 +152,4 @@ class ProfileRecord:
     compiled: tuple[tuple[int, ...], ...] = ()
     target: Target = field(default_factory=Target)
     measured: RunRecord | None = None
+    world: World | None = None

@@ -116,6 +116,12 @@ CODES: dict[str, Code] = {
         "Something that the forward changed outside of the model could not be brought back.",
         "Profile in a process of its own.",
     ),
+    "network": Code(
+        ("what ranks exchange",),
+        "Collectives are timed over the link that the device's file gives, whether their ranks are in one "
+        "node or in many, and those of different groups do not slow each other down.",
+        "Write the link that your ranks share into a copy of the device's file.",
+    ),
     "compiled-differs": Code(
         ("than a plain run",),
         "The tracer's graph does other work than the model run plainly.",

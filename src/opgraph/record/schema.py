@@ -5,7 +5,7 @@ Reading checks every type, since a file may come from anywhere."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, asdict, fields
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 from msgspec import Meta, convert, defstruct
@@ -36,7 +36,7 @@ def encode(graph: Graph) -> dict[str, Json]:
         "breaks": [_WRITE_BREAK(b) for b in graph.breaks],
         "scopes": [_WRITE_SCOPE(s) for s in graph.scopes],
         "parameters": [_WRITE_PARAMETER(p) for p in graph.parameters],
-        "kernels": [_WRITE_KERNEL(k) for k in kernels],
+        "kernels": [_kernel(k) for k in kernels],
         "nodes": nodes,
         "values": [_WRITE_VALUE(v) for v in graph.values],
         "storages": [[s.bytes, s.born, s.died, s.node] for s in graph.storages],
@@ -159,6 +159,13 @@ def _writer(cls: type, skip: str | None = None) -> Callable[[Any], dict[str, Jso
         }
 
     return write
+
+
+def _kernel(kernel: Kernel) -> dict[str, Json]:
+    record = _WRITE_KERNEL(kernel)
+    return (
+        record if kernel.collective is None else record | {"collective": asdict(kernel.collective)}
+    )
 
 
 _WRITE_NODE = _writer(Node, skip="kernels")

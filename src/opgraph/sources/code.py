@@ -152,12 +152,16 @@ def _ensure_module(thing: Any) -> None:
 def _unwrap(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
     from torch import nn
 
+    from opgraph.sources.ranks import current
+
     notes: tuple[str, ...] = ()
     while True:
         if type(module).__name__ == "OptimizedModule" and hasattr(module, "_orig_mod"):
             notes += ("out of torch.compile",)
             module = module._orig_mod
-        elif isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        elif isinstance(module, nn.DataParallel) or (
+            isinstance(module, nn.parallel.DistributedDataParallel) and current() is None
+        ):
             notes += (f"out of {type(module).__name__}",)
             module = module.module
         elif _has_adapters(module):

@@ -26,6 +26,7 @@ from opgraph.record.files import uncollected
 from opgraph.record.graph import Graph
 from opgraph.record.profile import Attempt, KVCache
 from opgraph.record.targets import Target
+from opgraph.sources.ranks import begin, current
 from opgraph.tracing.capture.kv_cache import cache_in, measured
 from opgraph.tracing.capture.recorder import Recorder, build
 from opgraph.tracing.capture.values import tensors_in
@@ -286,8 +287,14 @@ def staged(
             stack.enter_context(quiet(logging.getLogger(name)))
         stack.enter_context(_raised(compile_flags))
         set_eval(modules)
-        undistribute(modules)
+        if current() is None:
+            undistribute(modules)
         stand_in(modules, weights, mode)
+        if current() is not None:
+            for weight, piece in begin(modules, mode):
+                known = weights.name_of(weight)
+                if known is not None:
+                    weights.also(piece, known)
         args, kwargs = arguments(example, mode, real_inputs)
         if plain and mode is not None:
             stack.enter_context(true_types(guard.spaces, weights.stand_ins()))

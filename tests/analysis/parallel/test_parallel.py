@@ -12,12 +12,15 @@ from opgraph import Profile
 from opgraph.analysis.cost.totals import totals
 from opgraph.analysis.cost.training import training
 from opgraph.analysis.memory import fit, memory
-from opgraph.analysis.parallel.plan import Layout, blocks, parallel, ring, smallest, stages
+from opgraph.analysis.parallel.plan import Layout, blocks, parallel, smallest, stages
 from opgraph.analysis.parallel.sharding import sharded, sharding
+from opgraph.analysis.timing.collectives import ring
 from opgraph.analysis.timing.prediction import predict
 from opgraph.cli import main
 from opgraph.hardware import device
 from opgraph.record.errors import RenderError
+from opgraph.record.graph import Collective
+from opgraph.record.kinds import CollectiveKind
 
 SEQ = 128
 
@@ -157,7 +160,7 @@ def test_training_sends_what_narayanan_et_al_say():
     graph = opgraph.profile("distilgpt2", seq_len=32, mode="train", loss="sum").graph
     plan = parallel(graph, Layout(tensor=2, data=4))
     tensor = sum(t.bytes for t in plan.traffic if t.what == "tensor")
-    table = ring("all-reduce", 32 * 768 * 4, 2)
+    table = ring(Collective(CollectiveKind.ALL_REDUCE, 32 * 768 * 4, 2))
     assert tensor - table == 6 * 8 * 32 * 768 // 2 * 4
     (share,) = plan.shares
     assert share.gradients == share.weights

@@ -19,16 +19,16 @@ from typing import Any, Literal
 from opgraph.analysis.cost.training import optimizer_state, training, updated, working
 from opgraph.analysis.memory import live_bytes
 from opgraph.analysis.parallel.sharding import Exchange, Sharding, divisors, sharded, sharding
+from opgraph.analysis.timing.collectives import NODE, collective_seconds, ring
 from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
-from opgraph.record.graph import Graph, Node, Parameter, Storage, Value
-from opgraph.record.kinds import Run
+from opgraph.record.graph import Collective, Graph, Node, Parameter, Storage, Value
+from opgraph.record.kinds import CollectiveKind, Run
 
 # What the devices of a plan send to each other: the collectives of tensor parallelism, what goes from
 # stage to stage, and the gradients that several devices have parts of.
 
-Kind = Literal["all-reduce", "all-gather", "send"]
 Phase = Literal["forward", "recompute", "backward", "optimizer"]
 
 
@@ -38,7 +38,7 @@ class Traffic:
 
     what: Literal["tensor", "pipeline", "data"]
     phase: Phase
-    kind: Kind
+    kind: CollectiveKind
     times: int
     bytes: int
     seconds: float | None
@@ -47,14 +47,6 @@ class Traffic:
         """So many times the same."""
         seconds = None if self.seconds is None else self.seconds * times
         return replace(self, times=self.times * times, bytes=self.bytes * times, seconds=seconds)
-
-
-def ring(kind: Kind, size: int, devices: int) -> int:
-    """The bytes that each of some devices sends for a collective over `size` bytes: a ring all-reduce is
-    2 (n - 1) / n of them, an all-gather (n - 1) / n (Patarasuk and Yuan)."""
-    if kind == "send":
-        return size
-    return ceil((2 if kind == "all-reduce" else 1) * size * (devices - 1) / devices)
 
 
 def of_a_micro_batch(
@@ -74,63 +66,46 @@ def of_a_micro_batch(
         twice = [e for e in mine if (graph.node(e.node).scope, graph.node(e.node).op) in again]
         passes: dict[Phase, list[Exchange]] = {"forward": mine, "recompute": twice}
         for phase, sent in passes.items():
-            for kind in ("all-reduce", "all-gather"):
+            for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER):
                 sizes = [(e.bytes, tensor) for e in sent if e.kind == kind]
                 yield from _row("tensor", phase, kind, sizes, device)
         back = [(e.bytes, tensor) for e in found.starts if stage.first <= e.node <= stage.last]
-        yield from _row("tensor", "backward", "all-reduce", back if trains else [], device)
+        yield from _row(
+            "tensor", "backward", CollectiveKind.ALL_REDUCE, back if trains else [], device
+        )
     if number + 1 < len(cut):
-        yield from _row("pipeline", "forward", "send", [(cut[number + 1].received, 2)], device)
+        yield from _row(
+            "pipeline", "forward", CollectiveKind.SEND, [(cut[number + 1].received, 2)], device
+        )
     if number > 0 and trains:
-        yield from _row("pipeline", "backward", "send", [(cut[number].received, 2)], device)
+        yield from _row(
+            "pipeline", "backward", CollectiveKind.SEND, [(cut[number].received, 2)], device
+        )
 
 
 def of_gradients(cut: tuple[Stage, ...], data: int, device: Device | None) -> Iterator[Traffic]:
     """What a device sends after all micro-batches, at most: gradients of weights that several stages use
     (tied embeddings), and with copies of the model all of a stage's."""
     tied = max((s.shared for s in cut), key=lambda s: sum(size for size, _ in s))
-    yield from _row("pipeline", "optimizer", "all-reduce", tied, device)
+    yield from _row("pipeline", "optimizer", CollectiveKind.ALL_REDUCE, tied, device)
     if data > 1:
         trained = max(s.trained for s in cut)
-        yield from _row("data", "optimizer", "all-reduce", [(trained, data)], device)
+        yield from _row("data", "optimizer", CollectiveKind.ALL_REDUCE, [(trained, data)], device)
 
 
 def _row(
-    what: Literal["tensor", "pipeline", "data"], phase: Phase, kind: Kind,
+    what: Literal["tensor", "pipeline", "data"], phase: Phase, kind: CollectiveKind,
     sizes: Sequence[tuple[int, int]], device: Device | None,
 ) -> Iterator[Traffic]:  # fmt: skip
     """The collectives over so many bytes, each among so many devices, if there are any."""
     if sizes:
-        sent = sum(ring(kind, size, devices) for size, devices in sizes)
+        moved = [Collective(kind, size, devices) for size, devices in sizes]
         taken = None
         if device is not None and device.link_bandwidth is not None:
-            taken = sum(collective(kind, size, devices, device) for size, devices in sizes)
+            taken = sum(collective_seconds(each, device) for each in moved)
+        sent = sum(map(ring, moved))
         yield Traffic(what, phase, kind, len(sizes), sent, taken)
 
-
-def collective(kind: Kind, size: int, devices: int, device: Device) -> float:
-    """The seconds of a collective over `size` bytes among some devices that are all linked.
-
-    A ring of `2 (n - 1)` steps for an all-reduce, `n - 1` for an all-gather, one for a send. Of two
-    protocols the quicker one is taken, as a library would: words with a flag each, which take half of the
-    link and have short steps, or blocks, which take all of it. The figures are those by which NCCL chooses
-    (src/graph/tuning.cc, Apache-2.0).
-    """
-    steps = {"all-reduce": 2 * (devices - 1), "all-gather": devices - 1, "send": 1}[kind]
-    moving = ring(kind, size, devices) / device.link_reached
-    latency = steps * device.link_latency
-    return min(WORDS + latency + 2 * moving, BLOCKS + BLOCK_STEP * latency + moving)
-
-
-WORDS, BLOCKS = 6.6e-6, 8.4e-6
-"""Seconds in which a collective of each protocol starts."""
-
-BLOCK_STEP = 5.7
-"""A step with a block, in the time of one with a word."""
-
-
-NODE = 8
-"""Devices that share a fast link: tensor parallelism is not searched for beyond."""
 
 _RETURNING = ("recompute", "backward")
 
@@ -270,7 +245,7 @@ def parallel(
             )
         )
         sent.append(traffic)
-    largest: dict[tuple[str, str, str], Traffic] = {}
+    largest: dict[tuple[str, str, CollectiveKind], Traffic] = {}
     for t in (t for traffic in sent for t in traffic):
         key = (t.what, t.phase, t.kind)
         largest[key] = max(largest.get(key, t), t, key=lambda t: t.bytes)

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
+from opgraph.analysis.timing.collectives import collective_seconds
 from opgraph.analysis.timing.workload import Contraction, Task
 from opgraph.hardware import Device
 from opgraph.record.kinds import Bound
@@ -118,7 +119,12 @@ class KernelCost:
 
 
 def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) -> KernelCost:
-    """The seconds of a task of which the cache still holds `near` bytes."""
+    """The seconds of a task of which the cache still holds `near` bytes. What is exchanged takes those of
+    the link, and none where there is no link."""
+    if task.collective is not None:
+        linked = device.link_bandwidth is not None
+        taken = collective_seconds(task.collective, device) if linked else 0.0
+        return KernelCost(taken, Bound.MEMORY)
     computing = arithmetic(task, device, reach)
     kind = traffic_class(task)
     share = (device.sustained_product if kind == "matmul" else None) or reach.traffic[kind]

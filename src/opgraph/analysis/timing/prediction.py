@@ -21,6 +21,12 @@ from opgraph.analysis.timing.kernels import (
     kernel_cost,
     traffic_class,
 )
+from opgraph.analysis.timing.streams import (
+    Communication,
+    exchanges_something,
+    overlapped,
+    sources,
+)
 from opgraph.analysis.timing.workload import Task, Work, workload
 from opgraph.hardware import Device
 from opgraph.record.graph import Graph
@@ -57,7 +63,8 @@ class PartTime:
 class Prediction:
     """The predicted time of a whole graph, `batch` items in it: the seconds that the device is busy, and
     those that the host needs to launch its kernels. `kernels` share out those of the longer queue. `work`
-    is what most of the run goes to, and `ratios` are those of the interval to the seconds."""
+    is what most of the run goes to, and `ratios` are those of the interval to the seconds.
+    `communication` are the seconds of what ranks exchange; `by_node` has those that are exposed."""
 
     device: str
     kernels: tuple[KernelTime, ...]
@@ -68,6 +75,7 @@ class Prediction:
     work: WorkClass = "memory"
     ratios: tuple[float, float] = (1.0, 1.0)
     by_node: Mapping[int, float] = field(default_factory=dict)
+    communication: Communication | None = None
 
     @property
     def seconds(self) -> float:
@@ -139,30 +147,46 @@ class Prediction:
             "batch": self.batch,
             "throughput": self.throughput,
             "by_node": {str(k): v for k, v in self.by_node.items()},
+            **(
+                {}
+                if self.communication is None
+                else {"communication": self.communication.to_dict()}
+            ),
         }
 
 
 def predict(
-    graph: Graph, device: Device, run: Run = Run.EAGER, reach: Reach = FITTED
-) -> Prediction:
-    """The time of one run of a graph on a device, in the dtypes the graph has.
+    graph: Graph, device: Device, run: Run = Run.EAGER, reach: Reach = FITTED,
+    works: Sequence[Work] | None = None,
+) -> Prediction:  # fmt: skip
+    """The time of one run of a graph on a device, in the dtypes the graph has; its `works` where they are
+    known.
 
     For mixed precision, predict `autocast(graph)`. The batch is taken to be the first size of the first
     input, or the number of images where they come in a list.
     """
-    return predict_work(workload(graph), device, run, reach, batch=batch_of(graph))
+    works = workload(graph) if works is None else works
+    made_by = sources(graph) if exchanges_something(works) else None
+    return predict_work(works, device, run, reach, batch=batch_of(graph), made_by=made_by)
 
 
 def predict_work(
     works: Sequence[Work], device: Device, run: Run = Run.EAGER, reach: Reach = FITTED, *,
     batch: int = 1, times: Sequence[int] | None = None,
+    made_by: Mapping[int, Sequence[int]] | None = None,
 ) -> Prediction:  # fmt: skip
-    """The time of some work on a device; `times` says how often each is done in the run."""
+    """The time of some work on a device; `times` says how often each is done in the run. What ranks
+    exchange runs beside it, as far as what each node reads was `made_by` others before."""
+    communication = None
     costs = device_costs(works, device, reach)
     hosts = [host_seconds(work, device, run) for work in works]
     often = times or [1] * len(works)
     busy = sum(c.seconds * n for c, n in zip(costs, often, strict=True))
     host = sum(h * n for h, n in zip(hosts, often, strict=True))
+    adds = [c.seconds for c in costs]
+    if made_by is not None and device.kind != "cpu":
+        adds, communication = overlapped(works, adds, made_by)
+        busy = sum(adds)
     if device.kind == "cpu":
         seconds = [c.seconds + h for c, h in zip(costs, hosts, strict=True)]
         bounds = [
@@ -172,7 +196,7 @@ def predict_work(
     elif host > busy:
         seconds, bounds = hosts, [Bound.LAUNCH] * len(works)
     else:
-        seconds, bounds = [c.seconds for c in costs], [c.bound for c in costs]
+        seconds, bounds = adds, [c.bound for c in costs]
     kernels = tuple(
         KernelTime(work.node, work.task.kernel, taken, bound)
         for work, taken, bound in zip(works, seconds, bounds, strict=True)
@@ -183,7 +207,8 @@ def predict_work(
         by_node[kernel.node] = by_node.get(kernel.node, 0.0) + kernel.seconds
     kind, squares = difficulty(works, costs, often, host=device.kind != "cpu" and host > busy)
     ratios = interval(kind, squares, distance(device, kind), len(device.missing))
-    return Prediction(device.id, kernels, batch, busy, host, run, kind, ratios, by_node)
+    return Prediction(device.id, kernels, batch, busy, host, run, kind, ratios, by_node,
+                      communication)  # fmt: skip
 
 
 def device_costs(works: Iterable[Work], device: Device, reach: Reach = FITTED) -> list[KernelCost]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from opgraph.record.graph import Graph, Kernel, Node, Shape, Value
+from opgraph.record.graph import Collective, Graph, Kernel, Node, Shape, Value
 from opgraph.record.units import item_size
 
 # Contractions by their sizes: every one as a batch of matrix products.
@@ -123,6 +123,7 @@ class Task:
     contraction: Contraction | None = None
     layout: Layout = "contiguous"
     positions: int = 1
+    collective: Collective | None = None
 
     @property
     def read(self) -> int:
@@ -240,6 +241,7 @@ def _steps(node: Node, inputs: list[Value]) -> Iterator[_Step]:
             contraction=contraction_of(kernel),
             layout=_layout(kernel, values),
             positions=_elements(kernel.out_shapes[0][2:]) if kernel.out_shapes else 1,
+            collective=kernel.collective,
         )
         yield _Step(task, tuple(place for _, place in operands), kernel.read + kernel.written)
 

@@ -3,6 +3,7 @@ really runs, notes what it costs, and follows the memory that is made and freed.
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ from functools import cache
 from math import prod
 from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -21,10 +23,12 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opgraph.costs.count import Operator, cost, tensors_of
+from opgraph.costs.collectives import written_by
+from opgraph.costs.count import Operator, by_name, cost, tensors_of
 from opgraph.costs.formulas.linalg import SPARSE
 from opgraph.record.errors import first_line
 from opgraph.record.graph import Kernel, Storage
+from opgraph.sources.ranks import current, finished
 from opgraph.sources.weightless import places_for_masks
 from opgraph.tracing.fake.cache import (
     CachedFunction,
@@ -52,6 +56,7 @@ class MemoryLog:
         self.owner: list[int | None] = []
         self._made: list[bool] = []
         self.live = 0
+        self.anew: dict[int, int] = {}  # the storages that came after others in the same place
         self._weights: set[int] = set()
 
     def ignore(self, tensor: Tensor) -> None:
@@ -84,21 +89,44 @@ class MemoryLog:
         index = self._index.get(key)
         if index is not None or key in self._weights:
             return index
+        index = self._entry(key, storage.nbytes(), born, made)
+
+        def freed(_: Any, key: int = key) -> None:
+            last = self._index.pop(key, None)
+            if last is not None:
+                self._end(last)
+
+        self._references.append(weakref.ref(storage, freed))
+        return index
+
+    def _entry(self, key: int, size: int, born: int, made: bool) -> int:
         index = self._index[key] = len(self.bytes)
-        self.bytes.append(storage.nbytes())
+        self.bytes.append(size)
         self.born.append(born)
         self.died.append(None)
         self.owner.append(None)
         self._made.append(made)
-        self.live += self.bytes[index]
+        self.live += size
+        return index
 
-        def freed(_: Any, index: int = index, key: int = key) -> None:
+    def _end(self, index: int) -> None:
+        if self.died[index] is None:
             self.live -= self.bytes[index]
             self.died[index] = self._clock()
-            self._index.pop(key, None)
 
-        self._references.append(weakref.ref(storage, freed))
-        return index
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """A storage that is known has another size from now on: what it had is gone, and what it has is
+        new."""
+        key = storage._cdata
+        index = self._index.get(key)
+        size = storage.nbytes()
+        if index is None or self.bytes[index] == size:
+            return
+        owner, made = self.owner[index], self._made[index]
+        self._end(index)
+        self._references.append(_gone)
+        anew = self.anew[index] = self._entry(key, size, self._clock(), made)
+        self.owner[anew] = owner
 
     def since(
         self, index: int, kernel: int, results: Sequence[Tensor]
@@ -185,6 +213,35 @@ _WITH_BODIES = frozenset(
 
 _DEVICE = torch.ops.prim.device.default
 
+_WAITS = frozenset({"_c10d_functional.wait_tensor", "_c10d_functional._wrap_tensor_autograd"})
+"""Wait for a collective, or say that it is to be waited for: what they give is what they are given, though
+torch makes a fake one anew."""
+
+_REDUCED = torch.ops.c10d.allreduce_.default
+
+_BLANK = frozenset({
+    torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default,
+    torch.ops.aten.zeros.default,
+})  # fmt: skip
+"""Operators that make a buffer."""
+
+
+def _for_exchange() -> bool:
+    """Whether it is torch.distributed that calls: its buffers are for fake tensors."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name.startswith("torch.distributed"):
+            return True
+        if name.partition(".")[0] not in ("torch", "opgraph", "contextlib"):
+            return False
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+Exchanged = tuple[int, Operator, tuple[Any, ...], dict[str, Any], Any]
+"""A collective within a node: the position of its kernel, the operator, its arguments and its result."""
+
 
 class KernelCapture(TorchDispatchMode):
     """Notes each kernel. `on_orphan` is called for a kernel that runs outside of any node."""
@@ -205,15 +262,43 @@ class KernelCapture(TorchDispatchMode):
         self.notes: dict[str, None] = {}  # remarks, once each
         self.lacking: dict[int, str] = {}  # what went on for want of values, by its id
         self.in_node = False
+        self.spread = current() is not None
+        self.exchanged: list[Exchanged] = []  # collectives of the node that runs
         self.lock: threading.RLock | None = None  # as soon as there are other threads
         self.over = False
+        self.aside = False  # what runs is no part of the model
         self.fake_mode = fake_mode
         self._on_orphan = on_orphan
         self._cache = fake_call_cache()
         self._functions: dict[Any, CachedFunction] = {}  # of this run alone
+        self._works: list[Any] = []  # that somebody may ask for its result
         self._without: set[Any] = set()  # functions without kernels
         self._repeated = 0  # kernels that are known, and so can be made again
         self._depth = torch._C._len_torch_dispatch_stack() + 1
+
+    @contextmanager
+    def among_ranks(self) -> Iterator[None]:
+        """Within, memory is followed where weights are gathered and let go of again, which is by the size
+        of a storage and by no operator, and what torch runs to find out how a result is spread is no part
+        of the model."""
+        from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+        plain = torch.UntypedStorage.resize_
+
+        def resize_(storage: torch.UntypedStorage, size: int) -> Any:
+            out = plain(storage, size)
+            self.memory.resized(storage)
+            return out
+
+        with (
+            patch.object(torch.UntypedStorage, "resize_", resize_),
+            patch.object(ShardingPropagator, "_fake_mode_lock", _Aside(self)),
+        ):
+            yield
+
+    def beside(self) -> _Aside:
+        """Within, what runs is no part of what is recorded."""
+        return _Aside(self)
 
     # Torch functions that were called before.
 
@@ -309,14 +394,17 @@ class KernelCapture(TorchDispatchMode):
     ) -> Any:
         if any(map(_is_wrapper, types)):
             return NotImplemented  # a subclass made of other tensors: those are what is computed on
-        if self.over:
-            return func(*args, **(kwargs or {}))
+        if self.over or self.aside:
+            out = func(*args, **(kwargs or {}))
+            return self._reduced(args, out) if func is _REDUCED else out
         if func is _DEVICE and type(args[0]) is FakeTensor:
             return args[0].fake_device
         kwargs = kwargs or {}
         operator, predictable = self._cache.operator(func)
         if operator.name in _NO_KERNELS:
             return func(*args, **kwargs)
+        if operator.name in _WAITS:
+            return args[0]
         if operator.category == "other" and not operator.zero:
             parts = self._decompose(func, args, kwargs)
             if parts is not NotImplemented:
@@ -335,7 +423,13 @@ class KernelCapture(TorchDispatchMode):
             except Exception as error:
                 self.raised(error)
                 raise
-        return out
+        return self._reduced(args, out) if func is _REDUCED else out
+
+    def _reduced(self, args: tuple[Any, ...], out: Any) -> Any:
+        """The result of an all-reduce, whose work says what was reduced: that of torch's pretended group
+        says nothing, and who reduces gradients in buckets asks for it."""
+        self._works.append(finished(list(args[0])))
+        return (out[0], self._works[-1].boxed())
 
     def raised(self, error: BaseException) -> None:
         """An operator raised. Where that was for want of values, a model that catches it goes on as it
@@ -381,6 +475,9 @@ class KernelCapture(TorchDispatchMode):
             if func in LOOKED_UP and isinstance(args[0], FakeTensor):
                 check_places(func, args)
             out = func(*_all_fake(args, mode), **kwargs)
+        elif self.spread and func in _BLANK and _for_exchange():
+            with mode:
+                out = func(*args, **kwargs)
         else:
             out = self._run_on_real(func, args, kwargs, tensors, key, mode)
         if type(out) is tuple and fakes:
@@ -462,7 +559,7 @@ class KernelCapture(TorchDispatchMode):
         self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
     ) -> Kernel:
         """The kernel of a call, the same object for calls that look the same."""
-        if not self._cache.calls_known:
+        if not self._cache.calls_known or operator.category == "collective":
             return cost(operator, args, kwargs, out)
         try:
             seen: list[Tensor] = []
@@ -499,8 +596,27 @@ class KernelCapture(TorchDispatchMode):
                 named = zip(operator.func._schema.arguments, args, strict=False)
                 self.writes += tensors_of([a for s, a in named if s.name in operator.mutated])
                 self.writes += tensors_of([kwargs.get(n) for n in operator.mutated])
+        if operator.category == "collective":
+            self.writes += tensors_of((written_by(operator.name, by_name(operator, args, kwargs)),))
+            if self.in_node:
+                self.exchanged.append((born, operator, args, kwargs, out))
         if not self.in_node:
             self._on_orphan(operator, args, kwargs, out)
+
+
+class _Aside:
+    """Within, as often as it is entered, what runs is no part of the model."""
+
+    def __init__(self, capture: KernelCapture) -> None:
+        self._capture = capture
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._before.append(self._capture.aside)
+        self._capture.aside = True
+
+    def __exit__(self, *_: object) -> None:
+        self._capture.aside = self._before.pop()
 
 
 @contextmanager

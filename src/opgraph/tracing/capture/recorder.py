@@ -37,6 +37,7 @@ from opgraph.record import units
 from opgraph.record.errors import first_line
 from opgraph.record.graph import Graph, GraphBreak, Node, Scope
 from opgraph.record.verify import verify
+from opgraph.sources.ranks import is_spread, local, spread_as
 from opgraph.tracing.capture.kernels import KernelCapture
 from opgraph.tracing.capture.names import cut, names, positional, short, usual
 from opgraph.tracing.capture.scopes import (
@@ -202,7 +203,8 @@ class Recorder:
         self.modules.attach()
         handed = HandedOver(self._following, self._lacks)
         try:
-            with self.capture, self._functions, handed.following():
+            world = self.capture.among_ranks() if self.capture.spread else nullcontext()
+            with world, self.capture, self._functions, handed.following():
                 return self.complete(call()), None
         except KeyboardInterrupt:
             raise
@@ -324,7 +326,12 @@ class Recorder:
     def like(self, tensor: Tensor) -> Tensor:
         """A tensor of the same size as one of the run, which no kernel makes."""
         mode = self.capture.fake_mode
-        return torch.empty_like(tensor) if mode is None else fake(tensor, mode)
+        if mode is None:
+            return torch.empty_like(tensor)
+        if is_spread(tensor):
+            made: Tensor = spread_as(tensor, fake(local(tensor), mode))
+            return made
+        return fake(tensor, mode)
 
     def sink(self, result: Any) -> tuple[int, ...]:
         """A node for what the model returned."""
@@ -373,6 +380,35 @@ class Recorder:
             self.table.produce(tensor, record, index, None if known is None else known.looks[place])
         for storage, tensor in written.items():
             self.table.wrote(storage, tensor, record)
+        return record
+
+    def call_in_parts(self, func: Any, args: Any, kwargs: Any, out: Any, first: int) -> None:
+        """Nodes for a call within which ranks exchanged something: one for each collective, and one for
+        what the call does before, between and after them, if it does any work there."""
+        capture, exchanged = self.capture, self.capture.exchanged
+        capture.exchanged = []
+        kernels = capture.kernels
+        last: Record | None = None
+        for at, operator, given, more, result in exchanged:
+            if any(k.bytes for k in kernels[first:at]):
+                self._part(func, args, kwargs, given, first, at)
+                first = at
+            last = self._part(operator.func, given, more, result, first, at + 1)
+            first = at + 1
+        if last is None or any(k.bytes for k in kernels[first:]):
+            self.call(func, args, kwargs, out, first)
+            return
+        last.last = len(kernels)
+        for tensor in [out] if isinstance(out, Tensor) else tensors_of(_items(out)):
+            self.table.produce(tensor, last, self.records.index(last))
+
+    def _part(
+        self, func: Any, args: Any, kwargs: Any, out: Any, first: int, last: int
+    ) -> Record | None:
+        """A node for the kernels up to the one at `last`, though there are more by now."""
+        record = self.call(func, args, kwargs, out, first)
+        if record is not None:
+            record.last = last
         return record
 
     def _record(
@@ -539,7 +575,7 @@ class _Functions(TorchFunctionMode):
                 capture.lacking[id(func)] = "forward has a tensor written as text"
             if func in _NO_NODES:
                 return address(func, args, kwargs) if func in ADDRESSES else func(*args, **kwargs)
-        if capture.in_node or capture.over:
+        if capture.in_node or capture.over or capture.aside:
             return func(*args, **kwargs)
         if "device" in kwargs or func in MOVES:
             func, args, kwargs = brought_here(func, args, kwargs)
@@ -562,6 +598,9 @@ class _Functions(TorchFunctionMode):
             raise
         finally:
             capture.in_node = False
+        if capture.exchanged:
+            recorder.call_in_parts(func, args, kwargs, out, at[0])
+            return out
         found = None if key is None else capture.learn(key, tensors, out, at)
         record = recorder.call(func, args, kwargs, out, at[0])
         if found is not None and record is not None:

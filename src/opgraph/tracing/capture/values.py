@@ -12,6 +12,7 @@ from torch import Tensor
 
 from opgraph.costs.count import dtype_name, sizes_of
 from opgraph.record.graph import NodeKind, Shape, Value, ValueKind
+from opgraph.sources.ranks import local
 from opgraph.tracing.capture.kernels import KernelCapture, storage_key
 from opgraph.tracing.capture.scopes import Call, Location
 from opgraph.tracing.fake.weights import Weights
@@ -72,6 +73,7 @@ class ValueTable:
         alias_of: int | None = None, storage: int | None = None, look: Look | None = None,
     ) -> int:  # fmt: skip
         """A new value for a tensor, from now on what the tensor is known as."""
+        tensor = local(tensor)
         id_ = len(self.values)
         shape, dtype, size, strides = look or _look(tensor)
         self.values.append(Value(id_, shape, dtype, size, kind, name, alias_of, storage, strides))
@@ -86,18 +88,23 @@ class ValueTable:
 
     def bound(self, tensor: Tensor) -> int | None:
         """The value a tensor is known as, if it is."""
+        tensor = local(tensor)
         entry = self._bindings.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
     def read(self, tensor: Tensor, into: list[int]) -> None:
         """Note that a tensor is read: its value, and the last write into its memory since then."""
+        tensor = local(tensor)
         entry = self._bindings.get(id(tensor))
         if entry is None or entry[0]() is not tensor:
             into.append(self._found(tensor))
             return
         into.append(entry[1])
-        storage = entry[2]
-        if storage is not None and self._versions.get(storage, 0) > entry[3]:
+        storage, version = entry[2], entry[3]
+        anew = self._capture.memory.anew
+        while storage in anew:
+            storage, version = anew[storage], 0
+        if storage is not None and self._versions.get(storage, 0) > version:
             into.append(self._writers[storage])
 
     def _found(self, tensor: Tensor) -> int:
@@ -121,14 +128,15 @@ class ValueTable:
         if type(things) is tuple and len(things) == 1:
             things = things[0]
         if isinstance(things, Tensor):
-            entry = self._bindings.get(id(things))
-            return (entry[1],) if entry is not None and entry[0]() is things else ()
-        found = (self.bound(t) for t in tensors_in(things))
-        return tuple(dict.fromkeys(v for v in found if v is not None))
+            found = self.bound(things)
+            return () if found is None else (found,)
+        values = (self.bound(t) for t in tensors_in(things))
+        return tuple(dict.fromkeys(v for v in values if v is not None))
 
     def produce(self, tensor: Tensor, record: Record, index: int, look: Look | None = None) -> None:
         """A result: new memory, a view of what was known, or the very tensor that went in."""
         memory = self._capture.memory
+        tensor = local(tensor)
         before = self.bound(tensor)
         storage = memory.see(tensor, max(record.first, record.last - 1))
         alias = before

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from opgraph.costs.count import dtype_name, packed_tensors, sizes_of
 from opgraph.costs.formulas.linalg import SPARSE, stored
 from opgraph.record.graph import Parameter
+from opgraph.sources.ranks import current, is_spread, local, spread_as
 from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, shared_memory
 from opgraph.tracing.fake.types import dress
 
@@ -67,11 +68,17 @@ class Weights:
 
     def stands_for(self, tensor: Tensor, parameter: Parameter) -> None:
         """From now on `tensor` is known as `parameter`."""
+        self.also(tensor, parameter)
+        self._tensors[parameter.name] = local(tensor)
+
+    def also(self, tensor: Tensor, parameter: Parameter) -> None:
+        """From now on `tensor`, too, is known as `parameter`."""
+        tensor = local(tensor)
         self.names[id(tensor)] = (tensor, parameter)
-        self._tensors[parameter.name] = tensor
 
     def name_of(self, tensor: Tensor) -> Parameter | None:
         """Which parameter or buffer a tensor is, if it is one."""
+        tensor = local(tensor)
         entry = self.names.get(id(tensor))
         return entry[1] if entry is not None else None
 
@@ -100,7 +107,10 @@ class Weights:
 
 
 def _extent(tensor: Tensor) -> tuple[tuple[int, ...], int, int]:
-    """The shape of a weight, its elements, and the bytes it takes; nothing is known of a lazy one."""
+    """The shape of a weight, its elements, and the bytes it takes, on this rank where there are several;
+    nothing is known of a lazy one."""
+    if current() is not None:
+        tensor = local(tensor)
     if type(tensor) in _PLAIN and not tensor.is_quantized and tensor.layout not in SPARSE:
         numel = tensor.numel()
         return sizes_of(tensor), numel, numel * tensor.element_size()
@@ -221,7 +231,7 @@ def stand_in(modules: Modules, weights: Weights, mode: FakeTensorMode | None) ->
     for module in modules:
         for table, is_buffer in zip(_tables(module), (False, True), strict=False):
             for key, tensor in table.items():
-                if tensor is None or (mode is None and not _is_piece(tensor)):
+                if tensor is None or (mode is None and not (is_spread(tensor) and not current())):
                     continue
                 stand = memo.get(id(tensor))
                 if stand is None:
@@ -248,11 +258,6 @@ def _attributes(modules: Modules, mode: FakeTensorMode, memo: dict[int, Tensor])
                 module.__dict__[key] = [memo.get(id(t), t) for t in item]
 
 
-def _is_piece(tensor: Any) -> bool:
-    """Whether it is the piece of a tensor that is on this device; all of it is meant."""
-    return type(tensor).__name__ == "DTensor" and hasattr(tensor, "full_tensor")
-
-
 def _on_fakes(state: Any, mode: FakeTensorMode) -> Any:
     """A quantizer's state whose tensors are fake, and so that of its scales."""
     made = copy.copy(state)
@@ -275,10 +280,11 @@ def _stand_in(
     small = is_buffer and tensor.numel() * tensor.element_size() <= REAL_LIMIT
     if small and tensor.device.type == "cpu" and type(tensor) is Tensor:
         return tensor
-    if type(tensor).__name__ == "DTensor" and hasattr(
-        tensor, "to_local"
-    ):  # a piece; all of it is meant
-        tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+    if is_spread(tensor):
+        if current() is not None:
+            stand = spread_as(tensor, fake(local(tensor), mode, shared))
+            return stand if is_buffer else torch.nn.Parameter(stand, tensor.requires_grad)
+        tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")  # all of it is meant
     state = getattr(tensor, "quant_state", None)
     if state is None or tensor.device.type != "meta":
         stand = fake(tensor, mode, shared)

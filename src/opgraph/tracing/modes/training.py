@@ -7,7 +7,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.graph import GRADIENT
+from opgraph.sources.ranks import are_replicated, current, is_spread, local, rebuild
 from opgraph.tracing.base import Runner
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
@@ -135,6 +136,12 @@ class Training:
                     if self._accumulation:
                         weight.grad = recorder.like(weight)
                         recorder.existing(weight.grad, GRADIENT)
+            if current() is not None and are_replicated(module.modules()):
+                with recorder.silent(), recorder.capture.beside(), torch.enable_grad():
+                    backward(self.loss(recorder.complete(module(*args, **kwargs))))
+                    rebuild(module.modules())
+                for weight in weights:
+                    weight.grad = None
             with torch.enable_grad():
                 result = recorder.complete(module(*args, **kwargs))
                 loss = self.loss(result)
@@ -142,7 +149,7 @@ class Training:
             recorder.phase = "backward"
             backward(loss)
             recorder.phase = "optimizer"
-            self._update([w for w in weights if w.grad is not None], kept, recorder)
+            self._update([_here(w) for w in weights if w.grad is not None], kept, recorder)
             return loss
 
         return run
@@ -232,6 +239,19 @@ def _trained(module: nn.Module, recorder: Recorder) -> list[Tensor]:
     if not found:
         raise TraceError("all weights of the model are frozen: there is nothing to train")
     return list(found.values())
+
+
+def _here(weight: Tensor) -> Tensor:
+    """What this rank updates of a weight: its piece, which is what an optimizer of spread weights comes
+    down to, unless the gradient has first to be exchanged."""
+    if not is_spread(weight):
+        return weight
+    spread, gradient = cast(Any, weight), cast(Any, weight.grad)
+    if spread.placements != gradient.placements:
+        return weight
+    piece = local(weight)
+    piece.grad = local(gradient)
+    return piece
 
 
 def _kept(optimizer: str) -> dict[str, Tensor]:

@@ -37,6 +37,7 @@ _TORCH_STATE = (
     "torch.nn.",
     "torch.distributions.",
     "torch.optim.",
+    "torch.distributed.fsdp.",
     "torch.ao.",
     "torch.utils.data",
 )

@@ -53,6 +53,14 @@ def profile_data(costed: CostedRecord) -> dict[str, Any]:
             if profile.compiled
             else {}
         ),
+        **(
+            {}
+            if profile.world is None
+            else {
+                "world": asdict(profile.world),
+                "exchanged": [e.to_dict() for e in costed.exchanged],
+            }
+        ),
         **({} if profile.formulas is None else {"formulas": profile.formulas.to_dict()}),
         **({} if profile.measured is None else {"measured": encode_run(profile.measured)}),
         "graph": encode(profile.graph),

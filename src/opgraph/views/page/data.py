@@ -44,7 +44,8 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.memory import Fit, Footprint
 from opgraph.analysis.selection import heaviest_path, sources
-from opgraph.analysis.timing.prediction import predict_parts, predict_work
+from opgraph.analysis.timing.prediction import predict, predict_parts, predict_work
+from opgraph.analysis.timing.streams import alone_in_time, exchanges_something
 from opgraph.analysis.timing.workload import Work, workload
 from opgraph.analysis.tree import ItemKind, Metric, Tree, build_tree
 from opgraph.hardware import Device, devices
@@ -210,15 +211,19 @@ class _Times:
     kernels are equal; subgraphs are the same part if their nodes are, and what they move as one kernel."""
 
     def __init__(self, graph: Graph, parts: Sequence[Subgraph], run: Run) -> None:
-        self.run = run
+        self.run, self.graph = run, graph
         self.works: dict[int, list[Work]] = {}
-        for work in workload(graph):
+        self.all = workload(graph)
+        for work in self.all:
             self.works.setdefault(work.node, []).append(work)
+        self.exchanges = exchanges_something(self.all)
         kinds: dict[tuple[Work, ...], int] = {}
         self.first: list[int] = []
         self.by_node: dict[int, int] = {}
         for node, works in self.works.items():
-            kind = kinds.setdefault(tuple(replace(w, node=0) for w in works), len(kinds))
+            # What others wait for of an exchange is not the same wherever it is.
+            alone = works if alone_in_time(works) else [replace(w, node=0) for w in works]
+            kind = kinds.setdefault(tuple(alone), len(kinds))
             self.by_node[node] = kind
             if kind == len(self.first):
                 self.first.append(node)
@@ -241,7 +246,10 @@ class _Times:
 
     def on(self, device: Device, dtype: str, need: Fit) -> dict[str, Any]:
         """A device with its figures in a dtype, its times, and what a run needs of its memory."""
-        found = predict_work(self.work_of_nodes, device, self.run, times=self.times)
+        if self.exchanges:
+            found = predict(self.graph, device, self.run, works=self.all)
+        else:
+            found = predict_work(self.work_of_nodes, device, self.run, times=self.times)
         return {
             "id": device.id,
             "name": device.name,

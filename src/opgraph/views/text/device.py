@@ -15,6 +15,7 @@ from opgraph.analysis.timing.energy import Energy, Price
 from opgraph.analysis.timing.prediction import Prediction
 from opgraph.record import units
 from opgraph.record.errors import RenderError
+from opgraph.record.kinds import CollectiveKind
 from opgraph.views.terminal import bar, columns, safe
 from opgraph.views.text.summary import serving
 
@@ -238,7 +239,9 @@ def _traffic(plan: Plan) -> Table:
     for t in plan.traffic:
         what = {
             "tensor": t.kind,
-            "pipeline": "to the next stage" if t.kind == "send" else "all-reduce of tied gradients",
+            "pipeline": "to the next stage"
+            if t.kind is CollectiveKind.SEND
+            else "all-reduce of tied gradients",
             "data": "all-reduce of gradients",
         }
         result.add_row(

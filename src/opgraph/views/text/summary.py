@@ -195,6 +195,7 @@ def facts(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str
         ("Graph", f"{units.plural(t.nodes, 'node')}, {units.plural(t.kernels, 'kernel')}"
          + (f", {units.plural(len(graph.breaks), 'graph break')}" if graph.breaks else "")),
         *seams(costed, verbose=verbose),
+        *_world(costed),
         *_training(profile),
         *generation_facts(profile),
         *_target(profile),
@@ -217,6 +218,25 @@ def facts(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str
         found.append(("Failed", f"node {failed.id}{where}: {failed.failure}"))
         found.append(("", "the figures are those of the part that ran"))
     return found
+
+
+def _world(costed: CostedRecord) -> list[tuple[str, str]]:
+    """Which rank it is, and what it exchanges with others; nothing of a model that is alone."""
+    world = costed.profile.world
+    if world is None:
+        return []
+    rows = [("Rank", f"{world.rank:,} of {world.size:,}; all figures are those of this rank")]
+    for each in costed.exchanged:
+        group = f" ({each.group})" if each.group else ""
+        rows.append(("", f"{each.phase}: {units.plural(each.times, each.kind)} of "
+                         f"{units.size(each.bytes)} between {each.ranks:,} ranks{group}, "
+                         f"{units.size(each.sent)} sent"))  # fmt: skip
+    prediction = costed.prediction if costed.exchanged else None
+    if prediction is not None and prediction.communication is not None:
+        taken = prediction.communication
+        rows.append(("", f"{units.seconds(taken.seconds)} of exchange on the device, "
+                         f"{units.seconds(taken.exposed)} of it exposed"))  # fmt: skip
+    return rows
 
 
 def _counted(profile: ProfileRecord) -> list[tuple[str, str]]:

@@ -1,0 +1,108 @@
+"""What ranks exchange, by the operator that the dispatcher sees: of which kind a call is, how large the
+buffer, and who is in the group. Arguments are found by the names that schemas give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor
+
+from opgraph.record.graph import Collective
+from opgraph.record.kinds import CollectiveKind
+
+Pick = Callable[[dict[str, Any], list[Tensor]], Any]
+"""From the arguments of a call by name, and its results, to the tensors that make up the buffer."""
+
+
+def _given(*names: str) -> Pick:
+    return lambda named, _: next((named[n] for n in names if named.get(n) is not None), ())
+
+
+def _result(_: dict[str, Any], results: list[Tensor]) -> Any:
+    return results
+
+
+_INTO = _given("output_tensor", "output_tensors", "output_lists", "outputs", "output", "out")
+_FROM = _given("input_tensor", "input_tensors", "input_list", "inputs", "input", "tensors")
+
+_KINDS: dict[CollectiveKind, tuple[Pick, str]] = {
+    CollectiveKind.ALL_REDUCE: (_FROM, """c10d.allreduce_ c10d.allreduce_coalesced_
+        _c10d_functional.all_reduce _c10d_functional.all_reduce_
+        _c10d_functional.all_reduce_coalesced _c10d_functional.all_reduce_coalesced_"""),
+    CollectiveKind.ALL_GATHER: (_INTO, """c10d._allgather_base_ c10d.allgather_
+        c10d.allgather_coalesced_ c10d.allgather_into_tensor_coalesced_
+        _c10d_functional.all_gather_into_tensor_out"""),
+    CollectiveKind.REDUCE_SCATTER: (_FROM, """c10d._reduce_scatter_base_ c10d.reduce_scatter_
+        c10d.reduce_scatter_tensor_coalesced_ _c10d_functional.reduce_scatter_tensor
+        _c10d_functional.reduce_scatter_tensor_coalesced
+        _c10d_functional.reduce_scatter_tensor_out"""),
+    CollectiveKind.ALL_TO_ALL: (_FROM, """c10d.alltoall_ c10d.alltoall_base_
+        _c10d_functional.all_to_all_single"""),
+    CollectiveKind.BROADCAST: (_FROM, """c10d.broadcast_ _c10d_functional.broadcast
+        _c10d_functional.broadcast_"""),
+    CollectiveKind.REDUCE: (_FROM, "c10d.reduce_"),
+    CollectiveKind.GATHER: (_INTO, "c10d.gather_ c10d.gather_into_tensor_"),
+    CollectiveKind.SCATTER: (_FROM, "c10d.scatter_"),
+    CollectiveKind.SEND: (_given("tensors", "tensor"), "c10d.send _c10d_functional.isend"),
+    CollectiveKind.RECEIVE: (_given("tensors", "tensor"),
+        "c10d.recv_ c10d.recv_any_source_ _c10d_functional.irecv"),
+    CollectiveKind.BARRIER: (lambda *_: (), "c10d.barrier c10d.monitored_barrier_"),
+}  # fmt: skip
+_GATHERED = (
+    "_c10d_functional.all_gather_into_tensor _c10d_functional.all_gather_into_tensor_coalesced"
+)
+
+COLLECTIVES: dict[str, tuple[CollectiveKind, Pick]] = {
+    name: (kind, pick) for kind, (pick, names) in _KINDS.items() for name in names.split()
+} | dict.fromkeys(_GATHERED.split(), (CollectiveKind.ALL_GATHER, _result))
+"""Operators that exchange something, by name: the kind, and what the buffer is."""
+
+_INTO_ITSELF = (CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST, CollectiveKind.REDUCE,
+                CollectiveKind.RECEIVE)  # fmt: skip
+WRITES: dict[str, Pick] = {
+    name: pick if kind in _INTO_ITSELF else _INTO
+    for name, (kind, pick) in COLLECTIVES.items()
+    if name.startswith("c10d.") and kind not in (CollectiveKind.SEND, CollectiveKind.BARRIER)
+}
+"""Of those that write to what they are given, which arguments those are: their schemas do not say."""
+
+
+def written_by(operator: str, named: dict[str, Any]) -> Any:
+    """The tensors that a collective writes to among its arguments."""
+    pick = WRITES.get(operator)
+    return () if pick is None else pick(named, [])
+
+
+def collective_of(operator: str, named: dict[str, Any], results: list[Tensor]) -> Collective:
+    """What a call exchanges: `named` are its arguments by the names of its schema."""
+    kind, pick = COLLECTIVES[operator]
+    buffer = sum(t.numel() * t.element_size() for t in _tensors(pick(named, results)))
+    members, name = _group(named)
+    steps = {b - a for a, b in pairwise(members)}
+    stride = steps.pop() if len(steps) == 1 else int(len(members) < 2)
+    return Collective(kind, buffer, len(members), stride, name)
+
+
+def _tensors(item: Any) -> list[Tensor]:
+    if isinstance(item, Tensor):
+        return [item]
+    return [t for part in item for t in _tensors(part)] if isinstance(item, (list, tuple)) else []
+
+
+def _group(named: dict[str, Any]) -> tuple[list[int], str]:
+    """The numbers of the ranks in the group of a call, and what its dimension of a mesh is called."""
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import _resolve_process_group
+
+    group = named.get("process_group")
+    if group is None:
+        name = named.get("group_name")
+        group = _resolve_process_group(name) if isinstance(name, str) else name
+    else:
+        group = dist.ProcessGroup.unbox(group)
+    said = str(getattr(group, "group_desc", "") or "")
+    return dist.get_process_group_ranks(group), said.removeprefix(
+        "mesh_"
+    ) if "mesh_" in said else ""

@@ -1,0 +1,198 @@
+"""One rank of many, in one process: a world of ranks that exchange nothing, in which a parallel program of
+a person's own builds and runs as on its devices, and what a tensor that is spread over ranks has here.
+
+The ranks are those of torch's fake process group: every collective returns at once, and what is in its
+result says nothing. On fake tensors nothing has to be said.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from opgraph.record.errors import InputError
+from opgraph.record.profile import World
+
+_worlds: list[World] = []
+
+
+def current() -> World | None:
+    """The world in which this process is a rank, if it is in one."""
+    return _worlds[-1] if _worlds else None
+
+
+@contextmanager
+def ranks(world_size: int, rank: int = 0) -> Iterator[World]:
+    """Within, this process is one rank of `world_size`, as if started by torchrun, and a parallel program
+    builds its meshes and applies its tools as it would there; `opgraph.profile` then gives what this rank
+    runs, keeps and sends. Nothing is sent, and no device is needed: what a program has on CUDA is on the
+    CPU instead. Afterwards the process is as it was.
+
+    Raises `InputError` for a rank that is not there, or where the process is in a group already.
+
+    >>> with opgraph.ranks(8) as world:
+    ...     mesh = init_device_mesh("cuda", (world.size,))
+    ...     p = opgraph.profile(fully_shard(model, mesh=mesh), mode="train")
+    """
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import DeviceMesh
+
+    world = World(world_size, rank)
+    if type(world_size) is not int or type(rank) is not int or not 0 <= rank < world_size:
+        raise InputError(f"there is no rank {rank!r:.40} of {world_size!r:.40}",
+                         hint="ranks are numbered from 0")  # fmt: skip
+    if not dist.is_available():
+        raise InputError("this torch is built without torch.distributed")
+    if dist.is_initialized():
+        raise InputError("this process is in a process group already",
+                         hint="dist.destroy_process_group() leaves it")  # fmt: skip
+    from torch.nn.parallel import distributed as replicating
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    made = DeviceMesh.__init__
+
+    def here(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:  # noqa: ARG001
+        made(self, "cpu", *args, **kwargs)
+
+    local = rank % _NODE
+    with ExitStack() as stack:
+        stack.enter_context(patch.dict(os.environ, {
+            "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(local),
+            "LOCAL_WORLD_SIZE": str(min(world_size, _NODE)), "GROUP_RANK": str(rank // _NODE),
+            "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",
+        }))  # fmt: skip
+        stack.enter_context(patch.object(DeviceMesh, "__init__", here))
+        stack.enter_context(patch.object(sys, "excepthook", sys.excepthook))
+        stack.callback(_forget)
+        dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
+        stack.callback(_leave)
+        # A program that joins its group itself has joined.
+        stack.enter_context(patch.object(dist, "init_process_group", _joined))
+        stack.enter_context(patch.object(dist.distributed_c10d, "init_process_group", _joined))
+        # Copies of a model are alike from the start: there is nothing to compare or to send.
+        for name in ("_verify_param_shape_across_processes", "_sync_module_states"):
+            stack.enter_context(patch.object(replicating, name, _joined))
+        for name in _CHATTY:
+            logger = logging.getLogger(name)
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.ERROR)
+        _worlds.append(world)
+        stack.callback(_worlds.pop)
+        yield world
+
+
+_NODE = 8
+"""Ranks of a node, by which a program is told its local rank."""
+
+_CHATTY = ("torch.distributed.device_mesh", "torch.distributed.tensor")
+
+
+def _joined(*_: Any, **__: Any) -> None:
+    """What joining the group does for a process that is in it."""
+
+
+def _leave() -> None:
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _forget() -> None:
+    """Let go of what DTensors have found out: it names groups that are no more."""
+    if "torch.distributed.tensor" in sys.modules:
+        from torch.distributed.tensor import _redistribute
+        from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+        _clear_sharding_prop_cache()
+        _redistribute._gen_transform_infos.cache_clear()
+
+
+# Tensors that are spread over ranks.
+
+
+def local(tensor: Tensor) -> Tensor:
+    """What this rank has of a tensor: its piece, where it is one of several."""
+    while type(tensor) is not FakeTensor and (name := _PIECES.get(type(tensor).__name__)):
+        tensor = getattr(tensor, name)
+    return tensor
+
+
+_PIECES: Mapping[str, str] = {"DTensor": "_local_tensor", "AsyncCollectiveTensor": "elem"}
+"""Where tensors that are spread, or under way, hold what this rank has."""
+
+
+def is_spread(tensor: Any) -> bool:
+    """Whether it is the piece of a tensor that others have the rest of."""
+    return type(tensor).__name__ == "DTensor" and hasattr(tensor, "_spec")
+
+
+def spread_as(tensor: Any, piece: Tensor) -> Any:
+    """A tensor that is spread like another one, of which this rank has a `piece`."""
+    from torch.distributed.tensor import DTensor
+
+    made: Any = DTensor
+    return made(piece, tensor._spec, requires_grad=piece.requires_grad)
+
+
+def begin(modules: Iterable[torch.nn.Module], mode: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """Let modules that are sharded or replicated take up the weights they have now, as they would at their
+    first call: what they do then is not part of a step. Gives each sharded weight with what is gathered
+    from this rank of it."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    states = []
+    for module in modules:
+        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            _replicate(module, mode)
+        if fsdp is not None and isinstance(module, fsdp.FSDPModule):
+            state: Any = module._get_fsdp_state()
+            if state not in states:
+                states.append(state)
+    groups = [group for state in states for group in state._fsdp_param_groups]
+    for group in groups:
+        group._reset_sharded_params = False
+    for state in states:
+        state._lazy_init()
+    for group in groups:
+        group.lazy_init()
+        for kept in group.fsdp_params:
+            yield kept.sharded_param, kept._sharded_param_data
+
+
+def _replicate(module: Any, mode: Any) -> None:
+    """Let a replicated module reduce the gradients of the weights that it has now."""
+    names = {p: n for n, p in module.module.named_parameters()}
+    with mode or nullcontext():
+        parameters, sparse = module._build_params_for_reducer()
+        module._module_parameters = parameters
+        known = {i: names[p] for i, p in enumerate(parameters)}
+        module._ddp_init_helper(parameters, sparse, known, module.static_graph)
+
+
+def rebuild(modules: Iterable[torch.nn.Module]) -> None:
+    """After a backward, let replicated modules make up their buckets in the order in which gradients came,
+    as they do once after the first step."""
+    for module in modules:
+        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            module.reducer._rebuild_buckets()
+
+
+def are_replicated(modules: Iterable[torch.nn.Module]) -> bool:
+    """Whether one of some modules is a copy whose gradients are reduced in buckets."""
+    return any(isinstance(m, torch.nn.parallel.DistributedDataParallel) for m in modules)
+
+
+def finished(tensors: list[Tensor]) -> Any:
+    """The work of a collective that is over, for whoever asks it for its result."""
+    future: Any = torch.futures.Future()
+    future.set_result(tensors)
+    return torch._C._distributed_c10d._create_work_from_future(future)

@@ -1,0 +1,106 @@
+"""Small parallel programs as a person writes them: each builds its meshes and applies torch's own tools.
+They run unchanged in processes that do exchange something, and in one process that is one rank of many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+WORLD = 4
+BATCH, TOKENS, WIDTH = 2, 8, 48
+
+
+class Block(nn.Module):
+    """Normalization and two products, with what is added to them."""
+
+    def __init__(self, width: int = WIDTH) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+class Model(nn.Module):
+    """Some blocks and a head whose rows do not divide evenly."""
+
+    def __init__(self, blocks: int = 3) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(blocks))
+        self.head = nn.Linear(WIDTH, 10, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def inputs() -> Tensor:
+    return torch.randn(BATCH, TOKENS, WIDTH)
+
+
+def _mesh(shape: tuple[int, ...], *names: str) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh("cpu", shape, mesh_dim_names=names)
+
+
+def _fully(model: Model, mesh: Any, **more: Any) -> Model:
+    from torch.distributed.fsdp import fully_shard
+
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh, **more)
+    fully_shard(model, mesh=mesh, **more)
+    return model
+
+
+def _tensor(model: Model, mesh: Any) -> Model:
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    plan: Any = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    for block in model.blocks:
+        parallelize_module(block, mesh, plan)
+    return model
+
+
+def fsdp() -> nn.Module:
+    return _fully(Model(), _mesh((WORLD,), "dp"))
+
+
+def fsdp_kept() -> nn.Module:
+    """Gathered once a step, and in half precision."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    return _fully(Model(), _mesh((WORLD,), "dp"), reshard_after_forward=False, mp_policy=half)
+
+
+def hsdp() -> nn.Module:
+    return _fully(Model(), _mesh((2, 2), "replicate", "shard"))
+
+
+def tensor() -> nn.Module:
+    return _tensor(Model(), _mesh((WORLD,), "tp"))
+
+
+def tensor_fsdp() -> nn.Module:
+    mesh = _mesh((2, 2), "dp", "tp")
+    return _fully(_tensor(Model(), mesh["tp"]), mesh["dp"])
+
+
+def replicated() -> nn.Module:
+    return nn.parallel.DistributedDataParallel(Model(), bucket_cap_mb=0.02)
+
+
+PROGRAMS: dict[str, Callable[[], nn.Module]] = {
+    f.__name__: f for f in (fsdp, fsdp_kept, hsdp, tensor, tensor_fsdp, replicated)
+}

@@ -1,0 +1,91 @@
+"""Runs a program for real, as one of several processes that exchange tensors by gloo, and writes down what
+it did: `python really.py RANK FOLDER NAME …`. Nothing of opgraph is used here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from programs import PROGRAMS, WORLD, inputs
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_KINDS = {
+    "c10d._allgather_base_": ("all-gather", 0),
+    "c10d._reduce_scatter_base_": ("reduce-scatter", 1),
+    "c10d.allreduce_": ("all-reduce", 0),
+    "_c10d_functional.all_reduce": ("all-reduce", 0),
+    "_c10d_functional.all_gather_into_tensor": ("all-gather", None),
+    "_c10d_functional.reduce_scatter_tensor": ("reduce-scatter", 0),
+}
+"""Operators that move something: the kind, and which argument is the whole buffer; None for the result."""
+
+
+class Listening(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.moved: list[tuple[str, int, int]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(t.__name__ in ("DTensor", "AsyncCollectiveTensor") for t in types):
+            return NotImplemented
+        out = func(*args, **(kwargs or {}))
+        name = str(func).rpartition(".")[0]
+        if name in _KINDS:
+            kind, place = _KINDS[name]
+            whole = out if place is None else args[place]
+            tensors = whole if isinstance(whole, (list, tuple)) else [whole]
+            if name.startswith("c10d."):
+                group = next(dist.ProcessGroup.unbox(a) for a in args[1:3] if _is_group(a))
+                ranks = dist.get_world_size(group)
+            else:
+                ranks = dist.get_world_size(dist.distributed_c10d._resolve_process_group(args[-1]))
+            self.moved.append((kind, sum(t.numel() * t.element_size() for t in tensors), ranks))
+        elif "c10d" in name and "wait" not in name and "wrap" not in name:
+            raise AssertionError(f"{name} is not listened to")
+        return out
+
+
+def _is_group(item: Any) -> bool:
+    return isinstance(item, torch.ScriptObject) and "ProcessGroup" in str(item._type())
+
+
+def step(name: str) -> dict[str, Any]:
+    model = PROGRAMS[name]()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def once() -> None:
+        model(inputs()).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(2):  # what is made at the first step is there at the third
+        once()
+    listening = Listening()
+    with listening:
+        once()
+    local = {n: _local(p) for n, p in model.named_parameters()}
+    state = sum(
+        _local(t)[1] for s in optimizer.state.values() for t in s.values() if t.dim()
+    )  # fmt: skip
+    return {"moved": listening.moved, "weights": local, "state": state}
+
+
+def _local(tensor: Any) -> tuple[list[int], int]:
+    piece = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return list(piece.shape), piece.numel() * piece.element_size()
+
+
+if __name__ == "__main__":
+    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD
+    )
+    found = {name: step(name) for name in sys.argv[3:]}
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()

@@ -1,0 +1,83 @@
+"""One rank of many in one process: what it runs and keeps, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+from tests.tracing.ranks import programs
+from tests.tracing.ranks.programs import PROGRAMS, WORLD, Model, inputs
+from torch.distributed.device_mesh import DeviceMesh
+
+import opgraph
+from opgraph.options import Options
+from opgraph.record.graph import Collective
+from opgraph.record.kinds import CollectiveKind
+from opgraph.record.loading import load
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+
+def profiled(name: str, rank: int = 0) -> opgraph.Profile:
+    with opgraph.ranks(WORLD, rank):
+        return opgraph.profile(PROGRAMS[name](), inputs(), mode="train", loss="sum", target="cpu")
+
+
+@pytest.mark.parametrize(("name", "copies"), [("fsdp", 4), ("tensor_fsdp", 2), ("replicated", 4)])
+def test_all_ranks_together_do_the_work_of_the_model(name: str, copies: int) -> None:
+    """Each copy has a batch of its own. The head is not split by tensor parallelism: each rank does it."""
+    alone = opgraph.profile(Model(), inputs(), mode="train", loss="sum", target="cpu")
+    head = sum(n.flops for n in alone.graph.nodes if n.scope == "head")
+    one = profiled(name)
+    twice = (WORLD - copies) * head
+    assert one.totals.flops * WORLD == alone.totals.flops * copies + twice
+
+
+def test_a_step_of_a_sharded_model_leaves_all_as_it_was() -> None:
+    names = dict(os.environ), sys.excepthook, DeviceMesh.__init__, torch.UntypedStorage.resize_
+    with opgraph.ranks(WORLD):
+        model = PROGRAMS["fsdp"]()
+        weights = dict(model.named_parameters())
+        first = opgraph.profile(model, inputs(), mode="train", loss="sum")
+        assert all(p is weights[n] and p.grad is None for n, p in model.named_parameters())
+        again = opgraph.profile(model, inputs(), mode="train", loss="sum")
+        assert again.graph == first.graph
+    after = dict(os.environ), sys.excepthook, DeviceMesh.__init__, torch.UntypedStorage.resize_
+    assert names == after
+    assert not dist.is_initialized()
+
+
+def test_gathered_weights_are_alive_while_they_are_used() -> None:
+    one = profiled("fsdp").on()
+    whole = opgraph.profile(Model(), inputs(), mode="train", loss="sum", target="cpu").on()
+    assert one.totals.weight_bytes < whole.totals.weight_bytes / 3
+    block = 4 * (2 * 48 + 48 * 192 + 192 + 192 * 48 + 48)
+    gathered = [s for s in one.graph.storages if s.bytes == block]
+    assert gathered
+    assert all(s.died is not None for s in gathered)
+
+
+def test_a_program_in_a_file(tmp_path: object) -> None:
+    spec = f"{programs.__file__}:fsdp"
+    options = Options(mode="train", loss="sum", world_size=WORLD, rank=1, input_shape=(2, 8, 48))
+    profile = opgraph.profile(
+        spec,
+        **{n: getattr(options, n) for n in ("mode", "loss", "world_size", "rank", "input_shape")},
+    )
+    assert str(profile.world) == "rank 1 of 4"
+    path = f"{tmp_path}/p.json"
+    profile.save(path)
+    read = load(path)
+    assert read.graph == profile.graph
+    assert read.world == profile.world
+    sent = [k.collective for n in read.graph.nodes for k in n.kernels if k.collective]
+    assert sent[1] == Collective(CollectiveKind.ALL_GATHER, 75072, WORLD)
+
+
+@pytest.mark.parametrize(("size", "rank"), [(4, 4), (0, 0), (4, -1)])
+def test_a_rank_that_is_not_there(size: int, rank: int) -> None:
+    with pytest.raises(opgraph.InputError, match="there is no rank"), opgraph.ranks(size, rank):
+        pass

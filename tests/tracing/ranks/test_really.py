@@ -1,0 +1,66 @@
+"""What a rank of a pretended world keeps and sends, against four processes that really exchange tensors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.tracing.ranks.programs import PROGRAMS, WORLD, inputs
+
+import opgraph
+from opgraph.record.graph import Graph
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of four processes did, program by program."""
+    folder = tmp_path_factory.mktemp("ranks")
+    script = str(Path(__file__).with_name("really.py"))
+    logs = [(folder / f"{rank}.log").open("wb") for rank in range(WORLD)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, script, str(rank), str(folder), *PROGRAMS],
+            stdout=log, stderr=subprocess.STDOUT,
+        )
+        for rank, log in enumerate(logs)
+    ]  # fmt: skip
+    try:
+        end = time.monotonic() + 300
+        for process in processes:
+            process.wait(max(1.0, end - time.monotonic()))
+    finally:
+        for process, log in zip(processes, logs, strict=True):
+            process.kill()
+            process.wait()
+            log.close()
+    said = [(folder / f"{rank}.log").read_text()[-2000:] for rank in range(WORLD)]
+    assert [p.returncode for p in processes] == [0] * WORLD, said
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(WORLD)]
+
+
+def moved(graph: Graph) -> list[tuple[str, int, int]]:
+    found = [k.collective for n in graph.nodes for k in n.kernels]
+    return [(str(c.kind), c.bytes, c.ranks) for c in found if c is not None]
+
+
+@pytest.mark.parametrize("rank", [0, WORLD - 1])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sizes_and_bytes_are_those_of_real_processes(
+    real: list[dict[str, Any]], name: str, rank: int
+) -> None:
+    with opgraph.ranks(WORLD, rank):
+        profile = opgraph.profile(
+            PROGRAMS[name](), inputs(), mode="train", loss="sum", target="cpu"
+        )
+    truth = real[rank][name]
+    assert {p.name: [list(p.shape), p.bytes] for p in profile.graph.parameters} == truth["weights"]
+    assert moved(profile.graph) == [tuple(m) for m in truth["moved"]]
+    kept = [v for v in profile.graph.values if v.name in ("exp_avg", "exp_avg_sq")]
+    assert sum(v.bytes for v in kept) == truth["state"]
