@@ -13,7 +13,7 @@ PUBLIC = {
     "opgraph": (
         "Comparison Costed Graph InputError Measured MissingDependency OpgraphError Profile ProfileError "
         "RenderError SourceError Sweep TraceError UnknownModel UntrustedFile __version__ check "
-        "compare join load measure profile recording sweep trace"
+        "compare join load measure profile ranks recording sweep trace"
     ),
     "opgraph.api": "compare load profile trace",
     "opgraph.checking": "ALL check",

@@ -91,7 +91,7 @@ CATEGORIES: Mapping[Category, Mark] = _marks(
     (Category.INDEXING, "indigo", "I"),
     (Category.COPY, "slate", "="),
     (Category.VIEW, "grey", "·"),
-    (Category.COLLECTIVE, "crimson", "⇄"),
+    (Category.COLLECTIVE, "crimson", "E"),
     (Category.OTHER, "grey", "?"),
 )
 
