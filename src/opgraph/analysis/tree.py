@@ -413,11 +413,11 @@ class Tree:
                 read += k.read
                 written += k.written
                 if k.cost == "formula":
-                    formula += 1
+                    formula += k.launches
                 elif k.cost == "zero":
-                    zero += 1
+                    zero += k.launches
                 else:
-                    unknown += 1
+                    unknown += k.launches
             rows.append((flops, other, read, written, formula, zero, unknown))
         return rows
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.cost.conventions import counted
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 # Models that generate, on the way from a name to a trace: which head of a model does, and how long its
 # inputs are for a prompt or a cache of a given length.
 
-HEADS = ("causal-lm", "seq2seq-lm", "image-text-to-text", "speech-seq2-seq", "multimodal-lm")
+HEADS = ("causal-lm", "seq2seq-lm", "image-text-to-text", "speech-seq2seq", "multimodal-lm")
 """The heads of transformers models that generate, in the order in which they are tried."""
 
 
@@ -57,16 +56,14 @@ TRAINED = ("masked-lm", *HEADS, "image-classification", "ctc", "audio-classifica
 def with_trained_head(spec: Any, built: Model, options: Options) -> Model:
     """The same model with a head that has a loss, where it has none and `spec` is a name of transformers'
     without a head; as it is where there is none."""
-    base = hasattr(built.module, "loss_type") and not _takes_labels(built.module)
-    found = _with_head(spec, built, options, TRAINED, _takes_labels) if base else None
+    from opgraph.tracing.modes.loss import has_loss
+
+    base = hasattr(built.module, "loss_type") and not has_loss(built.module)
+    found = _with_head(spec, built, options, TRAINED, has_loss) if base else None
     if found is None or found is built:
         return built
     note = f"with the head of {type(found.module).__name__}, since the base model has no loss"
     return replace(found, info=replace(found.info, notes=(*found.info.notes, note)))
-
-
-def _takes_labels(module: nn.Module) -> bool:
-    return "labels" in signature(module.forward).parameters
 
 
 def _with_head(
@@ -129,7 +126,12 @@ def profiled(
             return profiled(model, inputs, kwargs, replace(asked, world_size=None, rank=None))
     built, example = prepared(model, inputs, kwargs, asked)
     found = profile_model(built, example, asked)
-    if found.graph.failed is not None and inputs is None and kwargs is None:
+    made = inputs is None and kwargs is None
+    if made and asked.mode == "train" and asked.batch_size is None and _lone(found.graph.failed):
+        request = replace(InputRequest.of(asked), batch_size=2)
+        found = profile_model(built, _example(built, None, None, request), asked)
+        found = _noting(found, "a batch of 2: batch normalization does not train on a value alone")
+    if found.graph.failed is not None and made:
         if asked.sized:
             _blame_the_sizes(built, found.graph.failed, asked)
         found = _fitted(built, example, found, asked)
@@ -158,6 +160,14 @@ def _fitted(
     if other is None:
         return _noting(_noting(found, GUESSED), note)
     return _noting(profile_model(model, other, options), note)
+
+
+def _lone(failed: Node | None) -> bool:
+    """Whether a step of training failed at a batch norm that got one value of each channel."""
+    return failed is not None and failed.op == "batch_norm" and _ALONE in (failed.error or "")
+
+
+_ALONE = "Expected more than 1 value per channel"
 
 
 def _blame_the_sizes(model: Model, failed: Node, options: Options) -> None:

@@ -33,6 +33,11 @@ class Marks:
         for node in graph.nodes:
             if node.kind in ("call", "constant", "control"):
                 self._nodes.setdefault(_key(node), []).append(f"{NODE}{node.id}")
+        divided = [n for n in graph.nodes if any(k.share < 1 for k in n.kernels)]
+        for kernel in divided[0].kernels if divided else ():
+            name = kernel.op.partition(".")[2]
+            parts = ",".join(str(n.id) for n in divided)
+            self._nodes.setdefault(("optimizer", f"torch.{name}"), []).append(f"{NODE}{parts}")
         self._next: dict[Key, int] = {}
         self.phase = "forward"
         self.modules = ModuleCalls(self._tree, lambda: 0, lambda _: ())

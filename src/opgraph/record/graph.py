@@ -52,6 +52,9 @@ class Kernel:
     of work ("matmul", "convolution", "attention", "elementwise", "view" …). `cost` says where the
     figures come from: a formula, zero by nature (views), or unknown. `collective` is what it exchanges with
     other ranks.
+
+    Where a device updates the weights of many modules in one kernel, each has its part: `share` is that
+    of its bytes, and of all parts one has `launches` 1, the others 0.
     """
 
     op: str
@@ -65,6 +68,8 @@ class Kernel:
     shapes: tuple[Shape, ...] = ()
     out_shapes: tuple[Shape, ...] = ()
     collective: Collective | None = None
+    share: float = 1.0
+    launches: int = 1
 
     @property
     def macs(self) -> int:

@@ -39,6 +39,7 @@ CODES: dict[str, Code] = {
         (
             "guessed from",
             "tried ",
+            "a batch of 2:",
         ),
         "Nothing says which inputs this model takes; some were found that fit, or none were.",
         "Give them: `--input-shape`, `--input NAME=SHAPE`, or `inputs=` in Python.",

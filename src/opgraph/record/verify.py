@@ -114,7 +114,9 @@ def _memory(graph: Graph) -> Iterator[str]:
     # Nodes share most of their kernels: each is looked at once.
     each = {id(kernel): (node, kernel) for node in graph.nodes for kernel in node.kernels}
     for node, kernel in each.values():
-        amounts = (kernel.flops, kernel.other_flops, kernel.read, kernel.written)
+        amounts = (kernel.flops, kernel.other_flops, kernel.read, kernel.written, kernel.launches)
+        if not 0 <= kernel.share <= 1:
+            yield f"a kernel of node {node.id} is {kernel.share} of one"
         if not 0 <= min(amounts) <= max(amounts) <= _MOST:
             yield f"a kernel of node {node.id} has a cost that is negative or out of range"
 

@@ -369,7 +369,11 @@ class Matching:
         named: dict[str, Nodes] = {}
         for node in self.graph.nodes:
             if node.phase == "optimizer" and node.kind == "call":
-                named.setdefault(canonical_name(node.op), (node.id,))
+                for name in {canonical_name(k.op) for k in node.kernels}:
+                    divided = any(k.share < 1 for k in node.kernels)
+                    named[name] = (
+                        (*named.get(name, ()), node.id) if divided else named.get(name, (node.id,))
+                    )
         for i, optimizing in enumerate(self.optimizing):
             if optimizing and self.owner[i] == i and i not in self.nodes:
                 nodes = named.get(canonical_name(self.calls[i].name))

@@ -374,9 +374,11 @@ def named(
     for name, item in bound(module, args, kwargs).items():
         tensors = [t for t in tensors_in(item) if id(t) not in seen]
         seen.update(map(id, tensors))
+        keys = {id(t): k for k, t in item.items()} if isinstance(item, dict) else {}
         alone = len(tensors) == 1 and not isinstance(item, list)
         for position, tensor in enumerate(tensors):
-            yield (name if alone else f"{name}.{position}"), tensor
+            part = keys.get(id(tensor), position)
+            yield (name if alone else f"{name}.{part}"), tensor
 
 
 @contextmanager

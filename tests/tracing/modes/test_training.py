@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
 from opgraph.analysis.cost.totals import module_tree
 from opgraph.analysis.cost.training import training
 from opgraph.analysis.memory import memory
+from opgraph.analysis.timing.prediction import device_costs
+from opgraph.analysis.timing.workload import Work, workload
 from opgraph.analysis.tree import build_tree
+from opgraph.hardware import device
 from opgraph.inputs import InputRequest, make_inputs
 from opgraph.record.errors import OpgraphError
 from opgraph.sources import resolve
@@ -159,19 +165,78 @@ def test_every_part_of_a_step_stands_under_its_module():
     assert sum(m.own.flops for m in module_tree(graph).walk()) == profile.totals.flops
 
 
+@pytest.mark.parametrize("way", ["foreach", "fused"])
+def test_a_kernel_of_all_weights_is_divided_over_their_modules(way):
+    """Weights of 128 and of 64 numbers: two thirds of each kernel and one. There are as many kernels as an
+    optimizer of torch runs that has both weights, and a part takes its share of the whole's time."""
+
+    class Calls(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            ran[func.__name__.partition(".")[0]] += 1
+            return func(*args, **(kwargs or {}))
+
+    ran, model = Counter(), Two()
+    for weight in model.parameters():
+        weight.grad = torch.ones_like(weight)
+    step = torch.optim.AdamW(model.parameters(), foreach=way == "foreach", fused=way == "fused")
+    step.step()
+    with Calls():
+        step.step()
+    options = {"mode": "train", "loss": "sum", "target": "cuda", "optimizer": f"adamw-{way}"}
+    profile = opgraph.profile(Two(), (torch.zeros(3, 8),), **options)
+    one, two = nodes = [n for n in profile.graph.nodes if n.phase == "optimizer"]
+    assert [(n.name, n.op, n.scope) for n in nodes] == [
+        ("one.adamw", "adamw", "one"),
+        ("two.adamw", "adamw", "two"),
+    ]
+    launched = Counter()
+    for node in nodes:
+        for kernel in node.kernels:
+            launched[kernel.op.partition(".")[2]] += kernel.launches
+    many = [op for op in ran if op.startswith(("_foreach", "_fused"))]
+    assert many
+    assert {op: launched[op] for op in many} == {op: ran[op] for op in many}
+    parts = [(a, b) for a, b in zip(one.kernels, two.kernels, strict=True) if a.bytes > 100]
+    for a, b in parts:  # a fused kernel reads the numbers of both steps, too
+        assert (a.bytes, a.share) == (
+            pytest.approx(2 * b.bytes, abs=12),
+            pytest.approx(2 / 3, abs=1e-3),
+        )
+        assert (a.share + b.share, a.launches, b.launches) == (pytest.approx(1), 1, 0)
+    larger = next(w for w in workload(profile.graph) if 0.6 < w.task.share < 0.7)
+    smaller = next(w for w in workload(profile.graph) if 0.3 < w.task.share < 0.4)
+    sizes = tuple(a + b for a, b in zip(larger.task.sizes, smaller.task.sizes, strict=True))
+    both = {
+        n: getattr(larger.task, n) + getattr(smaller.task, n) for n in ("written", "other_flops")
+    }
+    whole = Work(0, replace(larger.task, share=1.0, sizes=sizes, **both), larger.distances)
+    parts = device_costs([larger, smaller, whole], device("a100-sxm-80gb"))
+    assert parts[0].seconds + parts[1].seconds == pytest.approx(parts[2].seconds)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "tokens"), [("resnet18", None), ("gpt2", 16)])
-def test_no_flops_of_a_step_belong_to_the_root(name, tokens):
+@pytest.mark.parametrize("way", ["loop", "foreach"])
+def test_no_flops_of_a_step_belong_to_the_root(name, tokens, way):
     """What is left there are sums of results, reshapes and the first gradient."""
-    graph = opgraph.profile(name, mode="train", seq_len=tokens, optimizer="adamw-loop").graph
+    profile = opgraph.profile(
+        name,
+        mode="train",
+        seq_len=tokens,
+        image_size=64 if tokens is None else None,
+        optimizer=f"adamw-{way}",
+    )
+    graph = profile.graph
+    assert build_tree(graph).cost(build_tree(graph).root) == profile.totals.cost
     assert sum(n.flops for n in graph.nodes if not n.scope) == 0
     convolution = next((n for n in graph.nodes if n.name == "layer1.0.conv1"), None)
     if convolution is not None:
         gradient = next(n for n in graph.nodes if n.forward == convolution.id and n.flops)
         assert (gradient.op, gradient.scope) == ("convolution_backward", "layer1.0.conv1")
-    assert {n.scope for n in graph.nodes if n.phase == "optimizer"} == {
-        p.scope for p in graph.parameters if p.kind == "parameter"
-    }
+    owners = {p.scope for p in graph.parameters if p.kind == "parameter"}
+    assert {n.scope for n in graph.nodes if n.phase == "optimizer"} == owners
+    if way == "foreach":
+        assert len(owners) == sum(n.phase == "optimizer" for n in graph.nodes)
 
 
 @pytest.mark.parametrize("blocks", [2, 3])
@@ -226,8 +291,10 @@ def test_the_loss_is_what_a_model_of_such_outputs_is_trained_on(output, loss, ke
         ("bert-base-uncased", {"seq_len": 8}, "own loss, with labels made here"),
         ("t5-small", {"seq_len": 8}, "own loss, with labels made here"),
         ("hf-type:segformer", {"head": "semantic-segmentation"}, "own loss, with labels made here"),
-        ("fasterrcnn_mobilenet_v3_large_320_fpn", {}, "own losses, with targets made here"),
-        ("yolov8n.pt", {"image_size": 64}, "own criterion"),
+        ("hf-type:clip", {"seq_len": 8}, "the model's own loss"),
+        ("retinanet_resnet50_fpn", {"image_size": 64}, "own losses, with targets made here"),
+        *((name, {"image_size": 64}, "own criterion")
+          for name in ("yolov8n", "yolov8n-pose", "yolov8n-obb", "yolov8n-cls", "yolo26n-seg")),
         ("hf-type:vit", {"head": "base"}, "the sum of what the model returns"),
     ],
 )  # fmt: skip
@@ -237,6 +304,16 @@ def test_training_by_name_finds_the_loss_and_says_which(name, options, says):
     assert says in profile.model.notes[-1]
     assert says in profile.convention["loss"]
     assert any(n.phase == "optimizer" for n in profile.graph.nodes)
+
+
+@pytest.mark.slow
+def test_a_batch_norm_of_one_value_a_channel_gets_a_batch_of_two():
+    profile = opgraph.profile("timm:mobilenetv4_conv_small", mode="train", image_size=64)
+    assert profile.graph.failed is None
+    assert profile.graph.value[profile.graph.inputs[0]].shape[0] == 2
+    assert any(note.startswith("a batch of 2") for note in profile.model.notes)
+    with pytest.raises(opgraph.InputError, match="more than 1 value per channel"):
+        opgraph.profile("timm:mobilenetv4_conv_small", mode="train", image_size=64, batch_size=1)
 
 
 def test_labels_cost_what_their_logits_do_by_hand():

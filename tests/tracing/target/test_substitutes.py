@@ -16,8 +16,10 @@ from opgraph.record.errors import InputError
 
 def kernels(profile, *phases: str) -> Counter[str]:
     wanted = phases or ("forward", "backward")
-    ops = (k.op for n in profile.graph.nodes if n.phase in wanted for k in n.kernels)
-    return Counter(op.removeprefix("aten.") for op in ops)
+    found = Counter()
+    for kernel in (k for n in profile.graph.nodes if n.phase in wanted for k in n.kernels):
+        found[kernel.op.removeprefix("aten.")] += kernel.launches
+    return found
 
 
 class Layer(nn.Module):

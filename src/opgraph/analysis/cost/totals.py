@@ -79,11 +79,11 @@ def cost_of_kernels(kernels: Iterable[Kernel]) -> Cost:
         read += k.read
         written += k.written
         if k.cost == "formula":
-            formula += 1
+            formula += k.launches
         elif k.cost == "zero":
-            zero += 1
+            zero += k.launches
         else:
-            unknown += 1
+            unknown += k.launches
     return Cost(flops, other, read, written, formula, zero, unknown)
 
 

@@ -157,7 +157,7 @@ def _subgraph(
         reason=rule.reason,
         nodes=tuple(n.id for n in nodes),
         cost=cost,
-        kernels=sum(1 for n in nodes for k in n.kernels if k.bytes),
+        kernels=sum(k.launches for n in nodes for k in n.kernels if k.bytes),
         fused_read=min(read, cost.read),
         fused_written=min(written, cost.written),
     )

@@ -18,7 +18,7 @@ how well they hold on what they were not fitted to.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from opgraph.analysis.timing.collectives import collective_seconds
@@ -120,11 +120,19 @@ class KernelCost:
 
 def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) -> KernelCost:
     """The seconds of a task of which the cache still holds `near` bytes. What is exchanged takes those of
-    the link, and none where there is no link."""
+    the link, and none where there is no link; a part of a kernel its share of what the whole takes."""
     if task.collective is not None:
         linked = device.link_bandwidth is not None
         taken = collective_seconds(task.collective, device) if linked else 0.0
         return KernelCost(taken, Bound.MEMORY)
+    if task.share < 1:
+        scale = 1 / task.share
+        whole = replace(
+            task, share=1.0, flops=int(task.flops * scale), written=int(task.written * scale),
+            other_flops=int(task.other_flops * scale), sizes=tuple(int(s * scale) for s in task.sizes),
+        )  # fmt: skip
+        cost = kernel_cost(whole, near * scale, device, reach)
+        return KernelCost(cost.seconds * task.share, cost.bound)
     computing = arithmetic(task, device, reach)
     kind = traffic_class(task)
     share = (device.sustained_product if kind == "matmul" else None) or reach.traffic[kind]

@@ -111,7 +111,8 @@ element-wise kernel cannot run through all of them in step."""
 @dataclass(frozen=True, slots=True)
 class Task:
     """What one kernel does, wherever in a graph it runs: `sizes` are the bytes of its operands, `positions`
-    the results' elements in all dimensions but batch and channels. Kernels that do the same share one."""
+    the results' elements in all dimensions but batch and channels. Kernels that do the same share one. Of a
+    kernel that is divided over modules it is the part with this `share`."""
 
     kernel: str
     category: str
@@ -124,6 +125,7 @@ class Task:
     layout: Layout = "contiguous"
     positions: int = 1
     collective: Collective | None = None
+    share: float = 1.0
 
     @property
     def read(self) -> int:
@@ -144,7 +146,8 @@ class Work:
 
     `distances` are, for each operand, the bytes that were moved since it was last touched (its own
     included; None when it was not touched in this run: inputs and weights). The host makes `calls` calls of
-    operators and `modules` calls of modules for it: of a node's tasks, the first has them.
+    operators and `modules` calls of modules for it: of a node's tasks, the first has them. What a part
+    of a kernel reads is near to nothing: the other parts come between.
     """
 
     node: int
@@ -187,6 +190,8 @@ def _works(graph: Graph) -> Iterator[Work]:
         calls, modules = int(called), 0
         if called and node.scope != scope:
             modules, scope = _entered(scope, node.scope), node.scope
+        if any(k.share < 1 for k in node.kernels):
+            calls, modules = sum(k.launches for k in node.kernels), 0
         if not node.kernels:
             if called:
                 yield Work(node.id, NOTHING, (), calls, modules)
@@ -204,7 +209,8 @@ def _works(graph: Graph) -> Iterator[Work]:
             distances: list[int | None] = []
             for size, operand in zip(step.task.sizes, step.operands, strict=True):
                 last = moved if operand is None else touched.get(places[operand])
-                distances.append(None if last is None else moved - last + size)
+                near = None if last is None or step.task.share < 1 else moved - last + size
+                distances.append(near)
             moved += step.moves
             for operand in step.operands:
                 if operand is not None:
@@ -242,6 +248,7 @@ def _steps(node: Node, inputs: list[Value]) -> Iterator[_Step]:
             layout=_layout(kernel, values),
             positions=_elements(kernel.out_shapes[0][2:]) if kernel.out_shapes else 1,
             collective=kernel.collective,
+            share=kernel.share,
         )
         yield _Step(task, tuple(place for _, place in operands), kernel.read + kernel.written)
 

@@ -12,8 +12,10 @@ import sys
 import threading
 import weakref
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
 from itertools import islice
 from types import FrameType
 from typing import Any
@@ -35,7 +37,7 @@ from torch.utils.checkpoint import _StopRecomputationError
 from opgraph.costs.count import Operator, tensors_of
 from opgraph.record import units
 from opgraph.record.errors import first_line
-from opgraph.record.graph import Graph, GraphBreak, Node, Scope
+from opgraph.record.graph import Graph, GraphBreak, Kernel, Node, Scope
 from opgraph.record.verify import verify
 from opgraph.sources.ranks import is_spread, local, spread_as
 from opgraph.tracing.capture.kernels import KernelCapture
@@ -160,6 +162,10 @@ class _Names:
                 return name
 
 
+_MANY = ("aten._foreach_", "aten._fused_", "aten.lift_fresh")
+"""Operators that an optimizer of many tensors calls once for all of them; the last brings a number."""
+
+
 class Recorder:
     """Follows a run of the model; then holds its records, values and module calls."""
 
@@ -185,6 +191,8 @@ class Recorder:
         self.misfit = False
         self.location: Location | None = None
         self._inside: Call | None = None
+        self._one: int | None = None  # the node that all of now are (see `as_one`)
+        self._staying: list[Any] | None = None
         self._made: list[Record] = []  # what made nodes of autograd, in order, and how many
         self._numbers: list[int] = []  # there were after each (see `_differentiated`)
         self._functions = _Functions(self)
@@ -289,6 +297,51 @@ class Recorder:
         finally:
             self._inside = before
 
+    @contextmanager
+    def as_one(self, path: str, op: str) -> Iterator[None]:
+        """Within, all that runs is one node of the module of that path. What is made there stays until
+        `divide`: it is part of what is made for all modules at once."""
+        at = self._one = len(self.records)
+        self._staying = self._staying or []
+        with self.inside(path):
+            yield
+        self._one = None
+        made = self.records[at:]
+        if not made:
+            return
+        outputs = [v for record in made for v in record.outputs]
+        inputs = (v for record in made for v in record.inputs)
+        one = Record(
+            "call", op, f"torch.optim.{op}", Call(path), "",
+            list(dict.fromkeys(v for v in inputs if v not in outputs)), outputs,
+            made[0].first, made[-1].last, made[0].location, self.fragment, self.phase,
+            name=f"{path}.{op}" if path else op,
+        )  # fmt: skip
+        self.records[at:] = [one]
+
+    def divide(self, records: Sequence[Record]) -> None:
+        """Take kernels of many tensors of these nodes to be parts of some that go over all nodes at once:
+        the first of an operator and dtype in each node of one, the second of another."""
+        self._staying = None
+        kernels = self.capture.kernels
+        wholes: dict[tuple[str, str, int], list[int]] = {}
+        for record in records:
+            seen: Counter[tuple[str, str]] = Counter()
+            for at in range(record.first, record.last):
+                if not kernels[at].op.startswith(_MANY):
+                    continue
+                like = kernels[at].op, kernels[at].dtype
+                wholes.setdefault((*like, seen[like]), []).append(at)
+                seen[like] += 1
+        known: dict[Kernel, Kernel] = {}
+        for places in wholes.values():
+            moved = sum(kernels[at].bytes for at in places)
+            for number, at in enumerate(places):
+                kernel = kernels[at]
+                share = kernel.bytes / moved if moved else 1 / len(places)
+                part = replace(kernel, share=share, launches=int(not number))
+                kernels[at] = known.setdefault(part, part)
+
     def release(self) -> Callable[[], bool]:
         """Let go of all tensors of the run. What is given says whether fake ones are alive all the same."""
         watched = [weakref.ref(t) for t in self.weights.stand_ins() if type(t) is FakeTensor]
@@ -361,7 +414,9 @@ class Recorder:
         record = self._record(func, args, kwargs, first, known)
         if type(out) is bool:  # a branch may hang on it
             record.arguments = ", ".join(filter(None, (record.arguments, f"→ {out}")))
-        index = len(self.records)
+        if self._staying is not None:
+            self._staying.append(out)
+        index = len(self.records) if self._one is None else self._one
         self.records.append(record)
         record.call.nodes += 1
         if known is None:  # else autograd does not follow

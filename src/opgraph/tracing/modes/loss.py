@@ -48,13 +48,15 @@ def loss_for(
     if asked != "auto":
         return _LOSSES[asked]
     call = bound(module, args, kwargs)
-    found = (find(module, call) for find in (_labelled, _detected, _criterion))
+    found = (find(module, call) for find in (_labelled, _detected, _batched))
     return next((loss for loss in found if loss is not None), None)
 
 
 def loss_of(result: Any) -> Loss:
     """The loss of what a model returns: its own, cross-entropy where it is logits, else the sum."""
-    return _LOSSES["cross-entropy" if _own(result) is None and _logits(result) else "sum"]
+    if _own(result) is not None:
+        return Loss("the model's own loss", _returned)
+    return _LOSSES["cross-entropy" if _logits(result) else "sum"]
 
 
 def _labelled(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
@@ -66,9 +68,19 @@ def _labelled(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
     made = _labels(module, taken, call)
     if not made:
         return None
-    return Loss(
-        f"the model's own loss, with {', '.join(made)} made here", _returned, made, guessed=True
-    )
+    named = ", ".join(n for n in made if n != _ASKS)
+    says = "the model's own loss" + (named and f", with {named} made here")
+    return Loss(says, _returned, made, guessed=True)
+
+
+_ASKS = "return_loss"
+"""What models of pairs (CLIP) are asked by for their loss, which needs no labels."""
+
+
+def has_loss(module: nn.Module) -> bool:
+    """Whether a model of transformers returns a loss when it gets labels, or is asked for it."""
+    taken = inspect.signature(module.forward).parameters
+    return any(n in taken for n in ("labels", "mask_labels", _ASKS))
 
 
 _LABELS = ("labels", "targets", "start_positions")
@@ -86,6 +98,11 @@ def _labels(
     batch = first.shape[0]
     if "QuestionAnswering" in kind and "start_positions" in taken:
         return {n: torch.zeros(batch, dtype=torch.int64) for n in _SPAN}
+    if _ASKS in taken:
+        return {_ASKS: True}
+    if "mask_labels" in taken:
+        masks = [torch.ones(1, *first.shape[-2:]) for _ in range(batch)]
+        return {"mask_labels": masks, "class_labels": [_ONE] * batch}
     if "labels" not in taken:
         return None
     if kind.endswith("ObjectDetection"):
@@ -106,6 +123,10 @@ _SPOKEN = 16
 """Letters of a spoken example: fewer than any audio that is made has frames."""
 
 
+_ONE = torch.zeros(1, dtype=torch.int64)
+"""The first class, of one thing."""
+
+
 def _boxes(labels: str, **more: Tensor) -> dict[str, Tensor]:
     """One thing in the upper left of an image."""
     corner = torch.tensor([[0.25, 0.25, 0.5, 0.5]])
@@ -115,11 +136,12 @@ def _boxes(labels: str, **more: Tensor) -> dict[str, Tensor]:
 def _detected(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
     """The losses of torchvision's detectors, whose forward takes `images` and `targets`."""
     names = list(inspect.signature(module.forward).parameters)
-    if names[:2] != ["images", "targets"] or not isinstance(call.get("images"), (list, tuple)):
+    images = call.get("images")
+    if names[:2] != ["images", "targets"] or not isinstance(images, (list, tuple, Tensor)):
         return None
     targets = []
     heads = getattr(module, "roi_heads", None)
-    for image in call["images"]:
+    for image in images:
         height, width = image.shape[-2:]
         more = {}
         if getattr(heads, "mask_head", None) is not None:
@@ -136,10 +158,11 @@ def _detected(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
     )
 
 
-def _criterion(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
-    """The loss of Ultralytics' models, which have a criterion for what their forward returns."""
+def _batched(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
+    """The loss of Ultralytics' models: what their forward returns for a batch, that is images with what is
+    to be seen on them. Which of that is read, their heads say."""
     make = getattr(module, "init_criterion", None)
-    image = next((t for t in tensors_in(list(call.values()))), None)
+    name, image = next(((n, t) for n, t in call.items() if isinstance(t, Tensor)), ("", None))
     if not callable(make) or image is None:
         return None
     from ultralytics.cfg import get_cfg
@@ -147,18 +170,31 @@ def _criterion(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
     settings = getattr(module, "args", None)
     if not hasattr(settings, "box"):
         module.args = get_cfg(overrides=settings if isinstance(settings, dict) else None)
-    criterion = make()
-    batch = image.shape[0]
+    parts: Any = module.model
+    head = parts[-1]
+    if not hasattr(module, "nc"):
+        module.nc = getattr(head, "nc", None)
+    criterion = module.criterion = make()
+    batch, _, height, width = image.shape
+    small = torch.zeros(batch, height // 4, width // 4, dtype=torch.int64)
+    turned = [0.1] if hasattr(head, "ne") else []
     truth = {
-        "img": image, "batch_idx": torch.arange(batch), "cls": torch.zeros(batch, 1),
-        "bboxes": torch.tensor([[0.5, 0.5, 0.5, 0.5]] * batch),
+        "img": image, "batch_idx": torch.arange(batch),
+        "cls": torch.zeros(batch, dtype=torch.int64),
+        "bboxes": torch.tensor([[0.5, 0.5, 0.5, 0.5, *turned]] * batch),
     }  # fmt: skip
-
-    def of(result: Any) -> Tensor:
-        loss: Tensor = criterion(result, truth)[0]
-        return loss.sum()
-
-    return Loss("the model's own criterion, with boxes made here", of, guessed=True)
+    if hasattr(head, "proto"):
+        truth |= {"masks": small + 1, "sem_masks": small}
+    if type(criterion).__name__ == "SemanticSegmentationLoss":
+        truth["semantic_mask"] = torch.zeros(batch, height, width, dtype=torch.int64)
+    if hasattr(head, "kpt_shape"):
+        truth["keypoints"] = torch.full((batch, *head.kpt_shape), 0.5)
+    return Loss(
+        "the model's own criterion, with what is on its images made here",
+        lambda result: result[0].sum(),
+        {name: truth},
+        guessed=True,
+    )
 
 
 # From what a model returns to one number.

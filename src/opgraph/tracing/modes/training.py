@@ -113,7 +113,9 @@ class Training:
         """The arguments with those that the loss needs."""
         self.found = loss_for(module, args, kwargs, self._loss)
         known = inspect.signature(module.forward).parameters
-        labels = {} if self.found is None else self.found.arguments
+        labels = {} if self.found is None else dict(self.found.arguments)
+        given = [labels.pop(n, a) for n, a in zip(known, args, strict=False)]
+        args = (*given, *args[len(given) :])
         return args, {**kwargs, **labels, **({"use_cache": False} if "use_cache" in known else {})}
 
     def __call__(
@@ -167,20 +169,29 @@ class Training:
     def _update(
         self, weights: list[Tensor], kept: Mapping[str, Tensor], recorder: Recorder
     ) -> None:
-        """The step of the optimizer: of all weights at once in no module, or of each in its own."""
+        """The step of the optimizer: of each weight by itself, or of all at once, which is divided over the
+        modules that own them."""
         way = self._way or ("foreach" if recorder.substitutes.foreach else "loop")
         together = way != "loop"
-        groups = [weights] if together else [[w] for w in weights]
-        steppers = [self.stepper(g, way) for g in groups if g]
+        homes: dict[object, list[Tensor]] = {}
+        for weight in weights:
+            at = recorder.weights.home(weight)
+            homes.setdefault(at if together else id(weight), []).append(weight)
+        groups = list(homes.values())
+        steppers = [self.stepper(g, way) for g in groups]
         recorder.held += steppers
-        for stepper, group in zip(steppers, groups, strict=False):
+        for stepper, group in zip(steppers, groups, strict=True):
             for weight in group:
                 stepper.state[weight] = _state(weight, kept, recorder)
         if together and not self._way:
             recorder.substitutes.note_foreach(self._optimizer)
-        for stepper, group in zip(steppers, groups, strict=False):
-            with recorder.inside("" if together else recorder.weights.home(group[0])):
+        first = len(recorder.records)
+        for stepper, group in zip(steppers, groups, strict=True):
+            home = recorder.weights.home(group[0])
+            with recorder.as_one(home, self._optimizer) if together else recorder.inside(home):
                 stepper.step()
+        if together:
+            recorder.divide(recorder.records[first:])
 
 
 def backward(loss: Tensor) -> None:
