@@ -52,6 +52,7 @@ def test_what_does_not_fit_at_all():
     figures = {
         **small.figures,
         "memory.capacity": type(small.figures["memory.capacity"])(5e8, "here"),
+        "memory.context": type(small.figures["memory.capacity"])(0, "here"),
     }
     tiny = type(small)(
         small.id, small.name, small.vendor, small.kind, small.architecture, (), figures

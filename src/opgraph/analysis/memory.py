@@ -134,8 +134,7 @@ class Fit:
 
     On devices that torch calls "cuda" blocks are larger than what is in them (`rounding`), and products
     have a `workspace`; the caching allocator would keep `reserved` bytes if there is room, and gives
-    free ones back where there is none. The device's context comes on top: hundreds of MiB, by driver
-    and what is loaded.
+    free ones back where there is none. The driver's `context` is what the device's file says of it.
     """
 
     weights: int
@@ -144,10 +143,11 @@ class Fit:
     rounding: int = 0
     workspace: int = 0
     reserved: int | None = None
+    context: int = 0
 
     @property
     def needed(self) -> int:
-        return self.weights + self.peak + self.rounding + self.workspace
+        return self.weights + self.peak + self.rounding + self.workspace + self.context
 
     @property
     def fits(self) -> bool:
@@ -189,12 +189,13 @@ class Footprint:
         Weights and buffers count once, however many names they have.
         """
         if not device.target.startswith("cuda"):
-            return Fit(self.weights, self.peak, device.capacity)
+            return Fit(self.weights, self.peak, device.capacity, context=int(device.context))
         workspace = WORKSPACE.get(device.capability, USUAL_WORKSPACE) if self.multiplies else 0
         rounding = self.taken.allocated - self.weights - self.peak
         return Fit(
-            self.weights, self.peak, device.capacity, rounding, workspace, self.taken.reserved
-        )
+            self.weights, self.peak, device.capacity, rounding, workspace, self.taken.reserved,
+            int(device.context),
+        )  # fmt: skip
 
 
 def fit(graph: Graph, device: Device, live: MemoryTimeline | None = None) -> Fit:

@@ -26,7 +26,7 @@ _MOST = {"sustained": 1.5, "link.reached": 1.0}
 _FIGURES = {
     "matrix": _DTYPES,
     "vector": _DTYPES,
-    "memory": frozenset({"bandwidth", "capacity", "cache", "cache_bandwidth"}),
+    "memory": frozenset({"bandwidth", "capacity", "context", "cache", "cache_bandwidth"}),
     "execution": frozenset({"units", "clock", "launch_overhead"}),
     "link": frozenset({"bandwidth", "reached", "latency"}),
     "power": frozenset({"limit", "idle"}),
@@ -112,6 +112,11 @@ class Device:
     def capacity(self) -> float:
         """Memory, bytes."""
         return self.figures["memory.capacity"].value
+
+    @property
+    def context(self) -> float:
+        """What the driver takes of the memory for a process, bytes; 0 where the file does not give it."""
+        return self.figure("memory.context") or 0.0
 
     @property
     def cache(self) -> float:

@@ -261,7 +261,8 @@ def test_the_fewest_devices(saved):
     from opgraph.hardware.devices import Figure
 
     whole = device("h100-sxm")
-    small = replace(whole, figures={**whole.figures, "memory.capacity": Figure(0.2e9, "a toy")})
+    toy = {"memory.capacity": Figure(0.2e9, "a toy"), "memory.context": Figure(0, "a toy")}
+    small = replace(whole, figures={**whole.figures, **toy})
     assert fit(graph, small).devices == 4
     found = smallest(graph, small)
     assert found is not None

@@ -117,8 +117,8 @@ CASES = [
           [True, True, False], flops=2 * CONVOLUTION // 2),
     # Q K^T and A V are two products; the backward makes the first again and has two gradients of each.
     *case("_scaled_dot_product_efficient_attention", Q, K, K, None, False, gives=(Q,), flops=2 * PRODUCT),
-    *case("_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu", Q, K, K,
-          gives=(Q,), flops=2 * PRODUCT),
+    *case("_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu "
+          "_scaled_dot_product_attention_math_for_mps", Q, K, K, gives=(Q,), flops=2 * PRODUCT),
     *case("_scaled_dot_product_cudnn_attention", Q, K, K, None, False, gives=(Q,), flops=2 * PRODUCT),
     *case("_flash_attention_forward", QS, KS, KS, None, None, 5, 7, 0.0, False, False,
           gives=(QS,), flops=2 * PRODUCT),

@@ -182,3 +182,30 @@ def test_the_usual_target_is_cuda_and_the_flops_are_those_of_a_cpu():
 def test_only_known_targets():
     with pytest.raises(InputError, match="'tpu' is not a choice"):
         opgraph.profile(nn.Linear(4, 4), torch.ones(1, 4), target="tpu")
+
+
+def test_metal_runs_its_own_kernels_where_no_gradients_are():
+    """Attention that keeps its scores [2, 4, 16, 16] while it runs, and fused RMS normalization; with
+    gradients products and softmax, and the parts of the normalization. LSTMs are remarked."""
+
+    class Attends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.RMSNorm(24)
+
+        def forward(self, q):
+            q = self.norm(q)
+            return functional.scaled_dot_product_attention(q, q, q)
+
+    q = torch.randn(2, 4, 16, 24)
+    profile = opgraph.profile(Attends(), q, target="mps")
+    ran = kernels(profile)
+    assert (ran["_scaled_dot_product_attention_math_for_mps"], ran["_fused_rms_norm"]) == (1, 1)
+    assert profile.totals.flops == 2 * 2 * 2 * 4 * 16 * 16 * 24
+    assert profile.totals.coverage == 1.0
+    assert 4 * 2 * 4 * 16 * 16 in [s.bytes for s in profile.graph.storages]
+    trained = kernels(opgraph.profile(Attends(), q, target="mps", mode="train", loss="sum"))
+    assert not trained["_scaled_dot_product_attention_math_for_mps"] + trained["_fused_rms_norm"]
+    assert trained["bmm"] + trained["_softmax"]
+    notes = opgraph.profile(nn.LSTM(8, 4), torch.randn(5, 3, 8), target="mps").model.notes
+    assert any("_lstm_mps" in note for note in notes)

@@ -257,7 +257,7 @@ def parallel(
         step = rounds * max(s.seconds or 0.0 for s in shares) + sum(t.seconds or 0.0 for t in last)
         step += _phase(part, timed.by_node, "optimizer") * max(s.trained for s in cut) / trained
     batch = 1 if timed is None else timed.batch
-    capacity = None if device is None else device.capacity
+    capacity = None if device is None else device.capacity - device.context
     forward_flops = _flops(graph, "forward")
     left = sum(n.flops for n in graph.nodes if n.phase == "forward" and n.id not in found.nodes)
     padded = tuple(
@@ -291,14 +291,14 @@ def smallest(graph: Graph, device: Device, *, cache: int = 0) -> Plan | None:
     found = sharding(graph)
     widths = [n for n in divisors(found) if n <= NODE] if found.sizes else [1]
     weights = sum(p.bytes for p in graph.parameters)
-    least = max(1, ceil(weights / device.capacity))
+    least = max(1, ceil(weights / (device.capacity - device.context)))
     most = max(widths) * max(1, len(blocks(graph)))
     for devices in range(least, most + 1):
         for width in sorted(widths, reverse=True):
             if devices % width or devices // width > max(1, len(blocks(graph))):
                 continue
             plan = parallel(graph, Layout(width, devices // width), cache=cache, found=found)
-            if plan.memory <= device.capacity:
+            if plan.memory <= device.capacity - device.context:
                 return plan
     return None
 

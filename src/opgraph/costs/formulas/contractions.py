@@ -205,7 +205,7 @@ def quantized_convolution(
     return 2 * prod(out_shape) * prod(weight[1:])
 
 
-# Attention that the registry of torch before 2.15 lacks.
+# Attention that the registry of torch lacks, or did before 2.15.
 
 
 def _attention(query: Sizes, key: Sizes, value: Sizes, *args: Any, **kwargs: Any) -> int:
@@ -220,11 +220,12 @@ def _attention_backward(
     return int(sdpa_backward_flop_count(grad, query, key, value))
 
 
-_OF_OLDER: dict[str, Contraction] = {
+_LACKED: dict[str, Contraction] = {
     "aten._scaled_dot_product_flash_attention_for_cpu": _attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    "aten._scaled_dot_product_attention_math_for_mps": _attention,
 }
-for _name, _count in _OF_OLDER.items():
+for _name, _count in _LACKED.items():
     if _name not in map(str, flop_registry):
         contraction("attention", _name)(_count)
 

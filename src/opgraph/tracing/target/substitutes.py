@@ -38,6 +38,11 @@ AGAIN = (
 """The remark on FLOPs that a target has and a CPU has not, or the other way round."""
 
 
+METAL_LSTM = (
+    "on mps an LSTM is one kernel (_lstm_mps), whose sizes torch does not say: a CPU's are here"
+)
+
+
 class Substitutes:
     """What a target runs instead of torch functions, and which of it was run. On real tensors there is
     nothing to substitute: they are on the CPU."""
@@ -65,7 +70,18 @@ class Substitutes:
                     functional.multi_head_attention_forward, inner
                 ),
             }
-
+        elif self.device == "mps":
+            inner = {"scaled_dot_product_attention": self._attention}
+            self.table = {
+                functional.scaled_dot_product_attention: self._attention,
+                _ATEN.scaled_dot_product_attention.default: self._attention,
+                functional.rms_norm: self._rms_norm,
+                torch.rms_norm: self._rms_norm,
+                torch.lstm: self._lstm_of_metal,
+                functional.multi_head_attention_forward: _rewired(
+                    functional.multi_head_attention_forward, inner
+                ),
+            }
         if spread:
             self.table = {**self.table, torch.topk: self._topk, Tensor.topk: self._topk}
 
@@ -120,6 +136,11 @@ class Substitutes:
                 query, key, value, attn_mask, dropout_p, is_causal,
                 scale=scale, enable_gqa=enable_gqa,
             )[0]  # fmt: skip
+        if self.device == "mps":  # its kernel keeps all scores, and frees them with the call
+            return _ATEN._scaled_dot_product_attention_math_for_mps(
+                query, key, value, attn_mask, dropout_p, is_causal, None,
+                scale=scale, enable_gqa=enable_gqa,
+            )[0]  # fmt: skip
         size = query.shape[-1]
         if scale is None:
             scale = 1 / sqrt(size)
@@ -163,7 +184,13 @@ class Substitutes:
         self, input: Tensor, normalized_shape: Any, weight: Tensor | None = None,  # noqa: A002
         eps: float | None = None,
     ) -> Any:  # fmt: skip
-        if type(input) is not FakeTensor or (weight is not None and weight.dtype != input.dtype):
+        given = (input,) if weight is None else (input, weight)
+        followed = torch.is_grad_enabled() and any(t.requires_grad for t in given)
+        if (
+            type(input) is not FakeTensor
+            or (weight is not None and weight.dtype != input.dtype)
+            or (self.device == "mps" and followed)  # it has no kernel for the backward
+        ):
             return functional.rms_norm(input, normalized_shape, weight, eps)
         self.note("rms_norm", "_fused_rms_norm", _ON_CUDA["_fused_rms_norm"])
         return _RMSNorm.apply(input, list(normalized_shape), weight, eps)
@@ -179,6 +206,10 @@ class Substitutes:
             turns = torch.arange(best.indices.numel()).view(best.indices.shape)
             indices = turns % scores.shape[-1]
         return torch.return_types.topk((best.values, indices))
+
+    def _lstm_of_metal(self, *args: Any) -> Any:
+        self._remark(METAL_LSTM)
+        return torch.lstm(*args)
 
     def _recurrent(self, mode: int, function: Any) -> Callable[..., Any]:
         """A recurrent layer of cuDNN (`mode` is its number of the kind), all layers and directions at once;
@@ -222,7 +253,12 @@ def _know_cudnn_backward() -> torch.library.Library:
 
 
 _ON_CUDA = {
-    kernel: {t: kernel if t.startswith("cuda") else _CPU_ONLY for t in _EACH}
+    kernel: {
+        t: kernel
+        if t.startswith("cuda") or (t == "mps" and kernel == "_fused_rms_norm")
+        else _CPU_ONLY
+        for t in _EACH
+    }
     for kernel in ("native_dropout", "_fused_rms_norm", "foreach", "_cudnn_rnn")
 }
 """What every device runs that torch calls "cuda", and the others do not."""

@@ -40,6 +40,8 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
     )
     beside = need.rounding + need.workspace
     more = f", blocks and workspace {units.size(beside)}" if beside else ""
+    if need.context:
+        more += f", context {units.size(need.context)}"
     if need.reserved is not None:
         more += f"; {units.size(need.reserved)} reserved"
     lines = [
