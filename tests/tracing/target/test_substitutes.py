@@ -209,3 +209,14 @@ def test_metal_runs_its_own_kernels_where_no_gradients_are():
     assert trained["bmm"] + trained["_softmax"]
     notes = opgraph.profile(nn.LSTM(8, 4), torch.randn(5, 3, 8), target="mps").model.notes
     assert any("_lstm_mps" in note for note in notes)
+
+
+def test_flash_attention_beyond_a_grid_is_remarked():
+    class Attends(nn.Module):
+        def forward(self, q):
+            return functional.scaled_dot_product_attention(q, q, q)
+
+    for batch, said in ((65_535, False), (65_536, True)):
+        q = torch.empty(batch, 1, 2, 8, dtype=torch.float16, device="meta")
+        notes = opgraph.profile(Attends(), q, target="cuda").model.notes
+        assert any("CUDA cannot launch" in note for note in notes) is said

@@ -16,8 +16,8 @@ from typing import Literal
 
 AttentionKernel = Literal["flash", "cudnn", "efficient", "math"]
 _HALF = ("float16", "bfloat16")
-_MOST_CUDNN = 65_535
-"""Sequences or heads that cuDNN takes."""
+MOST = 65_535
+"""Sequences or heads that cuDNN takes, and that a grid of CUDA has in y and in z."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _cudnn(call: Attention) -> bool:
         call.dtype in _HALF
         and not call.mask_gradient
         and call.dropout * 16 == int(call.dropout * 16)
-        and max(call.batch, call.heads) <= _MOST_CUDNN
+        and max(call.batch, call.heads) <= MOST
         and call.head_size <= most and call.value_size <= most
         and not call.head_size % 8 and not call.value_size % 8
         and call.keys != 1

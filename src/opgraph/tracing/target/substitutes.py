@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from opgraph.costs.count import dtype_name
 from opgraph.record.targets import TARGETS, Substitution, Target, chosen_for
-from opgraph.tracing.target.attention import Attention, attention_kernel
+from opgraph.tracing.target.attention import MOST, Attention, attention_kernel
 
 _ATEN = torch.ops.aten
 _EACH = tuple(t for t in TARGETS if t != "cuda")
@@ -36,6 +36,14 @@ AGAIN = (
     "with {}"
 )
 """The remark on FLOPs that a target has and a CPU has not, or the other way round."""
+
+
+BEYOND = (
+    f"flash attention is chosen for more than {MOST:,} sequences or heads, which CUDA cannot launch: "
+    "torch would fail there"
+)
+"""Its grid has these in y and z, which are at most so many (CUDA C++ Programming Guide, table of technical
+specifications); torch's rules of choice do not ask."""
 
 
 METAL_LSTM = (
@@ -127,6 +135,8 @@ class Substitutes:
         choices = {t: attention_kernel(call, t) for t in _EACH}
         kernel = chosen_for(choices, self.target)
         self.note("scaled_dot_product_attention", kernel or "", choices)
+        if kernel == "flash" and self.device == "cuda" and max(call.batch, call.heads) > MOST:
+            self._remark(BEYOND)
         if call.gradient and (kernel == "math") != (choices["cpu"] == "math"):
             self._remark(
                 AGAIN.format(*(("a CPU", kernel) if kernel == "math" else (kernel, "a CPU")))
