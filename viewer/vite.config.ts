@@ -1,6 +1,6 @@
 /// <reference types="vitest/config" />
 // One classic script, `viewer.js`, that defines `opgraph`: it is pasted into the file page and, with one
-// more line, is the notebook's module. The worker and the font are inside it.
+// more line, is the notebook's module. The font is inside it.
 import { defineConfig } from "vite";
 
 export default defineConfig({
@@ -11,6 +11,5 @@ export default defineConfig({
     assetsInlineLimit: 1_000_000,
     lib: { entry: "src/main.ts", formats: ["iife"], name: "opgraph", fileName: () => "viewer.js" },
   },
-  worker: { format: "iife" },
   test: { include: ["test/**/*.test.ts"] },
 });

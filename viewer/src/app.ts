@@ -8,12 +8,12 @@ import { find } from "./data/search";
 import { bringing, type Camera, fitted, type Inset, showing, visible } from "./draw/camera";
 import { edgesAt, type Marks } from "./draw/marks";
 import { Figures } from "./figures";
-import { LayoutClient, Queue } from "./layout/client";
+import { Layouts, Queue } from "./layout/layouts";
 import { type Box, type Scene, SceneMaker } from "./layout/scene";
 import { openReadable, plumbing, setDeep, View } from "./layout/view";
 
 export type { AppEvent } from "./figures";
-export type Dock = "" | "memory" | "roofline";
+export type Dock = "" | "memory" | "roofline" | "timeline";
 
 /** How many boxes are opened at first, as far as they can be read. */
 const BUDGETS = [26, 20, 16];
@@ -52,8 +52,7 @@ export class App extends Figures {
   /** Laid out as one column, to be read from its top. */
   private tall = false;
 
-  private client = new LayoutClient();
-  private maker = new SceneMaker(this.client);
+  private maker = new SceneMaker(new Layouts());
   private queue = new Queue();
 
   constructor(page: PageJson) {
@@ -65,11 +64,6 @@ export class App extends Figures {
     this.openDefault();
     this.openAtFirst = new Set(this.view.open);
     this.on("look", () => this.litName === "path" && this.lightPath());
-  }
-
-  close(): void {
-    this.client.close();
-    this.silence();
   }
 
   // What is open.

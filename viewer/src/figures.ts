@@ -21,6 +21,7 @@ const QUANTITIES = ["flops", "otherFlops", "bytes"] as const;
 /** Who listens to what: the parts of the page know the app and its events, and not one another. */
 class Events<Name extends string> {
   private listeners = new Map<Name, Set<() => void>>();
+  private held: Set<Name> | null = null;
 
   on(event: Name, run: () => void): void {
     const known = this.listeners.get(event) ?? new Set();
@@ -28,8 +29,18 @@ class Events<Name extends string> {
     this.listeners.set(event, known);
   }
 
+  /** Whoever listens to any of these hears of it once. */
   emit(...events: Name[]): void {
-    for (const event of events) this.listeners.get(event)?.forEach((run) => run());
+    if (this.held) events.forEach((event) => this.held?.add(event));
+    else new Set(events.flatMap((event) => [...(this.listeners.get(event) ?? [])])).forEach((run) => run());
+  }
+
+  /** Say nothing while something is done, and then all at once. */
+  async hold(run: () => Promise<void>): Promise<void> {
+    const held = (this.held = new Set());
+    await run();
+    this.held = null;
+    this.emit(...held);
   }
 
   /** Nobody listens any more. */
@@ -56,7 +67,7 @@ export class Figures extends Events<AppEvent> {
   /** Whether what is around the page is dark: of a file that is the system's choice, of a widget the notebook's. */
   darkAround: () => boolean = () => globalThis.matchMedia?.("(prefers-color-scheme: dark)").matches ?? false;
 
-  constructor(private page: PageJson) {
+  constructor(readonly page: PageJson) {
     super();
     this.model = readModel(page.profile, page.against);
     const { graph } = this.model;
@@ -72,7 +83,7 @@ export class Figures extends Events<AppEvent> {
     this.memory = new Memory(graph, page);
     this.devices = page.devices.map((d) => ({ ...d, name: clean(d.name), vendor: clean(d.vendor) }));
     this.difference = page.against ? new Difference(this.costs, page.against) : null;
-    const mode = this.difference ? "difference" : "bottleneck";
+    const mode = this.difference ? "difference" : page.measured ? "measured" : "bottleneck";
     this.colours = new Colours(graph, this.costs, page.marks, mode, LIGHT);
     this.colours.difference = this.difference;
     this.firstMode = this.colours.mode;
@@ -101,7 +112,7 @@ export class Figures extends Events<AppEvent> {
   modes(): [ColourMode, string][] {
     return COLOUR_MODES.filter(
       ([mode]) => (mode !== "difference" || this.difference) && (mode !== "fusion" || this.colours.fusion) &&
-        (mode !== "time" || this.devices.length)
+        (mode !== "time" || this.devices.length) && (mode !== "measured" || this.costs.total("measured"))
     );
   }
 

@@ -5,8 +5,19 @@ import type { PageJson } from "./data/document";
 import { forgetMeasures } from "./draw/pen";
 import { loadFont } from "./font";
 import style from "./ui/style.css?inline";
-import { shell } from "./ui/shell";
+import { type Shell, shell } from "./ui/shell";
 import { read } from "./url";
+
+/** What is seen first, in the letters of the page. */
+async function first(app: App, { stage }: Shell, state: string): Promise<void> {
+  const letters = loadFont();
+  stage.measure();
+  app.recolour();
+  app.emit("select");
+  await letters;
+  forgetMeasures();
+  await (state.length > 1 ? read(app, state) : app.openFirst());
+}
 
 export interface Mounted {
   app: App;
@@ -23,16 +34,9 @@ export function mount(host: HTMLElement, data: PageJson, state = "", darkAround?
   root.adoptedStyleSheets = [sheet];
   const parts = shell(app);
   root.replaceChildren(parts.element);
-  parts.stage.measure();
-  app.recolour();
-  app.emit("select");
-  void (state.length > 1 ? read(app, state) : app.openFirst()).then(() => {
+  void app.hold(() => first(app, parts, state)).then(() => {
     // The first picture is drawn in the next frame; who waits for it can see it here.
     requestAnimationFrame(() => requestAnimationFrame(() => (host.dataset.ready = "")));
-  });
-  void loadFont().then(() => {
-    forgetMeasures();
-    app.emit("look");
   });
   const scheme = globalThis.matchMedia?.("(prefers-color-scheme: dark)");
   const change = (): void => app.recolour();
@@ -41,7 +45,7 @@ export function mount(host: HTMLElement, data: PageJson, state = "", darkAround?
     app,
     close: () => {
       scheme?.removeEventListener("change", change);
-      app.close();
+      app.silence();
       root.replaceChildren();
     },
   };

@@ -116,7 +116,7 @@ function readFilter(state: URLSearchParams): Filter {
     if (values) facets[facet] = values.split("~");
   }
   const [measure, least] = (state.get("least") ?? "").split("~");
-  const known = (["flops", "bytes", "time", "memory"] as const).find((m) => m === measure);
+  const known = (["flops", "bytes", "time", "measured", "memory"] as const).find((m) => m === measure);
   return known && Number(least) > 0 ? { facets, measure: known, least: Number(least) } : { ...NO_FILTER, facets };
 }
 

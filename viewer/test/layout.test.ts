@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { Planner, Specs } from "../src/layout/plan";
 import type { Layout } from "../src/layout/spec";
 import { openReadable, plumbing, setDeep, View } from "../src/layout/view";
-import { Engine } from "../src/layout/worker";
+import { layoutContainer } from "../src/layout/container";
 import { model, NAMES, tree } from "./saved";
 
 function view(name: string): View {
@@ -13,7 +13,7 @@ function layOut(v: View): { layouts: Map<number, Layout>; planner: Planner } {
   const planner = new Planner(v, new Specs(), 1.4);
   planner.plan(v.tree.root, v.tree.root, 0, () => -1);
   const layouts = new Map<number, Layout>();
-  new Engine(layouts).run(planner.specs);
+  for (const spec of planner.specs) layouts.set(spec.id, layoutContainer(spec, (id) => layouts.get(id) as Layout));
   return { layouts, planner };
 }
 

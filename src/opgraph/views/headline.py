@@ -102,10 +102,11 @@ def headline_data(costed: CostedRecord) -> dict[str, Any]:
         "timed": _TIMED,
         "plain": _PLAIN,
         "inputs": _inputs(costed.graph),
-        "of": {"time": _OF[Metric.SECONDS], "flops": _OF[Metric.FLOPS], "bytes": _OF[Metric.BYTES]},
+        "of": {"measured": _whole(costed), "time": _OF[Metric.SECONDS], "flops": _OF[Metric.FLOPS],
+               "bytes": _OF[Metric.BYTES]},
         "words": {bound.value: words for bound, words in _WORDS.items()},
         "meaning": _NO_DEVICE,
-    }
+    }  # fmt: skip
 
 
 def _inputs(graph: Graph) -> str:

@@ -56,14 +56,33 @@ def test_every_device_has_the_times_that_python_predicts(saved: Saved, name: str
     for machine in devices():
         c = costed(saved(name), machine)
         found = given[machine.id]
-        seconds = [found["work"][kind] / 1e6 if kind >= 0 else 0.0 for kind in work_of(data)]
+        queues = {
+            name: [taken[kind] / 1e6 if kind >= 0 else 0.0 for kind in work_of(data)]
+            for name, taken in found["queues"].items()
+        }
+        seconds = queues[found["limit"]]
         assert c.prediction is not None
+        assert sum(queues["device"]) == pytest.approx(c.prediction.device_seconds, rel=1e-8)
+        assert sum(queues["host"]) == pytest.approx(c.prediction.host_seconds, rel=1e-8)
         assert sum(seconds) == pytest.approx(c.prediction.seconds, rel=1e-8)
         assert found["ridge"] == c.ridge
         bounds = {i + 1: found["bounds"][kind] for i, kind in enumerate(work_of(data)) if kind >= 0}
         told = {node: bound[0] for node, bound in c.node_bounds.items()}
         assert {node: bounds[node] for node in told} == told
         assert not any(seconds[node - 1] for node in bounds.keys() - told.keys())
+
+
+def test_a_measured_run_goes_into_the_page_by_node_and_by_stream(saved: Saved) -> None:
+    run = saved("resnet18-run")
+    found, measured = data_of(run)["measured"], run.on().named_measurement()
+    assert {node: us / 1e6 for node, us in found["nodes"]} == pytest.approx(measured.by_node)
+    assert list(found["lanes"]) == ["thread 0"]
+    for part, (begin, length, node, name) in zip(
+        measured.run.timeline, found["lanes"]["thread 0"], strict=True
+    ):
+        event = measured.run.events[part.event]
+        assert [begin / 1e6, length / 1e6] == pytest.approx([part.start, part.seconds], rel=1e-6)
+        assert (node, found["names"][name]) == (event.nodes[0] if event.nodes else 0, event.name)
 
 
 def test_a_device_of_ones_own_is_among_those_of_the_page(saved: Saved) -> None:

@@ -19,6 +19,8 @@ from opgraph.analysis.selection import heaviest_path, sources
 from opgraph.analysis.timing.prediction import predict
 from opgraph.analysis.tree import build_tree
 from opgraph.hardware import device
+from opgraph.views import render
+from opgraph.views.headline import headline
 
 Browse = Callable[..., Any]
 Saved = Callable[[str], Profile]
@@ -291,6 +293,38 @@ const pixels = async () => {
   copy.drawImage(c, 0, 0);
   return copy.getImageData(0, 0, c.width, c.height).data;
 };"""
+
+
+def test_the_timeline_has_what_is_predicted_beside_what_was_measured(
+    saved: Saved, browse: Browse
+) -> None:
+    costed = saved("resnet18-run").on("rtx-4090")
+    page = browse(str(render("html", costed)), "timeline")
+    assert page.page.locator(".sentence").inner_text() == headline(costed)[0]
+    assert page.run("return app.colours.mode") == "measured"
+    page.page.get_by_role("button", name="Timeline", exact=True).click()
+    page.settle()
+    prediction, chart = costed.prediction, page.page.locator(".plot-box")
+    assert prediction is not None
+
+    def at(share: float, y: float) -> str:
+        """What the note says at a share of the longest lane, `y` pixels below the chart's rim."""
+        box = chart.bounding_box()
+        page.page.mouse.move(box["x"] + 84 + share * (box["width"] - 102), box["y"] + y)
+        page.settle()
+        return str(chart.locator(".tip").inner_text())
+
+    assert "predicted" in at(0.0001, 40)
+    assert "host" in at(0.0001, 40)
+    said = at(0.1, 170)
+    assert said.startswith("maxpool")
+    assert "thread 0, measured" in said
+    page.page.mouse.down()
+    page.page.mouse.up()
+    assert page.run("return app.selected.path") == "maxpool"
+    page.keep("dock")
+    page.page.get_by_label("Device").select_option("")
+    assert at(0.1, 40).startswith("maxpool")
 
 
 @pytest.mark.parametrize("zoom", [0.3, 1.3])

@@ -13,9 +13,9 @@ export interface HotSpot {
   share: number;
 }
 
-/** What nodes and modules are weighed by where nothing else is chosen: time as predicted, else FLOPs, else bytes. */
+/** What nodes and modules are weighed by where nothing else is chosen: time as measured or predicted, FLOPs, or bytes. */
 export function weighedBy(costs: Costs): Measure {
-  return (["time", "flops", "bytes"] as const).find((measure) => costs.total(measure) > 0) ?? "bytes";
+  return (["measured", "time", "flops", "bytes"] as const).find((measure) => costs.total(measure) > 0) ?? "bytes";
 }
 
 /** The hot spots that weigh most, costliest first. */

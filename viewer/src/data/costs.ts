@@ -1,13 +1,13 @@
 // Costs by node and, as every item is an interval of nodes, by item: differences of running sums. Seconds and what
 // they wait for are those that Python predicted; nothing is worked out here but sums and shares.
 
-import type { DeviceJson } from "./document";
+import type { DeviceJson, PageJson } from "./document";
 import type { Graph, Parameter } from "./graph";
 import { type Interval, type Item, repetitions } from "./tree";
 
 /** Costs, and what must not be overlooked: nodes at which the model failed, seams between fragments, removed nodes. */
 export type Measure =
-  | "flops" | "otherFlops" | "bytes" | "memory" | "time" | "unknown" | "kernels" | "errors" | "breaks" | "removed";
+  | "flops" | "otherFlops" | "bytes" | "memory" | "time" | "measured" | "unknown" | "kernels" | "errors" | "breaks" | "removed";
 
 /** What work waits for: on a device compute, memory or launches; without one its intensity says. */
 export type Bound = "compute" | "balanced" | "memory" | "launch";
@@ -35,11 +35,12 @@ export class Costs {
     private graph: Graph,
     private work: number[] = [],
     /** The ridge point without a device, and the parts of one below and above which memory and arithmetic limit. */
-    private generic: { ridge: number; balanced: [number, number] } = { ridge: 0, balanced: [0, 0] },
+    private generic: Pick<PageJson, "ridge" | "balanced" | "measured"> = { ridge: 0, balanced: [0, 0] },
   ) {
     const { nodes, kernels } = graph;
     const made = new Float64Array(nodes.length);
     for (const s of graph.storages) if (s.node >= 0) made[s.node] += s.bytes;
+    const took = new Map(this.generic.measured?.nodes);
     const total = (of: (k: (typeof kernels)[number]) => number): Float64Array =>
       running(nodes.length, (i) => nodes[i].kernels.reduce((sum, k) => sum + of(kernels[k]), 0));
     this.sums = {
@@ -50,6 +51,7 @@ export class Costs {
       kernels: total(() => 1),
       memory: running(nodes.length, (i) => made[i]),
       time: new Float64Array(nodes.length + 1),
+      measured: running(nodes.length, (i) => (took.get(i + 1) ?? 0) / 1e6),
       errors: running(nodes.length, (i) => Number(nodes[i].error !== "")),
       breaks: running(nodes.length, (i) => Number(i > 0 && nodes[i].fragment !== nodes[i - 1].fragment)),
       removed: running(nodes.length, (i) => Number(nodes[i].removed)),
@@ -61,13 +63,19 @@ export class Costs {
   setDevice(device: DeviceJson | null, times = true): void {
     const { work } = this;
     const count = this.graph.nodes.length;
-    const seconds = (n: number): number => (device && times && work[n] >= 0 ? device.work[work[n]] / 1e6 : 0);
+    const taken = device && times ? device.queues[device.limit] : [];
+    const seconds = (n: number): number => (taken[work[n]] ?? 0) / 1e6;
     this.ridge = (device ?? this.generic).ridge;
     this.boundCache.clear();
     this.sums.time = running(count, seconds);
     for (const [letter, bound] of Object.entries(BOUNDS)) {
       this.waits[bound] = running(count, (n) => (device?.bounds[work[n]] === letter ? seconds(n) : 0));
     }
+  }
+
+  /** The seconds that one of a device's queues needs for a node. */
+  queued(device: DeviceJson, queue: DeviceJson["limit"], node: number): number {
+    return (device.queues[queue][this.work[node]] ?? 0) / 1e6;
   }
 
   /** Seconds of an item, in all its repetitions, that go to nodes which wait for this. */

@@ -134,8 +134,8 @@ export interface TreeJson {
 
 /**
  * A device, and what `opgraph` predicts for it. The ridge point is at `dtype`, the model's main one, as are the roof's
- * peak (FLOP/s) and bandwidth (bytes/s). By distinct work, microseconds and what it waits for (c, m, l: compute, memory,
- * launches); by distinct part, a subgraph run as one kernel, microseconds.
+ * peak (FLOP/s) and bandwidth (bytes/s). By distinct work, microseconds in both queues, of which `limit` is the longer,
+ * and what it waits for (c, m, l: compute, memory, launches); by distinct part, a subgraph run as one kernel, microseconds.
  */
 export interface DeviceJson {
   id: string;
@@ -149,12 +149,22 @@ export interface DeviceJson {
   path: number;
   /** Bytes that a run needs, and those there are. */
   memory: [number, number];
-  work: number[];
+  queues: Record<"device" | "host", number[]>;
   bounds: string;
   parts: number[];
-  /** The time with its interval, and the queue that is the limit, in words. */
+  /** The time with its interval. */
   said: string;
-  limit: string;
+  limit: "device" | "host";
+}
+
+/** A run that was measured: on what, how long a step took, the microseconds of nodes by id, the names of what ran, and
+ * by stream or thread one step of it: begin and length in microseconds, the id of a node or 0, the place of a name. */
+export interface MeasuredJson {
+  on: string;
+  seconds: number;
+  nodes: [number, number][];
+  names: string[];
+  lanes: Record<string, [number, number, number, number][]>;
 }
 
 /** Another profile that this one is laid over; its graph is the union of both. */
@@ -216,6 +226,7 @@ export interface PageJson {
   tree: TreeJson;
   marks: MarksJson;
   against?: AgainstJson;
+  measured?: MeasuredJson;
   partition?: PartitionJson;
   /** FLOPs per byte, where no device is chosen, and the parts of a ridge point between which work is balanced. */
   ridge: number;

@@ -13,12 +13,13 @@ import * as format from "../format";
 import { mix, ramp, type Theme } from "./theme";
 
 export type ColourMode =
-  "bottleneck" | "operator" | "flops" | "bytes" | "memory" | "time" | "dtype" | "fusion" | "difference";
+  "bottleneck" | "operator" | "flops" | "bytes" | "memory" | "time" | "measured" | "dtype" | "fusion" | "difference";
 
 export const COLOUR_MODES: [ColourMode, string][] = [
   ["bottleneck", "Bottleneck"],
   ["operator", "Operator"],
   ["time", "Predicted time"],
+  ["measured", "Measured time"],
   ["flops", "FLOPs"],
   ["bytes", "Bytes moved"],
   ["memory", "Memory made"],
@@ -213,10 +214,11 @@ const MEASURES: Partial<Record<ColourMode, Measure>> = {
   bytes: "bytes",
   memory: "memory",
   time: "time",
+  measured: "measured",
 };
 
 export function show(measure: Measure, value: number): string {
-  if (measure === "time") return format.seconds(value);
+  if (measure === "time" || measure === "measured") return format.seconds(value);
   if (measure === "bytes" || measure === "memory") return format.size(value);
   if (measure === "flops" || measure === "otherFlops") return format.flops(value);
   return format.integer(value);

@@ -10,15 +10,27 @@ export interface PathSink {
 
 const ROUND = 8;
 
-export function trace(points: Float32Array, sink: PathSink): void {
+const NOWHERE: PathSink = { moveTo: () => {}, lineTo: () => {}, quadraticCurveTo: () => {}, bezierCurveTo: () => {} };
+
+/** Draw an edge; of what was `seen` (edges share long ways) each piece is drawn once. */
+export function trace(points: Float32Array, to: PathSink, seen = new Set<string>()): void {
   const n = points.length / 2;
-  sink.moveTo(points[0], points[1]);
+  let at = [points[0], points[1]] as const;
+  let lifted = true;
   for (let i = 1; i < n; i++) {
     const x0 = points[2 * i - 2];
     const y0 = points[2 * i - 1];
     const x = points[2 * i];
     const y = points[2 * i + 1];
     const level = Math.abs(y - y0) < 0.5;
+    // A piece is what it is by the points before and after it, at which it may be round.
+    const piece = points.subarray(Math.max(0, 2 * i - 4), 2 * i + 4).join();
+    const known = seen.has(piece);
+    if (lifted && !known) to.moveTo(...at);
+    lifted = known;
+    seen.add(piece);
+    const sink = known ? NOWHERE : to;
+    at = [x, y];
     if (Math.abs(x - x0) >= 0.5 && !level) {
       const middle = (y0 + y) / 2;
       sink.bezierCurveTo(x0, middle, x, middle, x, y);
@@ -31,8 +43,9 @@ export function trace(points: Float32Array, sink: PathSink): void {
       const ny = points[2 * i + 3];
       const before = Math.min(ROUND, (Math.abs(x - x0) + Math.abs(y - y0)) / 2);
       const after = Math.min(ROUND, (Math.abs(nx - x) + Math.abs(ny - y)) / 2);
+      at = [x + Math.sign(nx - x) * after, y + Math.sign(ny - y) * after];
       sink.lineTo(x - Math.sign(x - x0) * before, y - Math.sign(y - y0) * before);
-      sink.quadraticCurveTo(x, y, x + Math.sign(nx - x) * after, y + Math.sign(ny - y) * after);
+      sink.quadraticCurveTo(x, y, ...at);
       continue;
     }
     sink.lineTo(x, y);

@@ -1,6 +1,7 @@
 // What the painter draws with: a canvas on the screen, or an SVG document that is exported. Coordinates
 // are the world's; the pen knows the camera.
 
+import { overlaps, type Rect } from "./camera";
 import { arrow, type PathSink, round, SvgPath, trace } from "./path";
 import { FAMILY, font } from "./theme";
 
@@ -80,14 +81,51 @@ export interface Edges {
   heads: Uint8Array;
 }
 
-const curves = new WeakMap<Edges, { line: Path2D; arrows: Path2D }>();
+/** A few edges together, and where they are. */
+interface Bundle {
+  line: Path2D;
+  arrows: Path2D;
+  reach: Rect;
+}
+
+/** So many edges are drawn, or out of sight, together. */
+const BUNDLE = 12;
+const bundles = new WeakMap<Edges, Bundle[]>();
+
+function bundled(all: Edges): Bundle[] {
+  let found = bundles.get(all);
+  if (found) return found;
+  bundles.set(all, (found = []));
+  const seen = new Set<string>();
+  for (let from = 0; from < all.edges.length; from += BUNDLE) {
+    const [line, arrows] = [new Path2D(), new Path2D()];
+    const [low, high] = [[Infinity, Infinity], [-Infinity, -Infinity]];
+    for (let i = from; i < Math.min(from + BUNDLE, all.edges.length); i++) {
+      trace(all.edges[i], line, seen);
+      if (all.heads[i]) arrow(all.edges[i], arrows);
+      all.edges[i].forEach((value, k) => {
+        low[k % 2] = Math.min(low[k % 2], value);
+        high[k % 2] = Math.max(high[k % 2], value);
+      });
+    }
+    found.push({ line, arrows, reach: { x: low[0], y: low[1], w: high[0] - low[0], h: high[1] - low[1] } });
+  }
+  return found;
+}
 
 export class CanvasPen implements Pen {
+  private font = "";
+  private from: { e: number; f: number };
+
   constructor(
     private ctx: CanvasRenderingContext2D,
     /** Pixels per unit. */
     private zoom: number,
-  ) {}
+    /** What is seen; edges elsewhere are left out. */
+    private view?: Rect,
+  ) {
+    this.from = ctx.getTransform();
+  }
 
   rect(x: number, y: number, w: number, h: number, radius: number, style: Style): void {
     const { ctx } = this;
@@ -113,15 +151,6 @@ export class CanvasPen implements Pen {
   }
 
   edges(all: Edges, x: number, y: number, style: Style, arrows: boolean): void {
-    let known = curves.get(all);
-    if (!known) {
-      known = { line: new Path2D(), arrows: new Path2D() };
-      for (let i = 0; i < all.edges.length; i++) {
-        trace(all.edges[i], known.line);
-        if (all.heads[i]) arrow(all.edges[i], known.arrows);
-      }
-      curves.set(all, known);
-    }
     const { ctx } = this;
     ctx.save();
     ctx.translate(x, y);
@@ -129,10 +158,11 @@ export class CanvasPen implements Pen {
     ctx.strokeStyle = style.stroke ?? "#000";
     ctx.lineWidth = style.width ?? 1;
     ctx.setLineDash((style.dash as number[]) ?? []);
-    ctx.stroke(known.line);
-    if (arrows) {
-      ctx.fillStyle = style.stroke ?? "#000";
-      ctx.fill(known.arrows);
+    ctx.fillStyle = style.stroke ?? "#000";
+    for (const { line, arrows: heads, reach } of bundled(all)) {
+      if (this.view && !overlaps(this.view, { ...reach, x: reach.x + x, y: reach.y + y })) continue;
+      ctx.stroke(line);
+      if (arrows) ctx.fill(heads);
     }
     ctx.restore();
   }
@@ -151,11 +181,16 @@ export class CanvasPen implements Pen {
     const { ctx } = this;
     const shown = style.max === undefined ? text : fit(text, style.size, style.weight ?? 400, style.max);
     if (!shown) return;
+    // In whole quarters of pixels: letters of a size that is new in every frame of a zoom take several times as long.
+    const letters = font(Math.floor(style.size * this.zoom * 4 + 1e-6) / 4, style.weight);
+    if (letters !== this.font) ctx.font = this.font = letters;
+    const { e, f } = this.from;
     ctx.globalAlpha = style.alpha ?? 1;
-    ctx.font = font(style.size, style.weight);
     ctx.fillStyle = style.fill;
     ctx.textAlign = style.align ?? "left";
-    ctx.fillText(shown, x, y);
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
+    ctx.fillText(shown, x * this.zoom + e, y * this.zoom + f);
+    ctx.setTransform(this.zoom, 0, 0, this.zoom, e, f);
   }
 
   private finish(style: Style): void {
@@ -195,8 +230,9 @@ export class SvgPen implements Pen {
     if (!all.edges.length) return;
     const line = new SvgPath(x, y);
     const heads = new SvgPath(x, y);
+    const seen = new Set<string>();
     for (let i = 0; i < all.edges.length; i++) {
-      trace(all.edges[i], line);
+      trace(all.edges[i], line, seen);
       if (all.heads[i]) arrow(all.edges[i], heads);
     }
     this.parts.push(`<path d="${line.d}"${looks({ ...style, fill: undefined })}/>`);

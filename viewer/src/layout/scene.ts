@@ -2,7 +2,7 @@
 // container, since equal containers share them.
 
 import type { Item } from "../data/tree";
-import type { LayoutClient } from "./client";
+import type { Layouts } from "./layouts";
 import { type Plan, Planner, Specs } from "./plan";
 import type { Edge, Layout } from "./spec";
 import type { View } from "./view";
@@ -35,13 +35,13 @@ export interface Scene {
 export class SceneMaker {
   private specs = new Specs();
 
-  constructor(private client: LayoutClient) {}
+  constructor(private layouts: Layouts) {}
 
   async make(view: View, aspect: number): Promise<Scene> {
     const planner = new Planner(view, this.specs, aspect);
     const { root } = view.tree;
     const plan = planner.plan(root, root, 0, () => -1);
-    await this.client.ensure(planner.specs);
+    await this.layouts.ensure(planner.specs);
     return this.compose(view, plan);
   }
 
@@ -51,7 +51,7 @@ export class SceneMaker {
     const make = (
       p: Plan | null, item: Item, key: Item, x: number, y: number, w: number, h: number, parent: Box | null,
     ): Box => {
-      const layout = p ? this.client.get(p.spec) ?? null : null;
+      const layout = p ? this.layouts.get(p.spec) ?? null : null;
       const shown = p ? view.shownBody(key, item) : item;
       const box: Box = {
         item, key, shown, x, y, w, h, parent, depth: parent ? parent.depth + 1 : 0,
@@ -68,7 +68,7 @@ export class SceneMaker {
       }
       return box;
     };
-    const whole = this.client.get(plan.spec);
+    const whole = this.layouts.get(plan.spec);
     const root = make(plan, plan.item, plan.key, 0, 0, whole?.w ?? 0, whole?.h ?? 0, null);
     const find = (item: Item): Box => {
       for (let at: Item | null = item; at; at = at.parent) {

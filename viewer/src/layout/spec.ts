@@ -43,18 +43,6 @@ export interface Layout {
   outs: Float32Array;
 }
 
-export interface Request {
-  id: number;
-  /** Inner specs stand before those that hold them. */
-  specs: Spec[];
-}
-
-export interface Reply {
-  id: number;
-  layouts: [number, Layout][];
-  error?: string;
-}
-
 /** Room around the children of a container; the header takes `HEADER` more above. */
 export const PAD = 16;
 export const HEADER = 30;

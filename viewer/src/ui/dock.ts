@@ -6,18 +6,19 @@ import { COLOUR_MODES, legendEntries } from "../draw/colours";
 import { ramp } from "../draw/theme";
 import { div, fill, h, press, span } from "./dom";
 import { Roofline } from "./roofline";
-import { alive, Timeline } from "./timeline";
+import { alive, LiveMemory } from "./live";
+import { Timeline } from "./timeline";
 
 export function dock(app: App, legend: HTMLElement): HTMLElement {
   const charts = div("charts");
-  const tabs: [Dock, string][] = [["memory", "Memory"], ["roofline", "Roofline"]];
+  const tabs: [Dock, string][] = [["memory", "Memory"], ["roofline", "Roofline"], ["timeline", "Timeline"]];
   const buttons = tabs.map(([key, name]) =>
     press(name, () => app.setDock(app.dock === key ? "" : key), { "aria-expanded": "false" }),
   );
   const made = new Map<Dock, HTMLElement>();
   const make = (key: Dock): HTMLElement => {
-    if (key === "memory") return div("chart", new Timeline(app).element, alive(app));
-    return div("chart", new Roofline(app).element);
+    if (key === "memory") return div("chart", new LiveMemory(app).element, alive(app));
+    return div("chart", new (key === "roofline" ? Roofline : Timeline)(app).element);
   };
   const paint = (): void => {
     tabs.forEach(([key], i) => buttons[i].setAttribute("aria-expanded", String(app.dock === key)));

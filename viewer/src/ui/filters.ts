@@ -13,7 +13,8 @@ const FACETS: [Facet, string][] = [
   ["fragment", "Fragment"],
   ["phase", "Phase"],
 ];
-const MEASURES: [Measure, string][] = [["flops", "FLOPs"], ["bytes", "bytes"], ["time", "time"], ["memory", "memory"]];
+const MEASURES: [Measure, string][] = [["flops", "FLOPs"], ["bytes", "bytes"], ["time", "time"], ["measured", "measured time"],
+  ["memory", "memory"]];
 /** Positions of the slider, as shares of the whole: nothing, then a hundredth of a percent to all. */
 const shareAt = (position: number): number => (position <= 0 ? 0 : 10 ** (-4 + (position / 100) * 4));
 
@@ -47,7 +48,7 @@ export function filterSheet(app: App): HTMLElement {
       },
     );
     for (const [value, name] of MEASURES) {
-      if (value !== "time" || app.costs.total("time")) {
+      if (app.costs.total(value)) {
         measure.append(h("option", { value, selected: filter.measure === value }, name));
       }
     }

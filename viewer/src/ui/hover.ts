@@ -40,7 +40,7 @@ function said(app: App, item: Item): string[] {
   const shapes = (values: number[]): string =>
     values.map((v) => graph.values[v]).filter((v) => v.kind !== "parameter" && v.kind !== "buffer")
       .map((v) => `${format.shape(v.shape)} ${v.dtype}`).join(", ");
-  const measures: Measure[] = ["time", "flops", "bytes"];
+  const measures: Measure[] = ["measured", "time", "flops", "bytes"];
   const bound = costs.bound(item);
   return [
     item.path || node?.name || item.label,
@@ -53,4 +53,4 @@ function said(app: App, item: Item): string[] {
   ].filter(Boolean);
 }
 
-const OF: Partial<Record<Measure, string>> = { time: "the time", flops: "the FLOPs", bytes: "the bytes moved" };
+const OF: Partial<Record<Measure, string>> = { measured: "the measured time", time: "the predicted time", flops: "the FLOPs", bytes: "the bytes moved" };

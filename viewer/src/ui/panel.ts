@@ -113,6 +113,7 @@ function costs(app: App, item: Item): HTMLElement {
       "bound by",
       bound ? `${colours.marks.bounds[bound].label} (ridge point ${app.ridgeText})` : "nothing: no data is moved",
     ],
+    ["measured time", c.item("measured", item) ? share("measured") : null],
     ["predicted time", c.item("time", item) ? share("time") : null],
     ["unknown costs", unknown ? span("warn", format.plural(unknown, "kernel")) : null],
   ]);

@@ -3,20 +3,17 @@
 import type { App } from "../app";
 import type { Measure, Share } from "../data/costs";
 import type { Item } from "../data/tree";
+import { show } from "../draw/colours";
 import * as format from "../format";
 import { type Child, h, p, press, span } from "./dom";
 
 export type Row = [string, string | Node | null];
 
-const WRITE: Partial<Record<Measure, (value: number) => string>> = {
-  bytes: format.size, memory: format.size, time: format.seconds,
-};
-
 /** A measure of an item as "each … × n = total · share"; what stands once has no repetitions. */
 export function shareText(measure: Measure, share: Share): string {
-  const write = WRITE[measure] ?? format.flops;
-  const { each, times, total } = share;
-  const all = times > 1 ? `each ${write(each)} × ${format.integer(times)} = ${write(total)}` : write(total);
+  const { times } = share;
+  const [each, total] = [share.each, share.total].map((value) => show(measure, value));
+  const all = times > 1 ? `each ${each} × ${format.integer(times)} = ${total}` : total;
   // Where a line ends, the percentage stays whole.
   return share.share > 0 ? `${all} ·\u00a0${format.percent(share.share).replace(" ", "\u00a0")}` : all;
 }

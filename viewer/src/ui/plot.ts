@@ -2,9 +2,13 @@
 // that follows the pointer.
 
 import type { App, AppEvent } from "../app";
-import { font, type Theme } from "../draw/theme";
+import type { Item } from "../data/tree";
+import { measure } from "../draw/pen";
+import { font, mix, type Theme } from "../draw/theme";
 import { div, fill, h, onFrame } from "./dom";
 
+/** The height of a row of the ruler. */
+export const RULE = 15;
 /** Room for the figures of the upright axis. */
 const LEFT = 84;
 
@@ -92,6 +96,25 @@ export abstract class Plot {
     ctx.lineTo(x1, y1);
     ctx.stroke();
     ctx.setLineDash([]);
+  }
+
+  /** Which modules run when: what the model consists of, and beneath it what that does; `x` is where a node begins. */
+  protected ruler(x: (node: number) => number, top: number, theme: Theme): void {
+    const { ctx, app: { tree, colours } } = this;
+    let whole = tree.root;
+    const width = (item: Item): number => x(item.last + 1) - x(item.first);
+    for (let only: Item | undefined = whole; only; only = whole.children.find((c) => width(c) > 0.9 * width(whole))) whole = only;
+    const upper = (whole.kind === "fold" && whole.parent ? whole.parent : whole).children;
+    [upper, upper.flatMap((item) => (item.children.length ? item.children : item))].forEach((row, i) => {
+      const y = top + i * (RULE + 1);
+      for (const item of row) {
+        if (width(item) < 1) continue;
+        ctx.fillStyle = mix(theme.card, colours.look(item).colour, 0.3);
+        ctx.fillRect(x(item.first), y, Math.max(0.6, width(item) - 1), RULE);
+        const name = [item.label, item.label.split(".").pop() ?? ""].find((n) => measure(n, 11) < width(item) - 6);
+        if (name) this.text(name, x(item.first) + 3, y + RULE - 4, theme.text, "left", 400, "");
+      }
+    });
   }
 
   protected note(lines: string[], x: number, y: number): void {

@@ -113,7 +113,7 @@ export class Stage {
         h: height / scale + 2 * out,
       };
       new Painter(app.model.graph, app.colours, theme, camera.zoom, view, app.marks())
-        .paint(scene, new CanvasPen(ctx, scale));
+        .paint(scene, new CanvasPen(ctx, scale, view));
     }
     ctx.restore();
   }

@@ -2,6 +2,7 @@
 
 import type { App } from "../app";
 import type { Bound } from "../data/costs";
+import { clean } from "../data/document";
 import { nodesOf } from "../data/costliest";
 import type { Difference } from "../data/difference";
 import * as format from "../format";
@@ -70,12 +71,13 @@ export function summary(app: App): HTMLElement[] {
 }
 
 /** What the model waits for: on a device by predicted time, without one by bytes moved. */
-function bounds({ colours, costs, device, ridgeText }: App): HTMLElement {
+function bounds({ colours, costs, device, page: { measured }, ridgeText }: App): HTMLElement {
   const timed = costs.total("time") > 0;
   const measure = timed ? "time" : "bytes";
   const shares = costs.byBound(measure);
   const kinds: Bound[] = ["compute", timed ? "launch" : "balanced", "memory"];
   return rows(device ? `On ${device.name}` : "Bottlenecks", [
+    ["measured time", measured ? `${format.seconds(measured.seconds)} on ${clean(measured.on)}` : null],
     ["predicted time", timed ? format.seconds(costs.total("time")) : null],
     ["needs", device ? fits(device.memory) : null],
     ["ridge point", device ? `${ridgeText} at ${device.dtype}` : ridgeText],

@@ -49,6 +49,7 @@ const PARAMETERS = figure("Parameters", "parameters", 84, (app, i) => app.costs.
 const TREE: Column[] = [
   { name: "Name", key: "name", width: 0, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
   figure("Share", "share", 84, (app, i) => app.colours.share(i), share),
+  figure("Measured", "measured", 76, total("measured"), format.seconds),
   figure("Time", "time", 76, total("time"), format.seconds),
   figure("FLOPs", "flops", 82, total("flops"), flops),
   figure("Bytes", "bytes", 84, total("bytes"), format.size),
@@ -66,6 +67,7 @@ const TREE: Column[] = [
 const NODES: Column[] = [
   { name: "Name", key: "name", width: 0, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
   figure("Share", "share", 84, (app, i) => own(app.metric)(app, i) / (app.costs.total(app.metric) || 1), share),
+  figure("Measured", "measured", 76, own("measured"), format.seconds),
   figure("Time", "time", 76, own("time"), format.seconds),
   figure("FLOPs", "flops", 82, own("flops"), flops),
   figure("Bytes", "bytes", 84, own("bytes"), format.size),
@@ -90,7 +92,8 @@ const DIFFERENCE = [
 function columnsOf(app: App, flat: boolean): Column[] {
   const [name, ...others] = flat ? NODES : TREE;
   const columns = [name, ...(app.difference ? DIFFERENCE : []), ...others];
-  return app.costs.total("time") > 0 ? columns : columns.filter((c) => !c.key.startsWith("time_") && c.key !== "time");
+  const timed = (["time", "measured"] as const).filter((measure) => !app.costs.total(measure));
+  return columns.filter((c) => !timed.some((measure) => c.key.split("_")[0] === measure));
 }
 
 /** Items as lines of plain figures. */

@@ -1,188 +1,146 @@
-// Live memory over the run. A click asks which tensors are alive at that moment, and lights them.
+// What runs when: the predicted queues of the host and of the device, each from the beginning of the run, and beneath
+// them on the same scale one step as it was measured, stream by stream.
 
 import type { App } from "../app";
-import type { Item } from "../data/tree";
-import { measure } from "../draw/pen";
-import { mix, type Theme } from "../draw/theme";
+import { running } from "../data/costs";
+import { clean, type DeviceJson } from "../data/document";
+import { fit, measure } from "../draw/pen";
+import { ink, mix, type Theme } from "../draw/theme";
 import * as format from "../format";
-import { div, fill, h, p, press, span } from "./dom";
-import { link } from "./parts";
-import { type Frame, Plot, ticks } from "./plot";
+import { ending } from "./parts";
+import { type Frame, Plot, RULE, ticks } from "./plot";
 
-/** The height of a row of the ruler. */
-const RULE = 15;
+/** When something ran, in seconds: for which node (-1 where that is not known), and what. */
+interface Slice {
+  from: number;
+  to: number;
+  node: number;
+  name: string;
+}
+
+interface Lane {
+  name: string;
+  note: string;
+  slices: Slice[];
+  /** Where each node begins, if one runs after the other. */
+  starts?: Float64Array;
+}
+
+/** Heights of the line above a lane, and of a lane without and with the modules beneath it. */
+const LINE = 14;
+const LOW = 40;
+const HIGH = 36 + 2 * RULE;
 
 export class Timeline extends Plot {
+  private lanes: Lane[] = [];
+  private of: unknown = this;
+
   constructor(app: App) {
-    super(app, "Live memory over the run", ["look", "select", "lit"]);
-    this.canvas.addEventListener("keydown", (event) => {
-      const { memory, moment } = app;
-      const actions: Record<string, () => void> = {
-        ArrowRight: () => app.setMoment(Math.min(memory.kernels - 1, (moment ?? -1) + 1)),
-        ArrowLeft: () => app.setMoment(Math.max(0, (moment ?? memory.kernels) - 1)),
-        Enter: () => app.setMoment(memory.peakAt),
-      };
-      if (!actions[event.key]) return;
-      event.preventDefault();
-      event.stopPropagation();
-      actions[event.key]();
-    });
+    super(app, "What runs when: as predicted, and as measured", ["look", "select", "lit"]);
   }
 
-  /** Above the names of the axis is room for the ruler. */
-  protected frame(): Frame {
-    const frame = super.frame();
-    return { ...frame, height: Math.max(10, frame.height - 2 * RULE - 4) };
+  private read(): void {
+    const { device, sizes, page: { measured }, costs, model: { graph } } = this.app;
+    const of = sizes ? null : device;
+    if (this.of === of) return;
+    this.of = of;
+    this.lanes = [];
+    for (const queue of of ? (["host", "device"] as const) : []) {
+      const starts = running(graph.nodes.length, (node) => costs.queued(of as DeviceJson, queue, node));
+      const slices = graph.nodes.map((_, node): Slice => ({ from: starts[node], to: starts[node + 1], node, name: "" }));
+      const total = starts[slices.length];
+      const note = `predicted ${format.seconds(total)}${of?.limit === queue ? ", the limit" : ""}`;
+      if (total) this.lanes.push({ name: queue, note, slices: slices.filter(({ from, to }) => to > from), starts });
+    }
+    for (const [name, rows] of Object.entries(measured?.lanes ?? {})) {
+      const slices = rows.map(([from, length, node, text]): Slice =>
+        ({ from: from / 1e6, to: (from + length) / 1e6, node: node - 1, name: clean(measured?.names[text]) }));
+      const busy = slices.reduce((sum, { from, to }) => sum + to - from, 0);
+      this.lanes.push({ name: clean(name), note: `measured ${format.seconds(busy)}`, slices });
+    }
   }
 
-  /** Which modules run when: what the model consists of, and beneath it what that does. */
-  private ruler(frame: Frame, x: (k: number) => number, theme: Theme): void {
-    const { ctx, app: { model: { graph }, tree, colours } } = this;
-    let top = tree.root;
-    const kernels = (item: Item): number => graph.kernelStart[item.last + 1] - graph.kernelStart[item.first];
-    for (let only: Item | undefined = top; only; only = top.children.find((c) => kernels(c) > 0.9 * kernels(top))) top = only;
-    const upper = (top.kind === "fold" && top.parent ? top.parent : top).children;
-    [upper, upper.flatMap((item) => (item.children.length ? item.children : item))].forEach((row, i) => {
-      const y = frame.top + frame.height + 3 + i * (RULE + 1);
-      for (const item of row) {
-        const from = x(graph.kernelStart[item.first]);
-        const width = x(graph.kernelStart[item.last + 1]) - from;
-        if (width < 1) continue;
-        ctx.fillStyle = mix(theme.card, colours.look(item).colour, 0.3);
-        ctx.fillRect(from, y, Math.max(0.6, width - 1), RULE);
-        const name = [item.label, item.label.split(".").pop() ?? ""].find((n) => measure(n, 11) < width - 6);
-        if (name) this.text(name, from + 3, y + RULE - 4, theme.text, "left", 400, "");
-      }
-    });
+  private get end(): number {
+    return Math.max(...this.lanes.map(({ slices }) => slices.reduce((most, { to }) => Math.max(most, to), 0)));
+  }
+
+  /** The upper rim of each lane, and the lower one of the last; modules are left out where there is no room for them. */
+  private rims({ top, height }: Frame): number[] {
+    const tall = this.lanes.map(({ starts }) => (starts ? HIGH : LOW));
+    const heights = tall.reduce((a, b) => a + b) > height ? this.lanes.map(() => Math.min(LOW, height / tall.length)) : tall;
+    return heights.reduce((rims, high) => [...rims, rims[rims.length - 1] + high], [top]);
   }
 
   protected paint(frame: Frame, theme: Theme): void {
-    const { ctx, app } = this;
-    const { memory } = app;
-    const { left, top, width, height } = frame;
-    const bottom = top + height;
-    const most = memory.peak * 1.06 || 1;
-    const x = (k: number): number => left + (k / Math.max(memory.kernels, 1)) * width;
-    const y = (bytes: number): number => bottom - (bytes / most) * height;
-    for (const tick of ticks(most, Math.max(2, height / 36), true)) {
-      this.line(left, y(tick), left + width, y(tick), theme.border, 0.6);
-      this.text(format.size(tick), left - 8, y(tick) + 4, theme.faint, "right");
-    }
-    const { selected } = app;
-    if (selected && selected.kind !== "root") {
-      const starts = app.model.graph.kernelStart;
-      ctx.fillStyle = theme.accent;
-      ctx.globalAlpha = 0.14;
-      ctx.fillRect(
-        x(starts[selected.first]), top, Math.max(1.5, x(starts[selected.last + 1]) - x(starts[selected.first])), height,
-      );
-      ctx.globalAlpha = 1;
-    }
-    this.area(frame, y, theme);
-    if (memory.kernels) this.ruler(frame, x, theme);
-    const peak = x(memory.peakAt + 0.5);
-    if (memory.kernels) {
-      ctx.fillStyle = theme.error;
-      ctx.beginPath();
-      ctx.arc(peak, y(memory.peak), 3.5, 0, 7);
-      ctx.fill();
-      const right = peak > left + width * 0.7;
-      this.text(
-        `peak ${format.size(memory.peak)}`, peak + (right ? -9 : 9), y(memory.peak) + 4, theme.text,
-        right ? "right" : "left", 600,
-      );
-    } else this.text("This profile has no record of memory.", left + 8, top + 20, theme.muted);
-    if (app.moment !== null) this.line(x(app.moment + 0.5), top, x(app.moment + 0.5), bottom, theme.accent, 1.5);
-    const below = bottom + 2 * RULE + 20;
-    this.text(`kernels, 1 to ${format.integer(memory.kernels)}`, left + width, below, theme.faint, "right");
-    this.text("live activations", left, below, theme.faint);
-    if (this.pointer && memory.kernels) {
-      const k = this.kernel(this.pointer.x);
-      const node = memory.node(k);
-      this.line(x(k + 0.5), top, x(k + 0.5), bottom, theme.muted, 1, [3, 3]);
-      this.note(
-        [
-          `${format.size(memory.live[k])} live`,
-          `kernel ${format.integer(k + 1)}, node ${app.model.graph.nodes[node].id}`,
-          app.tree.leaf[node].path || app.model.graph.nodes[node].name,
-        ],
-        x(k + 0.5), y(memory.live[k]),
-      );
-    }
-  }
-
-  /** The steps; where several kernels share a pixel, the largest of them. */
-  private area(frame: Frame, y: (bytes: number) => number, theme: Theme): void {
-    const { ctx } = this;
-    const { live, kernels } = this.app.memory;
-    const { left, top, width, height } = frame;
-    if (!kernels) return;
-    ctx.beginPath();
-    ctx.moveTo(left, top + height);
-    const steps = Math.min(kernels, Math.ceil(width * 2));
-    for (let i = 0; i < steps; i++) {
-      const from = Math.floor((i * kernels) / steps);
-      const to = Math.max(from + 1, Math.floor(((i + 1) * kernels) / steps));
-      let most = 0;
-      for (let k = from; k < to; k++) most = Math.max(most, live[k]);
-      ctx.lineTo(left + (i / steps) * width, y(most));
-      ctx.lineTo(left + ((i + 1) / steps) * width, y(most));
-    }
-    ctx.lineTo(left + width, top + height);
-    ctx.closePath();
-    ctx.fillStyle = theme.accent;
-    ctx.globalAlpha = 0.16;
-    ctx.fill();
-    ctx.globalAlpha = 0.9;
-    ctx.strokeStyle = theme.accent;
-    ctx.lineWidth = 1.2;
-    ctx.stroke();
-    ctx.globalAlpha = 1;
-  }
-
-  private kernel(x: number): number {
-    const { left, width } = this.frame();
-    const { kernels } = this.app.memory;
-    return Math.max(0, Math.min(kernels - 1, Math.floor(((x - left) / width) * kernels)));
-  }
-
-  protected click(at: { x: number; y: number }): void {
-    const { app } = this;
-    const { left, width } = this.frame();
-    const peak = left + ((app.memory.peakAt + 0.5) / Math.max(app.memory.kernels, 1)) * width;
-    app.setMoment(Math.abs(at.x - peak) < 12 ? app.memory.peakAt : this.kernel(at.x));
-  }
-}
-
-/** What is alive at the chosen moment, largest first. */
-export function alive(app: App): HTMLElement {
-  const element = div("alive");
-  const paint = (): void => {
-    const { moment, memory } = app;
-    const peak = press("Go to the peak", () => app.setMoment(memory.peakAt));
-    if (moment === null) {
-      fill(
-        element, p("note", "Click into the chart to see which tensors are alive at that moment."), div("choices", peak),
-      );
+    this.read();
+    const { left, top, width } = frame;
+    if (!this.lanes.length) {
+      this.text("Choose a device, and the predicted time of its queues is drawn here.", left, top + 20, theme.muted);
       return;
     }
-    const all = memory.at(moment);
-    const entries = all.slice(0, 100).map(({ bytes, node }) =>
-      node < 0
-        ? h("li", null, span("link", span("value", "from outside"), span("note", format.size(bytes))))
-        : h("li", null, link(app, app.tree.leaf[node], app.model.graph.nodes[node].name, format.size(bytes))),
-    );
-    fill(
-      element,
-      h(
-        "p", null, h("b", null, `${format.size(memory.live[moment])} in ${format.plural(all.length, "tensor")}`),
-        span("note", ` alive at kernel ${format.integer(moment + 1)}${moment === memory.peakAt ? ", the peak" : ""}`),
-      ),
-      moment === memory.peakAt ? null : div("choices", peak),
-      h("ul", { class: "links" }, ...entries),
-    );
-  };
-  app.on("lit", paint);
-  app.on("look", paint);
-  return element;
+    const [end, rims] = [this.end, this.rims(frame)];
+    const bottom = rims[this.lanes.length];
+    for (const tick of ticks(end, Math.max(2, width / 130), false)) {
+      const x = left + (tick / end) * width;
+      this.line(x, top, x, bottom, theme.border, 0.6);
+      this.text(format.seconds(tick), x, bottom + 15, theme.faint, "center");
+    }
+    this.lanes.forEach((lane, i) => this.lane(lane, rims[i], rims[i + 1] - rims[i], frame, end, theme));
+    const under = this.pointer && this.at(this.pointer);
+    if (!under || !this.pointer) return;
+    const leaf = this.app.tree.leaf[under.slice.node];
+    this.note([
+      leaf ? leaf.path || leaf.label : "of no node", under.slice.name, `${under.lane.name}, ${under.lane.note.split(" ")[0]}`,
+      `${format.seconds(under.slice.to - under.slice.from)}, from ${format.seconds(under.slice.from)}`,
+    ].filter(Boolean), this.pointer.x, this.pointer.y);
+  }
+
+  private lane(lane: Lane, top: number, height: number, { left, width }: Frame, end: number, theme: Theme): void {
+    const { ctx, app: { tree, colours, lit, selected } } = this;
+    const { starts } = lane;
+    const ruled = starts && height >= HIGH;
+    const high = (ruled ? height - 2 * RULE - 4 : height - 2) - LINE - 2;
+    const y = top + LINE;
+    if (ruled) this.ruler((node) => left + (starts[node] / end) * width, y + high + 1, theme);
+    this.text(lane.name, left - 8, y + 4 + high / 2, theme.text, "right");
+    this.text(lane.note, left, top + 10, theme.muted);
+    let drawn = 0;
+    for (const { from, to, node, name } of lane.slices) {
+      const x = left + (from / end) * width;
+      const wide = (to / end) * width + left - x;
+      // Of many that share a pixel the first is drawn.
+      if (x + wide < drawn) continue;
+      drawn = x + Math.max(wide, 0.7);
+      const leaf = tree.leaf[node];
+      const colour = leaf ? mix(theme.card, colours.look(leaf).colour, 0.75) : theme.none;
+      ctx.globalAlpha = lit && !lit[node] ? 0.25 : 1;
+      ctx.fillStyle = colour;
+      ctx.fillRect(x, y, Math.max(0.7, wide - (wide > 3 ? 0.7 : 0)), high);
+      if (selected && selected.kind !== "root" && node >= selected.first && node <= selected.last) {
+        ctx.fillStyle = theme.accent;
+        ctx.fillRect(x, y + high - 3, Math.max(1, wide), 3);
+      }
+      const said = leaf ? ending(leaf) : name;
+      if (wide > 30 && measure(said, 11) < wide * 2) {
+        this.text(fit(said, 11, 400, wide - 8), x + 4, y + 4 + high / 2, ink(colour).text, "left", 400, "");
+      }
+      ctx.globalAlpha = 1;
+    }
+  }
+
+  /** What ran in the lane and at the time under a point. */
+  private at(point: { x: number; y: number }): { lane: Lane; slice: Slice } | null {
+    const frame = this.frame();
+    const lane = this.lanes[this.rims(frame).findIndex((rim) => point.y < rim) - 1];
+    const time = ((point.x - frame.left) / frame.width) * this.end;
+    const near = (this.end / frame.width) * 1.5;
+    const slice = lane?.slices.find(({ from, to }) => time >= from && time < Math.max(to, from + near));
+    return slice ? { lane, slice } : null;
+  }
+
+  protected click(point: { x: number; y: number }): void {
+    const { app } = this;
+    const leaf = app.tree.leaf[this.at(point)?.slice.node ?? -1];
+    if (leaf) void app.select(leaf, true);
+  }
 }

@@ -36,6 +36,8 @@ from opgraph.record.units import between, percent
 _CHANNELS = (1, 3, 4)
 """Channels of an image: grey, in colour, and with transparency or depth."""
 
+Queue = Literal["device", "host"]
+
 DEVICE_BOUNDS = (Bound.COMPUTE, Bound.MEMORY, Bound.LAUNCH)
 """What a kernel can wait for on a device."""
 
@@ -62,9 +64,10 @@ class PartTime:
 @dataclass(frozen=True)
 class Prediction:
     """The predicted time of a whole graph, `batch` items in it: the seconds that the device is busy, and
-    those that the host needs to launch its kernels. `kernels` share out those of the longer queue. `work`
-    is what most of the run goes to, and `ratios` are those of the interval to the seconds.
-    `communication` are the seconds of what ranks exchange; `by_node` has those that are exposed."""
+    those that the host needs to launch its kernels. `kernels` share out those of the longer queue,
+    `by_queue` has those of both by node. `work` is what most of the run goes to, and `ratios` are those of
+    the interval to the seconds. `communication` are the seconds of what ranks exchange; `by_queue` has
+    those that are exposed."""
 
     device: str
     kernels: tuple[KernelTime, ...]
@@ -74,8 +77,13 @@ class Prediction:
     run: Run = Run.EAGER
     work: WorkClass = "memory"
     ratios: tuple[float, float] = (1.0, 1.0)
-    by_node: Mapping[int, float] = field(default_factory=dict)
+    by_queue: Mapping[Queue, Mapping[int, float]] = field(default_factory=dict)
     communication: Communication | None = None
+
+    @property
+    def by_node(self) -> Mapping[int, float]:
+        """Seconds of each node in the longer queue, by its id."""
+        return self.by_queue.get(self.limit, {})
 
     @property
     def seconds(self) -> float:
@@ -103,7 +111,7 @@ class Prediction:
         return between(self.seconds, *self.interval)
 
     @property
-    def limit(self) -> Literal["host", "device"]:
+    def limit(self) -> Queue:
         """The queue that a run waits for."""
         return "host" if self.host_seconds > self.device_seconds else "device"
 
@@ -202,13 +210,20 @@ def predict_work(
         for work, taken, bound in zip(works, seconds, bounds, strict=True)
         if taken or work.task.kernel
     )
-    by_node: dict[int, float] = {}
-    for kernel in kernels:
-        by_node[kernel.node] = by_node.get(kernel.node, 0.0) + kernel.seconds
+    queues: dict[Queue, dict[int, float]] = {"device": {}, "host": {}}
+    for work, added, launched in zip(works, adds, hosts, strict=True):
+        alone = launched if device.kind == "cpu" else 0.0
+        _add(queues["device"], work, added + alone)
+        _add(queues["host"], work, launched - alone)
     kind, squares = difficulty(works, costs, often, host=device.kind != "cpu" and host > busy)
     ratios = interval(kind, squares, distance(device, kind), len(device.missing))
-    return Prediction(device.id, kernels, batch, busy, host, run, kind, ratios, by_node,
+    return Prediction(device.id, kernels, batch, busy, host, run, kind, ratios, queues,
                       communication)  # fmt: skip
+
+
+def _add(sums: dict[int, float], work: Work, seconds: float) -> None:
+    if seconds or work.task.kernel:
+        sums[work.node] = sums.get(work.node, 0.0) + seconds
 
 
 def device_costs(works: Iterable[Work], device: Device, reach: Reach = FITTED) -> list[KernelCost]:

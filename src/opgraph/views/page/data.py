@@ -20,8 +20,10 @@ page shows and does not work out itself. The page in a file and the widget in a 
   and every subgraph as its distinct part, the id of its first node, and the steps to the others.
 - `next`: questions that the page does not answer, each with the command that does.
 - `devices`: every device with the bytes that a run needs and those there are, with its ridge and roof
-  in the model's main dtype, and with the place of its costliest path; by distinct work its microseconds and
-  what it waits for (`c`ompute, `m`emory, `l`aunch), by distinct part its microseconds.
+  in the model's main dtype, and with the place of its costliest path; by distinct work its microseconds in
+  the queues of the device and of the host, of which `limit` is the longer, and what it waits for (`c`ompute,
+  `m`emory, `l`aunch), by distinct part its microseconds.
+- `measured`: of a run that was measured, on what and how long it took (see `_measured`).
 - `device`: the id of the one that the model is costed on, if any.
 - `against`: the other model: its totals, and by node of the union what became of it (see `_against`).
 
@@ -42,6 +44,7 @@ from opgraph.analysis.compare.pairing import Union, unite
 from opgraph.analysis.cost.totals import BALANCED, GENERIC_RIDGE
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
+from opgraph.analysis.measured.times import Measurement
 from opgraph.analysis.memory import Fit, Footprint
 from opgraph.analysis.selection import heaviest_path, sources
 from opgraph.analysis.timing.prediction import predict, predict_parts, predict_work
@@ -53,6 +56,7 @@ from opgraph.record import schema
 from opgraph.record.graph import Graph
 from opgraph.record.kinds import Bound, ChangeKind, Run
 from opgraph.record.profile import ProfileRecord
+from opgraph.record.run import DEVICE_KINDS
 from opgraph.views.details import branches, details
 from opgraph.views.files.json import profile_data
 from opgraph.views.headline import headline_data, total_of
@@ -122,7 +126,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
     metrics = (Metric.FLOPS, Metric.BYTES, Metric.MEMORY)
     data["path"] = {m: ways.place([tree.each(m, leaf) for leaf in tree.leaves]) for m in metrics}
     for machine in data["devices"]:
-        taken = [*machine["work"], 0.0]  # of no work
+        taken = [*machine["queues"][machine["limit"]], 0.0]  # of no work
         machine["path"] = ways.place([taken[kind] for kind in work])
     data["paths"] = [_text(_steps(path)) for path in ways.known]
     if costed.device is not None:
@@ -130,6 +134,10 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         if costed.price is not None:
             chosen = next(d for d in data["devices"] if d["id"] == costed.device.id)
             chosen["said"] = total_of(costed)
+    if costed.measurement is not None:
+        data["measured"] = _measured(costed.measurement, place)
+        took = dict(data["measured"]["nodes"])
+        data["path"]["measured"] = ways.place([took.get(leaf.node, 0.0) for leaf in tree.leaves])
     if against is not None and union is not None:
         data["against"] = _against(against, union)
     return data
@@ -260,7 +268,11 @@ class _Times:
             "peak": device.matrix_peak(dtype),
             "bandwidth": device.bandwidth,
             "memory": [need.needed, round(need.capacity)],
-            "work": [_microseconds(found.by_node.get(node, 0.0)) for node in self.first],
+            "limit": found.limit,
+            "queues": {
+                queue: [_microseconds(by_node.get(node, 0.0)) for node in self.first]
+                for queue, by_node in found.by_queue.items()
+            },
             "bounds": "".join(found.bounds.get(node, Bound.LAUNCH)[0] for node in self.first),
             "parts": [
                 _microseconds(time.seconds, 5)
@@ -313,6 +325,26 @@ def _partition(parts: Sequence[Subgraph], times: _Times, place: Sequence[int]) -
             for p, part in zip(parts, times.by_part, strict=True)
         ],
     }
+
+
+def _measured(found: Measurement, place: Sequence[int]) -> dict[str, Any]:
+    """On what it ran and how long a step took; of each node that took any time its id and microseconds; the
+    names of what ran; and by stream, or thread of the host, one step of it: begin and length in
+    microseconds, the id of the node it was for (0 for none), and the place of its name."""
+    run = found.run
+    names: dict[str, int] = {}
+    lanes: dict[str, list[list[float]]] = {}
+    for part in sorted(run.timeline, key=lambda s: (s.rank, s.stream, s.start)):
+        event = run.events[part.event]
+        lane = f"{'stream' if event.kind in DEVICE_KINDS else 'thread'} {part.stream}"
+        lane = f"rank {part.rank}, {lane}" if run.ranks > 1 else lane
+        node = place[event.nodes[0]] if event.nodes else 0
+        times = (_microseconds(time, 7) for time in (max(part.start, 0.0), part.seconds))
+        row = [*times, node, names.setdefault(event.name, len(names))]
+        lanes.setdefault(lane, []).append(row)
+    by_node = [[place[node], _microseconds(s)] for node, s in found.by_node.items()]
+    return {"on": run.device_name or run.device, "seconds": run.seconds, "nodes": by_node,
+            "names": list(names), "lanes": lanes}  # fmt: skip
 
 
 # Two models as one graph.

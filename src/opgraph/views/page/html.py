@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import zlib
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -25,8 +26,8 @@ _SHELL = """<!doctype html>
 </head>
 <body>
 <div id="opgraph">Reading the profile of {title} … If this line stays, the file is not whole, or its script
-may not run; nothing is loaded from anywhere.</div>
-<script type="application/json" id="opgraph-data">{data}</script>
+may not run, or the browser is older than 2023; nothing is loaded from anywhere.</div>
+<script type="application/octet-stream" id="opgraph-data">{data}</script>
 <script>{script}</script>
 </body>
 </html>
@@ -44,7 +45,6 @@ def html(costed: CostedRecord, *, against: CostedRecord | None = None) -> str:
             "default-src 'none'",
             f"script-src '{_digest(script)}'",
             f"style-src '{_digest(_STYLE)}'",
-            "worker-src blob:",
             "img-src blob: data:",
             "base-uri 'none'",
             "form-action 'none'",
@@ -54,9 +54,15 @@ def html(costed: CostedRecord, *, against: CostedRecord | None = None) -> str:
         policy=policy,
         title=_markup(costed.profile.model.name),
         style=_STYLE,
-        data=embed(page_data(costed, against=against)),
+        data=packed(page_data(costed, against=against)),
         script=script,
     )
+
+
+def packed(data: Any) -> str:
+    """JSON, deflated and in base 64: a fifth of its size, in characters that are no markup."""
+    text = dumps(data, separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode("utf-8"), 6)).decode()
 
 
 def embed(data: Any) -> str:
