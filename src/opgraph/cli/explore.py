@@ -37,7 +37,7 @@ SUFFIXES = (".txt", ".md", ".csv", ".json")
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser, optional=True)
-    add_options(parser, "hardware", *names(Stage.NODES), "interactive", "json", "format", "output",
+    add_options(parser, "hardware", *names(Stage.NODES), "long", "interactive", "json", "format", "output",
                 words={"output": ", ".join(SUFFIXES)})  # fmt: skip
 
 
@@ -57,11 +57,13 @@ def run(args: argparse.Namespace) -> int:
             raise RenderError("-i is for a terminal", hint="leave out -o and --json")
         refuse_unheeded(args, {*names(*TRACED), "hardware"}, "the full-screen program")
         return _interactive(args)
+    nodes = where is not None or bool(which)
+    if args.long and not (nodes and form in (None, ".txt")):
+        raise RenderError(
+            "--long is of a list of nodes as text", hint="with --start 1, or --op conv2d"
+        )
     costed = costed_from(args)
-    if where is None and not which:
-        text = _overview(costed, args, form)
-    else:
-        text = _nodes(costed, where, which, form)
+    text = _nodes(costed, where, which, args.long, form) if nodes else _overview(costed, args, form)
     answer(args.output, text)
     return status_of(costed)
 
@@ -104,7 +106,9 @@ def _overview(costed: CostedRecord, args: argparse.Namespace, form: str | None) 
     return overview(costed, color=color() and form is None, width=width(), command=command)
 
 
-def _nodes(costed: CostedRecord, where: Range | None, which: Filter, form: str | None) -> str:
+def _nodes(
+    costed: CostedRecord, where: Range | None, which: Filter, long: bool, form: str | None
+) -> str:
     from opgraph.analysis.selection import select
     from opgraph.views.files.records import csv_text, records
     from opgraph.views.text.explore import node_list
@@ -112,7 +116,8 @@ def _nodes(costed: CostedRecord, where: Range | None, which: Filter, form: str |
 
     selection = select(costed, where, which, limit=None if form else LIMIT)
     if form is None or form == ".txt":
-        return node_list(costed, selection, color=color() and form is None, width=width())
+        colored = color() and form is None
+        return node_list(costed, selection, color=colored, width=width(), long=long)
     if form == ".md":
         return as_markdown(costed, selection.nodes, selection.notes, subgraphs=True)
     found = records(costed, selection.nodes, subgraphs=True)

@@ -325,6 +325,8 @@ class Commanding:
         unit="WHERE")
     steps: int | None = option(Whole(), Stage.COMMAND,
         "how often; until the median is steady if not given")
+    long: bool = option(Flag(), Stage.OUTPUT,
+        "what each node reads and makes, and where it is called, on more lines", default=False)
     interactive: bool = option(Flag(), Stage.OUTPUT, "as a full-screen program", default=False,
         flags=("-i",))
     open: bool = option(Flag(), Stage.OUTPUT, "show it in the browser", default=False)

@@ -54,6 +54,7 @@ def test_the_welcome_looks_like_its_golden(golden: Golden, width: int) -> None:
         ("filter", "yolov8n", Range(), Filter(op="conv2d", min_flops=1.5e8)),
         ("ends", "gpt2", Range(start=520, end=600), Filter()),
         ("nothing", "gpt2", Range(), Filter(min_flops=1e30)),
+        ("long", "resnet18", Range(around=22, context=9), Filter()),
     ],
 )
 def test_the_list_of_nodes_looks_like_its_golden(
@@ -61,7 +62,7 @@ def test_the_list_of_nodes_looks_like_its_golden(
 ) -> None:
     profile = saved(name)
     costed = profile.on()
-    text = node_list(costed, select(costed, where, which), width=width)
+    text = node_list(costed, select(costed, where, which), width=width, long=label == "long")
     assert max(map(len, text.splitlines())) <= width
     golden(text, f"nodes-{label}-{width}.txt")
 

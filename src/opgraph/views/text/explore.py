@@ -1,5 +1,6 @@
-"""The explorer's list of nodes: what each is, reads, makes and costs, with the edges between them in a
-gutter. Two lines a node where there is room for its columns, three where there is not."""
+"""The explorer's list of nodes: what each is and costs, with the edges between them in a gutter. A line a
+node; a long list says also what it reads and makes and where it is called, on one more line where there is
+room for its columns, on two where there is not."""
 
 from __future__ import annotations
 
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
+    from opgraph.analysis.timing.roofline import RooflinePoint
+
 SIDE_BY_SIDE = 120
-"""Columns from which subgraphs stand beside their nodes instead of below."""
+"""Columns from which subgraphs stand beside the nodes of a long list instead of below, and a short one has
+all figures."""
 
 ROOMY = 100
-"""Columns from which a node's figures stand in columns of their own."""
+"""Columns from which a node's figures stand in columns of their own, and in a short list FLOPs/byte."""
 
 MARKS = {"input": "◆", "output": "◆", "constant": "◇", "control": "◇"}
 FREE = "○"
@@ -40,19 +44,21 @@ def node_list(
     color: bool = False,
     width: int = 120,
     subgraphs: bool = True,
+    long: bool = False,
 ) -> str:
     """The selected nodes as text, a header above and their sum below. `width` is in characters; on a
-    device each has its predicted time, and with `subgraphs` the subgraph it is in and why that ends."""
+    device each has its predicted time, and with `subgraphs` the subgraph it is in (of several nodes, or in
+    a `long` list of one, and then also why it ends)."""
     from rich.text import Text
 
-    parts = costed.parts if subgraphs else ()
+    parts = [p for p in costed.parts if long or len(p.nodes) > 1] if subgraphs else []
     rows = node_rows(costed, selection.nodes)
     shown: list[RenderableType] = [_title(costed, selection, Text)]
     if rows:
-        side = bool(parts) and width >= SIDE_BY_SIDE
+        side = long and bool(parts) and width >= SIDE_BY_SIDE
         room = width - WIDTH - 2 if side else width
         costliest = max(n.flops for n in costed.graph.nodes)
-        layout = _Layout.fitting(rows, room, costliest, _times(costed))
+        layout = _Layout.fitting(rows, room, costliest, _times(costed), long)
         edges = _gutter(costed.graph, selection, layout.lanes)
         layout = layout.beside(
             max(len(g.line) for g in edges.values()), max(len(r.name) for r in rows)
@@ -119,16 +125,18 @@ class _Layout:
     op: int
     costliest: int
     lanes: int
-    times: tuple[str, ...] = ()
+    times: tuple[str, ...]
+    long: bool
     gutter: int = 0
 
     @classmethod
     def fitting(
-        cls, rows: Sequence[NodeRow], width: int, costliest: int, times: tuple[str, ...]
+        cls, rows: Sequence[NodeRow], width: int, costliest: int, times: tuple[str, ...], long: bool
     ) -> _Layout:
-        op = min(max(max(len(r.op), len(r.cls)) for r in rows), 28 if width >= 140 else 18)
-        lanes = 10 if width >= 140 else 8 if width >= ROOMY else 5
-        return cls(width, max(len(str(r.id)) for r in rows), op, costliest, lanes, times)
+        most = 28 if width >= 140 else 18 if long or width >= ROOMY else 14
+        op = min(max(max(len(r.op), len(r.cls) if long else 8) for r in rows), most)
+        lanes = 10 if width >= 140 else 8 if width >= ROOMY else 5 if long else 3
+        return cls(width, max(len(str(r.id)) for r in rows), op, costliest, lanes, times, long)
 
     def beside(self, gutter: int, names: int) -> _Layout:
         """The same beside a gutter of that width, and no wider than names of that width need."""
@@ -137,12 +145,17 @@ class _Layout:
 
     @property
     def roomy(self) -> bool:
-        return self.width >= ROOMY
+        return self.width >= (ROOMY if self.long else SIDE_BY_SIDE)
 
     @property
     def intensity(self) -> bool:
-        """Whether there is room for FLOPs/byte beside two times."""
-        return self.roomy or len(self.times) < 2
+        """Whether there is room for FLOPs/byte beside names, or two times."""
+        return self.width >= ROOMY or (self.long and len(self.times) < 2)
+
+    @property
+    def named(self) -> bool:
+        """Whether names stand on the first line."""
+        return self.roomy or not self.long
 
     @property
     def indent(self) -> int:
@@ -157,7 +170,7 @@ class _Layout:
     @property
     def height(self) -> int:
         """The lines of a node."""
-        return 2 if self.roomy else 3
+        return 1 if not self.long else 2 if self.roomy else 3
 
     @property
     def name(self) -> int:
@@ -165,7 +178,7 @@ class _Layout:
 
     def header(self, text: type[Text]) -> list[Text]:
         line = text(" " * (self.gutter + 1) + "#".rjust(self.id) + "  " + "operator".ljust(self.op))
-        line.append("  " + ("name" if self.roomy else "").ljust(self.name))
+        line.append("  " + ("name" if self.named else "").ljust(self.name))
         line.append("  params" if self.roomy else "")
         line.append("    FLOPs ")
         line.append("      " if self.roomy else "")
@@ -185,16 +198,12 @@ class _Layout:
         first = self._gutter(beside.line, text, beside.dot, row)
         first.append(f" {row.id:>{self.id}}  ", style="dim")
         first.append(fit(row.op, self.op), style="bold" if row.bytes or row.flops else "")
-        first.append("  " + (fit_tail(row.name, self.name) if self.roomy else " " * self.name))
+        first.append("  " + (fit_tail(row.name, self.name) if self.named else " " * self.name))
         first.append_text(self._figures(row, text))
         lines = [first]
-        if not self.roomy:
-            lines.append(self._below(beside, row.name, safe(row.cls), text))
-        flow = _flow(row)
-        lines.append(self._below(beside, flow, safe(row.cls if self.roomy else row.place), text))
-        if self.roomy:
-            lines[-1].append(safe(row.place).rjust(self.width - lines[-1].cell_len), style="dim")
-        for number, words in enumerate(() if cell is None else cell.below):
+        if self.long:
+            lines += self._more(row, beside, text)
+        for number, words in enumerate(() if cell is None else cell.below[: self.height]):
             said = self._gutter(beside.below, text)
             room = self.width - self.indent
             lead = "  " if number else "subgraph "
@@ -206,6 +215,17 @@ class _Layout:
             failed.append(" " * (self.indent - self.gutter) + safe(row.error, 300), style="red")
             lines.append(failed)
         return lines
+
+    def _more(self, row: NodeRow, beside: GutterRow, text: type[Text]) -> list[Text]:
+        """What a long list says of a node: its class, what it reads and makes, where it is called."""
+        flow, place = _flow(row), safe(row.place)
+        if not self.roomy:
+            return [
+                self._below(beside, row.name, safe(row.cls), text),
+                self._below(beside, flow, place, text),
+            ]
+        line = self._below(beside, flow, safe(row.cls), text)
+        return [line.append(place.rjust(self.width - line.cell_len), style="dim")]
 
     def _gutter(
         self, line: str, text: type[Text], dot: int | None = None, row: NodeRow | None = None
@@ -463,26 +483,28 @@ def beside(
     """The cells of listed nodes, by id, of so many lines: what each subgraph costs as one kernel, why it
     ends, and why its nodes go together. Nodes that do nothing by themselves have none."""
     ends = costed.barriers
+    points = {p.subgraph: p for p in costed.roofline} if costed.device else {}
     wanted = set(nodes)
     found: dict[int, Beside] = {}
     for part in parts:
         listed = [i for i in part.nodes if i in wanted]
         if listed and part.rule not in ("boundary", "view"):
-            cost = _fused_cost(part, costed.ridge)
+            cost = _fused_cost(part, costed.ridge, points.get(part.id))
             found |= _cells(part, cost, ends.get(part.id, ""), listed, height)
     return found
 
 
-def _fused_cost(part: Subgraph, ridge: float) -> str:
-    """What a subgraph costs as one kernel: FLOPs, bytes, FLOPs/byte, and what that waits for."""
+def _fused_cost(part: Subgraph, ridge: float, point: RooflinePoint | None) -> str:
+    """What a subgraph costs as one kernel: FLOPs, bytes, FLOPs/byte, what that waits for, and its time."""
+    timed = [] if point is None else [units.seconds(point.predicted)]
     flops = part.cost.flops + part.cost.other_flops
     if not part.fused_bytes or not flops:
-        return units.size(part.fused_bytes) if part.fused_bytes else ""
+        return ", ".join([units.size(part.fused_bytes), *timed]) if part.fused_bytes else ""
     intensity = flops / part.fused_bytes
-    waits = classify(intensity, ridge)
+    waits = classify(intensity, ridge) if point is None else point.bound
     mark = BOUNDS[waits].sign if waits else ""
-    said = units.count(flops), units.size(part.fused_bytes), f"{units.intensity(intensity)} {mark}"
-    return ", ".join(said).strip()
+    rate = f"{units.intensity(intensity)} {mark}".strip()
+    return ", ".join([units.count(flops), units.size(part.fused_bytes), rate, *timed])
 
 
 def _cells(
