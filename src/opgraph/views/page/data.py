@@ -21,8 +21,8 @@ page shows and does not work out itself. The page in a file and the widget in a 
 - `next`: questions that the page does not answer, each with the command that does.
 - `devices`: every device with the bytes that a run needs and those there are, with its ridge and roof
   in the model's main dtype, and with the place of its costliest path; by distinct work its microseconds in
-  the queues of the device and of the host, of which `limit` is the longer, and what it waits for (`c`ompute,
-  `m`emory, `l`aunch), by distinct part its microseconds.
+  the queues of the device and of the host, of which `limit` is the longer, and what it waits for
+  (`c`ompute, `m`emory, `l`aunch), by distinct part its microseconds.
 - `measured`: of a run that was measured, on what and how long it took (see `_measured`).
 - `device`: the id of the one that the model is costed on, if any.
 - `against`: the other model: its totals, and by node of the union what became of it (see `_against`).
