@@ -175,9 +175,10 @@ def test_phases_stand_first() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
     graph = opgraph.profile(model, torch.randn(2, 8), mode="train").graph
     tree = build_tree(graph)
-    phases = [i.label for i in tree.root.children]
-    assert phases[:2] == ["forward", "backward"]
-    assert {i.kind for i in tree.root.children} == {ItemKind.PHASE}
+    *phases, returned = tree.root.children
+    assert [i.label for i in phases] == ["forward", "backward", "optimizer"]
+    assert {i.kind for i in phases} == {ItemKind.PHASE}
+    assert returned.label == "output"
 
 
 def test_part_of_a_graph(saved: Saved) -> None:

@@ -53,7 +53,9 @@ def test_a_device_of_llama(llama, devices):
     split = (8_030_261_248 - norms) // devices
     assert totals(share).parameters == split + norms
     assert totals(share).weight_bytes == 2 * (split + norms)
-    assert totals(share).flops == llama.totals.flops // devices
+    # Positions are the same on all devices; older versions of transformers take a product for their angles.
+    angles = sum(n.flops for n in llama.graph.nodes if n.scope.endswith("rotary_emb"))
+    assert totals(share).flops == (llama.totals.flops - angles) // devices + angles
     assert memory(share).peak < memory(llama.graph).peak
 
 

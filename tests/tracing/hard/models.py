@@ -25,12 +25,14 @@ class Function(nn.Module):
 
 
 def counter() -> FlopCounterMode:
-    """torch's counter, which takes a product of complex numbers for one of real ones; it is four."""
+    """torch's counter, which takes a product of complex numbers for one of real ones; it is four. Before
+    torch 2.15 it did not know attention on a CPU."""
     aten = torch.ops.aten
     names = (aten.mm, aten.bmm, aten.addmm, aten.baddbmm)
-    return FlopCounterMode(
-        display=False, custom_mapping={name: _complex_too(name) for name in names}
-    )
+    mapping = {name: _complex_too(name) for name in names}
+    attention = _complex_too(aten._scaled_dot_product_flash_attention)
+    mapping[aten._scaled_dot_product_flash_attention_for_cpu] = attention
+    return FlopCounterMode(display=False, custom_mapping=mapping)
 
 
 def _complex_too(name):

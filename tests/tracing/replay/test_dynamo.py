@@ -32,12 +32,13 @@ def example(name: str) -> Any:
     return module
 
 
-def nodes(profile: Profile) -> Counter[tuple[object, ...]]:
-    """What must not depend on the tracer."""
+def nodes(profile: Profile, unplaced: str = "") -> Counter[tuple[object, ...]]:
+    """What must not depend on the tracer; of one operator not where it is."""
     return Counter(
-        (n.name, n.op, n.scope, n.parameters, n.kernels, n.file, n.line)
+        (n.name, n.op, n.scope, n.parameters, n.kernels,
+         *((n.file, n.line) if n.op != unplaced else ()))
         for n in profile.graph.nodes
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -52,7 +53,9 @@ def test_three_breaks_make_four_fragments() -> None:
     model = example("graph_breaks").Broken()
     x = torch.randn(8, 16)
     traced = opgraph.profile(model, x, tracer="dynamo")
-    assert nodes(traced) == nodes(opgraph.profile(model, x))
+    # From Python 3.13 on the code that Dynamo makes tests a branch in the line where it resumed.
+    branch = "item" if sys.version_info >= (3, 13) else ""
+    assert nodes(traced, branch) == nodes(opgraph.profile(model, x), branch)
     assert sorted({n.fragment for n in traced.graph.nodes}) == [0, 1, 2, 3, 4]
     assert [n.op for n in traced.graph.nodes if n.kind == "call" and not n.fragment] == ["item"]
     text = (EXAMPLES / "graph_breaks.py").read_text(encoding="utf-8").splitlines()

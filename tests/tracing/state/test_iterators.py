@@ -58,6 +58,13 @@ def test_an_iterator_is_where_it_was(kind: str) -> None:
 
 
 @pytest.mark.live
+def test_one_that_does_not_say_where_it_is_is_remarked_on() -> None:
+    notes = opgraph.profile(Draws(itertools.pairwise("abcd")), torch.ones(2, 4)).model.notes
+    assert "forward took items from an iterator (pairwise): that cannot be taken back" in notes
+    assert not opgraph.profile(Draws(itertools.count()), torch.ones(2, 4)).model.notes
+
+
+@pytest.mark.live
 def test_what_cannot_be_turned_back_is_remarked_on() -> None:
     def numbers() -> Iterator[int]:
         yield from range(5)

@@ -586,12 +586,23 @@ class Recorder:
                        location=raised_location(error.__traceback__), error=first_line(error))
             )  # fmt: skip
             call.nodes += 1
+        self._close_gaps()
         reason = None if raised is None else misfit(raised)
         self.misfit = reason is not None
         for record in self.records:
             if record.error is not None and reason is not None:
                 record.error = f"{reason} ({record.error})"
             record.exception = None
+
+    def _close_gaps(self) -> None:
+        """Give kernels of which no node could be made to the next: where a forward recurses too deeply, an
+        error may come between a call and its record."""
+        end = 0
+        for record in self.records:
+            if record.kind != "input":
+                record.first = min(record.first, end)
+                end = max(end, record.last)
+        self.records[-1].last = max(self.records[-1].last, len(self.capture.kernels))
 
     def _renumber(self, kept: list[Record]) -> None:
         position = {id(r): i for i, r in enumerate(kept)}

@@ -3,9 +3,11 @@ from the same place; those that cannot be copied are compared afterwards."""
 
 from __future__ import annotations
 
+import gc
 import itertools
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import GeneratorType
 from typing import Any
 
@@ -31,11 +33,10 @@ class Copies:
         self._items = items
         self._before = [_place(item) for item in items]
         self.of: dict[int, Any] = {}
-        for item in items:
-            try:
-                self.of[id(item)] = self._copy(item)
-            except Exception:  # noqa: BLE001  (there are those that cannot be copied)
-                continue
+        with _unwarned():
+            for item in items:
+                with suppress(Exception):  # there are those that cannot be copied
+                    self.of[id(item)] = self._copy(item)
 
     def _copy(self, item: Any) -> Any:
         """One that goes on from the same place, and draws from copies, too."""
@@ -44,7 +45,7 @@ class Copies:
         if not is_iterator(type(item)):
             return item
         if id(item) not in self.of:
-            make, args, *state = _reduced(item)
+            make, args, *state = item.__reduce__()
             made = make(*map(self._copy, args))
             if state and state[0] is not None:
                 made.__setstate__(self._copy(state[0]))
@@ -59,10 +60,22 @@ class Copies:
                 yield f"forward took items from an iterator ({name}): that cannot be taken back"
 
 
-def _reduced(item: Any) -> tuple[Any, ...]:
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Within, Python does not warn that those of itertools cannot be copied from 3.14 on."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python 3.14 will no more say this of those in itertools
-        found: tuple[Any, ...] = item.__reduce__()
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _reduced(item: Any) -> tuple[Any, ...]:
+    """What an iterator is made of, as it says itself; where it does not, what it holds."""
+    try:
+        with _unwarned():
+            found: tuple[Any, ...] = item.__reduce__()
+    except Exception:  # noqa: BLE001  (`pairwise`; all of itertools from Python 3.14 on)
+        shown = (repr(item),) if type(item) is itertools.count else ()
+        return (*gc.get_referents(item), *shown)
     return found
 
 
@@ -71,10 +84,7 @@ def _place(item: Any) -> tuple[Any, ...]:
     if isinstance(item, GeneratorType):
         frame = item.gi_frame
         return () if frame is None else (frame.f_lasti, *frame.f_locals.values())
-    try:
-        return tuple(_flat(_reduced(item)))
-    except Exception:  # noqa: BLE001  (then it does not)
-        return ()
+    return tuple(_flat(_reduced(item)))
 
 
 def _flat(item: Any) -> Iterator[Any]:
