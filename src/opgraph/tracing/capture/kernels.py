@@ -89,6 +89,9 @@ class MemoryLog:
         index = self._index.get(key)
         if index is not None or key in self._weights:
             return index
+        return self._add(storage, key, born, made=made)
+
+    def _add(self, storage: torch.UntypedStorage, key: int, born: int, *, made: bool) -> int:
         index = self._entry(key, storage.nbytes(), born, made)
 
         def freed(_: Any, key: int = key) -> None:
@@ -150,11 +153,14 @@ class MemoryLog:
         storages: Iterable[tuple[int, int, int, int | None]],
         kernel: int,
         results: Sequence[Tensor],
-    ) -> None:
-        """The same storages for kernels from `kernel` on."""
+    ) -> list[int | None]:
+        """The same storages for kernels from `kernel` on; of each result the index of the one that is new
+        in it."""
+        fresh: list[int | None] = [None] * len(results)
         for size, born, died, place in storages:
             if place is not None:
-                self.see(results[place], kernel + born, made=True)
+                storage = results[place].untyped_storage()
+                fresh[place] = self._add(storage, storage._cdata, kernel + born, made=True)
                 continue
             self.bytes.append(size)
             self.born.append(kernel + born)
@@ -162,13 +168,15 @@ class MemoryLog:
             self.owner.append(None)
             self._made.append(True)
             self._references.append(_gone)
+        return fresh
 
     def close(self) -> tuple[Storage, ...]:
-        """All storages, as they are now."""
+        """All storages, as they are now; their nodes are numbered from 1."""
         end = self._clock()  # a branch that was not kept had kernels that are no more
         born = [min(b, end) for b in self.born]
         died = [None if d is None else min(d, end) for d in self.died]
-        return tuple(map(Storage, self.bytes, born, died, self.owner))
+        nodes = [None if owner is None else owner + 1 for owner in self.owner]
+        return tuple(map(Storage, self.bytes, born, died, nodes))
 
     def fakes(self) -> list[Any]:
         """Weak references to the storages of fake tensors that kernels of this run have made and that are
@@ -272,7 +280,7 @@ class KernelCapture(TorchDispatchMode):
         self._cache = fake_call_cache()
         self._functions: dict[Any, CachedFunction] = {}  # of this run alone
         self._works: list[Any] = []  # that somebody may ask for its result
-        self._without: set[Any] = set()  # functions without kernels
+        self._repeats: dict[Any, bool] = {}  # functions that may be known, as far as seen
         self._repeated = 0  # kernels that are known, and so can be made again
         self._depth = torch._C._len_torch_dispatch_stack() + 1
 
@@ -302,41 +310,41 @@ class KernelCapture(TorchDispatchMode):
 
     # Torch functions that were called before.
 
-    def look(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, list[Tensor]]:
-        """What a call of a torch function is known by, and its tensors; None where it cannot be: where
-        more decides than the arguments, or autograd follows."""
+    def look(
+        self, func: Any, args: Any, kwargs: Any
+    ) -> tuple[Any, list[Tensor], CachedFunction | None]:
+        """What a call of a torch function is known by, its tensors, and what such a call gave before; None
+        where it cannot be known: where more decides than the arguments, or autograd follows."""
+        repeats = self._repeats.get(func)
+        if repeats is None:
+            repeats = self._repeats[func] = (
+                self.fake_mode is not None and self._cache.calls_known and _is_plain(func)
+            )
         if (
-            self.fake_mode is None
-            or not self._cache.calls_known
-            or func in self._without
-            or not _is_plain(func)
+            not repeats
             or torch.is_grad_enabled()
             or torch.is_autocast_enabled("cpu")
             or torch._C._len_torch_dispatch_stack() != self._depth
         ):
-            return None, []
+            return None, [], None
         tensors: list[Tensor] = []
         try:
             given = looks(args, tensors)
             more = looks(kwargs.items(), tensors) if kwargs else ()
             key = (func, given, more, identities(tensors))
-            hash(key)
+            return key, tensors, self._functions.get(key)
         except (TypeError, RuntimeError, NotImplementedError):
-            return None, []
-        return key, tensors
+            return None, [], None
 
-    def known(self, key: Any) -> CachedFunction | None:
-        """What a call gave that was known by the same."""
-        return self._functions.get(key)
-
-    def repeat(self, known: CachedFunction, tensors: list[Tensor]) -> Any:
-        """Give it again, with the kernels and the memory that it takes."""
+    def repeat(self, known: CachedFunction, tensors: list[Tensor]) -> tuple[Any, list[int | None]]:
+        """Give it again, with the kernels and the memory that it takes; of each result the index of its
+        memory where that is new."""
         first = len(self.kernels)
         with torch._C._DisableTorchDispatch():  # making a tensor is no kernel
             out = known.call.repeat(tensors, self.fake_mode)
         self.kernels += known.kernels
-        self.memory.again(known.storages, first, (out,) if isinstance(out, Tensor) else out)
-        return out
+        results = (out,) if known.call.container is None else out
+        return out, self.memory.again(known.storages, first, results)
 
     def mark(self) -> tuple[int, int, int]:
         """Where a call begins: kernels, storages, and kernels that are known."""
@@ -348,7 +356,7 @@ class KernelCapture(TorchDispatchMode):
         """What a call gave, where nothing but its arguments decided it."""
         first, storages, repeated = at
         if len(self.kernels) == first:
-            self._without.add(key[0])
+            self._repeats[key[0]] = False
         if self.writes or not 0 < len(self.kernels) - first == self._repeated - repeated:
             return None
         call = cached_call(tensors, out, self.kernels[first])
@@ -630,7 +638,6 @@ def _uncached(mode: FakeTensorMode) -> Iterator[None]:
         mode.cache_enabled = before
 
 
-@cache
 def _is_plain(func: Any) -> bool:
     """Whether a function does nothing but compute: what is written in C, and `torch.nn.functional`."""
     return isinstance(func, _IN_C) or getattr(func, "__module__", "") == "torch.nn.functional"

@@ -37,7 +37,7 @@ from torch.utils.checkpoint import _StopRecomputationError
 from opgraph.costs.count import Operator, tensors_of
 from opgraph.record import units
 from opgraph.record.errors import first_line
-from opgraph.record.graph import Graph, GraphBreak, Kernel, Node, Scope
+from opgraph.record.graph import Graph, GraphBreak, Kernel, Node, Scope, Value
 from opgraph.record.verify import verify
 from opgraph.sources.ranks import is_spread, local, spread_as
 from opgraph.tracing.capture.kernels import KernelCapture
@@ -71,38 +71,35 @@ def build(
     kernels = recorder.capture.kernels
     names = _Names()
     position = {id(r): i for i, r in enumerate(recorder.records, start=1)}
-    nodes = tuple(
+    values = recorder.table.values
+    nodes = tuple([
         Node(
-            id=number,
-            kind=record.kind,
-            op=record.op,
-            name=names.of(record),
-            scope=record.call.path,
-            target=record.target,
-            arguments=record.arguments,
-            inputs=tuple(record.inputs),
-            outputs=tuple(record.outputs),
-            parameters=_parameters(record, recorder),
-            kernels=tuple(kernels[record.first : record.last]),
-            file=record.location[0],
-            line=record.location[1],
-            fragment=record.fragment,
-            phase=record.phase,
-            error=record.error,
-            forward=None if record.forward is None else position.get(id(record.forward)),
+            number,
+            record.kind,
+            record.op,
+            names.of(record),
+            record.call.path,
+            record.target,
+            record.arguments,
+            tuple(record.inputs),
+            tuple(record.outputs),
+            _parameters(record, values),
+            tuple(kernels[record.first : record.last]),
+            *record.location,
+            record.fragment,
+            record.phase,
+            record.error,
+            None if record.forward is None else position.get(id(record.forward)),
         )
         for number, record in enumerate(recorder.records, start=1)
-    )
-    numbered = tuple(
-        s if s.node is None else type(s)(s.bytes, s.born, s.died, s.node + 1) for s in storages
-    )
+    ])  # fmt: skip
     return verify(
         Graph(
             nodes=nodes,
             values=tuple(recorder.table.values),
             scopes=_scopes(recorder),
             parameters=tuple(recorder.weights.parameters),
-            storages=numbered,
+            storages=storages,
             inputs=inputs,
             outputs=outputs,
             breaks=tuple(recorder.breaks),
@@ -110,10 +107,9 @@ def build(
     )
 
 
-def _parameters(record: Record, recorder: Recorder) -> tuple[str, ...]:
-    values = recorder.table.values
-    named = [values[v] for v in record.inputs if values[v].name is not None]
-    return tuple([str(v.name) for v in named if v.kind in ("parameter", "buffer")])
+def _parameters(record: Record, values: Sequence[Value]) -> tuple[str, ...]:
+    read = [values[v] for v in record.inputs]
+    return tuple([v.name for v in read if v.name is not None and v.kind in ("parameter", "buffer")])
 
 
 def _scopes(recorder: Recorder) -> tuple[Scope, ...]:
@@ -396,46 +392,59 @@ class Recorder:
         self.records.append(record)
         return tuple(record.inputs)
 
-    def call(
-        self,
-        func: Any,
-        args: Any,
-        kwargs: Any,
-        out: Any,
-        first: int,
-        known: CachedFunction | None = None,
-    ) -> Record | None:
-        """A node for a call that has returned, unless it was no more than a look at a property. Of one that
-        is `known` from before, `args` are its tensors alone."""
+    def call(self, func: Any, args: Any, kwargs: Any, out: Any, first: int) -> Record | None:
+        """A node for a call that has returned, unless it was no more than a look at a property."""
         results = [out] if isinstance(out, Tensor) else tensors_of(_items(out))
         capture = self.capture
         if first == len(capture.kernels) and (not results or names(func)[0] in _LOOKS):
             return None
-        record = self._record(func, args, kwargs, first, known)
+        record = self._record(func, args, kwargs, first)
         if type(out) is bool:  # a branch may hang on it
             record.arguments = ", ".join(filter(None, (record.arguments, f"→ {out}")))
         if self._staying is not None:
             self._staying.append(out)
-        index = len(self.records) if self._one is None else self._one
-        self.records.append(record)
-        record.call.nodes += 1
-        if known is None:  # else autograd does not follow
-            number = _sequence_number()
-            if not self._numbers or number > self._numbers[-1]:
-                self._made.append(record)
-                self._numbers.append(number)
+        index = self._append(record)
+        number = _sequence_number()
+        if not self._numbers or number > self._numbers[-1]:
+            self._made.append(record)
+            self._numbers.append(number)
+        written = self.table.written() if capture.writes else {}
+        for tensor in results:
+            self.table.produce(tensor, record, index)
+        for storage, tensor in written.items():
+            self.table.wrote(storage, tensor, record)
+        return record
+
+    def again(self, func: Any, known: CachedFunction, tensors: list[Tensor]) -> Any:
+        """What a call with these tensors gave before, and a node for it. Autograd does not follow, and
+        nothing is written to."""
+        first = len(self.capture.kernels)
+        out, fresh = self.capture.repeat(known, tensors)
+        record = self._begun(func, first, above=5)
+        record.arguments = known.arguments
+        for tensor in tensors:
+            self.table.read(tensor, record.inputs)
+        if len(record.inputs) > 1:
+            record.inputs = list(dict.fromkeys(record.inputs))
+        if self._staying is not None:
+            self._staying.append(out)
+        index = self._append(record)
+        results = (out,) if known.call.container is None else out
+        for tensor, storage, look in zip(results, fresh, known.looks, strict=True):
+            self.table.produce(tensor, record, index, storage, look)
+        return out
+
+    def _append(self, record: Record) -> int:
+        """Put a call behind the others; its index. What comes of constants alone is one, too."""
         values = self.table.values
         for value in record.inputs:
             if values[value].kind != "constant":
                 break
         else:
             record.kind = "constant"
-        written = self.table.written() if capture.writes else {}
-        for place, tensor in enumerate(results):
-            self.table.produce(tensor, record, index, None if known is None else known.looks[place])
-        for storage, tensor in written.items():
-            self.table.wrote(storage, tensor, record)
-        return record
+        record.call.nodes += 1
+        self.records.append(record)
+        return len(self.records) - 1 if self._one is None else self._one
 
     def call_in_parts(self, func: Any, args: Any, kwargs: Any, out: Any, first: int) -> None:
         """Nodes for a call within which ranks exchanged something: one for each collective, and one for
@@ -466,10 +475,9 @@ class Recorder:
             record.last = last
         return record
 
-    def _record(
-        self, func: Any, args: Any, kwargs: Any, first: int, known: CachedFunction | None = None
-    ) -> Record:
-        name, op, where = names(func)
+    def _begun(self, func: Any, first: int, above: int) -> Record:
+        """The record of a call without its arguments, made by code in a frame so far `above`."""
+        _, op, where = names(func)
         current = call = self.modules.current
         of = None
         if self._inside is not None:
@@ -478,21 +486,16 @@ class Recorder:
             path, of = found
             call = Call(path)
         record = Record(
-            "call", op, where, call,
-            first=first, last=len(self.capture.kernels), fragment=self.fragment,
-            phase=self.phase,
-            location=self.location or current_location(Recorder.run.__code__),
-            forward=of,
+            "call", op, where, call, "", [], [], first, len(self.capture.kernels),
+            self.location or current_location(_RUN, above), self.fragment, self.phase,
         )  # fmt: skip
+        record.forward = of
         if call is not current:  # else the name is that of the only node of a call
             record.name = f"{call.path}.{op}" if call.path else op
-        if known is not None:
-            for tensor in args:
-                self.table.read(tensor, record.inputs)
-            record.arguments = known.arguments
-            if len(record.inputs) > 1:
-                record.inputs = list(dict.fromkeys(record.inputs))
-            return record
+        return record
+
+    def _record(self, func: Any, args: Any, kwargs: Any, first: int) -> Record:
+        record, name = self._begun(func, first, above=5), names(func)[0]
         shown: list[str] = []
         # A deep copy is given all that was copied before it, which it does not read.
         given = positional(func)
@@ -602,7 +605,8 @@ class Recorder:
             if record.kind != "input":
                 record.first = min(record.first, end)
                 end = max(end, record.last)
-        self.records[-1].last = max(self.records[-1].last, len(self.capture.kernels))
+        if self.records:
+            self.records[-1].last = len(self.capture.kernels)
 
     def _renumber(self, kept: list[Record]) -> None:
         position = {id(r): i for i, r in enumerate(kept)}
@@ -643,16 +647,13 @@ class _Functions(TorchFunctionMode):
                 return address(func, args, kwargs) if func in ADDRESSES else func(*args, **kwargs)
         if capture.in_node or capture.over or capture.aside:
             return func(*args, **kwargs)
-        if "device" in kwargs or func in MOVES:
+        if kwargs or func in MOVES:
             func, args, kwargs = brought_here(func, args, kwargs)
-        at = capture.mark()
         run = recorder.substitutes.table.get(func, func)
-        key, tensors = capture.look(func, args, kwargs) if run is func else (None, [])
-        known = None if key is None else capture.known(key)
+        key, tensors, known = capture.look(func, args, kwargs) if run is func else (None, [], None)
         if known is not None:
-            out = capture.repeat(known, tensors)
-            recorder.call(func, tensors, {}, out, at[0], known)
-            return out
+            return recorder.again(func, known, tensors)
+        at = capture.mark()
         capture.in_node = True
         try:
             out = run(*args, **kwargs)
@@ -690,6 +691,7 @@ async def _awaited(later: Any) -> Any:
     return items
 
 
+_RUN = Recorder.run.__code__
 _PLAIN = frozenset({int, float, bool, type(None)})
 _sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 import re
 import sys
 import sysconfig
-import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from threading import get_ident
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
@@ -71,7 +71,7 @@ class ModuleCalls:
         self._owners = _owners(tree.values())
         self._fresh: list[torch.nn.Module] = []
         self._main = [Call("", module=id(tree[""]))]
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._others: dict[int, list[Call]] = {}
         self._hooks: list[Any] = []
 
@@ -82,16 +82,16 @@ class ModuleCalls:
 
     def _stack(self) -> list[Call]:
         """The calls that run now in this thread."""
-        return self._others.get(threading.get_ident(), self._main)
+        return self._others.get(get_ident(), self._main)
 
     @contextmanager
     def beside(self, call: Call) -> Iterator[None]:
         """Within, this thread is another than that of the run, and works for a call."""
-        self._others[threading.get_ident()] = [call]
+        self._others[get_ident()] = [call]
         try:
             yield
         finally:
-            del self._others[threading.get_ident()]
+            del self._others[get_ident()]
 
     def attach(self) -> None:
         """Follow the calls of all modules, until `detach`."""
@@ -126,16 +126,13 @@ class ModuleCalls:
         return call
 
     def _enter(self, module: torch.nn.Module, _args: Any) -> None:
-        if self._follows():
+        thread = get_ident()
+        if thread == self._thread or thread in self._others:
             self.enter(module)
 
-    def _follows(self) -> bool:
-        """Whether this thread works for the run."""
-        thread = threading.get_ident()
-        return thread == self._thread or thread in self._others
-
     def _leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if not self._follows():
+        thread = get_ident()
+        if thread != self._thread and thread not in self._others:
             return
         stack = self._stack() if self._others else self._main
         if len(stack) < 2:
@@ -284,10 +281,10 @@ def shown(filename: str) -> str | None:
         return filename
 
 
-def current_location(outermost: CodeType) -> Location:
-    """The file and line of the nearest frame of the user's code above the caller, up to the frame that
+def current_location(outermost: CodeType, above: int = 1) -> Location:
+    """The file and line of the nearest frame of the user's code so many frames `above`, up to the one that
     runs `outermost` (what called the model is not the model)."""
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(above)
     while frame is not None and frame.f_code is not outermost:
         name = shown(frame.f_code.co_filename)
         if name is not None:

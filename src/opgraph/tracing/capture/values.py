@@ -133,9 +133,18 @@ class ValueTable:
         values = (self.bound(t) for t in tensors_in(things))
         return tuple(dict.fromkeys(v for v in values if v is not None))
 
-    def produce(self, tensor: Tensor, record: Record, index: int, look: Look | None = None) -> None:
-        """A result: new memory, a view of what was known, or the very tensor that went in."""
+    def produce(
+        self, tensor: Tensor, record: Record, index: int,
+        fresh: int | None = None, look: Look | None = None,
+    ) -> None:  # fmt: skip
+        """A result: new memory (`fresh` where that is known), a view of what was known, or the very tensor
+        that went in."""
         memory = self._capture.memory
+        if fresh is not None:
+            kind: ValueKind = "constant" if record.kind == "constant" else "activation"
+            record.outputs.append(self.add(tensor, kind, None, None, fresh, look))
+            memory.owner[fresh] = index
+            return
         tensor = local(tensor)
         before = self.bound(tensor)
         storage = memory.see(tensor, max(record.first, record.last - 1))
@@ -146,7 +155,7 @@ class ValueTable:
             )
         elif alias is None:
             alias = self._weight_alias(tensor, record)
-        kind: ValueKind = "constant" if record.kind == "constant" else "activation"
+        kind = "constant" if record.kind == "constant" else "activation"
         record.outputs.append(self.add(tensor, kind, None, alias, storage, look))
         self.own(record.outputs[-1], index)
 

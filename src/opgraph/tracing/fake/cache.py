@@ -21,7 +21,7 @@ from torch.utils import flop_counter
 from opgraph.costs.count import Operator, describe
 from opgraph.costs.registry import contractions, formulas
 from opgraph.record.graph import Kernel
-from opgraph.tracing.fake.tensors import CPU, LOOKED_UP, around
+from opgraph.tracing.fake.tensors import CPU, LOOKED_UP, META, around
 
 _UNPREDICTABLE = frozenset(
     {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view}
@@ -243,7 +243,7 @@ def _made(result: Result | None, tensors: list[Tensor], mode: FakeTensorMode) ->
     if result is None:
         return None
     if result.argument is None:
-        meta = torch.empty_strided(result.shape, result.strides, dtype=result.dtype, device="meta")
+        meta = torch.empty_strided(result.shape, result.strides, dtype=result.dtype, device=META)
         return around(meta, mode)
     argument = tensors[result.argument]
     if result.same:

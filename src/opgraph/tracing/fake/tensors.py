@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 from opgraph.sources.weightless import INDEXED
 
 CPU = torch.device("cpu")
+META = torch.device("meta")
 REAL_LIMIT = 64 * 2**20
 """Bytes above which a tensor that no fake tensor went into is made fake all the same: masks and tables
 that a model computes from constants stay real, so that their values can be looked at, up to here."""
