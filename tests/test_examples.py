@@ -15,6 +15,12 @@ SHOWN = {
     "gated": ["FLOPs heavy.0"],
     "graph_breaks": ["break after fragment 3", "fragment 4  softmax"],
     "why_is_it_slow": ["<Measured ResNet on", "max_pool2d", "measured > +5%"],
+    "experts_apart": [
+        "33,619,968 parameters on this rank",
+        "forward: 4 x all-to-all of 8,388,608 bytes",
+    ],
+    "sharded": ["forward: 6 x all-gather between 64 ranks", "exposed"],
+    "tensor_and_sharded": ["forward: 8 x all-reduce (tp)", "exchange are exposed"],
     "loop": ["4 calls of one layer", "272 parameters, 4096 FLOPs"],
 }
 

@@ -60,6 +60,43 @@ def test_gathered_weights_are_alive_while_they_are_used() -> None:
     assert all(s.died is not None for s in gathered)
 
 
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_peak_memory_is_that_of_torchs_own_tracker(checkpointing: bool) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    from torch.distributed.fsdp import fully_shard
+
+    def build() -> torch.nn.Module:
+        with torch.device("meta"):
+            model = Model()
+        for i, block in enumerate(model.blocks):
+            model.blocks[i] = checkpoint_wrapper(block) if checkpointing else block
+            fully_shard(model.blocks[i])
+        return fully_shard(model)
+
+    x = torch.zeros(16, 256, programs.WIDTH)
+    with opgraph.ranks(WORLD):
+        profile = opgraph.profile(
+            build(), x, mode="train", loss="sum", target="cpu", optimizer="adamw-loop"
+        )
+    with opgraph.ranks(WORLD):
+        model = build()
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            model.to_empty(device="cpu").train()
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+            tracker = FSDPMemTracker(model, optimizer)
+            tracker.track_inputs((x,))
+            with tracker:
+                for _ in range(2):
+                    tracker.reset_mod_stats()
+                    model(x).sum().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+            peak = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    assert profile.on().peak_memory == pytest.approx(peak, rel=0.03)
+
+
 def test_a_program_in_a_file(tmp_path: object) -> None:
     spec = f"{programs.__file__}:fsdp"
     options = Options(mode="train", loss="sum", world_size=WORLD, rank=1, input_shape=(2, 8, 48))

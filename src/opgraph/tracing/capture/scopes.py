@@ -22,6 +22,7 @@ from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
+from torch.utils.checkpoint import _StopRecomputationError
 
 
 @dataclass(slots=True)
@@ -141,6 +142,9 @@ class ModuleCalls:
         call = stack.pop()
         self.last = call.path
         if error is not None and output is None:
+            # What a checkpoint runs again ends by an error that is none, and that must keep nothing alive.
+            if isinstance(error, _StopRecomputationError):
+                return
             if self.raised is None or self.raised.error is not error:
                 self.raised = Raised(error, call, module, args)
             return

@@ -151,7 +151,7 @@ class Training:
             recorder.phase = "backward"
             backward(loss)
             recorder.phase = "optimizer"
-            self._update([_here(w) for w in weights if w.grad is not None], kept, recorder)
+            self._update([w for w in weights if w.grad is not None], kept, recorder)
             return loss
 
         return run
@@ -174,7 +174,7 @@ class Training:
         way = self._way or ("foreach" if recorder.substitutes.foreach else "loop")
         together = way != "loop"
         homes: dict[object, list[Tensor]] = {}
-        for weight in weights:
+        for weight in map(_here, weights):
             at = recorder.weights.home(weight)
             homes.setdefault(at if together else id(weight), []).append(weight)
         groups = list(homes.values())

@@ -1,0 +1,252 @@
+"""One rank of many, against plain torch on the same pretended ranks.
+
+python -m benchmarks.ranks memory          peak memory beside torch's FSDPMemTracker, five models
+python -m benchmarks.ranks speed [LAYERS [PAIRS]]
+                                           Llama-3.1-405B with FSDP2 x TP 8 on 16,384 ranks: processor
+                                           time and memory of processes of their own, in pairs with the
+                                           same step in plain torch
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+WORLD = 64
+
+
+def models() -> dict[str, Callable[[], tuple[Any, Any]]]:
+    """Constructors of a few transformers models of several kinds, with their repeated blocks."""
+    import transformers as t
+
+    llama = {
+        "hidden_size": 1024,
+        "intermediate_size": 2816,
+        "num_attention_heads": 16,
+        "vocab_size": 8192,
+    }
+    bert = {"hidden_size": 768, "num_hidden_layers": 6}
+
+    def of(cls: Any, config: Any, blocks: Callable[[Any], Any]) -> Callable[[], tuple[Any, Any]]:
+        def build() -> tuple[Any, Any]:
+            import torch
+
+            with torch.device("meta"):
+                model = cls(config)
+            return model, blocks(model)
+
+        return build
+
+    return {
+        "llama": of(t.LlamaForCausalLM, t.LlamaConfig(num_hidden_layers=6, **llama),
+                    lambda m: m.model.layers),
+        "qwen2": of(t.Qwen2ForCausalLM, t.Qwen2Config(num_hidden_layers=4, num_key_value_heads=8, **llama),
+                    lambda m: m.model.layers),
+        "gpt2": of(t.GPT2LMHeadModel, t.GPT2Config(n_layer=6), lambda m: m.transformer.h),
+        "bert": of(t.BertForMaskedLM, t.BertConfig(**bert), lambda m: m.bert.encoder.layer),
+        "opt": of(t.OPTForCausalLM, t.OPTConfig(num_hidden_layers=4), lambda m: m.model.decoder.layers),
+    }  # fmt: skip
+
+
+@contextmanager
+def _without_dropout(model: Any) -> Iterator[None]:
+    import torch
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    model.config.use_cache = False
+    yield
+
+
+def sharded(build: Callable[[], tuple[Any, Any]], checkpointing: bool) -> Any:
+    """A model whose blocks and rest are each sharded over all ranks."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model, blocks = build()
+    with _without_dropout(model):
+        mesh = init_device_mesh("cpu", (WORLD,))
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        for block in blocks:
+            fully_shard(block, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+
+TOKENS = (2, 256)
+
+
+def tracked(model: Any) -> int:
+    """The peak of a second step by torch's own tracker."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model.to_empty(device="cpu")
+        model.train()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+        ids = torch.zeros(TOKENS, dtype=torch.int64)
+        tracker = FSDPMemTracker(model, optimizer)
+        tracker.track_inputs((ids,))
+        with tracker:
+            for _ in range(2):
+                tracker.reset_mod_stats()
+                model(input_ids=ids, labels=ids).loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        peak = tracker.get_tracker_snapshot("peak")
+    return int(peak[torch.device("cpu")]["Total"])
+
+
+def memory(names: list[str]) -> None:
+    import torch
+
+    import opgraph
+
+    print("model        checkpointing   FSDPMemTracker      opgraph   ratio")
+    for name, build in models().items():
+        if names and name not in names:
+            continue
+        for checkpointing in (False, True):
+            with opgraph.ranks(WORLD):
+                truth = tracked(sharded(build, checkpointing))
+            with opgraph.ranks(WORLD):
+                ids = torch.zeros(TOKENS, dtype=torch.int64)
+                profile = opgraph.profile(
+                    sharded(build, checkpointing), kwargs={"input_ids": ids, "labels": ids},
+                    mode="train", target="cpu", optimizer="adamw-loop",
+                )  # fmt: skip
+            peak = profile.on().peak_memory
+            print(f"{name:<12} {checkpointing!s:<13} {truth / 2**20:>13.2f} MiB "
+                  f"{peak / 2**20:>8.2f} MiB   {peak / truth:.4f}", flush=True)  # fmt: skip
+
+
+SIZE, MESH = 16_384, (2_048, 8)
+
+
+def llama(layers: int) -> Any:
+    """Llama-3.1-405B, its projections split over 8 ranks and its layers sharded over 2,048."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        hidden_size=16_384, intermediate_size=53_248, num_hidden_layers=layers, num_attention_heads=128,
+        num_key_value_heads=8, vocab_size=128_256, max_position_embeddings=131_072, use_cache=False,
+    )  # fmt: skip
+    mesh = init_device_mesh("cpu", MESH, mesh_dim_names=("dp", "tp"))
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config).to(torch.bfloat16)
+    columns = "self_attn.q_proj self_attn.k_proj self_attn.v_proj mlp.gate_proj mlp.up_proj".split()
+    plan: Any = dict.fromkeys(columns, ColwiseParallel())
+    plan |= {name: RowwiseParallel() for name in ("self_attn.o_proj", "mlp.down_proj")}
+    for layer in model.model.layers:
+        parallelize_module(layer, mesh["tp"], plan)
+        fully_shard(layer, mesh=mesh["dp"])
+    return fully_shard(model, mesh=mesh["dp"])
+
+
+def profiled(layers: int) -> int:
+    """The step by opgraph; the operators that it recorded."""
+    import torch
+
+    import opgraph
+
+    with opgraph.ranks(SIZE):
+        ids = torch.zeros(1, 8_192, dtype=torch.int64)
+        profile = opgraph.profile(llama(layers), kwargs={"input_ids": ids, "labels": ids},
+                                  mode="train", target="cuda")  # fmt: skip
+    return sum(len(n.kernels) for n in profile.graph.nodes)
+
+
+def plainly(layers: int) -> int:
+    """The same step in plain torch on the same pretended ranks, with nothing that listens but a count of
+    operators."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    import opgraph
+
+    class Counting(TorchDispatchMode):
+        seen = 0
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if any(t.__name__ in ("DTensor", "AsyncCollectiveTensor") for t in types):
+                return NotImplemented
+            Counting.seen += 1
+            return func(*args, **(kwargs or {}))
+
+    with opgraph.ranks(SIZE):
+        model = llama(layers)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            model.to_empty(device="cpu")
+            model.train()
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
+            ids = torch.zeros(1, 8_192, dtype=torch.int64)
+            with Counting():
+                model(input_ids=ids, labels=ids).loss.backward()
+                optimizer.step()
+    return Counting.seen
+
+
+def one(how: str, layers: int) -> None:
+    """A process of its own: what it took, as JSON."""
+    seen = {"opgraph": profiled, "torch": plainly}[how](layers)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    print(
+        json.dumps(
+            {"cpu": used.ru_utime + used.ru_stime, "gib": used.ru_maxrss / 2**20, "operators": seen}
+        )
+    )
+
+
+def speed(layers: int, pairs: int) -> None:
+    """Pairs of processes, one after the other."""
+    ratios = []
+    for _ in range(pairs):
+        cpu = {}
+        for how in ("torch", "opgraph"):
+            command = [sys.executable, "-m", "benchmarks.ranks", "one", how, str(layers)]
+            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            found = json.loads(said.splitlines()[-1])
+            cpu[how] = found["cpu"]
+            print(f"{layers} layers, {how:<8} {found['cpu']:6.1f} s of CPU, {found['gib']:.2f} GiB, "
+                  f"{found['operators']:,} operators", flush=True)  # fmt: skip
+        ratios.append(cpu["opgraph"] / cpu["torch"])
+    print("opgraph / torch:", ", ".join(f"{r:.2f}" for r in ratios))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("what", choices=("memory", "speed", "one"))
+    parser.add_argument("more", nargs="*")
+    args = parser.parse_args()
+    if args.what == "memory":
+        memory(args.more)
+    elif args.what == "one":
+        one(args.more[0], int(args.more[1]))
+    else:
+        speed(int(args.more[0]) if args.more else 126, int(args.more[1]) if args.more[1:] else 1)
+
+
+if __name__ == "__main__":
+    main()
