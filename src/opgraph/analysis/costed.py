@@ -35,8 +35,15 @@ from opgraph.record.remarks import Remark, coded
 _NAMED = 4
 """Operators without a known cost that a remark names."""
 
+COMPILED = (
+    "compiled: by torch's own scheduler, products not padded; the host is taken to need for a kernel what "
+    "it needs for a call of an operator, and live memory is that of an eager run"
+)
+"""The remark on what is assumed of a compiled run."""
+
 # What only some answers need is imported where they are worked out: a table of a saved profile takes none.
 if TYPE_CHECKING:
+    from opgraph.analysis.compiled import SpeedUp
     from opgraph.analysis.cost.totals import ModuleCost
     from opgraph.analysis.fusion.partition import Subgraph
     from opgraph.analysis.measured.times import Measurement
@@ -68,8 +75,13 @@ class CostedRecord:
     run: Run = Run.EAGER
     price_per_hour: float | None = None
 
-    @property
+    @cached_property
     def graph(self) -> Graph:
+        """The graph with the kernels that run: the compiler's where it was asked for."""
+        if self.run.compiled and self.profile.compiled is not None:
+            from opgraph.analysis.compiled import compiled_graph
+
+            return compiled_graph(self.profile.graph, self.profile.compiled)
         return self.profile.graph
 
     @cached_property
@@ -93,6 +105,8 @@ class CostedRecord:
                 else f"what ranks exchange takes no time here: the file of {self.device.name} has no "
                 "link"
             )
+        if self.run.compiled:
+            texts.append(COMPILED)
         if graph.failed is not None:
             texts.append(f"the forward failed at node {graph.failed.id}: the graph ends there")
         return coded(texts)
@@ -139,9 +153,32 @@ class CostedRecord:
     @cached_property
     def work(self) -> tuple[Work, ...]:
         """What a device really runs, one piece of work after the other."""
+        if self.run.compiled and self.profile.compiled is not None:
+            from opgraph.analysis.compiled import compiled_work
+
+            return compiled_work(self.profile.graph, self.profile.compiled)
         from opgraph.analysis.timing.workload import workload
 
         return workload(self.graph)
+
+    @cached_property
+    def plain(self) -> CostedRecord:
+        """The same without a compiler."""
+        if not self.run.compiled:
+            return self
+        return replace(self, run=Run.GRAPHS if self.run.recorded else Run.EAGER)
+
+    @property
+    def traffic(self) -> str:
+        """What the bytes are those of: kernels as they were traced, or as a compiler fused them."""
+        return "as compiled" if self.run.compiled else "unfused"
+
+    @cached_property
+    def speed_up(self) -> SpeedUp | None:
+        """What compiling saves on the device, and by what; None where it was not asked for."""
+        from opgraph.analysis.compiled import speed_up
+
+        return speed_up(self)
 
     @cached_property
     def energy(self) -> Energy | None:
@@ -255,14 +292,17 @@ class CostedRecord:
         """
         from opgraph.analysis.fusion.partition import compiled, fused_subgraphs, singletons
 
-        if self.partition is Partition.INDUCTOR:
-            if not self.profile.compiled:
+        if self.partition is Partition.INDUCTOR or self.run.compiled:
+            if self.profile.compiled is None:
                 raise RenderError(
                     "this profile does not have TorchInductor's groups",
                     hint="name the model: opgraph profile MODEL --partition inductor -o FILE.json "
                     "keeps them",
                 )
-            return compiled(self.graph, self.profile.compiled)
+            from opgraph.analysis.compiled import compiled_groups
+
+            groups = [g for g in compiled_groups(self.profile.compiled) if g]
+            return compiled(self.profile.graph, groups)
         return (
             singletons(self.graph)
             if self.partition is Partition.NONE
@@ -288,10 +328,10 @@ class CostedRecord:
 
     @cached_property
     def memory(self) -> MemoryTimeline:
-        """Live memory over the run, without weights."""
+        """Live memory over the run, without weights: that of an eager run, however it is run."""
         from opgraph.analysis.memory import memory
 
-        return memory(self.graph)
+        return memory(self.profile.graph)
 
     @property
     def peak_memory(self) -> int:
@@ -305,7 +345,7 @@ class CostedRecord:
             return None
         from opgraph.analysis.memory import fit
 
-        return fit(self.graph, self.device, self.memory)
+        return fit(self.profile.graph, self.device, self.memory)
 
     @property
     def fits(self) -> bool | None:
@@ -402,6 +442,13 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
     heeded = frozenset([n for n, v in given.items() if v != {}] + ["hardware"] * bool(hardware))
     partition = Partition(given.get("partition", Partition.FUSE))
     run, price = Run(given.get("run", Run.EAGER)), given.get("price_per_hour")
+    if run.compiled:
+        from opgraph.analysis.compiled import ensure_compiled
+
+        profile = ensure_compiled(profile, hardware)
+        if layout is not None:
+            raise InputError("a compiled run over several devices is not worked out",
+                             hint="leave out --run compiled, or the layout")  # fmt: skip
     return profile, hardware, partition, layout, heeded, run, price
 
 

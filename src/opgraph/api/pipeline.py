@@ -228,7 +228,7 @@ def profile_model(
         asked.traced_for,
     )
     if asked.inductor:
-        return _compiled(model, example, how)
+        return _compiled(model, example, how, asked.inductor_autocast)
     cold = (
         attempts(model, example, asked.tracer, replace(how, warm_up=False)) if asked.warm_up else []
     )
@@ -247,12 +247,14 @@ def _noting(found: ProfileRecord, note: str) -> ProfileRecord:
     return replace(found, model=replace(found.model, notes=(*found.model.notes, note)))
 
 
-def _compiled(model: Model, example: Example, how: TraceOptions) -> ProfileRecord:
-    """The profile of Dynamo's graph with the groups of TorchInductor."""
-    from opgraph.tracing.replay.dynamo import trace_compiled
+def _compiled(
+    model: Model, example: Example, how: TraceOptions, autocast: str | None
+) -> ProfileRecord:
+    """The profile of Dynamo's graph with the kernels of TorchInductor."""
+    from opgraph.tracing.replay.inductor import trace_compiled
 
-    outcomes, groups = trace_compiled(model, example, how)
-    return replace(_profile_of(model, example, outcomes, "all"), compiled=groups)
+    outcomes, kernels = trace_compiled(model, example, how, autocast)
+    return replace(_profile_of(model, example, outcomes, "all"), compiled=kernels)
 
 
 def _in_mode(model: Model, example: Example, options: Options) -> ProfileRecord:

@@ -25,6 +25,7 @@ from opgraph.options import (
 )
 from opgraph.options.kinds import Amount, Choice, Flag, Whole
 from opgraph.record.errors import InputError, OpgraphError, RenderError, one_of
+from opgraph.record.kinds import Run
 
 if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
@@ -377,7 +378,8 @@ def options_from(args: argparse.Namespace) -> dict[str, Any]:
 
     Raises `InputError` for those that mean nothing to the others.
     """
-    inductor = getattr(args, "partition", None) == "inductor"
+    compiles = Run(getattr(args, "run", None) or Run.EAGER).compiled
+    inductor = compiles or getattr(args, "partition", None) == "inductor"
     check_needs(
         {
             **{n: getattr(args, n) for n in _given(args) if OPTIONS[n].stage in TRACED},
@@ -386,7 +388,8 @@ def options_from(args: argparse.Namespace) -> dict[str, Any]:
         flag,
     )
     found = {name: getattr(args, name) for name in NAMES if hasattr(args, name)}
-    return {**found, "inductor": inductor}
+    lower = getattr(args, "autocast", None) if compiles else None
+    return {**found, "inductor": inductor, "inductor_autocast": lower}
 
 
 def profile_of(spec: str, args: argparse.Namespace) -> ProfileRecord:

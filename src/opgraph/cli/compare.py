@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import (
@@ -18,6 +19,7 @@ from opgraph.cli.arguments import (
 from opgraph.cli.output import answer, color, insist, status_of, width
 from opgraph.options import Stage
 from opgraph.record.errors import RenderError
+from opgraph.record.kinds import Run
 from opgraph.views import heeded
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ EXAMPLES = """examples:
   opgraph compare resnet18 resnet50
   opgraph compare bert-base-uncased 'bert-base-uncased --seq-len 512' --by op
   opgraph compare gpt2 'gpt2 --dtype bfloat16' 'gpt2 --batch-size 8'
+  opgraph compare resnet50 --run eager --run compiled --hardware h100-sxm
   opgraph compare main.json branch.json --fail-if 'flops > +2%' --fail-if 'coverage < 100%'
   opgraph compare main.json branch.json --markdown > comment.md"""
 
@@ -42,7 +45,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     add_model(parser, positional=False)
     showing = heeded("comparison", Stage.VIEW)
-    add_options(parser, "hardware", *showing, "fail_if", "json", "markdown", "format", "output",
+    add_options(parser, "hardware", "runs", *showing, "fail_if", "json", "markdown", "format", "output",
                 words={"output": suffixes("comparison")})  # fmt: skip
 
 
@@ -53,14 +56,27 @@ def run(args: argparse.Namespace) -> int:
     view = view_from(args, result="comparison", usual="comparison")
     if "depth" in args.given and args.by != "module":
         raise RenderError(f"--depth means nothing to --by {args.by}", hint="it is of modules")
-    if len(args.models) < 2:
-        raise RenderError("there is nothing to compare with", hint="opgraph compare A B")
+    runs = list(map(Run, args.runs))
+    if len(args.models) < 2 and len(runs) < 2:
+        raise RenderError("there is nothing to compare with",
+                          hint="opgraph compare A B, or A --run eager --run compiled")  # fmt: skip
+    if runs and (len(args.models) > 1 or len(runs) < 2):
+        raise RenderError("--run is for two ways to run one model",
+                          hint="opgraph compare A --run eager --run compiled")  # fmt: skip
     chosen = None if args.hardware is None else device(args.hardware)
     for gate in args.fail_if:
         parse_gate(gate, chosen)  # a gate that cannot be read should not wait for the tracing
     refuse_untraced(args, args.models)
-    models = [costed_from(args, profile_of(spec, args)) for spec in args.models]
-    comparison = compared(models, _labels(args.models, models), args.fail_if)
+    if runs:
+        args.run = next((r for r in runs if r.compiled), runs[0])
+        args.given |= {"run"}
+        profile = profile_of(args.models[0], args)
+        models = [replace(costed_from(args, profile), run=run) for run in runs]
+        labels: list[str] | None = [f"{args.models[0]} {run}" for run in runs]
+    else:
+        models = [costed_from(args, profile_of(spec, args)) for spec in args.models]
+        labels = _labels(args.models, models)
+    comparison = compared(models, labels, args.fail_if)
     options = view_options(args, view)
     if view.name == "comparison" and args.output is None:
         options |= {"color": color(), "width": width()}

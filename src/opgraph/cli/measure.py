@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         device(args.hardware)  # one that there is none of should not wait for the run
     from opgraph.api.measuring import measured_profile
 
-    given = {k: v for k, v in options_from(args).items() if k != "inductor"}
+    given = {k: v for k, v in options_from(args).items() if not k.startswith("inductor")}
     with progress() as tell, redirect_stdout(sys.stderr):
         profile = measured_profile(
             args.model, None, None, Options(**given), args.on, args.steps,

@@ -167,7 +167,9 @@ class Options:
         "memory that a run on real tensors may take; half of what is free if it is not given",
         unit="GiB")
     inductor: bool = option(Flag(), Stage.TRACING,
-        "keep the groups of nodes that TorchInductor would run as one kernel", default=False,
+        "keep the kernels that TorchInductor would run", default=False, hidden=True)
+    inductor_autocast: str | None = option(Dtype(LOWER), Stage.TRACING,
+        "the mixed precision that TorchInductor compiles for", needs={"inductor": (True,)},
         hidden=True)
 
     def __post_init__(self) -> None:
@@ -291,6 +293,9 @@ class Commanding:
     fail_if: tuple[str, ...] = option(Several(Text()), Stage.COMMAND,
         "exit with 1 if this holds: 'flops > +2%', 'bytes > +100MiB', 'coverage < 100%'; may be "
         "repeated", default=(), unit="GATE")
+    runs: tuple[str, ...] = option(Several(Choice(tuple(Run))), Stage.COMMAND,
+        "ways to run one model, to be compared: given twice or more", default=(), unit="HOW",
+        spelled="--run")
     symbolic: bool = option(Flag(), Stage.COMMAND,
         "exact formulas in batch B and tokens S (or image side N); a single size given is kept",
         default=False)

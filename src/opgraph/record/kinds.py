@@ -80,6 +80,18 @@ class Run(_Labelled):
 
     EAGER = "eager", "one operator after the other, each from Python"
     GRAPHS = "graphs", "recorded once and launched at once, as CUDA graphs are"
+    COMPILED = "compiled", "the kernels that TorchInductor schedules for the device"
+    COMPILED_GRAPHS = "compiled,graphs", "both"
+
+    @property
+    def compiled(self) -> bool:
+        """Whether a compiler makes the kernels."""
+        return "compiled" in self
+
+    @property
+    def recorded(self) -> bool:
+        """Whether all launches are recorded, so that the host takes no time for them."""
+        return "graphs" in self
 
 
 class FusionRule(_Labelled):

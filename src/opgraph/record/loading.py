@@ -19,6 +19,7 @@ from opgraph.record.profile import (
     FORMAT,
     SCHEMA_VERSION,
     Attempt,
+    Compiled,
     KVCache,
     ModelInfo,
     ProfileRecord,
@@ -69,7 +70,7 @@ class _Record(msgspec.Struct):
     versions: dict[str, str]
     tracing: Annotated[tuple[Attempt, ...], msgspec.Meta(min_length=1)]
     graph: GraphRecord
-    compiled: dict[Literal["inductor"], tuple[tuple[int, ...], ...]] = {}
+    inductor: Compiled | None = None
     formulas: Any = None
     kv_cache: KVCache | None = None
     target: Target = Target()
@@ -102,7 +103,7 @@ def profile_from(read: Callable[..., Any]) -> ProfileRecord:
             formulas=_formulas(record.formulas),
             cache=record.kv_cache,
             target=record.target,
-            compiled=_groups(record.compiled.get("inductor", ()), len(record.graph.nodes)),
+            compiled=_compiled(record.inductor, len(record.graph.nodes)),
             world=record.world,
             measured=None if run is None else decode_run(run, len(graph.nodes)),
         )
@@ -148,12 +149,12 @@ def _parsed(text: bytes, type: Any) -> Any:  # noqa: A002 - as msgspec calls it
         return msgspec.convert(data, type=type)
 
 
-def _groups(found: tuple[tuple[int, ...], ...], nodes: int) -> tuple[tuple[int, ...], ...]:
-    """Groups of node ids, no node in two of them."""
-    flat = [i for group in found for i in group]
-    if not all(1 <= i <= nodes for i in flat) or len(set(flat)) < len(flat):
-        raise Malformed("its compiled groups are not of its nodes, each once")
-    return tuple(group for group in found if group)
+def _compiled(found: Compiled | None, nodes: int) -> Compiled | None:
+    """Kernels of the nodes that there are."""
+    for kernel in () if found is None else found.kernels:
+        if not all(1 <= i <= nodes for i in kernel.nodes):
+            raise Malformed("its compiled kernels are not of its nodes")
+    return found
 
 
 def _formulas(data: Any) -> Formulas | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
-from opgraph.record.graph import Graph
+from opgraph.record.graph import Graph, Kernel
 from opgraph.record.run import RunRecord
 from opgraph.record.targets import Target
 
@@ -128,6 +128,34 @@ class World:
         return f"rank {self.rank:,} of {self.size:,}"
 
 
+Access = tuple[Count, Count]
+"""A buffer, by its number, and the bytes of it that are read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """One kernel that a compiler schedules: what it does, the ids of the nodes that it computes (all of
+    them or a part), the buffers that it reads and writes, the fragment it is of, and the layout of what a
+    convolution reads."""
+
+    kernel: Kernel
+    nodes: tuple[int, ...]
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    fragment: Count = 1
+    layout: Literal["contiguous", "channels-last"] = "contiguous"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What TorchInductor schedules for a target, in the order in which it runs, and the dtype of the mixed
+    precision that it was compiled in. What is in no fragment runs as it does without a compiler."""
+
+    target: str
+    autocast: str | None
+    kernels: tuple[CompiledKernel, ...]
+
+
 @dataclass(frozen=True)
 class ProfileRecord:
     """A traced model: its graph, the model's name and source, the attempts, versions, and conventions.
@@ -136,7 +164,7 @@ class ProfileRecord:
     where published figures differ (`{"attention": "full"}`). `formulas`, where they were looked for, give
     the costs at other sizes of the inputs. `cache` is what a generating model kept of the tokens it read.
     `target` says which device's kernels these are.
-    `compiled` has the ids of the nodes that TorchInductor would run as one kernel, group by group.
+    `compiled` are the kernels that TorchInductor would run, where it was asked.
     `measured` is what a run of it took, on its nodes. `world` says of which rank it is, where there are
     several.
     """
@@ -149,7 +177,7 @@ class ProfileRecord:
     versions: dict[str, str] = field(default_factory=dict)
     formulas: Formulas | None = None
     cache: KVCache | None = None
-    compiled: tuple[tuple[int, ...], ...] = ()
+    compiled: Compiled | None = None
     target: Target = field(default_factory=Target)
     measured: RunRecord | None = None
     world: World | None = None

@@ -72,7 +72,17 @@ def headline(costed: CostedRecord) -> tuple[str, str]:
         spot=safe(spots[0].label),
         part=f"{units.percent(spots[0].share)} of {_whole(costed)}",
     )
-    return said, _NO_DEVICE if seconds is None else _WORDS[share.bound][2]
+    return said, _NO_DEVICE if seconds is None else _advice(share.bound, costed)
+
+
+def _advice(bound: Bound, costed: CostedRecord) -> str:
+    """What a bound means; what is compiled is not told to be."""
+    said = _WORDS[bound][2]
+    return (
+        said.replace(" (torch.compile),", "").replace("torch.compile, ", "")
+        if (costed.run.compiled)
+        else said
+    )
 
 
 _MOST = 0.95
@@ -90,6 +100,8 @@ def _whole(costed: CostedRecord) -> str:
 def total_of(costed: CostedRecord) -> str:
     """The time on the device as the sentence has it; with the energy and the price where that was asked."""
     said = "" if costed.prediction is None else costed.prediction.written
+    if (gain := costed.speed_up) is not None:
+        said += f" compiled, {gain.factor:.2f} times as fast as eager"
     if costed.price is None:
         return said
     energy = "" if costed.energy is None else f", {costed.energy.written}"
@@ -104,7 +116,7 @@ def headline_data(costed: CostedRecord) -> dict[str, Any]:
         "inputs": _inputs(costed.graph),
         "of": {"measured": _whole(costed), "time": _OF[Metric.SECONDS], "flops": _OF[Metric.FLOPS],
                "bytes": _OF[Metric.BYTES]},
-        "words": {bound.value: words for bound, words in _WORDS.items()},
+        "words": {b.value: (*words[:2], _advice(b, costed)) for b, words in _WORDS.items()},
         "meaning": _NO_DEVICE,
     }  # fmt: skip
 

@@ -55,12 +55,12 @@ def dominant(graph: Graph) -> Fragment | None:
 
 def cut(profile: ProfileRecord, which: int | str) -> ProfileRecord:
     """One fragment as a profile of its own (see `select_fragment`); what was worked out for the whole, its
-    formulas, cache, compiled groups and measured run, is not that of a part."""
+    formulas, cache, compiled kernels and measured run, is not that of a part."""
     graph = select_fragment(profile.graph, which)
     if graph is profile.graph or len(graph.nodes) == len(profile.graph.nodes):
         idle = () if which == "all" else (f"fragment {NO_EFFECT}: the graph is one piece",)
         return replace(profile, model=replace(profile.model, notes=(*profile.model.notes, *idle)))
-    return replace(profile, graph=graph, formulas=None, cache=None, compiled=(), measured=None)
+    return replace(profile, graph=graph, formulas=None, cache=None, compiled=None, measured=None)
 
 
 def select_fragment(graph: Graph, which: int | str) -> Graph:

@@ -249,7 +249,7 @@ _NOTHING = KernelCost(0.0, Bound.LAUNCH)
 
 def host_seconds(work: Work, device: Device, run: Run) -> float:
     """What the host needs until it has launched a kernel. A recorded graph is launched at once."""
-    if run is Run.GRAPHS:
+    if run.recorded:
         return 0.0
     return work.calls * device.host_call + work.modules * device.host_module
 

@@ -14,13 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import fx, nn
 
 from opgraph.inputs.base import Example
-from opgraph.record.errors import TraceError, first_line
 from opgraph.record.graph import GraphBreak
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Capture, Outcome, Runner, TraceOptions
@@ -35,23 +33,24 @@ _REASON_SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
-    """Whoever wants to know which nodes go together: `of` says it for a captured graph by name (with the
-    inputs), and it is noted in `found`: node ids by fragment and group."""
+class Backend:
+    """A compiler that looks on: `compile` makes something of a captured graph and its inputs, and `ran` is
+    told that each time when that is run, with the number of the fragment and the position at which each
+    node of the graph was recorded."""
 
-    of: Callable[[fx.GraphModule, Sequence[Any]], Mapping[str, int]]
-    found: dict[tuple[int, int], list[int]]
+    compile: Callable[[fx.GraphModule, Sequence[Any]], Any]
+    ran: Callable[[int, Any, Mapping[str, int]], None]
 
 
 def trace(
-    model: Model, example: Example, options: TraceOptions, groups: Groups | None = None
+    model: Model, example: Example, options: TraceOptions, backend: Backend | None = None
 ) -> list[Outcome]:
     """The tracer. A plain run comes first and finds out, in milliseconds where Dynamo takes long, on which
     tensors the model runs: what Python does between fragments is the same in both."""
     plain = trace_either(model, example, **options.run)
     failed = [replace(o, tracer="dynamo", graph=None) for o in plain[:-1]]
     how: dict[str, Any] = {
-        "capture": capture(fullgraph=options.fullgraph, groups=groups), "tracer": "dynamo",
+        "capture": capture(fullgraph=options.fullgraph, backend=backend), "tracer": "dynamo",
         "stance": "default", **options.run,
     }  # fmt: skip
     if plain[-1].tensors == "real":
@@ -68,12 +67,12 @@ def _gave_up(error: BaseException | None) -> bool:
     return isinstance(error, torch._dynamo.exc.TorchDynamoException)
 
 
-def capture(*, fullgraph: bool, groups: Groups | None = None) -> Capture:
+def capture(*, fullgraph: bool, backend: Backend | None = None) -> Capture:
     """A capture by Dynamo. It compiles while the model runs, so there is nothing to do before."""
 
     def find(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Runner:
         def run(recorder: Recorder) -> Any:
-            fragments = _Fragments(module, recorder, groups)
+            fragments = _Fragments(module, recorder, backend)
             with clean() as note:
                 context = torch._dynamo.optimize(fragments.compile, nopython=fullgraph)
                 context.callback = _Shield(context.callback, note, fragments)
@@ -166,9 +165,11 @@ class Seam:
 class _Fragments:
     """The fragments of one run, in the order in which they are run, and the seams between them."""
 
-    def __init__(self, module: nn.Module, recorder: Recorder, groups: Groups | None = None) -> None:
+    def __init__(
+        self, module: nn.Module, recorder: Recorder, backend: Backend | None = None
+    ) -> None:
         self.recorder = recorder
-        self._groups = groups
+        self._backend = backend
         self._count = 0
         self._ended: Seam | None = None
         self._broken: dict[tuple[str, int], Seam] = {}
@@ -176,7 +177,7 @@ class _Fragments:
 
     def compile(self, gm: fx.GraphModule, example: list[Any]) -> Callable[..., Any]:
         """The backend: nothing is compiled, the graph is run node by node when its time comes."""
-        grouped = {} if self._groups is None else self._groups.of(gm, example)
+        compiled = None if self._backend is None else self._backend.compile(gm, example)
         reason = gm.compile_subgraph_reason
         placeholders = gm.graph.find_nodes(op="placeholder")
 
@@ -185,10 +186,8 @@ class _Fragments:
             replay = Replay(gm.graph, gm, self.recorder, self._module)
             result = replay.replay(dict(zip(placeholders, values, strict=True)), self._count)
             self._ended = Seam.of(reason) if reason.graph_break else None
-            for name, position in replay.made.items():
-                if self._groups is not None and name in grouped:
-                    key = self._count, grouped[name]
-                    self._groups.found.setdefault(key, []).append(position + 1)
+            if self._backend is not None:
+                self._backend.ran(self._count, compiled, replay.made)
             return result
 
         return run
@@ -267,108 +266,3 @@ def _plain(reason: str) -> str:
         if line.startswith("Explanation:"):
             text += line.removeprefix("Explanation")
     return text if len(text) <= _REASON_SHOWN else text[: _REASON_SHOWN - 1] + "…"
-
-
-# What TorchInductor would run as one kernel: its own scheduler's groups, for each fragment that Dynamo
-# captures. The compiler is stopped once it has scheduled, so no code is generated and no compiler of C++ is
-# needed.
-
-
-NodeGroups = tuple[tuple[int, ...], ...]
-"""Node ids that go together, group by group."""
-
-
-class _Scheduled(BaseException):
-    """The scheduler is done: nothing that follows is needed."""
-
-
-def trace_compiled(
-    model: Model, example: Example, options: TraceOptions
-) -> tuple[list[Outcome], NodeGroups]:
-    """Dynamo's trace of a model, and the groups of its nodes.
-
-    Raises `TraceError` when TorchInductor cannot compile a fragment.
-    """
-    fused: dict[tuple[int, int], list[int]] = {}
-    failed: list[BaseException] = []
-
-    def schedule(gm: fx.GraphModule, inputs: Sequence[Any]) -> Mapping[str, int]:
-        try:
-            return groups(gm, inputs)
-        except Exception as error:  # noqa: BLE001  (a compiler may raise anything)
-            failed.append(error)
-            return {}
-
-    outcomes = trace(model, example, options, Groups(schedule, fused))
-    if failed:
-        raise TraceError(f"TorchInductor cannot compile {model.info.name}: {first_line(failed[0])}")
-    return outcomes, tuple(tuple(sorted(set(nodes))) for nodes in fused.values())
-
-
-def groups(gm: fx.GraphModule, inputs: Sequence[Any]) -> dict[str, int]:
-    """For each node of a captured graph, by name, the number of the kernel in which it is computed."""
-    from torch._inductor.compile_fx import compile_fx
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    found: dict[str, int] = {}
-    with _disable_current_modes(), _stopping(found), torch.no_grad(), suppress(_Scheduled):
-        compile_fx(gm, list(inputs))
-    return found
-
-
-@contextmanager
-def _stopping(found: dict[str, int]) -> Iterator[None]:
-    """Within, the scheduler notes its groups and ends the compilation."""
-    from torch._functorch import config as functorch
-    from torch._inductor import config, scheduler
-    from torch._inductor.virtualized import V
-
-    def noted(self: Any) -> None:
-        found.update(_by_origin(self.nodes, V.graph.graph))
-        raise _Scheduled
-
-    with (
-        mock.patch.object(scheduler.Scheduler, "codegen", noted),
-        config.patch(fx_graph_cache=False, force_disable_caches=True),
-        functorch.patch(enable_autograd_cache=False),
-    ):
-        yield
-
-
-def _by_origin(kernels: Sequence[Any], graph: fx.Graph) -> dict[str, int]:
-    """The kernel of each node of Dynamo's graph.
-
-    A buffer knows the node of the lowered graph that it holds. What has no buffer of its own is computed
-    inside of the first kernel that uses it. A node of Dynamo's is where the last buffer is of what it was
-    lowered to, or else the last node: behind a product there are views, which its user may take.
-    """
-    held: dict[str, int] = {}
-    for number, kernel in enumerate(kernels):
-        for part in kernel.get_nodes():
-            origin = None if part.node is None else part.node.get_origin_node()
-            if origin is not None:
-                held[origin.name] = number
-    kernel_of: dict[str, int] = {}
-    for node in reversed(graph.nodes):
-        users = (kernel_of[u.name] for u in node.users if u.name in kernel_of)
-        own = held.get(node.name)
-        chosen = own if own is not None else min(users, default=None)
-        if chosen is not None:
-            kernel_of[node.name] = chosen
-    found: dict[str, int] = {}
-    for nodes in (
-        [n for n in graph.nodes if n.name not in held],
-        [n for n in graph.nodes if n.name in held],
-    ):
-        for node in nodes:
-            for source in node.meta.get("from_node") or ():
-                if node.name in kernel_of:
-                    found[_first(source)] = kernel_of[node.name]
-    return found
-
-
-def _first(source: Any) -> str:
-    """The name that a node had in the graph that Dynamo captured."""
-    while source.from_node:
-        source = source.from_node[0]
-    return str(source.name)

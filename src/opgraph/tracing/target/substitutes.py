@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.nn import functional
 
 from opgraph.costs.count import dtype_name
@@ -25,6 +26,8 @@ from opgraph.tracing.target.attention import MOST, Attention, attention_kernel
 _ATEN = torch.ops.aten
 _EACH = tuple(t for t in TARGETS if t != "cuda")
 _CPU_ONLY = "as on a CPU"
+_STAND_INS = (FakeTensor, FunctionalTensor)
+"""Tensors that compute nothing: those of a trace, and those that a compiler captures with."""
 
 
 SPREAD = "taken to choose each of its experts equally often: which it does is in the data"
@@ -126,7 +129,7 @@ class Substitutes:
         enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
         given = (query, key, value)
-        if not all(type(t) is FakeTensor for t in given):
+        if not all(type(t) in _STAND_INS for t in given):
             return functional.scaled_dot_product_attention(
                 query, key, value, attn_mask, dropout_p, is_causal,
                 scale=scale, enable_gqa=enable_gqa,
@@ -226,7 +229,7 @@ class Substitutes:
         sequences of several lengths are run as on a CPU."""
 
         def run(x: Tensor, hx: Any, *rest: Any) -> Any:
-            if type(x) is not FakeTensor or not isinstance(rest[0], (list, tuple)):
+            if type(x) not in _STAND_INS or not isinstance(rest[0], (list, tuple)):
                 return function(x, hx, *rest)
             weights, biases, layers, dropout, train, both, batch_first = rest
             state, cell = hx if mode == 2 else (hx, None)
@@ -312,7 +315,8 @@ def _additive(mask: Tensor, query: Tensor) -> Tensor:
     """A mask of booleans as one that is added (`convert_boolean_attn_mask`)."""
     if mask.dtype != torch.bool:
         return mask
-    kept, left_out = (torch.full((), x, dtype=query.dtype) for x in (0.0, -torch.inf))
+    kept, left_out = (torch.full((), x, dtype=query.dtype, device=query.device)
+                      for x in (0.0, -torch.inf))  # fmt: skip
     return torch.where(mask, kept, left_out)
 
 

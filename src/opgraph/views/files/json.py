@@ -19,9 +19,9 @@ def to_json(costed: CostedRecord, *, memory: bool = False) -> str:
     On a device, over several devices, with a partition or with `memory`, what was asked stands under
     "costed", which a reader of profiles passes over.
     """
-    data = profile_data(costed)
+    data = profile_data(costed.plain)
     long = {
-        key: data.pop(key) for key in ("compiled", "formulas", "measured", "graph") if key in data
+        key: data.pop(key) for key in ("inductor", "formulas", "measured", "graph") if key in data
     }
     parts = f',\n "memory": {_compact(data.pop("memory"))}'
     if (more := costed_data(costed, memory=memory)) is not None:
@@ -48,11 +48,7 @@ def profile_data(costed: CostedRecord) -> dict[str, Any]:
         "memory": costed.memory.to_dict(),
         **({} if profile.target == Target() else {"target": asdict(profile.target)}),
         **({} if profile.cache is None else {"kv_cache": profile.cache.to_dict()}),
-        **(
-            {"compiled": {"inductor": [list(g) for g in profile.compiled]}}
-            if profile.compiled
-            else {}
-        ),
+        **({} if profile.compiled is None else {"inductor": asdict(profile.compiled)}),
         **(
             {}
             if profile.world is None
@@ -63,7 +59,7 @@ def profile_data(costed: CostedRecord) -> dict[str, Any]:
         ),
         **({} if profile.formulas is None else {"formulas": profile.formulas.to_dict()}),
         **({} if profile.measured is None else {"measured": encode_run(profile.measured)}),
-        "graph": encode(profile.graph),
+        "graph": encode(costed.graph),
     }
 
 
@@ -82,6 +78,8 @@ def costed_data(costed: CostedRecord, *, memory: bool = False) -> dict[str, Any]
             if costed.fit
             else None,
         }
+        if costed.speed_up is not None:
+            found["compiled"] = costed.speed_up.to_dict()
         if costed.price is not None:
             found["price"] = costed.price.to_dict()
         if costed.steps:

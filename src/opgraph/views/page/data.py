@@ -49,12 +49,12 @@ from opgraph.analysis.memory import Fit, Footprint
 from opgraph.analysis.selection import heaviest_path, sources
 from opgraph.analysis.timing.prediction import predict, predict_parts, predict_work
 from opgraph.analysis.timing.streams import alone_in_time, exchanges_something
-from opgraph.analysis.timing.workload import Work, workload
+from opgraph.analysis.timing.workload import Work
 from opgraph.analysis.tree import ItemKind, Metric, Tree, build_tree
 from opgraph.hardware import Device, devices
 from opgraph.record import schema
 from opgraph.record.graph import Graph
-from opgraph.record.kinds import Bound, ChangeKind, Run
+from opgraph.record.kinds import Bound, ChangeKind
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import DEVICE_KINDS
 from opgraph.views.details import branches, details
@@ -85,6 +85,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
     union = None if against is None else unite(against.graph, graph)
     profile = profile_data(costed)
     del profile["memory"]  # the page has the storages
+    profile.pop("inductor", None)  # its kernels are at the nodes, and its groups in the partition
     if union is None:
         # Without a device: the page weighs hot spots by the one that is chosen there.
         tree = replace(costed.tree, seconds=None, bounds=None, measured=None)
@@ -94,8 +95,8 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         tree = build_tree(union.graph, mark=lambda node: became[node.id - 1])
         place = _places(union)
         profile["graph"] = schema.encode(union.graph)
-    times = _Times(graph, costed.parts, costed.run)
-    machines, needs = {d.id: d for d in devices()}, Footprint(graph, costed.memory)
+    times = _Times(costed)
+    machines, needs = {d.id: d for d in devices()}, Footprint(costed.profile.graph, costed.memory)
     if costed.device is not None:  # it may be from a file of its own
         machines[costed.device.id] = costed.device
     work = [-1] * len(tree.nodes)
@@ -218,10 +219,10 @@ class _Times:
     """The distinct work of a graph, and what it takes on a device. Nodes do the same work if all of their
     kernels are equal; subgraphs are the same part if their nodes are, and what they move as one kernel."""
 
-    def __init__(self, graph: Graph, parts: Sequence[Subgraph], run: Run) -> None:
-        self.run, self.graph = run, graph
+    def __init__(self, costed: CostedRecord) -> None:
+        self.run, self.graph, parts = costed.run, costed.graph, costed.parts
         self.works: dict[int, list[Work]] = {}
-        self.all = workload(graph)
+        self.all = costed.work
         for work in self.all:
             self.works.setdefault(work.node, []).append(work)
         self.exchanges = exchanges_something(self.all)
@@ -263,7 +264,7 @@ class _Times:
             "name": device.name,
             "vendor": device.vendor,
             "dtype": dtype,
-            "said": found.written,
+            "said": found.written + (" compiled" if self.run.compiled else ""),
             "ridge": device.ridge_point(dtype),
             "peak": device.matrix_peak(dtype),
             "bandwidth": device.bandwidth,

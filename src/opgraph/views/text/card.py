@@ -39,7 +39,7 @@ def card(costed: CostedRecord) -> str:
     rows = [
         ("Parameters", f"{units.count(t.parameters)} ({units.size(t.weight_bytes)})"),
         ("FLOPs", f"{units.flops(t.flops)}, 2 a MAC, in matrix products and convolutions"),
-        ("Bytes moved", f"{units.size(t.bytes)}, unfused"),
+        ("Bytes moved", f"{units.size(t.bytes)}, {costed.traffic}"),
         ("Peak memory", f"{units.size(costed.peak_memory)}, weights included"),
         ("Known costs", f"{units.percent(t.coverage)} of {units.plural(t.kernels, 'kernel')}"),
         *((f"Time on {device.name}", f"{p.written}, predicted") for device, p in timed),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
+from opgraph.analysis.compiled import SpeedUp
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph, savings
 from opgraph.analysis.memory import Fit
@@ -47,6 +48,7 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
     lines = [
         f"Latency      {found.written} predicted for a batch of {found.batch}",
         *([f"Limit        {found.limiting}"] if found.limit == "host" else []),
+        *([] if costed.speed_up is None else _compiled(costed.speed_up)),
         f"Throughput   {units.count(found.throughput)} a second",
         *([] if costed.energy is None else [_energy(costed.energy)]),
         *([] if costed.price is None else [_price(costed.price)]),
@@ -58,6 +60,18 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
 
 def _energy(found: Energy) -> str:
     return f"Energy       {found.written}, {found.watts:,.0f} W on average"
+
+
+def _compiled(found: SpeedUp, top: int = 3) -> list[str]:
+    """How fast beside an eager run, and why."""
+    share = {r.text: -r.seconds / found.eager for r in found.reasons[:top] if found.eager}
+    reasons = [f"{s * 100:+.1f} %  {safe(text)}" for text, s in share.items()]
+    before, now = found.launches
+    head = (
+        f"Compiled     {found.factor:.2f} times as fast as an eager run ({units.seconds(found.eager)}), "
+        f"{now:,} kernels instead of {before:,}"
+    )
+    return [head, *(f"             {reason}" for reason in reasons)]
 
 
 def _price(found: Price) -> str:

@@ -57,7 +57,7 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
          f"the costliest part is {spot}: {units.percent(spots[0].share)} of the "
          f"{'time' if on else 'FLOPs'}", f" --sort {'time' if on else 'flops'} --top 10"),
         ("bytes", t.bytes,
-         f"unfused, {units.size(t.bytes)} are moved, {units.intensity(t.arithmetic_intensity)} "
+         f"{costed.traffic}, {units.size(t.bytes)} are moved, {units.intensity(t.arithmetic_intensity)} "
          "FLOPs/byte on average", " --sort bytes --top 10"),
         ("bound", bound.bound.value,
          f"{units.percent(bound.share)} of {of}, at a ridge of "

@@ -135,7 +135,7 @@ def _facts(costed: CostedRecord) -> Table:
         ("FLOPs", f"{units.flops(t.flops)} in matrix products and convolutions, "
                   f"{units.flops(t.other_flops)} in other "
                   f"work; {units.macs(t.macs)}"),
-        ("Bytes", f"{units.size(t.bytes)}, unfused"),
+        ("Bytes", f"{units.size(t.bytes)}, {costed.traffic}"),
         ("Intensity", f"{units.intensity(t.arithmetic_intensity)} FLOPs/byte on average; nodes from "
                       f"{units.intensity(low)} to {units.intensity(high)}, "
                       f"median {units.intensity(middle)}"),

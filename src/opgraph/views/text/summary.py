@@ -189,7 +189,8 @@ def facts(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str
         ("Memory", f"{units.size(t.weight_bytes)} of weights"
          + (f" and {units.size(t.buffer_bytes)} of buffers" if t.buffer_bytes else "")
          + f", {units.size(t.input_bytes)} of inputs, {units.size(t.output_bytes)} of outputs"),
-        ("Bytes", f"{units.size(t.cost.read)} read, {units.size(t.cost.written)} written, unfused"),
+        ("Bytes", f"{units.size(t.cost.read)} read, {units.size(t.cost.written)} written, "
+                  f"{costed.traffic}"),
         ("Intensity", f"{units.intensity(t.arithmetic_intensity)} FLOPs/byte on average "
                       "(all FLOPs over bytes)"),
         ("Graph", f"{units.plural(t.nodes, 'node')}, {units.plural(t.kernels, 'kernel')}"

@@ -1,0 +1,141 @@
+"""Compiled runs predicted and measured: timm's `-dynamo` file for the RTX 4090 beside its eager one, on
+models drawn by chance. Nothing is fitted on either.
+
+    python benchmarks/compiled.py run --sources DIR --models 60 -o rows.jsonl      (hours of CPU; goes on)
+    python benchmarks/compiled.py score rows.jsonl
+
+DIR has `results/benchmark-infer-amp-nchw-pt240-cu124-rtx4090-dynamo.csv` and the same without `-dynamo`, of
+huggingface/pytorch-image-models (Apache-2.0). A row is a model at an image size and the batch of the compiled
+file. What TorchInductor schedules is asked for in mixed precision, as timm ran it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import random
+import statistics
+import time
+from pathlib import Path
+
+FILES = {
+    "compiled": "benchmark-infer-amp-nchw-pt240-cu124-rtx4090-dynamo.csv",
+    "eager": "benchmark-infer-amp-nchw-pt240-cu124-rtx4090.csv",
+}
+DEVICE = "rtx-4090"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(required=True)
+    run = commands.add_parser("run")
+    run.add_argument("--sources", type=Path, required=True)
+    run.add_argument("--models", type=int, default=60)
+    run.add_argument("--seed", type=int, default=22)
+    run.add_argument("-o", "--output", type=Path, required=True)
+    run.set_defaults(do=lambda a: draw(a.sources, a.models, a.seed, a.output))
+    judge = commands.add_parser("score")
+    judge.add_argument("rows", type=Path)
+    judge.set_defaults(do=lambda a: score(a.rows))
+    args = parser.parse_args()
+    args.do(args)
+
+
+def measured(sources: Path) -> list[dict[str, object]]:
+    """The rows that both files have, in the order of the compiled one."""
+    found: dict[str, dict[tuple[str, str], tuple[float, int]]] = {}
+    for kind, name in FILES.items():
+        with (sources / name).open(newline="") as file:
+            found[kind] = {
+                (r["model"], r["infer_img_size"]): (
+                    1 / float(r["infer_samples_per_sec"]), int(r["infer_batch_size"])
+                )
+                for r in csv.DictReader(file)
+            }  # fmt: skip
+    return [
+        {"model": model, "size": int(size), "batch": batch, "compiled": each,
+         "eager": found["eager"][model, size][0]}
+        for (model, size), (each, batch) in found["compiled"].items()
+        if (model, size) in found["eager"]
+    ]  # fmt: skip
+
+
+def draw(sources: Path, models: int, seed: int, output: Path) -> None:
+    """Predict models drawn by chance, one row each, those that are in the output already left out."""
+    rows = measured(sources)
+    random.Random(seed).shuffle(rows)
+    done = [json.loads(line) for line in output.open()] if output.exists() else []
+    seen = {(r["model"], r["size"]) for r in done}
+    for row in rows[:models]:
+        if (row["model"], row["size"]) in seen:
+            continue
+        start = time.process_time()
+        found = row | predicted(row) | {"cpu": time.process_time() - start}
+        with output.open("a") as file:
+            file.write(json.dumps(found) + "\n")
+
+
+def predicted(row: dict[str, object]) -> dict[str, object]:
+    """Predicted seconds of an image, compiled and eager; or why there are none."""
+    import opgraph
+
+    try:
+        profile = opgraph.profile(
+            f"timm:{row['model']}", batch_size=row["batch"], image_size=row["size"],
+            inductor=True, inductor_autocast="float16", target="cuda:8.9",
+        )  # fmt: skip
+    except opgraph.OpgraphError as error:
+        return {"failed": str(error)}
+    plain = profile.on(DEVICE, autocast="float16")
+    mine = profile.on(DEVICE, autocast="float16", run="compiled")
+    return {
+        "predicted": mine.seconds / row["batch"],
+        "predicted_eager": plain.seconds / row["batch"],
+        "interval": [s / row["batch"] for s in mine.prediction.interval],
+        "breaks": len(profile.graph.breaks),
+    }
+
+
+def score(path: Path) -> None:
+    rows = [json.loads(line) for line in path.open()]
+    good = [r for r in rows if "failed" not in r]
+    for name, mine, theirs in (
+        ("compiled", "predicted", "compiled"), ("eager", "predicted_eager", "eager"),
+    ):  # fmt: skip
+        ratios = [r[mine] / r[theirs] for r in good]
+        errors = [abs(x - 1) for x in ratios]
+        print(f"{name}: {len(good)} of {len(rows)} rows, median error "
+              f"{statistics.median(errors):.1%}, mean {statistics.mean(errors):.1%}, median ratio {statistics.median(ratios):.3f}")  # fmt: skip
+    gains = [(r["predicted_eager"] / r["predicted"], r["eager"] / r["compiled"]) for r in good]
+    print(f"speed-up: Spearman {spearman(gains):.3f}, median error "
+          f"{statistics.median(abs(a / b - 1) for a, b in gains):.1%}; measured "
+          f"{min(b for _, b in gains):.2f} to {max(b for _, b in gains):.2f}")  # fmt: skip
+    held = sum(r["interval"][0] <= r["compiled"] <= r["interval"][1] for r in good)
+    print(f"interval holds {held} of {len(good)}")
+    for r in sorted(good, key=lambda r: -abs(r["predicted"] / r["compiled"] - 1)):
+        print(f"{r['model']:48} {r['size']:4} compiled {r['predicted'] / r['compiled']:.2f} "
+              f"eager {r['predicted_eager'] / r['eager']:.2f} speed-up {r['eager'] / r['compiled']:.2f} "
+              f"predicted {r['predicted_eager'] / r['predicted']:.2f} breaks {r['breaks']} "
+              f"cpu {r['cpu']:.0f} s")  # fmt: skip
+    for r in rows:
+        if "failed" in r:
+            print(f"{r['model']:48} failed: {r['failed']:.150}")
+
+
+def spearman(pairs: list[tuple[float, float]]) -> float:
+    """The correlation of ranks."""
+
+    def ranks(values: list[float]) -> list[float]:
+        order = sorted(range(len(values)), key=values.__getitem__)
+        found = [0.0] * len(values)
+        for rank, i in enumerate(order):
+            found[i] = float(rank)
+        return found
+
+    first, second = (ranks(list(v)) for v in zip(*pairs, strict=True))
+    return statistics.correlation(first, second)
+
+
+if __name__ == "__main__":
+    main()

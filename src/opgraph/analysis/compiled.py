@@ -1,0 +1,242 @@
+"""A profile as a compiler would run it: the kernels that TorchInductor scheduled in the place of those of
+its nodes, the work of a device for them, and what is gained over an eager run, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from opgraph.analysis.timing.workload import Task, Work, contraction_of, workload
+from opgraph.hardware import Device
+from opgraph.record.errors import RenderError
+from opgraph.record.graph import Graph, Kernel, Node
+from opgraph.record.profile import Compiled, CompiledKernel, ProfileRecord
+
+if TYPE_CHECKING:
+    from opgraph.analysis.costed import CostedRecord
+
+_RANK = ("sorting", "pooling", "interpolation", "indexing", "softmax", "normalization", "reduction")
+"""The category of generated loops is the first of these that a node of theirs has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A compiled kernel at a node: the one that moves most of those that are computed in it at last."""
+
+    node: int
+    kernel: Kernel
+    source: CompiledKernel
+    group: tuple[int, ...]
+
+
+def compiled_groups(compiled: Compiled) -> list[tuple[int, ...]]:
+    """For each kernel the nodes that it completes: a node of several belongs to the last."""
+    home = {node: i for i, kernel in enumerate(compiled.kernels) for node in kernel.nodes}
+    groups: list[list[int]] = [[] for _ in compiled.kernels]
+    for node in sorted(home):
+        groups[home[node]].append(node)
+    return list(map(tuple, groups))
+
+
+def placed(graph: Graph, compiled: Compiled) -> list[Placed]:
+    """The kernels with what is known of their nodes: the class of their work, and its FLOPs."""
+    found, last = [], 1
+    for each, group in zip(compiled.kernels, compiled_groups(compiled), strict=True):
+        nodes = [graph.node(i) for i in group or each.nodes]
+        if nodes:
+            last = max(nodes, key=lambda n: n.bytes).id
+        kernel = each.kernel
+        if kernel.op.startswith("inductor."):
+            kinds = {k.category for n in nodes for k in n.kernels}
+            own = [graph.node(i) for i in group]
+            kernel = replace(
+                kernel,
+                category=next((c for c in _RANK if c in kinds), kernel.category),
+                other_flops=sum(n.other_flops + n.flops for n in own),
+            )
+        found.append(Placed(last, kernel, each, group))
+    return found
+
+
+def compiled_graph(graph: Graph, compiled: Compiled) -> Graph:
+    """The graph with the compiler's kernels at its nodes; what no fragment has is as it was."""
+    kernels: dict[int, list[Kernel]] = {}
+    for each in placed(graph, compiled):
+        kernels.setdefault(each.node, []).append(each.kernel)
+    inside = {k.fragment for k in compiled.kernels}
+    nodes = (
+        replace(n, kernels=tuple(kernels.get(n.id, ())) or _idle(n)) if n.fragment in inside else n
+        for n in graph.nodes
+    )
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _idle(node: Node) -> tuple[Kernel, ...]:
+    return tuple(k for k in node.kernels if k.cost == "zero" or not k.bytes)
+
+
+def compiled_work(graph: Graph, compiled: Compiled) -> tuple[Work, ...]:
+    """What a device does for a graph as it was traced: fragment by fragment what was compiled, and between
+    them what was not. The host makes one call for a kernel, and one of a module for a fragment."""
+    fragments: dict[int, list[Placed]] = {}
+    for each in placed(graph, compiled):
+        fragments.setdefault(each.source.fragment, []).append(each)
+    return tuple(_works(graph, fragments))
+
+
+def _works(graph: Graph, fragments: dict[int, list[Placed]]) -> Iterator[Work]:
+    of = {n.id: n.fragment for n in graph.nodes}
+    begun: set[int] = set()
+    moved, touched = 0, dict[int, int]()
+    known: dict[tuple[object, ...], Task] = {}
+    for work in workload(graph):
+        fragment = of[work.node]
+        if fragment not in fragments:
+            yield work
+            continue
+        if fragment in begun:
+            continue
+        begun.add(fragment)
+        for first, each in enumerate(fragments[fragment]):
+            source = each.source
+            sizes = tuple(size for _, size in source.reads)
+            key = (each.kernel, sizes, source.layout)
+            task = known.setdefault(key, _task(each.kernel, sizes, source.layout))
+            distances = [
+                None if b not in touched else moved - touched[b] + size for b, size in source.reads
+            ]
+            moved += task.bytes
+            touched.update((b, moved) for b, _ in (*source.reads, *source.writes))
+            yield Work(each.node, task, tuple(distances), 1, int(not first))
+
+
+def _task(kernel: Kernel, sizes: tuple[int, ...], layout: str) -> Task:
+    shape = kernel.out_shapes[0][2:] if kernel.out_shapes else ()
+    return Task(
+        kernel=kernel.op, category=kernel.category, dtype=kernel.dtype, flops=kernel.flops,
+        other_flops=kernel.other_flops, written=kernel.written, sizes=sizes,
+        contraction=contraction_of(kernel),
+        layout="channels-last" if layout == "channels-last" else "contiguous",
+        positions=prod(n for n in shape if isinstance(n, int)),
+    )  # fmt: skip
+
+
+def ensure_compiled(profile: ProfileRecord, device: Device | None) -> ProfileRecord:
+    """The profile, if TorchInductor scheduled it for what it is now costed on, with a remark where that was
+    another generation. Raises `RenderError`."""
+    compiled = profile.compiled
+    if compiled is None:
+        raise RenderError(
+            "this profile does not have TorchInductor's kernels",
+            hint="name the model: opgraph profile MODEL --run compiled --hardware DEVICE -o FILE.json "
+            "keeps them (in Python: profile(…, inductor=True))",
+        )
+    lower = profile.convention.get("autocast")
+    if compiled.autocast != lower:
+        raise RenderError(
+            f"TorchInductor compiled this profile {_precision(compiled.autocast)}, and it is costed "
+            f"{_precision(lower)}",
+            hint="name the model with --run compiled"
+            + (f" --autocast {lower}" if lower else "")
+            + (f" (in Python: inductor_autocast={lower!r})" if lower else ""),
+        )
+    if device is None or device.target == compiled.target:
+        return profile
+    if device.target.partition(":")[0] != compiled.target.partition(":")[0]:
+        raise RenderError(f"TorchInductor compiled this profile for {compiled.target}, and "
+                          f"{device.name} is {device.target}",
+                          hint="name the model with --run compiled and the device")  # fmt: skip
+    note = f"compiled for {compiled.target}, costed on {device.name}"
+    return replace(profile, model=replace(profile.model, notes=(*profile.model.notes, note)))
+
+
+def _precision(lower: str | None) -> str:
+    return "as it is" if lower is None else f"in mixed precision ({lower})"
+
+
+# What is gained over an eager run, and by what.
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What saves time: what is done, and the seconds that it saves (below zero where it costs)."""
+
+    text: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedUp:
+    """A compiled run beside an eager one: their seconds and launches, and why they differ, the most
+    important first."""
+
+    eager: float
+    compiled: float
+    launches: tuple[int, int]
+    reasons: tuple[Reason, ...]
+
+    @property
+    def factor(self) -> float:
+        """How many times as fast as an eager run."""
+        return self.eager / self.compiled if self.compiled else 1.0
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready data."""
+        return {
+            "eager_seconds": self.eager, "factor": self.factor,
+            "launches": {"eager": self.launches[0], "compiled": self.launches[1]},
+            "reasons": [{"text": r.text, "seconds": r.seconds} for r in self.reasons],
+        }  # fmt: skip
+
+
+def speed_up(costed: CostedRecord) -> SpeedUp | None:
+    """What compiling saves on the device; None where it was not asked for."""
+    device, compiled = costed.device, costed.profile.compiled
+    if device is None or compiled is None or not costed.run.compiled or costed.prediction is None:
+        return None
+    plain = costed.plain
+    before, now = plain.prediction, costed.prediction
+    if before is None:
+        return None
+    launches = tuple(sum(bool(w.task.kernel) for w in each.work) for each in (plain, costed))
+    saved: dict[str, float] = {}
+    eager, mine = _busy(plain), _busy(costed)
+    graph = costed.profile.graph
+    for group in compiled_groups(compiled):
+        working = [graph.node(i) for i in group if graph.node(i).bytes]
+        if working:
+            gain = sum(eager.get(i, 0.0) - mine.get(i, 0.0) for i in group)
+            text = _said(working)
+            saved[text] = saved.get(text, 0.0) + gain
+    reasons = [Reason(text, seconds) for text, seconds in saved.items() if seconds]
+    if before.limit == "host":
+        waiting = before.host_seconds - max(now.host_seconds, before.device_seconds)
+        reasons.append(Reason(f"{launches[1]:,} launches instead of {launches[0]:,}", waiting))
+    reasons.sort(key=lambda r: -abs(r.seconds))
+    return SpeedUp(before.seconds, now.seconds, (launches[0], launches[1]), tuple(reasons))
+
+
+def _busy(costed: CostedRecord) -> dict[int, float]:
+    """The seconds that the device is busy for each node, however long the host takes."""
+    from opgraph.analysis.timing.prediction import device_costs
+
+    found: dict[int, float] = {}
+    if costed.device is not None:
+        costs = device_costs(costed.work, costed.device)
+        for work, taken in zip(costed.work, costs, strict=True):
+            found[work.node] = found.get(work.node, 0.0) + taken.seconds
+    return found
+
+
+def _said(nodes: Sequence[Node]) -> str:
+    """What becomes of some nodes, by rule: their operators in one kernel, or another kernel of one."""
+    ops = list(dict.fromkeys(n.op for n in nodes))
+    named = f"{', '.join(ops[:-1])} and {ops[-1]}" if len(ops) > 1 else ops[0]
+    if len(nodes) > 1:
+        return f"{named} in one kernel"
+    kinds = {k.category for n in nodes for k in n.kernels}
+    if any("convolution" in kind for kind in kinds):
+        return f"{named} in channels-last"
+    return f"{named} as generated or in another layout"

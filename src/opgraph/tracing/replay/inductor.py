@@ -1,0 +1,457 @@
+"""What TorchInductor would run: the kernels of its own scheduler for the target, for each fragment that
+Dynamo captures. The compiler is stopped once it has scheduled, so no code is generated, and neither a
+compiler of C++ nor a GPU is needed.
+
+For "cuda" the captured graph is lowered on fake tensors that say they are there, while the few functions
+that would ask a driver answer for a device of that generation (`on_cuda`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, Literal
+from unittest import mock
+
+import torch
+from torch import fx
+from torch._guards import TracingContext, tracing
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental import proxy_tensor
+from torch.hub import tqdm
+from torch.nn import functional
+from torch.utils._python_dispatch import _disable_current_modes
+
+from opgraph.costs.count import cost, describe, dtype_name
+from opgraph.hardware import devices
+from opgraph.inputs.base import Example
+from opgraph.record.errors import InputError, TraceError, first_line
+from opgraph.record.graph import Kernel
+from opgraph.record.profile import Access, Compiled, CompiledKernel
+from opgraph.record.targets import ASSUMED
+from opgraph.sources.base import Model
+from opgraph.tracing.base import Outcome, TraceOptions
+from opgraph.tracing.replay.dynamo import Backend, trace
+from opgraph.tracing.target import Substitutes
+
+CUDA = torch.device("cuda", 0)
+Layout = Literal["contiguous", "channels-last"]
+
+_THREADS = {"7.5": 1024, "8.6": 1536, "8.7": 1536, "8.9": 1536, "12.0": 1536}
+"""Resident threads of a multiprocessor by compute capability; 2,048 of the others (CUDA C++ Programming
+Guide, table of technical specifications)."""
+
+
+def trace_compiled(
+    model: Model, example: Example, options: TraceOptions, autocast: str | None = None
+) -> tuple[list[Outcome], Compiled]:
+    """Dynamo's trace of a model, and the kernels that TorchInductor makes of it for the target, in mixed
+    precision where one is given.
+
+    Raises `InputError` for a target that it is not asked for here, `TraceError` when it cannot compile a
+    fragment.
+    """
+    import torch._inductor.compile_fx  # noqa: F401  (starts processes of its own, before the run)
+
+    compiler = Compiler(options.target, autocast)
+    outcomes = trace(model, example, options, Backend(compiler.compile, compiler.ran))
+    if compiler.failed:
+        reason = first_line(compiler.failed[0])
+        raise TraceError(f"TorchInductor cannot compile {model.info.name}: {reason}")
+    return outcomes, compiler.compiled()
+
+
+@dataclass(slots=True)
+class Scheduled:
+    """A kernel of one fragment: what it does, the nodes of Dynamo's graph that it computes, and the
+    buffers that it reads and writes, by name and in bytes."""
+
+    kernel: Kernel
+    sources: tuple[str, ...]
+    reads: dict[str, int]
+    writes: dict[str, int]
+    layout: Layout = "contiguous"
+
+
+@dataclass
+class Fragment:
+    """The kernels of a fragment that was compiled. `same` says of a buffer which larger one it is in."""
+
+    kernels: list[Scheduled] = field(default_factory=list)
+    same: dict[str, str] = field(default_factory=dict)
+
+    def whole(self, name: str) -> str:
+        """The buffer that one is in, or itself."""
+        while name in self.same:
+            name = self.same[name]
+        return name
+
+
+class Compiler:
+    """TorchInductor for one target, as the backend of one trace: what was compiled, and what of that was
+    run, in order."""
+
+    def __init__(self, target: str, autocast: str | None = None) -> None:
+        device = target.partition(":")[0]
+        if device not in ("cpu", "cuda"):
+            raise InputError(f"TorchInductor's kernels are not worked out for {target}",
+                             hint="they are for cuda and for cpu")  # fmt: skip
+        if device == "cpu" and autocast is not None:
+            raise InputError("TorchInductor's mixed precision is that of cuda",
+                             hint="name a GPU, or leave out --autocast")  # fmt: skip
+        self.target, self.autocast = target, autocast
+        self.machine = properties(target) if device == "cuda" else None
+        self.failed: list[BaseException] = []
+        self._kernels: list[CompiledKernel] = []
+        self._buffers: dict[tuple[int, str], int] = {}
+
+    def compile(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Fragment:
+        """The kernels of a captured graph; none where the compiler fails, which is kept."""
+        try:
+            return schedule(gm, inputs, self.machine, self.autocast, self.target)
+        except Exception as error:  # noqa: BLE001  (a compiler may raise anything)
+            self.failed.append(error)
+            return Fragment()
+
+    def ran(self, number: int, fragment: Fragment, made: Mapping[str, int]) -> None:
+        """Note that a fragment was run: `made` says at which position each of its nodes was recorded."""
+
+        def accesses(found: Mapping[str, int]) -> tuple[Access, ...]:
+            names = {name: (number, fragment.whole(name)) for name in found}
+            return tuple(
+                (self._buffers.setdefault(names[name], len(self._buffers)), size)
+                for name, size in found.items()
+            )
+
+        for each in fragment.kernels:
+            nodes = dict.fromkeys(made[name] + 1 for name in each.sources if name in made)
+            self._kernels.append(
+                CompiledKernel(each.kernel, tuple(sorted(nodes)), accesses(each.reads),
+                               accesses(each.writes), number, each.layout)
+            )  # fmt: skip
+
+    def compiled(self) -> Compiled:
+        return Compiled(self.target, self.autocast, tuple(self._kernels))
+
+
+def schedule(
+    gm: fx.GraphModule, inputs: Sequence[Any], machine: Any = None, autocast: str | None = None,
+    target: str = "cpu",
+) -> Fragment:  # fmt: skip
+    """The kernels of a captured graph: the scheduler's for a GPU with these properties, or for the CPU."""
+    from torch._inductor.compile_fx import compile_fx
+
+    found = Fragment()
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(tqdm, "monitor_interval", 0, create=True))
+        stack.enter_context(_disable_current_modes())
+        stack.enter_context(_stopping(found))
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(suppress(_Scheduled))
+        if machine is not None:
+            mode = FakeTensorMode(allow_non_fake_inputs=True)
+            gm, inputs = moved(gm, inputs, mode, _table(target))
+            stack.enter_context(on_cuda(machine))
+            stack.enter_context(tracing(TracingContext(mode)))
+            lower = None if autocast is None else getattr(torch, autocast)
+            stack.enter_context(nullcontext() if lower is None else torch.autocast("cuda", lower))
+        compile_fx(gm, list(inputs))
+    return found
+
+
+class _Scheduled(BaseException):
+    """The scheduler is done: nothing that follows is needed."""
+
+
+@contextmanager
+def _stopping(found: Fragment) -> Iterator[None]:
+    """Within, the scheduler notes its kernels and ends the compilation."""
+    from torch._functorch import config as functorch
+    from torch._inductor import config, scheduler
+    from torch._inductor.virtualized import V
+
+    def noted(self: Any) -> None:
+        _note(self, V.graph.graph, found)
+        raise _Scheduled
+
+    with (
+        mock.patch.object(scheduler.Scheduler, "codegen", noted),
+        config.patch(fx_graph_cache=False, force_disable_caches=True, compile_threads=1),
+        functorch.patch(enable_autograd_cache=False),
+    ):
+        yield
+
+
+# What the scheduler has, as kernels.
+
+
+def _note(scheduler: Any, graph: fx.Graph, found: Fragment) -> None:
+    from torch._inductor.ir import MultiOutput
+    from torch._inductor.scheduler import NopKernelSchedulerNode
+
+    kernels = []
+    for node in scheduler.nodes:
+        made = [b.get_name() for b in node.get_outputs()]
+        read = [d.name for d in node.read_writes.reads]
+        if isinstance(node, NopKernelSchedulerNode):  # a concatenation: its parts are made in place
+            found.same.update((name, made[0]) for name in read)
+        elif isinstance(node.node, MultiOutput):  # one of the results of a call
+            found.same.update((name, read[0]) for name in made)
+        else:
+            kernels.append(node)
+    for kernel, names in zip(kernels, _sources(kernels, graph), strict=True):
+        reads = kernel.get_read_write_buffer_accesses(include_reads=True, include_writes=False)
+        writes = kernel.get_read_write_buffer_accesses(include_reads=False, include_writes=True)
+        if reads or writes:
+            found.kernels.append(
+                Scheduled(_described(kernel, reads, writes), names, reads, writes, _layout(kernel))
+            )
+
+
+def _described(kernel: Any, reads: Mapping[str, int], writes: Mapping[str, int]) -> Kernel:
+    """A call of a library by the formula of its operator, what was generated by its loops."""
+    read, written = sum(reads.values()), sum(writes.values())
+    origin = None if kernel.node is None else kernel.node.get_origin_node()
+    origin = origin or getattr(kernel.node, "fx_node", None)  # a call of several results
+    if not kernel.is_extern() or origin is None or not hasattr(origin.target, "_schema"):
+        outputs = [b.node for b in kernel.get_outputs() if b.node.maybe_get_dtype() is not None]
+        dtype = dtype_name(outputs[0].get_dtype()) if outputs else ""
+        reduces = any(n.is_reduction() for n in kernel.get_nodes())
+        name = "reduction" if reduces else "pointwise"
+        if kernel.is_extern():
+            name = "copy"
+        return Kernel(f"inductor.{name}", "elementwise", dtype, read=read, written=written)
+    args, kwargs, out = fx.map_arg(
+        (origin.args, origin.kwargs, origin), lambda n: n.meta.get("val")
+    )
+    counted = cost(describe(origin.target), tuple(args), dict(kwargs), out)
+    return replace(counted, read=read, written=written or counted.written)
+
+
+def _layout(kernel: Any) -> Layout:
+    """The layout of what a library's convolution reads."""
+    if not kernel.is_extern():
+        return "contiguous"
+    inputs = getattr(kernel.node, "inputs", None) or [None]
+    with suppress(AttributeError, NotImplementedError, TypeError, IndexError):
+        size, stride = inputs[0].get_size(), inputs[0].get_stride()
+        if len(size) > 2 and stride[1] == 1 and size[1] != 1:
+            return "channels-last"
+    return "contiguous"
+
+
+def _sources(kernels: Sequence[Any], graph: fx.Graph) -> list[tuple[str, ...]]:
+    """The nodes of Dynamo's graph that each kernel computes.
+
+    A buffer knows the node of the lowered graph that it holds; what has no buffer of its own is computed
+    inside of the kernels that use it. A node of Dynamo's belongs to the kernels that hold a part of it, or
+    else to those inside of which all of it is computed: views behind a product are not their user's.
+    """
+    nodes = {n.name: n for n in graph.nodes}
+    held: list[set[str]] = []
+    for kernel in kernels:
+        origins = (p.node and p.node.get_origin_node() for p in kernel.get_nodes())
+        held.append({o.name for o in origins if o is not None and o.name in nodes})
+    anywhere = set().union(*held)
+    inside = [_inside([nodes[n] for n in own], anywhere) for own in held]
+    by_holding = [{s for n in own for s in _dynamo(nodes[n])} for own in held]
+    whole = set().union(*by_holding)
+    found = []
+    for kernel, own, inner in zip(kernels, by_holding, inside, strict=True):
+        names = own | {s for n in inner for s in _dynamo(n) if s not in whole}
+        if not names:  # a first pass of a reduction, a copy into another layout
+            parts = [o for p in kernel.get_nodes() if p.node is not None for o in p.node.origins]
+            last = max((n for n in parts if n.name in nodes), key=list(nodes.values()).index,
+                       default=None)  # fmt: skip
+            names = set() if last is None else set(_dynamo(last))
+        found.append(tuple(sorted(names)))
+    return found
+
+
+def _inside(roots: Iterable[fx.Node], held: set[str]) -> set[fx.Node]:
+    """The nodes that are computed on the way to some others, from what is held in a buffer."""
+    found: set[fx.Node] = set()
+    waiting = [a for root in roots for a in root.all_input_nodes]
+    while waiting:
+        node = waiting.pop()
+        if node.op == "call_function" and node.name not in held and node not in found:
+            found.add(node)
+            waiting += node.all_input_nodes
+    return found
+
+
+def _dynamo(node: fx.Node) -> Iterator[str]:
+    """The names that a node had in the graph that Dynamo captured."""
+    for made_of in node.meta.get("from_node") or ():
+        source = made_of
+        while source.from_node:
+            source = source.from_node[0]
+        yield str(source.name)
+
+
+# A GPU that is not there.
+
+
+def properties(target: str) -> SimpleNamespace:
+    """What a driver would say of the largest known device of a generation. AMD's are taken to be NVIDIA's
+    of capability 9.0 in all but their number of units."""
+    generation = target.partition(":")[2] or ASSUMED
+    largest = max((d for d in devices() if d.capability == generation), key=lambda d: d.units)
+    numbers = generation if generation[0].isdigit() else "9.0"
+    major, minor = map(int, numbers.split("."))
+    return SimpleNamespace(
+        name=largest.name, major=major, minor=minor, multi_processor_count=largest.units,
+        total_memory=int(largest.capacity), L2_cache_size=int(largest.cache), warp_size=32,
+        regs_per_multiprocessor=65536, max_threads_per_block=1024, gcnArchName="",
+        max_threads_per_multi_processor=_THREADS.get(numbers, 2048), is_integrated=False,
+        shared_memory_per_block=49152, shared_memory_per_block_optin=101376,
+    )  # fmt: skip
+
+
+def patches(machine: Any) -> list[tuple[Any, str, Any]]:
+    """What must answer for a GPU while TorchInductor lowers and schedules for it: where a name is, the
+    name, and what stands there instead."""
+    from torch._dynamo.device_interface import CudaInterface
+    from torch._inductor.fx_passes import joint_graph, post_grad
+    from torch._inductor.runtime.hints import DeviceProperties
+
+    def answer(value: Any) -> Callable[..., Any]:
+        return lambda *_args, **_kwargs: value
+
+    def on_cpu(init: Callable[..., Any]) -> Callable[..., Any]:
+        """Patterns are the same on whatever device their examples are."""
+        cpu = torch.device("cpu")
+        return lambda *args, **kwargs: init(*_on(cpu, args), **_on(cpu, kwargs))
+
+    has = {
+        "is_available": True, "current_device": 0, "device_count": 1, "get_device_properties": machine,
+        "get_device_capability": (machine.major, machine.minor), "_lazy_init": None,
+        "get_rng_state": torch.zeros(16, dtype=torch.uint8), "set_rng_state": None,
+        "synchronize": None, "set_device": None, "_exchange_device": 0, "_maybe_exchange_device": 0,
+        "is_bf16_supported": machine.major >= 8,
+    }  # fmt: skip
+    interface = {
+        "is_available": True, "current_device": 0, "device_count": 1, "get_device_properties": machine,
+        "get_compute_capability": machine.major * 10 + machine.minor, "set_device": None,
+        "exchange_device": 0, "maybe_exchange_device": 0, "raise_if_triton_unavailable": None,
+        "is_bf16_supported": machine.major >= 8, "synchronize": None,
+    }  # fmt: skip
+    created = DeviceProperties(
+        "cuda", 0, machine.multi_processor_count, interface["get_compute_capability"], machine.major,
+        machine.regs_per_multiprocessor, machine.max_threads_per_multi_processor,
+        machine.max_threads_per_block, machine.warp_size,
+    )  # fmt: skip
+    folder = joint_graph.UniformValueConstantFolder
+    return [
+        *((torch.cuda, name, answer(value)) for name, value in has.items()),
+        *((CudaInterface, n, staticmethod(answer(value))) for n, value in interface.items()),
+        (CudaInterface.Worker, "get_device_properties", staticmethod(answer(machine))),
+        (CudaInterface.Worker, "current_device", staticmethod(answer(0))),
+        (DeviceProperties, "create", staticmethod(answer(created))),
+        *((part, "lazy_init", on_cpu(part.lazy_init)) for part in (joint_graph, post_grad)),
+        (folder, "_deduce_value", _folded_on_cpu(folder._deduce_value)),
+        # A tensor whose value is known would be sent to the GPU to work out what comes of it.
+        *((part, "CONSTANT_NUMEL_LIMIT", -1) for part in (proxy_tensor, fake_tensor)),
+    ]
+
+
+@contextmanager
+def on_cuda(machine: Any) -> Iterator[None]:
+    """Within, TorchInductor finds a GPU with these properties. Whatever is raised, nothing of that stays,
+    nor what was remembered meanwhile."""
+    from torch._inductor import config
+
+    with ExitStack() as stack:
+        stack.callback(_forget)
+        for owner, name, stand_in in patches(machine):
+            stack.enter_context(mock.patch.object(owner, name, stand_in))
+        stack.enter_context(config.patch(shape_padding=False))  # padding is decided by measuring
+        _forget()
+        yield
+
+
+def _forget() -> None:
+    """Clear what torch remembers of the devices that there are."""
+    import torch._inductor.utils
+    import torch.utils._triton
+
+    for module in (torch.utils._triton, torch._inductor.utils):
+        for function in vars(module).values():
+            if getattr(function, "__module__", None) == module.__name__:
+                getattr(function, "cache_clear", lambda: None)()
+
+
+def _folded_on_cpu(deduce: Callable[..., Any]) -> Callable[..., Any]:
+    """Constants are worked out on real tensors, of which only the values count."""
+
+    def folded(folder: Any, node: fx.Node) -> Any:
+        args, kwargs = node.args, node.kwargs
+        node.args, node.kwargs = _on(torch.device("cpu"), args), _on(torch.device("cpu"), kwargs)
+        try:
+            return deduce(folder, node)
+        finally:
+            node.args, node.kwargs = args, kwargs
+
+    return folded
+
+
+def _on(device: torch.device, arguments: Any) -> Any:
+    """Arguments of a node with this device in the place of another."""
+    if isinstance(arguments, torch.device):
+        return device
+    if isinstance(arguments, (list, tuple)):
+        return type(arguments)(_on(device, a) for a in arguments)
+    if isinstance(arguments, Mapping):
+        return {name: _on(device, a) for name, a in arguments.items()}
+    return arguments
+
+
+def moved(
+    gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode,
+    table: Mapping[Any, Callable[..., Any]],
+) -> tuple[fx.GraphModule, list[Any]]:  # fmt: skip
+    """A copy of a captured graph, and its inputs, on fake tensors of a GPU, with the functions of the
+    `table` in the place of others."""
+    known: dict[int, Any] = {}
+
+    def stand_in(item: Any) -> Any:
+        if not isinstance(item, torch.Tensor):
+            return item
+        if id(item) not in known:
+            meta = torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device="meta")
+            known[id(item)] = FakeTensor(mode, meta, CUDA)
+        return known[id(item)]
+
+    root = fx.GraphModule(gm, copy.deepcopy(gm.graph))
+    for part in root.modules():
+        for own in (part._parameters, part._buffers):
+            own.update({name: stand_in(tensor) for name, tensor in own.items()})
+        for name, item in list(vars(part).items()):
+            if isinstance(item, torch.Tensor):
+                setattr(part, name, stand_in(item))
+        if isinstance(part, fx.GraphModule):
+            for node in part.graph.nodes:
+                node.meta.pop("example_value", None)
+                if node.op == "call_function":
+                    node.target = table.get(node.target, node.target)
+                node.args, node.kwargs = _on(CUDA, node.args), _on(CUDA, node.kwargs)
+    return root, [stand_in(item) for item in inputs]
+
+
+_LOWERED = (functional.rms_norm, torch.rms_norm, functional.dropout, torch.dropout)
+"""What the compiler takes apart itself, whatever kernel an eager run has for it."""
+
+
+def _table(target: str) -> dict[Any, Callable[..., Any]]:
+    """What is lowered instead of the functions that a captured graph calls."""
+
+    def tensor(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        """A tensor of data that Python has: made on the CPU, and copied to where it is wanted."""
+        return torch.tensor(*args, **kwargs).to(device)
+
+    table = {f: run for f, run in Substitutes(target).table.items() if f not in _LOWERED}
+    return {**table, torch.tensor: tensor}

@@ -1,0 +1,141 @@
+"""TorchInductor's schedule for a GPU that is not there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import opgraph
+from opgraph.tracing.replay.inductor import on_cuda, patches, properties
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+
+class Block(nn.Module):
+    """A pre-norm block of a transformer."""
+
+    def __init__(self, width: int = 256) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(self.norm(x)).view(*x.shape[:2], 3, 4, -1).permute(2, 0, 3, 1, 4)
+        x = x + self.out(
+            functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        )
+        return x + self.down(functional.gelu(self.up(self.norm(x))))
+
+
+@pytest.fixture(scope="module")
+def block() -> opgraph.Profile:
+    return opgraph.profile(
+        Block().bfloat16(), torch.zeros(2, 128, 256, dtype=torch.bfloat16),
+        inductor=True, target="cuda:9.0",
+    )  # fmt: skip
+
+
+def test_a_block_is_the_kernels_that_a_gpu_runs(block):
+    """Layer norm is one kernel, the residual goes into the next one, GELU and the bias into one, and
+    attention is the target's: nothing of S x S is written."""
+    kernels = block.compiled.kernels
+    libraries = [k.kernel.op for k in kernels if k.kernel.op.startswith("aten.")]
+    assert libraries == [
+        "aten.addmm",
+        "aten._scaled_dot_product_cudnn_attention",
+        *["aten.addmm"] * 3,
+    ]
+    assert sum(k.kernel.flops for k in kernels) == block.totals.flops
+    names = [{block.graph.node(i).op for i in k.nodes} for k in kernels]
+    assert any({"add", "layer_norm"} <= each for each in names)
+    assert len(kernels) <= 10 < len([n for n in block.graph.nodes if n.bytes]) + 1
+
+
+def test_a_chain_reads_its_inputs_once_and_writes_its_result_once():
+    class Chain(nn.Module):
+        def forward(self, x, y):
+            return functional.relu(x * 2 + y).sigmoid()
+
+    size = 1 << 16
+    found = opgraph.profile(Chain(), (torch.zeros(size), torch.zeros(size)), inductor=True)
+    (kernel,) = found.compiled.kernels
+    assert (kernel.kernel.read, kernel.kernel.written) == (2 * 4 * size, 4 * size)
+    assert [found.graph.node(i).op for i in kernel.nodes] == ["mul", "add", "relu", "sigmoid"]
+    assert found.on("h100-sxm", run="compiled").totals.bytes == 3 * 4 * size
+
+
+def test_what_is_in_another_precision_is_compiled_so():
+    class Product(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(64, 64, bias=False)
+
+        def forward(self, x):
+            return self.fc(x)
+
+    found = opgraph.profile(
+        Product(), torch.zeros(8, 64), inductor=True, inductor_autocast="float16"
+    )
+    casts = [k for k in found.compiled.kernels if k.kernel.op == "inductor.pointwise"]
+    (product,) = [k for k in found.compiled.kernels if k.kernel.op == "aten.mm"]
+    assert product.kernel.dtype == "float16"
+    assert sorted(k.kernel.read for k in casts) == [4 * 8 * 64, 4 * 64 * 64]
+    with pytest.raises(opgraph.RenderError, match=r"mixed precision \(float16\)"):
+        found.on("rtx-4090", run="compiled")
+    assert found.on("rtx-4090", run="compiled", autocast="float16").seconds
+
+
+def test_between_fragments_things_run_as_they_do_without_a_compiler():
+    class Broken(nn.Module):
+        def forward(self, x):
+            x = x * 2 + 1
+            torch._dynamo.graph_break()
+            return x * 3 + 1
+
+    found = opgraph.profile(Broken(), torch.zeros(1024), inductor=True)
+    assert [k.fragment for k in found.compiled.kernels] == [1, 2]
+    assert [w.modules for w in found.on("h100-sxm", run="compiled").work] == [1, 1]
+
+
+def test_it_is_refused_where_it_is_not_worked_out():
+    with pytest.raises(opgraph.InputError, match="not worked out for mps"):
+        opgraph.profile(nn.Linear(2, 2), torch.zeros(1, 2), inductor=True, target="mps")
+    with pytest.raises(opgraph.InputError, match="mixed precision is that of cuda"):
+        opgraph.profile(nn.Linear(2, 2), torch.zeros(1, 2), inductor=True, target="cpu",
+                        inductor_autocast="float16")  # fmt: skip
+
+
+MACHINE = properties("cuda:8.9")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(o, n) for o, n, _ in patches(MACHINE)],
+    ids=lambda x: getattr(x, "__name__", x),
+)
+def test_nothing_stays_patched(owner, name):
+    before = vars(owner)[name]
+    within = []
+
+    def broken():
+        with on_cuda(MACHINE):
+            within.append(vars(owner)[name])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        broken()
+    assert within[0] is not before
+    assert vars(owner)[name] is before
+
+
+def test_nothing_that_was_remembered_stays():
+    from torch.utils._triton import has_triton
+
+    before = torch.cuda.is_available(), has_triton(), torch._inductor.config.shape_padding
+    with on_cuda(MACHINE):
+        assert torch.cuda.is_available()
+        has_triton()
+    assert (torch.cuda.is_available(), has_triton(), torch._inductor.config.shape_padding) == before
