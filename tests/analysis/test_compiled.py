@@ -11,7 +11,6 @@ from opgraph import Profile, RenderError
 from opgraph.cli import main
 from opgraph.record.profile import Compiled, CompiledKernel
 
-
 DEVICE = "epyc-9654"
 """The saved profile is that of a CPU."""
 
