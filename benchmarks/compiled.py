@@ -5,8 +5,8 @@ models drawn by chance. Nothing is fitted on either.
     python benchmarks/compiled.py score rows.jsonl
 
 DIR has `results/benchmark-infer-amp-nchw-pt240-cu124-rtx4090-dynamo.csv` and the same without `-dynamo`, of
-huggingface/pytorch-image-models (Apache-2.0). A row is a model at an image size and the batch of the compiled
-file. What TorchInductor schedules is asked for in mixed precision, as timm ran it.
+huggingface/pytorch-image-models (Apache-2.0). A row is a model at an image size and the batch of the
+compiled file. What TorchInductor schedules is asked for in mixed precision, as timm ran it.
 """
 
 from __future__ import annotations
@@ -105,8 +105,11 @@ def score(path: Path) -> None:
     ):  # fmt: skip
         ratios = [r[mine] / r[theirs] for r in good]
         errors = [abs(x - 1) for x in ratios]
-        print(f"{name}: {len(good)} of {len(rows)} rows, median error "
-              f"{statistics.median(errors):.1%}, mean {statistics.mean(errors):.1%}, median ratio {statistics.median(ratios):.3f}")  # fmt: skip
+        print(
+            f"{name}: {len(good)} of {len(rows)} rows, "
+            f"median error {statistics.median(errors):.1%}, mean {statistics.mean(errors):.1%}, "
+            f"median ratio {statistics.median(ratios):.3f}"
+        )
     gains = [(r["predicted_eager"] / r["predicted"], r["eager"] / r["compiled"]) for r in good]
     print(f"speed-up: Spearman {spearman(gains):.3f}, median error "
           f"{statistics.median(abs(a / b - 1) for a, b in gains):.1%}; measured "
