@@ -1,7 +1,7 @@
-"""Make the table of what is known of every name, from trials of them.
+"""Make the table of what is known of every name, from surveys of them.
 
-    opgraph models --try --source timm --resume zoo.jsonl     (and the other sources)
-    python benchmarks/known.py zoo.jsonl
+    opgraph survey --models 'timm:*' -o zoo     (and the other sources)
+    python benchmarks/known.py zoo
 
 Names and families are those of the libraries that are installed. Tasks are the words of the Hugging Face
 hub, from where a library keeps the model or the head that it has. Licences are what the libraries say of
@@ -14,12 +14,12 @@ import csv
 import re
 import sys
 from importlib.metadata import metadata
-from pathlib import Path
+from typing import Any
 
 from opgraph.sources import catalogue
 from opgraph.sources.known import FILE
 from opgraph.sources.registry import Listing, listed
-from opgraph.survey import Trial, load_trials
+from opgraph.surveying import Atlas
 
 HEADS = {
     "causal-lm": "text-generation",
@@ -108,23 +108,25 @@ def _code(package: str) -> str:
     return next((v for k, v in known.items() if k.lower() in text.lower()), text)
 
 
-def row(found: Listing, trial: Trial | None) -> list[object]:
-    """One line of the table; what no trial has found is left open."""
-    traced = trial is not None and trial.ok
-    inputs = trial.inputs if trial is not None and traced else ""
+def row(found: Listing, case: dict[str, Any] | None) -> list[object]:
+    """One line of the table; what no survey has found is as it was, or open."""
+    if case is None:
+        was = found.facts
+        return [found.source, found.name, found.family, was.task or task(found, was.inputs),
+                was.parameters or "", was.flops or "", was.inputs, licence(found)]  # fmt: skip
+    inputs = case["inputs"] or ""
     if len(inputs) > 160:
         inputs = f"{inputs[:160].rpartition(' ')[0]} …"
-    parameters = trial.parameters if trial is not None and traced else ""
-    flops = trial.flops if trial is not None and traced and trial.coverage == 1 else ""
+    parameters = case["parameters"] or ""
+    flops = case["flops"] if case["coverage"] == 1 else ""
     return [found.source, found.name, found.family, task(found, inputs), parameters, flops, inputs,
             licence(found)]  # fmt: skip
 
 
 def main() -> int:
-    trials = {}
-    for path in sys.argv[1:]:
-        trials |= load_trials(Path(path))
-    rows = [row(f, trials.get(f.spec)) for f in listed()]
+    models = Atlas(*sys.argv[1:]).sql("select * from models").records()
+    known = {m["spec"]: m for m in models}
+    rows = [row(f, known.get(f.spec)) for f in listed()]
     with FILE.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
     print(f"wrote {FILE}: {len(rows)} names, {sum(bool(r[4]) for r in rows)} with figures")

@@ -1,8 +1,8 @@
-"""Trace a sample of models by the ladder (`--tracer hybrid`), each in a process of its own, and write
-docs/ladder.md: which rung got through, and why those before it did not.
+"""Trace a sample of models by the ladder (`--tracer hybrid`), and write docs/ladder.md: which rung got
+through, and why those before it did not.
 
-    python benchmarks/ladder.py --resume ladder.jsonl
-    python benchmarks/ladder.py resnet18 gpt2
+python benchmarks/ladder.py -o ladder
+python benchmarks/ladder.py resnet18 gpt2
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
-from opgraph.options import Options
-from opgraph.survey import Limits, Trial, load_trials, run, save_trial
-from opgraph.survey.table import line
+from opgraph.surveying import survey
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "tests" / "data" / "sample.txt"
 PAGE = ROOT / "docs" / "ladder.md"
+
+
+Trial = SimpleNamespace
+"""A row of the table of cases, by the names of its columns."""
 
 
 def page(trials: Sequence[Trial], wanted: int) -> str:
@@ -44,35 +47,30 @@ def page(trials: Sequence[Trial], wanted: int) -> str:
 
 def _row(t: Trial) -> str:
     way = f"{t.tracer}, {t.tensors} tensors" if t.ok else f"**no**: {_cell(t.reason or '')}"
-    before = "<br>".join(map(_cell, t.failures))
-    return f"| `{t.name}` | {way} | {t.nodes:,} | {before} |"
+    before = "<br>".join(map(_cell, (t.failures or "").split("; ")))
+    return f"| `{t.spec}` | {way} | {t.nodes or 0:,} | {before} |"
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")[:160]
 
 
-def tried(names: list[str], limits: Limits, resume: Path | None, report: bool) -> list[Trial]:
-    """The trials in the order of the names, those in the file among them; with `report` only those."""
-    done = {} if resume is None else load_trials(resume)
-    waiting = [] if report else [n for n in names if n not in done]
-    for number, trial in enumerate(run(waiting, limits, Options(tracer="hybrid")), start=1):
-        done[trial.name] = trial
-        if resume is not None:
-            save_trial(resume, trial)
-        print(line(trial, number, len(waiting)), file=sys.stderr)
-    return [done[n] for n in names if n in done]
+def tried(names: list[str], folder: Path, jobs: int) -> list[Trial]:
+    """The cases in the order of the names."""
+    found = survey(names, folder, jobs=jobs, timeout=1200, tracer="hybrid",
+                   progress=lambda at: print(at, file=sys.stderr))  # fmt: skip
+    rows = {row["spec"]: Trial(**row) for row in found.sql("select * from cases").records()}
+    return [rows[n] for n in names]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("models", nargs="*", help="default: the sample that is tested, to the page")
-    parser.add_argument("--resume", type=Path, metavar="FILE")
-    parser.add_argument("--report", action="store_true", help="only write what is in the file")
+    parser.add_argument("-o", "--output", type=Path, default=Path("ladder"), metavar="FOLDER")
     parser.add_argument("--jobs", type=int, default=1)
     args = parser.parse_args()
     names = args.models or SAMPLE.read_text(encoding="utf-8").split()
-    trials = tried(names, Limits(args.jobs, timeout=1200), args.resume, args.report)
+    trials = tried(names, args.output, args.jobs)
     text = page(trials, len(names))
     if args.models:
         print(text)

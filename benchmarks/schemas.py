@@ -21,6 +21,8 @@ from typing import Any
 from genson import SchemaBuilder
 
 from opgraph.cli import main
+from opgraph.surveying.columns import COLUMNS
+from opgraph.surveying.table import CASES
 from opgraph.views.schemas import FOLDER, VERSION
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
@@ -44,6 +46,7 @@ OUTPUTS: dict[str, list[list[str]]] = {
     "fit": [["resnet18", *H100], ["gpt2", "--hardware", "t4"]],
     "models": [[]],
     "hardware": [[], ["h100-sxm"], ["epyc-7763"]],
+    "survey": [],
     "cache": [[]],
 }  # fmt: skip
 
@@ -56,11 +59,22 @@ def printed(command: str, arguments: list[str]) -> object:
     return json.loads(text.getvalue())
 
 
+def _surveyed() -> list[dict[str, object]]:
+    """Rows with every type that a survey's columns have: it runs on a cluster, so none is made here."""
+    examples = {"string": "", "int64": 1, "double": 0.5, "bool": True}
+    kinds = {"source": "string", **COLUMNS["cases"]}
+    full = {name: examples[kinds[name]] for name in CASES}
+    always = ("spec", "source", "mode", "ok", "stage")
+    return [full, {name: value if name in always else None for name, value in full.items()}]
+
+
 def schema(command: str) -> dict[str, object]:
     """The schema of a command's output."""
     builder = SchemaBuilder("https://json-schema.org/draft/2020-12/schema")
     for arguments in OUTPUTS[command]:
         builder.add_object(printed(command, arguments))
+    for row in _surveyed() if command == "survey" else ():
+        builder.add_object([row])
     head = {"$id": f"https://opgraph.github.io/schemas/{VERSION}/{command}.json",
             "title": f"What `opgraph {command} --json` prints"}  # fmt: skip
     found: dict[str, object] = _maps_opened(builder.to_schema())

@@ -2,8 +2,8 @@
 
     python benchmarks/zoo.py
 
-Two at a time, none longer than `--timeout` or larger than `--memory`. An interrupted run goes on from
-the file of `--resume`. `--source` restricts it; `--report` only writes the page.
+None takes longer than `--timeout` or more than `--memory`. An interrupted run goes on in the folder of
+`-o`, which is a dataset of `opgraph survey`. `--source` restricts it; `--report` only writes the page.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
 from opgraph.sources.registry import find, libraries, listed, sources
-from opgraph.survey import Limits, Trial, load_trials, run, save_trial
-from opgraph.survey.table import line
+from opgraph.surveying import Atlas, survey
 
 PAGE = Path(__file__).parent.parent / "docs" / "coverage.md"
 SLOWEST = 20
@@ -49,21 +49,33 @@ def _model_types() -> frozenset[str]:
     return frozenset(getattr(modeling_auto, _MAPPING))
 
 
+Trial = SimpleNamespace
+"""A row of the table of cases, by the names of its columns."""
+
+
+def trials_of(*folders: Path) -> list[Trial]:
+    """The cases of surveys at the models' usual sizes, inference."""
+    rows = Atlas(*folders).sql(
+        "select * from cases where mode = 'infer' and batch_size is null and seq_len is null "
+        "and image_size is null and options is null"
+    )
+    return [Trial(**row) for row in rows.records()]
+
+
 def page(trials: Iterable[Trial], seconds: float | None) -> str:
     """The coverage page: how many of each source, and why not the others."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
-        prefix = trial.source or find(trial.name)[0].name
-        groups.setdefault(prefix, []).append(trial)
+        groups.setdefault(trial.source, []).append(trial)
     versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
     known = [trial for group in groups.values() for trial in group]
-    spent = sum(t.cpu or t.seconds for t in known) / 60
+    spent = sum(t.cpu or t.seconds or 0 for t in known) / 60
     took = f" In all {spent:.0f} minutes of one core's work"
     took += f", {seconds / 60:.0f} on the clock." if seconds else ", in several sittings."
     parts = [
         "# Coverage\n",
         "Made by `python benchmarks/zoo.py`: every name is built without weights, given example inputs, "
-        f"and traced, each in a process of its own, on {platform.machine()} with {versions}.{took} "
+        f"and traced by a survey, on {platform.machine()} with {versions}.{took} "
         "Where fewer were tried than are named, the run was cut short.\n",
         "Of Ultralytics each file of the package counts once, at its smallest scale; of transformers' "
         "model types (`hf-type`) those with a base model, each in its default configuration. Some of "
@@ -84,7 +96,7 @@ def page(trials: Iterable[Trial], seconds: float | None) -> str:
             (t, n)
             for t in groups.get(source, ())
             if t.ok
-            for n in t.notes
+            for n in notes(t)
             if n.startswith("without ")
         ]
         if noted:
@@ -93,19 +105,24 @@ def page(trials: Iterable[Trial], seconds: float | None) -> str:
                 "Inputs that the default configuration leaves no way to use are left out.\n",
                 "| name | left out |",
                 "|---|---|",
-                *(f"| `{t.name}` | {_cell(n)} |" for t, n in noted),
+                *(f"| `{t.spec}` | {_cell(n)} |" for t, n in noted),
                 "",
             ]
     return "\n".join(parts).rstrip() + "\n"
 
 
+def notes(trial: Trial) -> list[str]:
+    """The remarks on a case."""
+    return (trial.remarks or "").split("; ")
+
+
 def _row(source: str, there: int, trials: list[Trial]) -> str:
     good = [t for t in trials if t.ok]
     tensors = Counter(t.tensors for t in good)
-    times = [t.cpu or t.seconds for t in trials]
+    times = [t.cpu or t.seconds or 0 for t in trials]
     kinds = " | ".join(str(tensors[k]) for k in ("fake", "fake weights", "real"))
-    completed = sum(any(n.startswith("completed") for n in t.notes) for t in good)
-    partly = sum(any(n.startswith("without ") for n in t.notes) for t in good)
+    completed = sum(any(n.startswith("completed") for n in notes(t)) for t in good)
+    partly = sum(any(n.startswith("without ") for n in notes(t)) for t in good)
     costed = sum(t.coverage == 1 for t in good)
     return (
         f"| {source} | {there} | {len(trials)} | {len(good)} | {kinds} | {completed} | {partly} "
@@ -117,10 +134,12 @@ def _slowest(trials: list[Trial]) -> Iterable[str]:
     yield "The slowest:\n"
     yield "| name | CPU s | nodes | MiB | |"
     yield "|---|---:|---:|---:|---|"
-    for t in sorted(trials, key=lambda t: -(t.cpu or t.seconds))[:SLOWEST]:
+    for t in sorted(trials, key=lambda t: -(t.cpu or t.seconds or 0))[:SLOWEST]:
         outcome = "traced" if t.ok else "not traced"
-        figures = f"{t.cpu or t.seconds:.0f} | {t.nodes:,} | {t.memory / 2**20:,.0f}"
-        yield f"| `{t.name}` | {figures} | {outcome} |"
+        figures = (
+            f"{t.cpu or t.seconds or 0:.0f} | {t.nodes or 0:,} | {(t.memory or 0) / 2**20:,.0f}"
+        )
+        yield f"| `{t.spec}` | {figures} | {outcome} |"
 
 
 def _reasons(failed: list[Trial]) -> Iterable[str]:
@@ -136,7 +155,7 @@ def _reasons(failed: list[Trial]) -> Iterable[str]:
             yield f"{title} ({len(rows)}):\n"
             yield "| name | why |"
             yield "|---|---|"
-            yield from (f"| `{t.name}` | {_cell(t.reason or '')} |" for t in rows)
+            yield from (f"| `{t.spec}` | {_cell(t.reason or '')} |" for t in rows)
             yield ""
 
 
@@ -151,22 +170,17 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=180.0)
     parser.add_argument("--memory", type=float, default=8.0, metavar="GiB")
-    parser.add_argument("--resume", type=Path, default=Path("zoo.jsonl"), metavar="FILE")
+    parser.add_argument("-o", "--output", type=Path, default=Path("zoo"), metavar="FOLDER")
     parser.add_argument("--report", action="store_true", help="only write the page")
     args = parser.parse_args()
-    done = load_trials(args.resume)
-    fresh = not done
-    start = time.monotonic()
+    fresh, start = not args.output.exists(), time.monotonic()
     if not args.report:
-        names = zoo(args.source)
-        waiting = [n for n in names if n not in done]
-        limits = Limits(args.jobs, args.timeout, int(args.memory * 2**30))
-        for number, trial in enumerate(run(waiting, limits, sources=frozenset(sources())), start=1):
-            done[trial.name] = trial
-            save_trial(args.resume, trial)
-            print(line(trial, number, len(waiting)), file=sys.stderr)
+        survey(
+            zoo(args.source), args.output, jobs=args.jobs, timeout=args.timeout,
+            memory_limit=args.memory, progress=lambda at: print(at, file=sys.stderr),
+        )  # fmt: skip
     took = time.monotonic() - start if fresh and not args.report else None
-    PAGE.write_text(page(done.values(), took), encoding="utf-8")
+    PAGE.write_text(page(trials_of(args.output), took), encoding="utf-8")
     print(f"wrote {PAGE}")
     return 0
 

@@ -11,9 +11,9 @@ import opgraph
 
 PUBLIC = {
     "opgraph": (
-        "Comparison Costed Graph InputError Measured MissingDependency OpgraphError Profile ProfileError "
-        "RenderError SourceError Sweep TraceError UnknownModel UntrustedFile __version__ check "
-        "compare join load measure profile ranks recording sweep trace"
+        "Atlas Comparison Costed Graph InputError Measured MissingDependency OpgraphError Profile "
+        "ProfileError RenderError SourceError Sweep TraceError UnknownModel UntrustedFile __version__ "
+        "atlas check compare join load measure profile ranks recording survey sweep trace"
     ),
     "opgraph.api": "compare load profile trace",
     "opgraph.checking": "ALL check",
@@ -32,7 +32,7 @@ PUBLIC = {
     "opgraph.views.schemas": "FOLDER VERSION schema",
     "opgraph.sources": "BuildOptions Model Source resolve sources",
     "opgraph.sources.libraries": "Library lazy_imports registered",
-    "opgraph.survey": "Limits Trial load_trials run save_trial",
+    "opgraph.surveying": "Answer Atlas atlas survey",
     "opgraph.traces": "join joined read",
     "opgraph.tracing": "Tracer plain_difference trace tracer_named tracers",
     "opgraph.tracing.target": "Substitutes",

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from opgraph.record.graph import Graph
     from opgraph.results import Comparison, Costed, Measured, Profile, Sweep, load
     from opgraph.sources.ranks import ranks
+    from opgraph.surveying import Atlas, atlas, survey
 
 _HOMES = {
+    "Atlas": "opgraph.surveying",
     "Comparison": "opgraph.results",
     "Costed": "opgraph.results",
     "Graph": "opgraph.record.graph",
@@ -50,6 +52,7 @@ _HOMES = {
     "TraceError": "opgraph.record.errors",
     "UnknownModel": "opgraph.record.errors",
     "UntrustedFile": "opgraph.record.errors",
+    "atlas": "opgraph.surveying",
     "check": "opgraph.checking",
     "compare": "opgraph.api",
     "join": "opgraph.api.measuring",
@@ -58,11 +61,13 @@ _HOMES = {
     "profile": "opgraph.api",
     "ranks": "opgraph.sources.ranks",
     "recording": "opgraph.api.measuring",
+    "survey": "opgraph.surveying",
     "sweep": "opgraph.api.sweeping",
     "trace": "opgraph.api",
 }
 
 __all__ = [
+    "Atlas",
     "Comparison",
     "Costed",
     "Graph",
@@ -79,6 +84,7 @@ __all__ = [
     "UnknownModel",
     "UntrustedFile",
     "__version__",
+    "atlas",
     "check",
     "compare",
     "join",
@@ -87,6 +93,7 @@ __all__ = [
     "profile",
     "ranks",
     "recording",
+    "survey",
     "sweep",
     "trace",
 ]

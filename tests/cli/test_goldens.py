@@ -11,8 +11,6 @@ from opgraph import Profile
 from opgraph.analysis.check.agreement import Agreement, Reading, Trial
 from opgraph.cli import hardware, main
 from opgraph.hardware import device
-from opgraph.survey import Trial as Attempt
-from opgraph.survey.table import trials_table
 from opgraph.views.text.check import check_text
 
 RESNET, BERT, GPT2 = (str(DATA / f"{n}.json") for n in ("resnet18", "bert-base-uncased", "gpt2"))
@@ -85,13 +83,3 @@ def test_a_check_prints_its_golden(
         Reading("calflops", "0.3.2", "FLOPs", error="KeyError: 'x'"),
     )
     golden(check_text(Agreement("resnet18", trials, readings), width=width), f"check-{width}.txt")
-
-
-@pytest.mark.parametrize("width", [80, 140])
-def test_trials_print_their_golden(golden: Callable[[str, str], None], width: int) -> None:
-    attempts = [
-        Attempt("resnet18", True, "trace", None, "torchvision", "ResNet", "eager", "fake", 71,
-                11_689_512, 3_628_146_688, 1.0, 0.42),
-        Attempt("hf-type:dinat", reason="dinat cannot be built: ImportError: DinatModel requires natten"),
-    ]  # fmt: skip
-    golden(trials_table(attempts, color=False, width=width), f"trials-{width}.txt")

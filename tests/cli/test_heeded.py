@@ -251,7 +251,7 @@ def test_a_setting_is_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "words",
     ["profile MODEL --json -o a.json", "compare MODEL MODEL --json --markdown",
-     "models --try resnet18 --json --csv", "explore MODEL --json -o a.csv"],
+     "models resnet18 --json --format csv", "explore MODEL --json -o a.csv"],
 )  # fmt: skip
 def test_one_answer_at_a_time(capsys: pytest.CaptureFixture[str], words: str) -> None:
     assert main(words.replace("MODEL", MODEL).split()) == 2

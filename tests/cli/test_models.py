@@ -57,7 +57,7 @@ def test_pages_and_tops_are_parts_of_the_same_list(capsys):
     ("options", "error", "hint"),
     [
         ("--task detecton", "no task is called detecton", "one of object-detection, "),
-        ("--sort time", "--sort time means nothing to names", "name"),
+        ("--sort time", "--sort time is of the time on a device", "--hardware"),
         ("--max-params 1", "no name fits all of this", "not known"),
         ("--max-params many", "not a number", ""),
         ("--format cvs", "no form 'cvs'", "one of csv, "),
@@ -80,30 +80,16 @@ def test_what_is_known_is_what_is_traced(capsys, name):
     assert known["inputs"] == "x=1x3x224x224"
 
 
-@pytest.mark.slow
-def test_trying_gives_a_row_for_each_and_says_why_not(tmp_path):
-    rows = tmp_path / "rows.jsonl"
-    done = opgraph("models", "--try", "alexnet", "resnet81", "--json", "--resume", str(rows))
-    assert done.returncode == 1
-    good, bad = json.loads(done.stdout)
-    assert (good["ok"], good["nodes"], good["parameters"]) == (True, 24, 61_100_840)
-    assert (bad["ok"], bad["stage"], bad["reason"]) == (
-        False,
-        "build",
-        "no source knows a model resnet81",
+def test_the_quickest_on_a_device_are_those_of_the_atlas(capsys):
+    found = listed(
+        capsys, "--source", "torchvision", "--hardware", "l4", "--sort", "time", "--top", "9"
     )
-    again = opgraph("models", "--try", "alexnet", "--resume", str(rows))
-    assert "1 of 1 are in" in again.stderr
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("--memory-limit", "nan"), ("--memory-limit", "inf"), ("--memory-limit", "-1"),
-     ("--timeout", "nan"), ("--timeout", "-5"), ("--timeout", "1e9"), ("--jobs", "-3"), ("--jobs", "two")],
-)  # fmt: skip
-def test_limits_that_cannot_be_kept(capsys, option, value):
-    assert main(["models", "--try", "alexnet", f"{option}={value}"]) == 2
-    assert f"error: {option}: {value} is not a" in capsys.readouterr().err
+    seconds = [row["latency"] for row in found]
+    assert seconds == sorted(seconds)
+    atlas = package.atlas().sql("select min(latency_l4) from models where source = 'torchvision'")
+    assert atlas.rows == ((seconds[0],),)
+    assert main(["models", "resnet18", "--hardware", "tpu-v4"]) == 2
+    assert "the atlas has no times on tpu-v4" in capsys.readouterr().err
 
 
 def test_a_name_that_nothing_fits():

@@ -51,7 +51,7 @@ def test_without_torch_tracing_says_what_to_install(
     monkeypatch.chdir(tmp_path)
     Path("model.py").write_text("build = None")
     monkeypatch.setattr("opgraph.record.torch_version._installed", lambda: None)
-    for arguments in (["profile", model], ["models", "--try", model], ["check", model]):
+    for arguments in (["profile", model], ["check", model]):
         assert main(arguments) == 2
         error, hint = capsys.readouterr().err.splitlines()
         assert error == "error: torch is not installed"

@@ -68,6 +68,17 @@ def test_what_traces_fits_its_schema(
     jsonschema.validate(json.loads(capsys.readouterr().out), schema(arguments[0]))
 
 
+def test_the_rows_of_a_survey_fit_their_schema() -> None:
+    pytest.importorskip("duckdb")
+    from opgraph.surveying import atlas
+    from opgraph.surveying.table import cases
+
+    rows = cases(atlas())
+    jsonschema.validate(rows, schema("survey"))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate([{**rows[0], "nodes": "many"}], schema("survey"))
+
+
 def without(data: dict[str, Any], key: str) -> dict[str, Any]:
     return {k: v for k, v in data.items() if k != key}
 

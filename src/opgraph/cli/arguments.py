@@ -94,18 +94,18 @@ def flag(name: str, value: Any = None) -> str:
 def add_options(
     parser: argparse.ArgumentParser,
     *which: str,
-    several: bool = False,
+    several: Collection[str] = (),
     words: Mapping[str, str] | None = None,
 ) -> None:
-    """Give a command these options, in the groups of their stages. With `several`, those that a sweep goes
-    over are lists, separated by commas. `words` are helps that only the command can know."""
+    """Give a command these options, in the groups of their stages. Those in `several` are lists, separated
+    by commas. `words` are helps that only the command can know."""
     groups = {g.title: g for g in parser._action_groups}  # noqa: SLF001 - there is no public list
     for name in which:
         option = OPTIONS[name]
         title = option.stage.value
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        _add(groups[title], option, several and option.axis, (words or {}).get(name, option.help))
+        _add(groups[title], option, name in several, (words or {}).get(name, option.help))
 
 
 def _add(group: argparse._ArgumentGroup, option: Option, several: bool, text: str) -> None:
@@ -142,13 +142,13 @@ def add_model(
     *,
     positional: bool = True,
     optional: bool = False,
-    several: bool = False,
+    several: Collection[str] = (),
     saved: bool = True,
     stages: tuple[Stage, ...] = TRACED,
 ) -> None:
     """The model (which may be `optional`) and the options of how it is profiled, or of some `stages` of
-    that; without `positional`, the options alone. A `saved` profile does, too, where nothing has to be
-    traced."""
+    that; without `positional`, the options alone; those in `several` are lists. A `saved` profile does,
+    too, where nothing has to be traced."""
     if positional:
         parser.add_argument(
             "model",
@@ -328,7 +328,7 @@ def view_from(
 
 def _answers(args: argparse.Namespace) -> list[str]:
     """In what form the answer is asked for, at most one. Raises `RenderError`."""
-    given = [n for n in ("json", "csv", "markdown", "output") if getattr(args, n, None)]
+    given = [n for n in ("json", "markdown", "output") if getattr(args, n, None)]
     if getattr(args, "format", None) is not None and (given and given != ["output"]):
         given.append("format")
     if len(given) > 1:

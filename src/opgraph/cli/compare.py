@@ -37,7 +37,7 @@ EXAMPLES = """examples:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "models",
+        "specs",
         metavar="MODEL",
         nargs="+",
         help="two or more: a name, or a saved profile (.json); options of its own go with it in "
@@ -57,25 +57,25 @@ def run(args: argparse.Namespace) -> int:
     if "depth" in args.given and args.by != "module":
         raise RenderError(f"--depth means nothing to --by {args.by}", hint="it is of modules")
     runs = list(map(Run, args.runs))
-    if len(args.models) < 2 and len(runs) < 2:
+    if len(args.specs) < 2 and len(runs) < 2:
         raise RenderError("there is nothing to compare with",
                           hint="opgraph compare A B, or A --run eager --run compiled")  # fmt: skip
-    if runs and (len(args.models) > 1 or len(runs) < 2):
+    if runs and (len(args.specs) > 1 or len(runs) < 2):
         raise RenderError("--run is for two ways to run one model",
                           hint="opgraph compare A --run eager --run compiled")  # fmt: skip
     chosen = None if args.hardware is None else device(args.hardware)
     for gate in args.fail_if:
         parse_gate(gate, chosen)  # a gate that cannot be read should not wait for the tracing
-    refuse_untraced(args, args.models)
+    refuse_untraced(args, args.specs)
     if runs:
         args.run = next((r for r in runs if r.compiled), runs[0])
         args.given |= {"run"}
-        profile = profile_of(args.models[0], args)
+        profile = profile_of(args.specs[0], args)
         models = [replace(costed_from(args, profile), run=run) for run in runs]
-        labels: list[str] | None = [f"{args.models[0]} {run}" for run in runs]
+        labels: list[str] | None = [f"{args.specs[0]} {run}" for run in runs]
     else:
-        models = [costed_from(args, profile_of(spec, args)) for spec in args.models]
-        labels = _labels(args.models, models)
+        models = [costed_from(args, profile_of(spec, args)) for spec in args.specs]
+        labels = _labels(args.specs, models)
     comparison = compared(models, labels, args.fail_if)
     options = view_options(args, view)
     if view.name == "comparison" and args.output is None:

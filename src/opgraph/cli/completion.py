@@ -82,7 +82,7 @@ def _sources(**_: object) -> list[str]:
 
 
 _VALUES: dict[str, Callable[..., list[str]]] = {
-    "model": _models, "models": _models, "patterns": _models, "against": _models,
+    "model": _models, "specs": _models, "models": _models, "patterns": _models, "against": _models,
     "hardware": _devices, "device": _devices, "source": _sources,
 }  # fmt: skip
 """Of which arguments the values are listed, by what; those of a closed set are argparse's own choices."""

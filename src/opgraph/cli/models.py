@@ -1,38 +1,31 @@
-"""`opgraph models`: what can be named, with its size, task and licence, and `--try`, which traces each
-model in a process of its own."""
+"""`opgraph models`: what can be named, with its size, task and licence."""
 
 from __future__ import annotations
 
 import argparse
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from math import inf
+from typing import TYPE_CHECKING, Any
 
-from opgraph.cli.arguments import add_options, form_of, options_from, refuse_unheeded
-from opgraph.cli.output import color, say, show, width
-from opgraph.options import SIZES, Stage, names
-from opgraph.record.errors import RenderError, SourceError, UnknownModel, one_of
-from opgraph.record.files import dumps, ensure_writable
-from opgraph.sources.registry import find, is_pattern, listed, suggestion
+from opgraph.cli.arguments import add_options, form_of, refuse_unheeded
+from opgraph.cli.output import color, show, width
+from opgraph.record.errors import RenderError, UnknownModel, one_of
+from opgraph.sources.registry import listed, suggestion
 from opgraph.views.tables import written
 
 if TYPE_CHECKING:
     from opgraph.sources.registry import Listing
-    from opgraph.survey import Trial
 
 EPILOG = """examples:
   opgraph models                          families, with a few names of each
   opgraph models 'llama*'                 the names that fit a pattern
   opgraph models --task detection --max-params 30M --sort flops
-  opgraph models --source timm --page 2
-  opgraph models --try resnet18 yolov8n gpt2
-  opgraph models --try 'timm:vit_*' --jobs 2 --resume vits.jsonl --format csv"""
+  opgraph models --source timm --page 2"""
 
 
-CHOOSING = ("source", "task", "max_params", "max_flops", "sort", "top", "page")
-SORTS = ("name", "parameters", "flops")
+CHOOSING = ("source", "task", "max_params", "max_flops", "hardware", "sort", "top", "page")
+SORTS = ("name", "parameters", "flops", "time")
 PAGE = 50
-TRYING = ("attempt", "tracer", "jobs", "timeout", "memory_limit", "resume")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -40,9 +33,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "patterns", nargs="*", metavar="NAME|PATTERN", help="a part of a name, or a pattern with *"
     )
-    words = {"sort": ", ".join(SORTS), "top": "the first N names"}
-    add_options(parser, *CHOOSING, "examples", "json", "csv", "format", *TRYING, words=words)
-    add_options(parser, *(n for n in SIZES if n not in names(Stage.MODE)))
+    words = {
+        "sort": ", ".join(SORTS),
+        "top": "the first N names",
+        "hardware": "the predicted latency there, of those that the atlas has (opgraph atlas)",
+    }
+    add_options(parser, *CHOOSING, "examples", "json", "format", words=words)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,22 +47,38 @@ def run(args: argparse.Namespace) -> int:
         refuse_unheeded(args, {"examples"}, "the examples")
         show("".join(f"{command}\n" for command in COMMANDS))
         return 0
-    if args.attempt:
-        refuse_unheeded(args, {"source", *TRYING, *SIZES}, "what is tried")
-        return _try(args, form)
-    refuse_unheeded(args, CHOOSING, "a list of names", "it goes with --try")
-    found = _chosen(args)
+    latencies = None if args.hardware is None else _latencies(args.hardware)
+    found = _chosen(args, latencies or {})
     if form is not None:
-        show(written([f.record() for f in found], form[1:]))
+        rows: list[dict[str, Any]] = [f.record() for f in found]
+        if latencies is not None:
+            rows = [
+                {**row, "latency": latencies.get(f.spec)}
+                for row, f in zip(rows, found, strict=True)
+            ]
+        show(written(rows, form[1:]))
         return 0
     from opgraph.views.text.models import families, names
 
     all_of_them = not (args.patterns or args.given & {*CHOOSING})
-    show(families(found, color(), width()) if all_of_them else names(found, color(), width()))
+    listed = names(found, color(), width(), latencies)
+    show(families(found, color(), width()) if all_of_them else listed)
     return 0
 
 
-def _chosen(args: argparse.Namespace) -> list[Listing]:
+def _latencies(hardware: str) -> dict[str, float]:
+    """The predicted seconds on a device of the models of the atlas, by what is typed."""
+    from opgraph.hardware import device
+    from opgraph.surveying.sql import Atlas, latency
+
+    atlas, name = Atlas(), device(hardware).id
+    if name not in atlas.devices:
+        raise RenderError(f"the atlas has no times on {name}", hint=one_of(name, atlas.devices))
+    rows = atlas.sql(f'select spec, "{latency(name)}" from models').rows
+    return {str(spec): float(seconds) for spec, seconds in rows if seconds is not None}
+
+
+def _chosen(args: argparse.Namespace, latencies: Mapping[str, float]) -> list[Listing]:
     """The names that fit a pattern and all filters. What is not known of a name fits no filter."""
     if args.sort not in (None, *SORTS):
         raise RenderError(
@@ -86,6 +98,10 @@ def _chosen(args: argparse.Namespace) -> list[Listing]:
             found = [f for f in found if (n := getattr(f.facts, of)) is not None and n <= most]
     if args.sort == "name":
         found.sort(key=lambda f: f.name)
+    elif args.sort == "time":
+        if args.hardware is None:
+            raise RenderError("--sort time is of the time on a device", hint="--hardware h100-sxm")
+        found.sort(key=lambda f: latencies.get(f.spec, inf))
     elif args.sort is not None:
         found.sort(key=lambda f: -(getattr(f.facts, args.sort) or 0))
     if args.page is not None:
@@ -96,61 +112,6 @@ def _chosen(args: argparse.Namespace) -> list[Listing]:
             "no name fits all of this", hint="figures that are not known fit no limit"
         )
     return found
-
-
-def _try(args: argparse.Namespace, form: str | None) -> int:
-    """Trace them, with progress on stderr. The status is 1 when one of them failed."""
-    from opgraph.options import Options
-    from opgraph.survey import Limits, load_trials, run, save_trial
-    from opgraph.survey.table import line, trials_table
-
-    specs = _specs(args)
-    resume = Path(args.resume) if args.resume else None
-    if resume is not None:
-        ensure_writable(resume)
-    done: dict[str, Trial] = {} if resume is None else load_trials(resume)
-    waiting = [s for s in specs if s not in done]
-    if len(waiting) < len(specs):
-        say(f"{len(specs) - len(waiting)} of {len(specs)} are in {resume} already")
-    memory = int(args.memory_limit * 2**30) if args.memory_limit else None
-    limits = Limits(args.jobs, args.timeout, memory)
-    for trial in run(waiting, limits, Options(**options_from(args)), _sources(waiting)):
-        done[trial.name] = trial
-        if resume is not None:
-            save_trial(resume, trial)
-        say(line(trial, sum(s in done for s in specs), len(specs)))
-    trials = [done[s] for s in specs]
-    if form == ".json":
-        show(dumps([t.to_dict() for t in trials], indent=1) + "\n")
-    elif form is not None:
-        show(written([t.record() for t in trials], form[1:]))
-    else:
-        show(trials_table(trials, color(), width()))
-    return 0 if all(t.ok for t in trials) else 1
-
-
-def _specs(args: argparse.Namespace) -> list[str]:
-    """What to try: plain names as they are, patterns as the names that fit them."""
-    specs: list[str] = []
-    for text in args.patterns:
-        alone = text if args.source is None else f"{args.source}:{text}"
-        fit = [f.spec for f in listed((text,), args.source)] if is_pattern(text) else [alone]
-        if not fit:
-            raise UnknownModel(f"no name fits {text}", hint="`opgraph models` lists all")
-        specs += fit
-    if not args.patterns and args.source:
-        specs = [f.spec for f in listed((), args.source)]
-    if not specs:
-        raise UnknownModel("nothing to try", hint="give names, or a pattern such as 'resnet*'")
-    return list(dict.fromkeys(specs))
-
-
-def _sources(specs: list[str]) -> frozenset[str]:
-    found = set()
-    for spec in specs:
-        with suppress(SourceError):
-            found.add(find(spec)[0].name)
-    return frozenset(found)
 
 
 COMMANDS = (

@@ -27,7 +27,7 @@ EXAMPLES = """examples:
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add_model(parser, several=True, saved=False)
+    add_model(parser, several=AXES, saved=False)
     add_options(parser, "hardware", "symbolic", "json", "format", "output", words={
         "output": suffixes("sweep") + "; with --symbolic, .json is the profile with its formulas"
     })  # fmt: skip

@@ -74,6 +74,8 @@ COLORINGS = (
 THEMES = ("auto", "light", "dark")
 DIRECTIONS = ("down", "right")
 MEDIA = ("paper", "column", "slide", "readme", "poster")
+KEPT = ("kernels", "modules", "graphs")
+"""What a survey can keep of a case beside its figures and times."""
 _MOST = 1_000_000
 """More seconds or GiB overflow the counters of the system."""
 
@@ -311,14 +313,20 @@ class Commanding:
         "FLOPs of one call at most, with the inputs listed: 5G")
     page: int | None = option(Whole(), Stage.COMMAND, "the Kth page of fifty names", unit="K")
     examples: bool = option(Flag(), Stage.COMMAND, "commands that are ready to run", default=False)
-    attempt: bool = option(Flag(), Stage.COMMAND, "trace each of them", default=False,
-        spelled="--try")
-    jobs: int = option(Whole(), Stage.COMMAND, "so many at a time", default=1,
-        needs={"attempt": (True,)})
-    timeout: float = option(Amount(_MOST), Stage.COMMAND, "seconds for one", default=300.0,
-        needs={"attempt": (True,)}, unit="S")
-    resume: str | None = option(Text(), Stage.COMMAND,
-        "keep outcomes in FILE, and go on from there", needs={"attempt": (True,)}, unit="FILE")
+    models: tuple[str, ...] = option(Several(Text()), Stage.COMMAND,
+        "a name, a pattern ('timm:vit_*') or a .txt file of them; may be repeated", default=(),
+        unit="NAMES")
+    jobs: int | None = option(Whole(), Stage.COMMAND,
+        "so many at a time; one for each processor if not given")
+    timeout: float = option(Amount(_MOST), Stage.COMMAND, "seconds for one", default=300.0, unit="S")
+    keep: tuple[str, ...] = option(Several(Choice(KEPT)), Stage.COMMAND,
+        "also its distinct kernels, its modules, or its graph, from which further devices are costed; may "
+        "be repeated", default=(), unit="WHAT")
+    address: str | None = option(Text(), Stage.COMMAND,
+        "of a Ray cluster; this machine alone if not given", unit="HOST:PORT")
+    dataset: tuple[str, ...] = option(Several(Text()), Stage.COMMAND,
+        "the folder of a survey; may be repeated; the atlas of opgraph if not given", default=(),
+        unit="FOLDER")
     clear: bool = option(Flag(), Stage.COMMAND, "remove all profiles that are kept", default=False)
     calibrate: bool = option(Flag(), Stage.COMMAND,
         "measure this machine: products, convolutions, attention, copies and calls", default=False)
@@ -336,8 +344,6 @@ class Commanding:
         flags=("-i",))
     open: bool = option(Flag(), Stage.OUTPUT, "show it in the browser", default=False)
     json: bool = option(Flag(), Stage.OUTPUT, "as JSON on stdout", default=False)
-    csv: bool = option(Flag(), Stage.OUTPUT, "as CSV on stdout", default=False,
-        needs={"attempt": (True,)})
     markdown: bool = option(Flag(), Stage.OUTPUT, "for a comment on a pull request", default=False)
     format: str | None = option(Text(), Stage.OUTPUT, "on stdout as markdown, csv or json", unit="NAME")
     output: str | None = option(Text(), Stage.OUTPUT, "write to a file, as its suffix says",

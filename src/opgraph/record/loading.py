@@ -44,11 +44,16 @@ def load(path: str | os.PathLike[str]) -> ProfileRecord:
     except (OSError, ValueError) as error:  # a ValueError for a name that no file can have
         reason = error.strerror if isinstance(error, OSError) else None
         raise ProfileError(f"cannot read {path!s:.200}: {reason or error}") from error
+    try:
+        return loaded(text)
+    except ProfileError as error:
+        raise ProfileError(f"{path}: {error}", hint=error.hint) from error
+
+
+def loaded(text: bytes) -> ProfileRecord:
+    """The profile that the bytes of a file hold. Raises `ProfileError` as `load` does."""
     with uncollected():
-        try:
-            return profile_from(partial(_parsed, text))
-        except ProfileError as error:
-            raise ProfileError(f"{path}: {error}", hint=error.hint) from error
+        return profile_from(partial(_parsed, text))
 
 
 def is_saved_profile(spec: str) -> bool:

@@ -3,7 +3,6 @@ what was done is kept, and no process is left behind."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 from signal import SIGINT, SIGKILL, Signals
 
 import pytest
-from tests.cli.faults.processes import GPT2, OPGRAPH, in_group, linux, opgraph, wait_for
+from tests.cli.faults.processes import GPT2, OPGRAPH, in_group, linux, wait_for
 
 pytestmark = linux
 
@@ -89,17 +88,3 @@ def test_while_it_is_drawn_or_written(
 ) -> None:
     code = STOPPED.format(module=module, function=function, number=int(how))
     ended(launch(folder, sys.executable, "-c", code, "draw", GPT2, "-o", "out.svg"), how)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [SIGINT, SIGKILL])
-def test_while_models_are_tried(how: Signals, folder: Path) -> None:
-    asked = ("models", "--try", "--input", "x=2x2", "--resume", "done.jsonl", "--json")
-    child = launch(folder, *OPGRAPH, *asked, "models.py:Quick", "models.py:Slow")
-    wait_for((folder / "started").exists)
-    child.send_signal(how)
-    ended(child, how)
-    done = [json.loads(line) for line in (folder / "done.jsonl").read_text().splitlines()]
-    assert [(trial["name"], trial["ok"]) for trial in done] == [("models.py:Quick", True)]
-    again = opgraph(*asked, "models.py:Quick", cwd=folder)
-    assert json.loads(again.stdout)[0]["seconds"] == done[0]["seconds"]  # it was not tried again

@@ -17,7 +17,6 @@ import pytest
 from tests.cli.faults.processes import GPT2, complaint, limit, linux, opgraph
 
 from opgraph.record.files import write_atomically
-from opgraph.survey import Trial, load_trials, save_trial
 
 pytestmark = linux
 
@@ -38,23 +37,6 @@ def test_a_full_disk_leaves_what_was_there(command: str, suffix: str, tmp_path: 
     assert "cannot write" in complaint(done)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.slow
-def test_a_full_disk_keeps_the_trials_that_were_done(tmp_path: Path) -> None:
-    (tmp_path / "models.py").write_text("import torch\nclass Same(torch.nn.Identity): ...\n")
-    path = tmp_path / "done.jsonl"
-    done = [Trial(f"model{i}", ok=True) for i in range(9)]
-    for trial in done:
-        save_trial(path, trial)
-    asked = ("models", "--try", "models.py:Same", "--input", "input=2x2", "--resume", str(path))
-    full = limit(resource.RLIMIT_FSIZE, path.stat().st_size + 20)
-    failed = opgraph(*asked, "-q", cwd=tmp_path, preexec_fn=full)
-    assert failed.returncode == 2
-    assert "cannot write" in complaint(failed)
-    assert list(load_trials(path).values()) == done
-    assert opgraph(*asked, cwd=tmp_path).returncode == 0
-    assert list(load_trials(path)) == [*(t.name for t in done), "models.py:Same"]
 
 
 @pytest.mark.parametrize(("command", "suffix"), WRITING[:1] + WRITING[-1:])

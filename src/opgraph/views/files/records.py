@@ -137,10 +137,10 @@ def to_parquet(costed: CostedRecord) -> bytes:
     pyarrow."""
     model = costed.profile.model
     about = {"opgraph.model": model.name, "opgraph.class": model.cls}
-    return _parquet(records(costed), about)
+    return parquet_bytes(records(costed), about)
 
 
-def _parquet(rows: Sequence[Mapping[str, Any]], about: Mapping[str, str]) -> bytes:
+def parquet_bytes(rows: Sequence[Mapping[str, Any]], about: Mapping[str, str]) -> bytes:
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -174,7 +174,7 @@ def points_csv(sweep: SweepRecord) -> str:
 
 def points_parquet(sweep: SweepRecord) -> bytes:
     """The points of a sweep as a Parquet table. Raises `MissingDependency` without pyarrow."""
-    return _parquet(sweep.records(), {"opgraph.model": sweep.model})
+    return parquet_bytes(sweep.records(), {"opgraph.model": sweep.model})
 
 
 # The graph in the hands of other Python libraries: a pandas DataFrame, a networkx graph.

@@ -39,12 +39,18 @@ _ESCAPES: dict[str, str | int | None] = {"<": "\\u003c", ">": "\\u003e", "&": "\
 def html(costed: CostedRecord, *, against: CostedRecord | None = None) -> str:
     """The page for a model, as text. With `against`, what differs from that one is shown; the device
     that it is costed on is chosen at first."""
-    script = bundle() + "opgraph.page();"
+    data = packed(page_data(costed, against=against))
+    return closed(costed.profile.model.name, data, bundle() + "opgraph.page();", _STYLE)
+
+
+def closed(title: str, data: str, script: str, style: str) -> str:
+    """A page with its data (from `packed`), its program and its style inside, which may load nothing
+    else."""
     policy = "; ".join(
         (
             "default-src 'none'",
             f"script-src '{_digest(script)}'",
-            f"style-src '{_digest(_STYLE)}'",
+            f"style-src '{_digest(style)}'",
             "img-src blob: data:",
             "base-uri 'none'",
             "form-action 'none'",
@@ -52,9 +58,9 @@ def html(costed: CostedRecord, *, against: CostedRecord | None = None) -> str:
     )
     return _SHELL.format(
         policy=policy,
-        title=_markup(costed.profile.model.name),
-        style=_STYLE,
-        data=packed(page_data(costed, against=against)),
+        title=_markup(title),
+        style=style,
+        data=data,
         script=script,
     )
 

@@ -38,22 +38,27 @@ def families(found: Sequence[Listing], color: bool, width: int) -> str:
             table.add_row(f"  {safe(family)}", f"{len(members):,}", _span(members), names + more)
     notes = Text(
         "\nAlso: model.py:build, package.module:Class, model.pt, model.pt2, a folder with config.json, and "
-        "owner/name on a hub.\n`opgraph models PATTERN` lists the names that fit, --try traces them.",
+        "owner/name on a hub.\n`opgraph models PATTERN` lists the names that fit, `opgraph survey` traces "
+        "them.",
         style="dim",
     )
     return draw([table, notes], width, color)
 
 
-def names(found: Sequence[Listing], color: bool, width: int) -> str:
-    """One line a name, with its family and what is known."""
+def names(
+    found: Sequence[Listing], color: bool, width: int, latencies: Mapping[str, float] | None = None
+) -> str:
+    """One line a name, with its family and what is known; `latencies` are seconds on a device by what is
+    typed."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     wide = width >= WIDE
-    every = ("name", "family", "task", "parameters", "FLOPs", "at", "licence")
+    timed = () if latencies is None else ("latency",)
+    every = ("name", "family", "task", "parameters", "FLOPs", *timed, "at", "licence")
     heads = [h for h in every if wide or h not in _WIDE_ALONE]
-    figures = ("parameters", "FLOPs")
+    figures = ("parameters", "FLOPs", "latency")
     room = {} if wide else {"task": _TASK, "name": width - _TASK - 2 * len("parameters") - 6}
     for head in heads:
         table.add_column(head, no_wrap=True, justify="right" if head in figures else "left",
@@ -66,6 +71,7 @@ def names(found: Sequence[Listing], color: bool, width: int) -> str:
             "task": known.task or "—",
             "parameters": _count(known.parameters),
             "FLOPs": _count(known.flops),
+            "latency": _seconds((latencies or {}).get(f.spec)),
             "at": _first(known.inputs),
             "licence": known.licence or "—",
         }
@@ -84,6 +90,10 @@ def _span(members: Sequence[Listing]) -> str:
 
 def _count(number: int | None) -> str:
     return "—" if number is None else units.count(number)
+
+
+def _seconds(latency: float | None) -> str:
+    return "—" if latency is None else units.seconds(latency)
 
 
 def _first(inputs: str) -> str:

@@ -1,0 +1,153 @@
+"""Make the atlas that comes with opgraph from datasets of surveys, its page, and docs/atlas.md with
+questions to it and their answers.
+
+    opgraph survey --models zoo.txt --hardware h100-sxm,l4,… -o zoo     (hours)
+    python benchmarks/atlas.py zoo [more …]
+    python benchmarks/atlas.py                  only the pages, from the atlas that is there
+
+`--models FILE` writes the list of all names, the sources one after the other, each in an order that is
+random and always the same: a survey that is cut short is a sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import shutil
+from hashlib import sha256
+from pathlib import Path
+
+from opgraph.cli import main as opgraph
+from opgraph.sources.registry import listed
+from opgraph.surveying.sql import BUILT_IN, Atlas
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = DOCS / "atlas.md"
+ORDER = ("torchvision", "hf", "timm", "ultralytics", "diffusers", "hf-type")
+
+QUESTIONS = {
+    "Which detectors are quickest on an H100?": """
+select name, parameters, flops, latency_h100_sxm from models
+where task = 'object-detection' order by latency_h100_sxm, name limit 5""",
+    "Which classifiers with at most 30 M parameters take the most FLOPs?": """
+select name, family, parameters, flops, intensity from models
+where task = 'image-classification' and parameters <= 30e6 order by flops desc, name limit 5""",
+    "Which model of each task is the largest?": """
+select task, arg_max(name, (parameters, name)) as name, max(parameters) as parameters from models
+where task <> '' group by task order by parameters desc, task limit 8""",
+    "What do models wait for, on which device?": """
+select device, round(100 * avg(compute_bound)) as compute_percent,
+  round(100 * avg(memory_bound)) as memory_percent, round(100 * avg(launch_bound)) as launch_percent
+from times join cases using (id) where mode = 'infer' and batch_size is null
+group by device order by device""",
+    "Which families are bound by memory on an L4, of those with five models or more?": """
+select family, count(*) as models, round(100 * avg(memory_bound)) as memory_percent
+from times join cases using (id)
+where device = 'l4' and mode = 'infer' and batch_size is null
+group by family having count(*) >= 5 order by memory_percent desc, family limit 5""",
+    "How far do FLOPs mislead about time? Their rank correlation by device, and by family": """
+with ranked as (select device, percent_rank() over (partition by device order by flops) as by_flops,
+    percent_rank() over (partition by device order by latency) as by_time
+  from times join cases using (id) where mode = 'infer' and batch_size is null)
+select device, round(corr(by_flops, by_time), 3) as rank_correlation, count(*) as models
+from ranked group by device order by rank_correlation, device""",
+    "… and on a T4 by family, the worst first": """
+with ranked as (select family, percent_rank() over (partition by family order by flops) as by_flops,
+    percent_rank() over (partition by family order by latency) as by_time
+  from times join cases using (id)
+  where device = 't4' and mode = 'infer' and batch_size is null)
+select family, round(corr(by_flops, by_time), 3) as rank_correlation, count(*) as models
+from ranked group by family having count(*) >= 6 order by rank_correlation, family limit 6""",
+    "Which models change rank most from an A100 to a Jetson AGX Orin?": """
+with ranked as (select name, rank() over (order by latency_a100_sxm4_80gb) as on_a100,
+    rank() over (order by latency_jetson_agx_orin) as on_orin from models)
+select name, on_a100, on_orin, on_orin - on_a100 as places from ranked
+order by abs(places) desc, name limit 6""",
+    "What would not fit on a T4?": """
+select name, parameters, peak_memory, memory_share from times join cases using (id)
+where device = 't4' and not fits and mode = 'infer' and batch_size is null
+order by memory_share, name limit 5""",
+    "Which names have no result, and why?": """
+select source, stage, count(*) as cases, min(spec) as for_example from cases
+where not ok group by source, stage order by cases desc, source, stage limit 8""",
+}
+
+
+def answered(sql: str) -> str:
+    """What `opgraph atlas` prints, at 100 columns."""
+    out = io.StringIO()
+    os.environ["COLUMNS"] = "100"
+    with contextlib.redirect_stdout(out):
+        status = opgraph(["atlas", sql])
+    assert status == 0, sql
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n")
+
+
+def page(found: Atlas) -> str:
+    """docs/atlas.md."""
+    ((specs, count, good, hours),) = found.sql(
+        "select count(distinct spec), count(*), count(*) filter (where ok), sum(cpu) / 3600 from cases"
+    ).rows
+    named = len({f.spec for f in listed() if f.source in ORDER})
+    size = sum(f.stat().st_size for f in BUILT_IN.glob("*.parquet"))
+    parts = [
+        "# The atlas\n",
+        f"The atlas that comes with opgraph has {count:,} cases of {specs:,} of the {named:,} names, "
+        f"{good:,} of them with a result, each on {len(found.devices)} devices, in {size / 1e6:.1f} MB. "
+        f"It took {hours:.2f} hours of one core. Made by `python benchmarks/atlas.py` from datasets of "
+        "[`opgraph survey`](survey.md); the rest is one more run of that, which goes on where it was.\n",
+        "[The page](atlas.html) has every model to search and sort, a plot of any two figures with the "
+        "Pareto front, and the command that makes a model's own page. It is one file and needs no network; "
+        "`opgraph atlas -o atlas.html` writes it.\n",
+        "Times are predicted ([how well](prediction.md)), in eager mode, for the usual sizes of each model "
+        "if a question says nothing else: at a batch of one most models wait for the host, which is the "
+        "same beside all GPUs, so devices differ little. What is in it:\n",
+        "    opgraph atlas\n",
+        f"```text\n{answered(ABOUT)}\n```\n",
+        "## Ten questions\n",
+        "The same in Python is `opgraph.atlas().sql(\"…\").to_pandas()`; `opgraph.atlas().to_pandas()` has "
+        "all models.\n",
+    ]  # fmt: skip
+    for question, sql in QUESTIONS.items():
+        query = sql.strip()
+        parts += [
+            f"**{question}**\n",
+            f"```sql\n{query}\n```\n",
+            f"```text\n{answered(query)}\n```\n",
+        ]
+    return "\n".join(parts)
+
+
+ABOUT = (
+    "select source, mode, coalesce(batch_size::varchar, 'usual') as batch, count(*) as cases, "
+    "count(*) filter (where not ok) as without_result from cases group by all order by all"
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("datasets", nargs="*", type=Path)
+    parser.add_argument("--models", type=Path, metavar="FILE", help="only write the list of names")
+    args = parser.parse_args()
+    if args.models is not None:
+        names = [
+            f.spec
+            for source in ORDER
+            for f in sorted(listed((), source), key=lambda f: sha256(f.name.encode()).digest())
+        ]
+        args.models.write_text("\n".join(names) + "\n", encoding="utf-8")
+        return 0
+    if args.datasets:
+        shutil.rmtree(BUILT_IN, ignore_errors=True)
+        Atlas(*args.datasets).save(BUILT_IN)
+    found = Atlas()
+    found.save(DOCS / "atlas.html")
+    PAGE.write_text(page(found), encoding="utf-8")
+    print(f"wrote {PAGE}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,185 @@
+"""How a survey behaves on this machine and how it would scale, to docs/survey_scale.md.
+
+    python benchmarks/survey.py                 overhead here, ten kills, and the model of scale
+    python benchmarks/survey.py --kills 0
+
+Overhead: the same cases by `opgraph survey` with one worker, and in a plain loop in one process that
+has imported what they need. Kills: a worker, a node or the driver at a moment drawn by chance, of sixty
+small cases on two nodes; the dataset is held against that of a run that nothing disturbed. Scale: a
+simulation of one driver and up to 256 nodes, whose times of tasks are drawn from the atlas, and whose
+driver takes what was measured here for each group."""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from opgraph.surveying import atlas, survey
+from opgraph.surveying.cases import GROUP, Plan
+from opgraph.surveying.dataset import opened
+from opgraph.surveying.job import planned
+from opgraph.surveying.worker import Found, Task, empty_row, work
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+DOCS = Path(__file__).parent.parent / "docs"
+SAMPLE = tuple(f"torchvision:{name}*" for name in ("resnet", "efficientnet_b", "vit_", "densenet"))
+CORES = 32
+"""Cores of a node of the model."""
+STARTING = 12.0
+"""Seconds for a worker to start and import torch and a library."""
+
+
+def overhead() -> tuple[int, float, float, float]:
+    """Cases, processor seconds in a plain loop and of a survey's worker, and seconds on the clock between
+    the first and the last group beyond those."""
+    plan = planned(list(SAMPLE), {})
+    for group in list(plan.groups())[:1]:
+        work(Task(group.cases))  # imports
+    start = time.process_time()
+    for group in plan.groups():
+        work(Task(group.cases, stages=(("l4",),)))
+    plain = time.process_time() - start
+    marks: list[tuple[float, int]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        survey(list(SAMPLE), Path(folder) / "x", jobs=1, hardware="l4",
+               progress=lambda at: marks.append((time.perf_counter(), at.done)))  # fmt: skip
+        ((inside, clock),) = (
+            atlas(Path(folder) / "x").sql("select sum(cpu), sum(seconds) from cases").rows
+        )
+    first = next(t for t, done in marks if done >= GROUP)
+    return len(plan), plain, float(inside), (marks[-1][0] - first) / float(clock)
+
+
+def driver_seconds(groups: int = 200) -> float:
+    """Processor seconds that a driver takes for a group: to make it, and to encode and write what is
+    found."""
+    plan = Plan({f"m{i}": "hf" for i in range(groups * GROUP)})
+    with (
+        tempfile.TemporaryDirectory() as place,
+        opened(Path(place) / "x", plan, ("l4",), frozenset(), {}) as dataset,
+    ):
+        start = time.process_time()
+        for group in plan.groups():
+            rows = [empty_row(case, "a reason") for case in group.cases]
+            times = [{"id": case.key, "device": "l4", "latency": 1.0} for case in group.cases]
+            missing = dataset.missing(group)
+            assert missing is not None
+            dataset.write(group, Found({"cases": rows}, (times,)), *missing)
+        return (time.process_time() - start) / groups
+
+
+def simulated(nodes: int, cases: int, seconds: list[float], driver: float, seed: int = 0) -> float:
+    """Seconds for so many cases on so many nodes: groups of cases go to the worker that is free first,
+    as the one driver hands them out and takes them back, one at a time."""
+    draw = random.Random(seed)
+    sums = [sum(draw.choices(seconds, k=GROUP)) for _ in range(4096)]
+    free = [STARTING] * (nodes * CORES)
+    heapq.heapify(free)
+    at = end = 0.0
+    for _ in range(cases // GROUP):
+        at = max(at + driver, heapq.heappop(free))
+        done = at + draw.choice(sums)
+        end = max(end, done)
+        heapq.heappush(free, done)
+    return max(end, cases / GROUP * driver)
+
+
+def kills(count: int) -> list[tuple[str, float, bool]]:
+    """What was killed, after how many seconds, and whether the dataset is that of an undisturbed run."""
+    from tests.surveying.conftest import MODELS, Cluster
+    from tests.surveying.test_survey import SIXTY, rows, workers
+
+    cluster, found = Cluster(), []
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            (folder / "models.py").write_text(MODELS, encoding="utf-8")
+            start = time.monotonic()
+            cluster.survey(folder, *SIXTY, "-o", "undisturbed")
+            took = time.monotonic() - start
+            right = rows(folder / "undisturbed", "cases")
+            for i in range(count):
+                what = ("worker", "node", "driver")[i % 3]
+                node = cluster.nodes.add_node(**cluster.own)
+                driver = cluster.driver(folder, *SIXTY, "-o", f"run{i}")
+                moment = random.uniform(0.2, 1.0) * took
+                time.sleep(moment)
+                if what == "worker":
+                    for process in workers():
+                        os.kill(process, signal.SIGKILL)
+                elif what == "driver":
+                    driver.kill()
+                else:
+                    cluster.nodes.remove_node(node, allow_graceful=False)
+                driver.communicate(timeout=600)
+                if driver.returncode != 1:  # 1: some cases have no result, as they should
+                    cluster.survey(folder, *SIXTY, "-o", f"run{i}")
+                found.append((what, moment, rows(folder / f"run{i}", "cases") == right))
+                print(found[-1], file=sys.stderr)
+                if what != "node":
+                    cluster.nodes.remove_node(node)
+    finally:
+        cluster.nodes.shutdown()
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--no-overhead", action="store_true")
+    args = parser.parse_args()
+    parts = [
+        "# How a survey scales\n",
+        f"Made by `python benchmarks/survey.py` on {os.cpu_count()} cores.\n",
+    ]
+    if not args.no_overhead:
+        count, plain, inside, clock = overhead()
+        parts.append(
+            f"**Overhead.** {count} cases took {plain:.1f} s of processor time in a plain loop with one "
+            f"device, and {inside:.1f} s in a worker of a survey; the clock of the survey ran "
+            f"{100 * (clock - 1):.1f} % longer than its cases, from the first group on.\n"
+        )
+    if args.kills:
+        killed = kills(args.kills)
+        right = sum(same for *_, same in killed)
+        parts.append(
+            f"**Kills.** Of {len(killed)} runs of sixty cases in which a worker, a node or the driver was "
+            f"killed at a moment drawn by chance ({', '.join(f'{w} {m:.0f} s' for w, m, _ in killed)}), "
+            f"{right} gave the dataset of an undisturbed run; a dead driver's command was given again.\n"
+        )
+    driver = driver_seconds()
+    seconds = [float(s) for (s,) in atlas().sql("select cpu from cases where cpu is not null").rows]
+    mean = sum(seconds) / len(seconds)
+    parts += [
+        f"**Scale, simulated.** {len(seconds):,} measured times of cases ({mean:.2f} s each on average), "
+        f"groups of {GROUP}, {1e3 * driver:.1f} ms of the driver a group, {CORES} cores a node, "
+        f"{STARTING:.0f} s to start a worker; a million cases:\n",
+        "| nodes | hours | cases a second | efficiency |",
+        "|---:|---:|---:|---:|",
+    ]
+    alone = mean * 1e6 / CORES
+    for nodes in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+        took = simulated(nodes, 10**6, seconds, driver)
+        parts.append(
+            f"| {nodes} | {took / 3600:.2f} | {1e6 / took:,.0f} | {100 * alone / nodes / took:.0f} % |"
+        )
+    most = GROUP / driver
+    parts.append(
+        f"\nThe one driver hands out and writes {most:,.0f} cases a second at most: beyond "
+        f"{most * mean / CORES:,.0f} nodes more of them change nothing.\n"
+    )
+    (DOCS / "survey_scale.md").write_text("\n".join(parts), encoding="utf-8")
+    print("\n".join(parts))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

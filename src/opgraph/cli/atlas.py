@@ -1,0 +1,53 @@
+"""`opgraph atlas`: questions about what surveys found, in SQL."""
+
+from __future__ import annotations
+
+import argparse
+
+from opgraph.cli.arguments import add_options, form_of
+from opgraph.cli.output import color, say, show, width
+from opgraph.record.errors import RenderError
+from opgraph.views.tables import written
+
+EXAMPLES = """examples:
+  opgraph atlas
+  opgraph atlas "select name, parameters, flops from models where task = 'object-detection'
+                 order by latency_h100_sxm limit 10"
+  opgraph atlas --dataset zoo "select spec, reason from cases where not ok" --format csv
+  opgraph atlas --dataset zoo -o zoo.html"""
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "sql", metavar="SQL", nargs="?", help="one SELECT; what is in it if not given"
+    )
+    add_options(parser, "dataset", "json", "format", "output", words={
+        "output": "write the rows, or without SQL all models, as csv, json, md or parquet; without SQL "
+        "also as a page (.html), or all tables into a folder",
+    })  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    from opgraph.surveying.sql import Atlas, write_answer
+    from opgraph.surveying.table import about_text, answer_text
+
+    path, args.output = args.output, None
+    form = form_of(args)
+    if path is not None and form is not None:
+        raise RenderError(f"{form[1:]} and --output are two answers", hint="ask for one of them")
+    atlas = Atlas(*args.dataset)
+    if path is not None:
+        if args.sql is None:
+            atlas.save(path)
+        else:
+            write_answer(atlas.sql(args.sql), path)
+        say(f"wrote {path}")
+        return 0
+    if form is not None:
+        show(written(atlas.sql(args.sql or "select * from models").records(), form[1:]))
+    elif args.sql is None:
+        show(about_text(atlas, color(), width()))
+    else:
+        show(answer_text(atlas.sql(args.sql), color(), width()))
+    return 0

@@ -1,0 +1,268 @@
+"""`Atlas`: the datasets of surveys, asked in SQL. DuckDB answers, in a process that it lets read those
+datasets and nothing else: no other file, no network, no extension, and no statement but a SELECT."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from opgraph.record import units
+from opgraph.record.errors import InputError, MissingDependency, ProfileError, RenderError
+from opgraph.surveying.columns import COLUMNS
+
+BUILT_IN = Path(__file__).with_name("data")
+"""The atlas that comes with opgraph."""
+
+_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN",
+          "list<string>": "VARCHAR[]"}  # fmt: skip
+_ABOUT = ("name", "source", "family", "task", "licence", "class", "dtype", "inputs", "nodes", "kernels",
+          "parameters", "weight_bytes", "flops", "macs", "other_flops", "bytes", "peak_memory",
+          "intensity", "coverage")  # fmt: skip
+"""The columns of `cases` that a row of `models` has, beside `latency_…` for each device."""
+_SORTED = {"cases": "source, spec, id", "times": "device, source, id"}
+
+Cell = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows that a query gives, with the names of their columns."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def records(self) -> list[dict[str, Cell]]:
+        """The rows as dictionaries."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame`. Raises `MissingDependency` without pandas."""
+        from opgraph.views.files.records import frame
+
+        return frame(self.records())
+
+    def __repr__(self) -> str:
+        return f"<{units.plural(len(self.rows), 'row')} of {', '.join(self.columns)}>"
+
+
+class Atlas:
+    """What surveys found, as tables: `models`, `cases`, `times`, and where they were kept `kernels` and
+    `modules`.
+
+    `models` has a row for each model that runs at its usual sizes, with `latency_DEVICE` in seconds;
+    `cases` one for each model, mode and size, `times` one for each case and device.
+
+    >>> opgraph.atlas().sql("select name, flops from models order by flops limit 3")
+    """
+
+    def __init__(self, *folders: str | os.PathLike[str]) -> None:
+        self.folders = tuple(Path(f).resolve() for f in folders or (BUILT_IN,))
+        for folder, given in zip(self.folders, folders or (BUILT_IN,), strict=True):
+            if not _files(folder, "cases"):
+                raise ProfileError(
+                    f"{given} holds no survey", hint="opgraph survey -o FOLDER makes one"
+                )
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """The devices on which there are times."""
+        with self._connected() as connection:
+            return _devices(connection)
+
+    def sql(self, query: str) -> Answer:
+        """The answer to one SELECT.
+
+        Raises `InputError` for what is no SELECT, or cannot be answered, and `MissingDependency` without
+        DuckDB.
+        """
+        import duckdb
+
+        with self._connected(models="models" in query.lower()) as connection:
+            try:
+                statements = connection.extract_statements(query)
+                kinds = [s.type.name for s in statements]
+                if kinds not in (["SELECT"], ["EXPLAIN"]):
+                    said = " and ".join(k.lower().replace("_", " ") for k in kinds) or "nothing"
+                    raise InputError(f"an atlas answers one select, and was asked for {said:.80}",
+                                     hint="select name, flops from models limit 10")  # fmt: skip
+                found = connection.execute(statements[0])
+                columns = tuple(column[0] for column in found.description)
+                return Answer(columns, tuple(tuple(map(_cell, row)) for row in found.fetchall()))
+            except duckdb.Error as error:
+                first, *more = [line for line in str(error).splitlines() if line.strip()]
+                hint = next(
+                    (line.strip() for line in more if "Candidate" in line or "mean" in line), None
+                )
+                raise InputError(first, hint=hint or "tables: " + ", ".join(self.tables)) from error
+
+    def to_pandas(self, query: str = "select * from models") -> Any:
+        """The answer to a query, or all models, as a `pandas.DataFrame`."""
+        return self.sql(query).to_pandas()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all models to a file, as its suffix says (.csv, .json, .md, .html: a page to search and
+        plot them), or, to a path without one, all tables as one Parquet file each: a dataset like those
+        read, and smaller.
+
+        Raises `RenderError` where it cannot be written.
+        """
+        from opgraph.record.files import write_atomically
+
+        suffix = Path(path).suffix.lower()
+        if not suffix:
+            self._compact(Path(path))
+        elif suffix == ".html":
+            from opgraph.views.page.atlas import html
+
+            rows = self.sql("select * from models order by name, source").records()
+            write_atomically(path, html(rows, {d: latency(d) for d in self.devices}))
+        else:
+            write_answer(self.sql("select * from models order by name, source"), path)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that there are."""
+        kept = (t for t in COLUMNS if t in ("cases", "times") or self._files(t))
+        return ("models", *kept)
+
+    def _files(self, table: str) -> list[Path]:
+        return [file for folder in self.folders for file in _files(folder, table)]
+
+    @contextmanager
+    def _connected(self, *, models: bool = False) -> Iterator[Any]:
+        """A database in memory with the tables as views, and `models` if it is asked for."""
+        try:
+            import duckdb
+        except ImportError:
+            raise MissingDependency("duckdb", "atlas") from None
+        connection = duckdb.connect(":memory:")
+        try:
+            for table in COLUMNS:
+                if table in self.tables:
+                    connection.execute(f"create view {table} as {self._read(table)}")
+            if models:
+                connection.execute(_models(_devices(connection)))
+            places = "', '".join(str(f).replace("'", "''") for f in self.folders)
+            for setting in (f"allowed_directories = ['{places}']", "enable_external_access = false",
+                            "python_enable_replacements = false", "lock_configuration = true"):  # fmt: skip
+                connection.execute(f"set {setting}")
+            yield connection
+        finally:
+            connection.close()
+
+    def _read(self, table: str) -> str:
+        """The query that reads a table: of surveys, whose folders say the source, and compact ones."""
+        parts = [_files(folder, table) for folder in self.folders]
+        surveys = [
+            file for files in parts for file in files if file.parent.name.startswith("source=")
+        ]
+        compact = [file for files in parts for file in files if file not in surveys]
+        found = [f"from read_parquet({_listed(files)}, hive_partitioning = {files is surveys}, "
+                 "union_by_name = true)" for files in (surveys, compact) if files]  # fmt: skip
+        if found:
+            return " union all by name ".join(found)
+        columns = ", ".join(f'null::{_TYPES[k]} as "{n}"' for n, k in COLUMNS[table].items())
+        return f"select {columns}, null::varchar as source where false"
+
+    def _compact(self, folder: Path) -> None:
+        import duckdb
+
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise RenderError(f"{folder} is not empty", hint="name a folder that is not there")
+        except OSError as error:
+            raise RenderError(f"cannot write {folder}: {error.strerror or error}") from error
+        connection = duckdb.connect(":memory:")
+        for table in self.tables[1:]:
+            doubles = [n for n, k in COLUMNS[table].items() if k == "double"]
+            short = (
+                f"replace ({', '.join(f'{n}::float as {n}' for n in doubles)})" if doubles else ""
+            )
+            order = _SORTED.get(table, "source, id")
+            target = str(folder / f"{table}.parquet").replace("'", "''")
+            connection.execute(
+                f"copy (select * {short} from ({self._read(table)}) order by {order}) to '{target}' "
+                "(format parquet, compression zstd, compression_level 19)"
+            )
+
+    def __repr__(self) -> str:
+        ((count, good),) = self.sql("select count(*), count(*) filter (where ok) from cases").rows
+        devices = units.plural(len(self.devices), "device")
+        return f"<Atlas: {count:,} cases, {good:,} with a result, on {devices}>"
+
+
+def _files(folder: Path, table: str) -> list[Path]:
+    """The Parquet files of a table, of a survey or of a compact dataset."""
+    whole = folder / f"{table}.parquet"
+    return [whole] if whole.is_file() else sorted((folder / table).glob("*/*.parquet"))
+
+
+def _listed(files: Sequence[Path]) -> str:
+    return "[" + ", ".join("'" + str(f).replace("'", "''") + "'" for f in files) + "]"
+
+
+def latency(device: str) -> str:
+    """The column of `models` with the predicted seconds on a device."""
+    return "latency_" + "".join(c if c.isalnum() else "_" for c in device)
+
+
+def _devices(connection: Any) -> tuple[str, ...]:
+    rows = connection.execute("select distinct device from times order by 1").fetchall()
+    return tuple(name for (name,) in rows)
+
+
+def _models(devices: Sequence[str]) -> str:
+    times = "".join(
+        f", max(t.latency) filter (where t.device = '{d.replace(chr(39), chr(39) * 2)}') as "
+        f'"{latency(d)}"'
+        for d in devices
+    )
+    about = ", ".join(f'any_value(c."{name}") as "{name}"' for name in _ABOUT)
+    return (
+        f"create view models as select {about}{times}, c.spec as spec, c.id as id "
+        "from cases c left join times t on t.id = c.id where c.ok and c.mode = 'infer' and "
+        "c.options is null and c.target is null and c.batch_size is null and c.seq_len is null "
+        "and c.image_size is null group by c.id, c.spec"
+    )
+
+
+def _cell(value: Any) -> Cell:
+    if isinstance(value, Decimal):
+        value = float(value)
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, list):
+        return "; ".join(map(str, value))
+    return value if value is None or isinstance(value, (str, int, bool)) else str(value)
+
+
+def write_answer(answer: Answer, path: str | os.PathLike[str]) -> None:
+    """Write the rows of an answer to a file, as its suffix says. Raises `RenderError`."""
+    from opgraph.record.files import suffix_of, write_atomically
+    from opgraph.views.files.records import parquet_bytes as parquet
+    from opgraph.views.tables import written
+
+    suffix = suffix_of(path, (".csv", ".json", ".md", ".parquet"), "an atlas")
+    if suffix == ".parquet":
+        write_atomically(path, parquet(answer.records(), {}))
+        return
+    write_atomically(path, written(answer.records(), suffix[1:].replace("md", "markdown")))
+
+
+def atlas(*datasets: str | os.PathLike[str]) -> Atlas:
+    """The atlas that comes with opgraph, or the datasets of surveys.
+
+    Raises `ProfileError` for a folder without any.
+
+    >>> opgraph.atlas().to_pandas()
+    >>> opgraph.atlas("zoo/").sql("select spec, reason from cases where not ok")
+    """
+    return Atlas(*datasets)

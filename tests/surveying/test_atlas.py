@@ -1,0 +1,191 @@
+"""An atlas answers one SELECT about its datasets, and nothing else; what is in it stays text."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import opgraph
+from opgraph.cli import main
+from opgraph.record.errors import InputError, ProfileError
+from opgraph.surveying.cases import Case, Group, Plan
+from opgraph.surveying.dataset import opened
+from opgraph.surveying.worker import Found, empty_row
+
+pytest.importorskip("duckdb")
+
+DOCS = Path(__file__).parents[2] / "docs"
+HOSTILE = "x'; drop view cases; --<script>document.title='run'</script>\x1b[31m=1+1"
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset with a model of a hostile name, as a driver writes it."""
+    pytest.importorskip("pyarrow")
+    folder = tmp_path_factory.mktemp("o'brien") / "zoo"
+    cases = (Case(HOSTILE, "file"), Case("broken", "file"))
+    row = {**empty_row(cases[0], "", "trace"), "ok": True, "reason": None, "flops": 7, "parameters": 2**70,
+           "remarks": [HOSTILE], "mode": "infer", "task": "=1+1"}  # fmt: skip
+    time = {"id": cases[0].key, "device": "l'4", "latency": 0.5}
+    found = Found({"cases": [row, empty_row(cases[1], HOSTILE)]}, ([time],))
+    plan = Plan({case.spec: case.source for case in cases})
+    with opened(folder, plan, ("l'4",), frozenset(), {}) as data:
+        data.write(Group("file", cases), found, True, data.stages, frozenset())
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("copy cases to 'x.parquet'", "was asked for copy"),
+        ("select 1; drop view cases", "was asked for select and drop"),
+        ("set enable_external_access = true", "was asked for set"),
+        ("attach 'x.db'", "was asked for attach"),
+        ("install httpfs", "was asked for load"),
+        ("pragma database_list", "was asked for"),
+        ("", "was asked for nothing"),
+        ("select * from read_text('/etc/passwd')", "Permission Error"),
+        ("select * from '/etc/passwd'", "passwd"),
+        ("select * from read_csv('https://example.org/x.csv')", "rror"),
+        ("select * from glob('/etc/*')", "Permission Error"),
+        ("select * from models where name = 'x", "unterminated"),
+        ("select nme from models", "nme"),
+        ("select * from os", "os"),
+    ],
+)
+def test_what_is_no_question_about_the_dataset_is_refused(
+    dataset: Path, sql: str, said: str
+) -> None:
+    with pytest.raises(InputError, match=said) as refused:
+        opgraph.atlas(dataset).sql(sql)
+    assert "\n" not in str(refused.value)
+    assert refused.value.hint
+    assert not list(Path().glob("x.*"))
+
+
+def test_names_are_text_wherever_they_end_up(dataset: Path, capsys: Any, tmp_path: Path) -> None:
+    atlas = opgraph.atlas(dataset)
+    (row,) = atlas.sql('select spec, parameters, "latency_l_4" from models').records()
+    assert row == {"spec": HOSTILE, "parameters": None, "latency_l_4": 0.5}
+    quoted = HOSTILE.replace("'", "''")
+    assert atlas.sql(f"select flops from cases where spec = '{quoted}'").rows == ((7,),)
+    assert main(["atlas", "--dataset", str(dataset), "select spec, task, remarks from cases"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+    atlas.save(tmp_path / "x.csv")
+    with (tmp_path / "x.csv").open(encoding="utf-8") as file:
+        assert next(csv.DictReader(file))["task"] == "'=1+1"
+    atlas.save(tmp_path / "x.html")
+    assert "<script>document" not in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
+def test_a_compact_dataset_answers_alike(dataset: Path, tmp_path: Path) -> None:
+    opgraph.atlas(dataset).save(tmp_path / "small")
+    for query in ("select * from models", "select * from cases order by spec", "from times"):
+        one, other = opgraph.atlas(dataset).sql(query), opgraph.atlas(tmp_path / "small").sql(query)
+        assert one.columns == other.columns
+        assert one.rows == other.rows
+    assert len(opgraph.atlas(dataset, tmp_path / "small").sql("from cases").rows) == 4
+    assert main(["atlas", "--dataset", str(tmp_path / "small"), "-o", str(tmp_path / "small")]) == 2
+
+
+def test_what_holds_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="holds no survey"):
+        opgraph.atlas(tmp_path)
+
+
+def questions() -> list[tuple[str, str]]:
+    text = (DOCS / "atlas.md").read_text(encoding="utf-8")
+    return re.findall(r"```sql\n(.*?)\n```\n\n```text\n(.*?)\n```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize(("sql", "answer"), questions())
+def test_the_questions_of_the_documentation(
+    sql: str, answer: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["atlas", sql]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "\n".join(line.rstrip() for line in said).strip("\n") == answer
+
+
+def test_the_atlas_agrees_with_what_is_known_and_is_small() -> None:
+    from opgraph.sources.known import facts
+    from opgraph.surveying.sql import BUILT_IN
+
+    assert len(questions()) == 10
+    assert sum(file.stat().st_size for file in BUILT_IN.iterdir()) < 5e6
+    models = (
+        opgraph.atlas().sql("select source, name, parameters, flops, coverage from models").rows
+    )
+    assert len(models) > 200
+    for source, name, parameters, flops, coverage in models:
+        known = facts(str(source), str(name))
+        assert known.parameters in (None, parameters), name
+        assert coverage != 1 or known.flops in (None, flops), name
+
+
+@pytest.mark.slow
+def test_a_question_takes_little_and_no_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import time; from opgraph.cli import main\n"
+        "status = main(['atlas', 'select name, flops from models order by latency_l4 limit 3'])\n"
+        "print(time.process_time()); sys.exit(status)"
+    )
+    asked = [sys.executable, "-c", code]
+    took = []
+    for _ in range(3):
+        done = subprocess.run(asked, check=True, text=True, capture_output=True, env={**os.environ})
+        took.append(float(done.stdout.splitlines()[-1]))
+    assert min(took) < 0.5
+
+
+@pytest.mark.slow
+def test_the_page_searches_sorts_plots_and_asks_nothing_of_a_network(
+    chromium: Any, dataset: Path, tmp_path: Path
+) -> None:
+    from opgraph.surveying.sql import Atlas
+
+    file = tmp_path / "atlas.html"
+    Atlas().save(file)
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, offline=True)
+    page = context.new_page()
+    errors: list[str] = []
+    requests: list[str] = []
+    page.on("pageerror", lambda e: errors.append(str(e)))
+    page.on("console", lambda m: m.type in ("error", "warning") and errors.append(m.text))
+    page.on("request", lambda r: requests.append(r.url))
+    page.goto(file.as_uri())
+    page.wait_for_selector("#opgraph[data-ready]")
+    page.locator("#search").fill("resnet50 torchvision")
+    names = page.locator("tbody tr td:first-child")
+    assert "resnet50" in names.all_inner_texts()
+    page.locator('button[data-column="parameters"]').click()
+    figures = page.locator("tbody tr td:nth-child(4)")
+    least = figures.first.inner_text()
+    page.locator('button[data-column="parameters"]').click()
+    assert figures.last.inner_text() == least
+    page.locator("#across").select_option("parameters")
+    page.locator("#up").select_option("latency_l4")
+    dots = page.locator("svg circle")
+    assert dots.count() == names.count()
+    assert 1 <= page.locator("svg circle.front").count() <= dots.count()
+    page.locator("#pareto").uncheck()
+    assert page.locator("svg circle.front").count() == 0
+    names.filter(has_text=re.compile("^resnet50$")).click()
+    assert page.locator("#said code").inner_text() == "opgraph view resnet50 --open"
+    Atlas(dataset).save(file)
+    page.goto(file.as_uri())
+    page.locator("tbody tr").first.click()
+    assert page.title() == "opgraph atlas"
+    assert HOSTILE.partition("\x1b")[0] in page.locator("tbody").inner_text()
+    context.close()
+    assert not errors
+    assert all(url.startswith("file:") for url in requests)

@@ -1,0 +1,239 @@
+"""A survey writes every case once, whatever becomes of it, of its worker, of the driver."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import DATA
+from tests.surveying.conftest import Cluster, small
+
+import opgraph
+from opgraph.record.errors import InputError, ProfileError, UnknownModel
+from opgraph.surveying.cases import GROUP, Plan
+from opgraph.surveying.columns import SPENT
+from opgraph.surveying.dataset import opened
+from opgraph.surveying.job import planned
+
+SIXTY = [*small("Small", "Broken", shapes="2x8"), "--dtype", "float32,float64,bfloat16",
+         "--mode", "infer,train", "--target", "cpu,cuda,mps,cuda:8.0,cuda:9.0"]  # fmt: skip
+
+
+def test_a_plan_goes_over_everything_once_and_in_groups_of_one_source() -> None:
+    plan = planned(
+        ["resnet18", "resnet1*", "gpt2"], {"batch_size": [1, 2, 4], "mode": ["infer", "train"]}
+    )
+    groups = list(plan.groups())
+    keys = [case.key for group in groups for case in group.cases]
+    assert len(set(keys)) == len(keys) == len(plan) == 6 * len(plan.models)
+    assert max(len(g.cases) for g in groups) <= GROUP
+    assert all({c.source for c in g.cases} == {g.source} for g in groups)
+    again = planned(
+        ["resnet18", "resnet1*", "gpt2"], {"batch_size": (1, 2, 4), "mode": ("infer", "train")}
+    )
+    assert [g.key for g in again.groups()] == [g.key for g in groups]
+
+
+@pytest.mark.parametrize(
+    ("models", "options", "error", "said"),
+    [
+        ("nosuch*", {}, UnknownModel, "no name fits nosuch"),
+        ([], {}, UnknownModel, "a survey of nothing"),
+        ("gpt2", {"optimizer": "sgd"}, InputError, "optimizer means nothing"),
+        ("gpt2", {"batch_size": [1, 0]}, InputError, "batch_size: 0"),
+        ("gpt2", {"batchsize": 1}, InputError, "survey does not take batchsize"),
+        ("gpt2", {"mode": "train", "loss": len}, InputError, "writes its options down"),
+    ],
+)
+def test_what_cannot_be_asked_of_any_case(models: Any, options: Any, error: Any, said: str) -> None:
+    with pytest.raises(error, match=said):
+        planned(models, options)
+
+
+def test_a_list_is_a_file(tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text(
+        "resnet18  # the usual one\n\nsqueezenet1_*\nno/such:thing\n", encoding="utf-8"
+    )
+    found = planned(str(names), {}).models
+    assert list(found) == ["resnet18", "squeezenet1_0", "squeezenet1_1", "no/such:thing"]
+
+
+def test_a_folder_is_for_one_survey_and_one_driver(tmp_path: Path) -> None:
+    folder, plan = tmp_path / "zoo", planned("resnet18", {})
+    with opened(folder, plan, ("l4",), frozenset(), {}) as first:
+        assert first.stages == (("l4",),)
+        with (
+            pytest.raises(ProfileError, match="another survey is writing"),
+            opened(folder, plan, (), frozenset(), {}),
+        ):
+            pass
+    with opened(folder, plan, ("h100-sxm", "l4"), frozenset(), {}) as again:
+        assert again.stages == (("l4",), ("h100-sxm",))
+    with (
+        pytest.raises(ProfileError, match="holds another survey"),
+        opened(folder, planned("gpt2", {}), (), frozenset(), {}),
+    ):
+        pass
+    with (
+        pytest.raises(ProfileError, match="holds something else"),
+        opened(DATA, plan, (), frozenset(), {}),
+    ):
+        pass
+
+
+def test_a_plan_of_a_million_cases_is_small() -> None:
+    import tracemalloc
+
+    sizes = tuple(range(1, 1001))
+    plan = Plan({f"m{i}": "hf" for i in range(10)}, {"batch_size": sizes, "seq_len": sizes[:100]})
+    assert len(plan) == 10**6
+    tracemalloc.start()
+    count = sum(1 for _, _ in zip(plan.groups(), range(300), strict=False))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 300
+    assert peak < 2**20
+
+
+# What follows runs on Ray.
+
+
+def rows(folder: Path, table: str) -> list[dict[str, Any]]:
+    """A table of a dataset without what finding it out took, in one order."""
+    found = opgraph.atlas(folder).sql(f"select * from {table}").records()
+    return sorted(({k: v for k, v in r.items() if k not in SPENT} for r in found), key=str)
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_each_case_has_a_row_and_says_why_it_has_no_figures(cluster: Cluster, folder: Path) -> None:
+    names = ("Small", "Broken", "Hanging", "Deadly", "Hungry", "Missing")
+    status, found, _ = cluster.survey(
+        folder,
+        *small(*names),
+        "--timeout",
+        "5",
+        "--memory-limit",
+        "8",
+        "-o",
+        "zoo",
+        "--hardware",
+        "l4",
+    )
+    said = {
+        row["spec"].partition(":")[2]: (row["ok"], row["stage"], row["reason"]) for row in found
+    }
+    assert status == 1
+    assert said["Small"] == (True, "trace", None)
+    assert said["Broken"][:2] == (False, "trace")
+    assert "it never ran" in said["Broken"][2]
+    assert said["Hanging"] == (False, "process", "not done after 5 s")
+    assert said["Deadly"][:2] == (False, "process")
+    assert said["Deadly"][2].endswith("3 times")
+    assert said["Hungry"][0] is False
+    assert said["Missing"][:2] == (False, "build")
+    assert [t["device"] for t in rows(folder / "zoo", "times")] == ["l4"]
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_further_devices_come_from_saved_graphs_without_torch(
+    cluster: Cluster, folder: Path
+) -> None:
+    asked = [*small("Small", "Broken"), "--keep", "graphs", "--keep", "kernels", "--keep", "modules",
+             "-o", "zoo"]  # fmt: skip
+    cluster.survey(folder, *asked, "--hardware", "l4")
+    (folder / "models.py").write_text("raise ImportError('it was traced again')", encoding="utf-8")
+    cluster.survey(folder, *asked, "--hardware", "h100-sxm,l4")
+    times = rows(folder / "zoo", "times")
+    assert sorted(t["device"] for t in times) == ["h100-sxm", "l4"]
+    assert all(t["latency"] for t in times)
+    assert {r["kernel"] for r in rows(folder / "zoo", "kernels")} >= {"aten.addmm", "aten.relu"}
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from pathlib import Path\nimport zipfile\n"
+        "from opgraph.surveying.cases import Case\n"
+        "from opgraph.surveying.worker import Task, work\n"
+        "file = zipfile.ZipFile(next(Path('zoo/graphs').rglob('*.zip')))\n"
+        "case = Case('models.py:Small', 'file', {'input_shape': (2, 8)})\n"
+        "graphs = {case.key: file.read(file.namelist()[0])}\n"
+        "print(work(Task((case,), False, (('b200',),), graphs=graphs)).times[0][0]['latency'] > 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, check=False, text=True, capture_output=True
+    )
+    assert done.stdout == "True\n", done.stderr
+
+
+@pytest.fixture(scope="session")
+def undisturbed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    from tests.surveying.conftest import MODELS
+
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "models.py").write_text(MODELS, encoding="utf-8")
+    cluster.survey(folder, *SIXTY, "-o", "zoo")
+    found = rows(folder / "zoo", "cases")
+    assert len(found) == 60
+    assert sum(row["ok"] for row in found) == 30
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.live
+@pytest.mark.parametrize("what", ["worker", "driver", "node"])
+def test_what_is_killed_loses_nothing_and_writes_nothing_twice(
+    what: str, cluster: Cluster, folder: Path, undisturbed: list[dict[str, Any]]
+) -> None:
+    node = cluster.nodes.add_node(**cluster.own) if what == "node" else None
+    driver = cluster.driver(folder, *SIXTY, "-o", "zoo")
+    until(lambda: any((folder / "zoo" / "cases").rglob("*.parquet")) or driver.poll() is not None)
+    if what == "worker":
+        for process in workers():
+            os.kill(process, signal.SIGKILL)
+    elif what == "driver":
+        driver.kill()
+    else:
+        cluster.nodes.remove_node(node, allow_graceful=False)
+    driver.communicate(timeout=300)
+    assert (driver.returncode == -signal.SIGKILL) == (what == "driver")
+    status, found, _ = cluster.survey(folder, *SIXTY, "-o", "zoo")
+    assert (status, len(found)) == (1, 60)
+    assert rows(folder / "zoo", "cases") == undisturbed
+    assert not [p for p in (folder / "zoo").rglob(".*") if p.name != ".lock"]
+
+
+def until(holds: Any, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def workers() -> list[int]:
+    """The processes of Ray's that are at work on a case."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().startswith(b"ray::file: models.py"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_without_an_address_ray_is_started_and_ended(folder: Path) -> None:
+    asked = [sys.executable, "-m", "opgraph", "survey", *small("Small"), "--jobs", "1", "-q"]
+    done = subprocess.run(
+        asked, cwd=folder, check=False, text=True, capture_output=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 case with a result" in done.stdout
