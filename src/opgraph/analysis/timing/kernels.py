@@ -41,6 +41,13 @@ TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (16, 64), (64, 
 SPLITS = (1, 2, 4, 8, 16)
 """Into how many parts the sums of a product are split, so that more units have work."""
 
+FUNCTION = 3
+"""FLOPs an element from which element-wise work is a function (a sigmoid, GELU or hardswish), and no sum or
+product."""
+
+BROADCAST = 4
+"""An operand that many times smaller than another is spread over it, and costs nothing to read."""
+
 STEP = 32
 """What a unit sums over at a time."""
 
@@ -82,30 +89,34 @@ class Reach:
 FITTED = Reach(
     compute={
         "matmul": 1.0,
-        "convolution": 0.96,
-        "grouped_convolution": 0.50,
-        "depthwise_convolution": 0.050,
+        "convolution": 0.95,
+        "grouped_convolution": 0.53,
+        "depthwise_convolution": 0.061,
         "large_window": 0.024,
-        "gradient": 0.71,
-        "attention": 0.69,
+        "gradient": 0.75,
+        "attention": 0.75,
     },
     traffic={
         "streaming": 1.0,
         "matmul": 0.85,
         "layer_norm": 1.0,
-        "group_norm": 0.36,
+        "functions": 0.63,
+        "strided": 0.78,
+        "group_norm": 0.60,
+        "group_norm_last": 0.18,
         "softmax": 1.0,
-        "reduction": 0.61,
-        "rearranging": 0.45,
-        "convolution": 0.86,
+        "reduction": 0.78,
+        "rearranging": 0.52,
+        "convolution": 0.58,
+        "convolution_last": 0.83,
     },
     ramp=48,
     feed=0.22,
     kept=0.16,
     overlap=4.0,
     second_pass=2.7e-6,
-    conversion=0.77,
-    rows=0.59,
+    conversion=1.04,
+    rows=0.82,
 )
 """Fitted by benchmarks/predict.py; the same for all devices."""
 
@@ -221,10 +232,12 @@ def packs(task: Task, device: Device) -> bool:
 
 
 def converts(task: Task, device: Device) -> bool:
-    """Whether a convolution runs on matrix units, which take channels-last, and its data is not."""
+    """Whether a convolution runs on matrix units, which take channels-last, and its data is not. One whose
+    window is a single position is a product of what lies there, and needs no other layout."""
     return (
         task.category in ("convolution", "grouped_convolution")
         and task.layout != "channels-last"
+        and (task.contraction is None or task.contraction.window > 1)
         and device.kind == "gpu"
         and device.has_matrix(task.dtype)
     )
@@ -239,14 +252,21 @@ def serial(task: Task) -> float:
 
 def traffic_class(task: Task) -> str:
     """The class of work whose share of the bandwidth a kernel reaches."""
+    last = "_last" if task.layout == "channels-last" else ""
     if task.category in ("convolution", "grouped_convolution"):
-        return "convolution"
+        return f"convolution{last}"
     if task.category in ("matmul", "recurrent"):
         return "matmul"
     if task.kernel in _NORMALIZATIONS:
-        return _NORMALIZATIONS[task.kernel]
+        kind = _NORMALIZATIONS[task.kernel]
+        return kind + last if kind == "group_norm" else kind
     if task.category == "softmax":
         return "softmax"
     if task.category in ("reduction", "pooling", "indexing", "interpolation"):
         return "reduction"
+    if task.category == "elementwise":
+        if task.other_flops >= FUNCTION * task.written / item_size(task.dtype) > 0:
+            return "functions"
+        if task.layout == "mixed" and BROADCAST * min(task.sizes) >= max(task.sizes):
+            return "strided"
     return "rearranging" if task.kernel == "aten.clone" else "streaming"
