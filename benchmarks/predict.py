@@ -840,7 +840,7 @@ def picture(found: list[Scored], path: Path) -> None:
         some = zip(row.names, row.measured, row.predicted, strict=True)
         for name, px, py in list(some)[:: max(1, len(row.names) // 250)]:
             cx, cy = plane.at(px, py)
-            dot = Rect(cx - 2.5, cy - 2.5, 5.0, 5.0, "c2", "paper", 2.5, 0.6)
+            dot = Rect(cx - 2.5, cy - 2.5, 5.0, 5.0, "blue", "paper", 2.5, 0.6)
             said = (
                 f"{row.label}, {name}: {units.seconds(px)} measured, {units.seconds(py)} predicted"
             )

@@ -14,7 +14,7 @@ from opgraph.analysis.cost.precision import autocast
 from opgraph.analysis.fusion.partition import fused_subgraphs
 from opgraph.analysis.memory import fit
 from opgraph.analysis.timing.intervals import UNKNOWN, quantiles
-from opgraph.analysis.timing.kernels import FITTED, kernel_cost
+from opgraph.analysis.timing.kernels import FITTED, kernel_cost, traffic_class
 from opgraph.analysis.timing.prediction import predict
 from opgraph.analysis.timing.roofline import roofline
 from opgraph.analysis.timing.workload import NOTHING, Contraction, contraction_of, workload
@@ -151,15 +151,41 @@ def test_a_few_rows_take_as_long_as_their_weights(name, rows):
     assert 0.99 * least < cost.seconds - panels < 1.4 * least
 
 
-def test_a_contiguous_convolution_on_matrix_units_is_converted():
-    layer = nn.Conv2d(256, 256, 1).half()
-    machine = device("rtx-3090")
-    one, other = (
-        predict(opgraph.profile(layer, x.to(memory_format=layout)).graph, machine).device_seconds
-        for x in [torch.zeros(64, 256, 56, 56, dtype=torch.half)]
-        for layout in (torch.contiguous_format, torch.channels_last)
+@pytest.mark.parametrize(("window", "share"), [(3, 1.0), (1, 0.0)])
+def test_a_contiguous_convolution_on_matrix_units_is_converted(window, share):
+    """Its traffic is moved once more. With a window of one position it is a product, and needs no other
+    layout."""
+    layer, x = (
+        nn.Conv2d(64, 64, window, padding=window // 2).half(),
+        torch.zeros(64, 64, 56, 56).half(),
     )
-    assert one > 1.2 * other
+    (work,) = (w for w in workload(opgraph.profile(layer, (x,)).graph) if w.task.kernel)
+    plain, converting = (
+        kernel_cost(work.task, 0, device("rtx-3090"), replace(FITTED, conversion=c)).seconds
+        for c in (0.0, 1.0)
+    )
+    moved = work.task.bytes / device("rtx-3090").sustained_bandwidth / FITTED.traffic["convolution"]
+    assert converting - plain == pytest.approx(share * moved)
+
+
+def test_functions_take_more_than_sums_and_what_lies_in_another_order_too():
+    x, y = torch.zeros(2**24), torch.zeros(4096, 4096)
+    runs = [
+        (nn.GELU, (x,)), (nn.ReLU, (x,)),
+        (Sum, (y, y.t())), (Sum, (y, y)), (Sum, (y, y[:1])),
+    ]  # fmt: skip
+    kinds = [
+        traffic_class(
+            next(w.task for w in workload(opgraph.profile(m(), a).graph) if w.task.kernel)
+        )
+        for m, a in runs
+    ]
+    assert kinds == ["functions", "streaming", "strided", "streaming", "streaming"]
+
+
+class Sum(nn.Module):
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one + other
 
 
 def test_a_run_takes_the_longer_of_two_queues():
