@@ -20,7 +20,7 @@ VALUES = {
     "head": "base", "dtype": "float16", "model_args": "a=1", "batch_size": "2", "seq_len": "8",
     "decoder_seq_len": "8", "image_size": "32", "input_shape": "1x8", "input_overrides": "a=1x8",
     "mode": "train", "context_len": "8", "optimizer": "sgd", "loss": "sum", "train": "lora:2",
-    "count": "embedding=matmul",
+    "count": "embedding=matmul", "fsdp": "2", "world_size": "2", "rank": "1",
     "fragment": "1", "tracer": "fx", "concrete_args": "a=1", "hardware": "a100-sxm-80gb",
     "autocast": "float16", "partition": "none", "run": "graphs", "price_per_hour": "2.5",
     "tensor_parallel": "2", "pipeline_parallel": "2",
@@ -34,6 +34,7 @@ VALUES = {
 """A value of each option that says something else than its default, for this model."""
 
 BESIDE = {
+    "rank": ["--world-size", "2"],
     "autocast": ["--color-by", "bytes"],
     "context": ["--around", "30"],
     "micro_batches": ["--pipeline-parallel", "2"],

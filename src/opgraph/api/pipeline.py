@@ -124,6 +124,13 @@ def profiled(
 
         with ranks(asked.world_size, asked.rank or 0):
             return profiled(model, inputs, kwargs, replace(asked, world_size=None, rank=None))
+    if asked.fsdp is not None:
+        from opgraph.sources.ranks import ranks
+        from opgraph.tracing.modes.layouts import fully_sharded
+
+        plain = replace(asked, fsdp=None)
+        with ranks(asked.fsdp):
+            return profiled(fully_sharded(resolved(model, plain)), inputs, kwargs, plain)
     built, example = prepared(model, inputs, kwargs, asked)
     found = profile_model(built, example, asked)
     made = inputs is None and kwargs is None
@@ -352,6 +359,11 @@ def resolved(model: str | nn.Module | Model, options: Options | None = None) -> 
     from opgraph.sources import resolve
 
     asked = options or Options()
+    if asked.world_size is not None or asked.fsdp is not None:
+        raise InputError(
+            "one rank of many is only traced: it is not built for anything else",
+            hint="opgraph profile, explore, draw and view trace it",
+        )
     built = model if isinstance(model, Model) else resolve(model, BuildOptions.of(asked))
     if asked.mode == "train":
         if asked.loss == "auto":

@@ -141,6 +141,9 @@ class Options:
         "repeated blocks keep their inputs alone, and run again in the backward", default=False,
         needs={"mode": ("train",)})
 
+    fsdp: int | None = option(Whole(), Stage.MODE,
+        "ranks over which weights, gradients and optimizer state are sharded, by torch's fully_shard on "
+        "the repeated blocks and the rest; each has a batch of its own")
     world_size: int | None = option(Whole(), Stage.MODE,
         "ranks of a parallel program, of which one is traced: a file's own code joins them (see "
         "docs/parallel.md)")
@@ -184,6 +187,17 @@ class Options:
         given = {name: getattr(self, name) for name in own}
         told = {n: v for n, v in given.items() if v != own[n].default}
         check_needs(told, _as_keyword)
+        if self.fsdp is not None and self.world_size is not None:
+            raise InputError(
+                "fsdp shards a model that a program among ranks (world_size) shards itself",
+                hint="give one of them",
+            )
+        if (self.fsdp or self.world_size) and (self.tracer in CAPTURES or self.inductor):
+            raise InputError(
+                f"one rank of many is run and recorded, and not captured by "
+                f"{self.tracer if self.tracer in CAPTURES else 'TorchInductor'}",
+                hint="leave out the tracer",
+            )
         if self.mode != "infer" and self.tracer in CAPTURES:
             raise InputError(
                 f"{self.tracer} captures one forward, and not the mode {self.mode}",

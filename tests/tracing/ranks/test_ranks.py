@@ -118,3 +118,32 @@ def test_a_program_in_a_file(tmp_path: object) -> None:
 def test_a_rank_that_is_not_there(size: int, rank: int) -> None:
     with pytest.raises(opgraph.InputError, match="there is no rank"), opgraph.ranks(size, rank):
         pass
+
+
+def test_any_model_is_sharded_by_an_option() -> None:
+    """Over 4 ranks it does on each what it does alone, and keeps a fourth of its weights there."""
+    sizes = {"mode": "train", "batch_size": 1, "seq_len": 32, "target": "cpu"}
+    alone = opgraph.profile("gpt2", **sizes)
+    one = opgraph.profile("gpt2", fsdp=4, **sizes)
+    assert one.totals.flops == alone.totals.flops
+    assert one.totals.parameters == pytest.approx(alone.totals.parameters / 4, rel=1e-3)
+    assert str(one.world) == "rank 0 of 4"
+    gathered = [e for e in one.on().exchanged if e.kind is CollectiveKind.ALL_GATHER]
+    assert [(e.phase, e.times) for e in gathered] == [("forward", 13), ("backward", 12)]
+
+
+def test_a_module_that_is_sharded_by_an_option_stays_as_it_is() -> None:
+    model = Model()
+    weights = dict(model.named_parameters())
+    one = opgraph.profile(model, inputs(), fsdp=4, mode="train", loss="sum")
+    assert one.world is not None
+    assert type(model) is Model
+    assert all(p is weights[n] and not p.is_meta for n, p in model.named_parameters())
+
+
+@pytest.mark.parametrize("asked", [{"world_size": 4, "fsdp": 4}, {"fsdp": 4, "tracer": "fx"}])
+def test_what_ranks_do_not_go_with(asked: dict[str, object]) -> None:
+    with pytest.raises(opgraph.InputError):
+        opgraph.profile(Model(), inputs(), **asked)
+    with pytest.raises(opgraph.InputError, match="only traced"):
+        opgraph.sweep(Model(), batch_size=[1, 2], fsdp=2)
