@@ -3,11 +3,13 @@ command: other programs read back what was meant, and nothing reaches a terminal
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
 import re
 import unicodedata
+import zlib
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -157,7 +159,7 @@ def test_a_parser_of_html_finds_one_page(hostile: Profile) -> None:
     scripts = tree.findall(".//script")
     assert len(scripts) == 2
     assert not [e for e in tree.iter() if any(str(a).startswith("on") for a in e.attrib)]
-    data = json.loads(scripts[0].text)
+    data = json.loads(zlib.decompress(base64.b64decode(scripts[0].text)))
     assert Profile.from_dict(data["profile"]) == hostile
     body = page.replace(str(scripts[1].text), "")
     assert not unreadable(body.replace("\t", ""))
