@@ -365,29 +365,35 @@ def resolved(model: str | nn.Module | Model, options: Options | None = None) -> 
             hint="opgraph profile, explore, draw and view trace it",
         )
     built = model if isinstance(model, Model) else resolve(model, BuildOptions.of(asked))
-    if asked.mode == "train":
-        if asked.loss == "auto":
-            built = with_trained_head(model, built, asked)
-        if asked.train == "full":
-            return built
+    if asked.mode == "train" and asked.loss == "auto":
+        built = with_trained_head(model, built, asked)
+    if asked.train != "full":
         from opgraph.tracing.modes.adapters import adapted
 
-        return adapted(built, asked.train)
-    return with_generating_head(model, built, asked) if Mode(asked.mode).generates else built
+        built = adapted(built, asked.train)
+    if Mode(asked.mode).generates:
+        built = with_generating_head(model, built, asked)
+    if asked.memory_format == "channels_last":
+        from opgraph.tracing.modes.layout import channels_last
+
+        built = channels_last(built)
+    return built
 
 
 def _example(
     model: Model, inputs: Any, kwargs: Mapping[str, Any] | None, request: InputRequest
 ) -> Example:
+    from opgraph.tracing.modes.layout import laid_out
+
     if inputs is None and kwargs is None:
         from opgraph.inputs import inputs_at
 
-        return inputs_at(model, request)
+        return laid_out(model, inputs_at(model, request))
     if request != InputRequest(dtype=request.dtype, new_tokens=request.new_tokens):
         raise InputError(
             "sizes were asked for, and inputs were given", hint="give one or the other"
         )
-    return _given(model, inputs, dict(kwargs or {}))
+    return laid_out(model, _given(model, inputs, dict(kwargs or {})))
 
 
 def _given(model: Model, inputs: Any, kwargs: dict[str, Any]) -> Example:

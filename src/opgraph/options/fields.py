@@ -43,6 +43,7 @@ OPTIMIZERS = tuple(
     for way in ("", "-loop", "-foreach", "-fused")
 )
 LOSSES = ("auto", "cross-entropy", "sum")
+MEMORY_FORMATS = ("contiguous", "channels_last")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """What the parameters of a model can be."""
 LOWER = ("float16", "bfloat16")
@@ -140,6 +141,10 @@ class Options:
     checkpointing: bool = option(Flag(), Stage.MODE,
         "repeated blocks keep their inputs alone, and run again in the backward", default=False,
         needs={"mode": ("train",)})
+
+    memory_format: str = option(Choice(MEMORY_FORMATS), Stage.MODE,
+        "channels_last: weights and inputs of four dimensions have their channels last, as convolutions on "
+        "matrix units want them", default="contiguous", unit="LAYOUT")
 
     fsdp: int | None = option(Whole(), Stage.MODE,
         "ranks over which weights, gradients and optimizer state are sharded, by torch's fully_shard on "

@@ -104,8 +104,9 @@ def _passes(kernel: Kernel) -> float:
 
 
 Layout = Literal["contiguous", "channels-last", "mixed"]
-"""Channels-last is by the first operand. Mixed operands differ in shape, dtype or strides, so that an
-element-wise kernel cannot run through all of them in step."""
+"""Channels-last is by the first operand, and of convolutions by any: cuDNN brings the others into that
+layout (aten/src/ATen/native/ConvUtils.h, `cudnn_conv_suggest_memory_format`). Mixed operands differ in shape,
+dtype or strides, so that an element-wise kernel cannot run through all of them in step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,10 +326,14 @@ def _layout(kernel: Kernel, operands: list[Value | None]) -> Layout:
         unlike = len({(v.dtype, v.strides) for v in values}) > 1
         if unlike or (spread and kernel.category == "elementwise"):
             return "mixed"
-    first = full[0][1] if full else None
-    if first is None or first.strides is None or len(first.shape) < 3:
-        return "contiguous"
-    return "channels-last" if first.strides[1] == 1 and first.shape[1] != 1 else "contiguous"
+    deciding = full if kernel.category.endswith("convolution") else full[:1]
+    return "channels-last" if any(_channels_last(v) for _, v in deciding) else "contiguous"
+
+
+def _channels_last(value: Value | None) -> bool:
+    if value is None or value.strides is None or len(value.shape) < 3:
+        return False
+    return value.strides[1] == 1 and value.shape[1] != 1
 
 
 def _elements(shape: Shape) -> int:
