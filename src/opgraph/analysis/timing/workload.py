@@ -105,8 +105,8 @@ def _passes(kernel: Kernel) -> float:
 
 Layout = Literal["contiguous", "channels-last", "mixed"]
 """Channels-last is by the first operand, and of convolutions by any: cuDNN brings the others into that
-layout (aten/src/ATen/native/ConvUtils.h, `cudnn_conv_suggest_memory_format`). Mixed operands differ in shape,
-dtype or strides, so that an element-wise kernel cannot run through all of them in step."""
+layout (aten/src/ATen/native/ConvUtils.h, `cudnn_conv_suggest_memory_format`). Mixed operands differ in
+shape, dtype or strides, so that an element-wise kernel cannot run through all of them in step."""
 
 
 @dataclass(frozen=True, slots=True)
