@@ -40,7 +40,7 @@ def channels_last(model: Model) -> Model:
 
     def made() -> nn.Module:
         again: nn.Module = remake()  # type: ignore[misc]
-        return again.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+        return again.to(memory_format=torch.channels_last)
 
     note = "weights and inputs of four dimensions have their channels last in memory"
     return replace(
