@@ -99,7 +99,7 @@ def _whole(costed: CostedRecord) -> str:
 
 def total_of(costed: CostedRecord) -> str:
     """The time on the device as the sentence has it; with the energy and the price where that was asked."""
-    said = "" if costed.prediction is None else costed.prediction.written
+    said = "" if costed.prediction is None else costed.prediction.said
     if (gain := costed.speed_up) is not None:
         said += f" compiled, {gain.factor:.2f} times as fast as eager"
     if costed.price is None:

@@ -112,6 +112,8 @@ def test_a_program_in_a_file(tmp_path: object) -> None:
     assert read.world == profile.world
     sent = [k.collective for n in read.graph.nodes for k in n.kernels if k.collective]
     assert sent[1] == Collective(CollectiveKind.ALL_GATHER, 75072, WORLD)
+    said = [n.arguments for n in read.graph.nodes if n.op == "all_gather"]
+    assert said[1] == "all-gather of 73.31 KiB between 4 ranks"
 
 
 @pytest.mark.parametrize(("size", "rank"), [(4, 4), (0, 0), (4, -1)])

@@ -31,7 +31,7 @@ from opgraph.analysis.timing.workload import Task, Work, workload
 from opgraph.hardware import Device
 from opgraph.record.graph import Graph
 from opgraph.record.kinds import Bound, Run
-from opgraph.record.units import between, percent
+from opgraph.record.units import between, percent, seconds
 
 _CHANNELS = (1, 3, 4)
 """Channels of an image: grey, in colour, and with transparency or depth."""
@@ -109,6 +109,14 @@ class Prediction:
     def written(self) -> str:
         """The seconds with their interval: "1.42 ms (1.3-1.6)"."""
         return between(self.seconds, *self.interval)
+
+    @property
+    def said(self) -> str:
+        """The same, with how much of it waits for other ranks: "1.42 ms (1.3-1.6), 0.2 ms of it exposed
+        exchange"."""
+        waits = 0.0 if self.communication is None else self.communication.exposed
+        beside = f", {seconds(waits)} of it exposed exchange"
+        return self.written + (beside if waits and self.limit == "device" else "")
 
     @property
     def limit(self) -> Queue:

@@ -401,6 +401,9 @@ class Recorder:
         record = self._record(func, args, kwargs, first)
         if type(out) is bool:  # a branch may hang on it
             record.arguments = ", ".join(filter(None, (record.arguments, f"→ {out}")))
+        exchanged = capture.kernels[-1].collective if first < len(capture.kernels) else None
+        if exchanged is not None:
+            record.arguments = str(exchanged)
         if self._staying is not None:
             self._staying.append(out)
         index = self._append(record)
@@ -458,6 +461,8 @@ class Recorder:
                 self._part(func, args, kwargs, given, first, at)
                 first = at
             last = self._part(operator.func, given, more, result, first, at + 1)
+            if last is not None:
+                last.arguments = str(kernels[at].collective)
             first = at + 1
         if last is None or any(k.bytes for k in kernels[first:]):
             self.call(func, args, kwargs, out, first)

@@ -264,7 +264,7 @@ class _Times:
             "name": device.name,
             "vendor": device.vendor,
             "dtype": dtype,
-            "said": found.written + (" compiled" if self.run.compiled else ""),
+            "said": found.said + (" compiled" if self.run.compiled else ""),
             "ridge": device.ridge_point(dtype),
             "peak": device.matrix_peak(dtype),
             "bandwidth": device.bandwidth,

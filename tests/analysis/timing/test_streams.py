@@ -1,0 +1,66 @@
+"""What ranks exchange beside the kernels, on timelines worked out by hand."""
+
+from __future__ import annotations
+
+from opgraph.analysis.timing.collectives import ring, steps
+from opgraph.analysis.timing.streams import overlapped
+from opgraph.analysis.timing.workload import NOTHING, Task, Work
+from opgraph.record.graph import Collective
+from opgraph.record.kinds import CollectiveKind
+
+
+def kernel(node: int, name: str = "aten.mm") -> Work:
+    return Work(node, Task(name, "matmul", "float32", 1, 0, 0, ()))
+
+
+def exchange(node: int, group: str = "", kind: CollectiveKind = CollectiveKind.ALL_GATHER) -> Work:
+    each = Collective(kind, 1, 4, group=group)
+    return Work(node, Task("c10d", "collective", "", 0, 0, 0, (), collective=each))
+
+
+def test_a_kernel_waits_for_what_it_reads() -> None:
+    """Gathered from 0 to 3, beside a kernel from 0 to 1; what reads it runs from 3 to 5."""
+    works = [exchange(1), kernel(2), kernel(3)]
+    adds, found = overlapped(works, [3, 1, 2], {3: (1,)})
+    assert adds == [2, 1, 2]
+    assert (found.seconds, found.exposed) == (3, 2)
+
+
+def test_a_view_does_not_wait_but_what_reads_it_does() -> None:
+    works = [exchange(1), Work(2, NOTHING), kernel(3), kernel(4)]
+    adds, _ = overlapped(works, [3, 0, 2, 2], {2: (1,), 4: (2,)})
+    assert adds == [1, 0, 2, 2]
+
+
+def test_a_group_is_a_queue_and_another_group_another() -> None:
+    one, _ = overlapped([exchange(1), exchange(2)], [3, 2], {})
+    two, _ = overlapped([exchange(1, "dp"), exchange(2, "tp")], [3, 2], {})
+    assert (sum(one), sum(two)) == (5, 3)
+
+
+def test_what_ends_last_is_exposed() -> None:
+    """A kernel from 0 to 1, and from 1 to 5 its gradients are reduced, beside a kernel from 1 to 2."""
+    works = [kernel(1), exchange(2, kind=CollectiveKind.REDUCE_SCATTER), kernel(3)]
+    adds, found = overlapped(works, [1, 4, 1], {2: (1,)})
+    assert adds == [1, 3, 1]
+    assert found.hidden == 0.25
+
+
+def test_gradients_are_packed_when_those_before_are_reduced() -> None:
+    """Reduced from 1 to 5; packed from 5 to 6, though nothing of that is read."""
+    works = [
+        kernel(1),
+        exchange(2, kind=CollectiveKind.REDUCE_SCATTER),
+        kernel(3, "fsdp.chunk_cat"),
+    ]
+    adds, _ = overlapped(works, [1, 4, 1], {2: (1,)})
+    assert adds == [1, 4, 1]
+
+
+def test_what_a_rank_sends() -> None:
+    """Of 4 ranks each sends 3/4 of a buffer in 3 steps, or twice that where all get the sum."""
+    sent = {k: (ring(Collective(k, 80, 4)), steps(Collective(k, 80, 4))) for k in CollectiveKind}
+    assert sent[CollectiveKind.ALL_REDUCE] == (120, 6)
+    assert sent[CollectiveKind.ALL_GATHER] == sent[CollectiveKind.REDUCE_SCATTER] == (60, 3)
+    assert sent[CollectiveKind.SEND] == (80, 1)
+    assert sent[CollectiveKind.BARRIER] == (0, 3)
