@@ -41,7 +41,7 @@ class Deadly(Small):
 
 class Hungry(Small):
     def forward(self, input):
-        return self.layer(input) + torch.ones(2**40, 8).sum()
+        return self.layer(input) + len(bytearray(2**36))
 """
 
 
