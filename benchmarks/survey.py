@@ -1,13 +1,13 @@
 """How a survey behaves on this machine and how it would scale, to docs/survey_scale.md.
 
     python benchmarks/survey.py                 overhead here, ten kills, and the model of scale
-    python benchmarks/survey.py --kills 0
+    python benchmarks/survey.py --kills 0 --models
 
-Overhead: the same cases by `opgraph survey` with one worker, and in a plain loop in one process that
-has imported what they need. Kills: a worker, a node or the driver at a moment drawn by chance, of sixty
-small cases on two nodes; the dataset is held against that of a run that nothing disturbed. Scale: a
-simulation of one driver and up to 256 nodes, whose times of tasks are drawn from the atlas, and whose
-driver takes what was measured here for each group."""
+Overhead: the processor time of Ray and the driver beside that of a worker. Kills: a worker, a node or the
+driver at a moment drawn by chance, of sixty small cases on two nodes; the dataset is held against that of a
+run that nothing disturbed. Scale: a simulation of one driver and up to 256 nodes, whose times of tasks are
+drawn from the atlas, and whose driver takes what was measured here for each group.
+"""
 
 from __future__ import annotations
 
@@ -16,46 +16,69 @@ import heapq
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from opgraph.surveying import atlas, survey
+from opgraph.surveying import atlas
 from opgraph.surveying.cases import GROUP, Plan
 from opgraph.surveying.dataset import opened
-from opgraph.surveying.job import planned
-from opgraph.surveying.worker import Found, Task, empty_row, work
+from opgraph.surveying.worker import Found, empty_row
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 DOCS = Path(__file__).parent.parent / "docs"
-SAMPLE = tuple(f"torchvision:{name}*" for name in ("resnet", "efficientnet_b", "vit_", "densenet"))
 CORES = 32
 """Cores of a node of the model."""
 STARTING = 12.0
 """Seconds for a worker to start and import torch and a library."""
 
 
-def overhead() -> tuple[int, float, float, float]:
-    """Cases, processor seconds in a plain loop and of a survey's worker, and seconds on the clock between
-    the first and the last group beyond those."""
-    plan = planned(list(SAMPLE), {})
-    for group in list(plan.groups())[:1]:
-        work(Task(group.cases))  # imports
-    start = time.process_time()
-    for group in plan.groups():
-        work(Task(group.cases, stages=(("l4",),)))
-    plain = time.process_time() - start
-    marks: list[tuple[float, int]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        survey(list(SAMPLE), Path(folder) / "x", jobs=1, hardware="l4",
-               progress=lambda at: marks.append((time.perf_counter(), at.done)))  # fmt: skip
-        ((inside, clock),) = (
-            atlas(Path(folder) / "x").sql("select sum(cpu), sum(seconds) from cases").rows
+def overhead(models: Sequence[str]) -> tuple[int, float, float]:
+    """Cases of a survey with one worker after its first group, the processor seconds of the worker for
+    them, and those of all else in that time: the driver and the processes of Ray."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "x"
+        asked = [word for model in models for word in ("--models", model)]
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "opgraph", "survey", *asked, "--jobs", "1", "-q", "-o", folder],
+            stdout=subprocess.DEVNULL,
         )
-    first = next(t for t, done in marks if done >= GROUP)
-    return len(plan), plain, float(inside), (marks[-1][0] - first) / float(clock)
+        spent: dict[int, tuple[bool, float]] = {}
+        first, begun = (0.0, 0.0), False
+        while driver.poll() is None:
+            spent |= _spent(driver.pid)
+            sums = tuple(
+                sum(s for own, s in spent.values() if own is worker) for worker in (True, False)
+            )
+            if not begun and any((folder / "cases").rglob("*.parquet")):
+                first, begun = (sums[0], sums[1]), True
+            time.sleep(1)
+        ((cases,),) = atlas(folder).sql("select count(*) from cases").rows
+        return int(str(cases)) - GROUP, sums[0] - first[0], sums[1] - first[1]
+
+
+def _spent(root: int) -> dict[int, tuple[bool, float]]:
+    """Whether each process below one is a worker, and the processor seconds that it has taken."""
+    children: dict[int, list[int]] = {}
+    taken: dict[int, tuple[bool, float]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+            command = (path / "cmdline").read_bytes()
+        except OSError:
+            continue
+        worker = command.startswith(b"ray::") and b"Agent" not in command
+        seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        taken[int(path.name)] = (worker, seconds)
+        children.setdefault(int(fields[1]), []).append(int(path.name))
+    below = [root]
+    for process in below:
+        below += children.get(process, [])
+    return {process: taken[process] for process in below if process in taken}
 
 
 def driver_seconds(groups: int = 200) -> float:
@@ -134,18 +157,20 @@ def kills(count: int) -> list[tuple[str, float, bool]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--no-overhead", action="store_true")
+    parser.add_argument(
+        "--models", nargs="*", default=["torchvision:*net*"], help="for the overhead"
+    )
     args = parser.parse_args()
     parts = [
         "# How a survey scales\n",
         f"Made by `python benchmarks/survey.py` on {os.cpu_count()} cores.\n",
     ]
-    if not args.no_overhead:
-        count, plain, inside, clock = overhead()
+    if args.models:
+        cases, inside, engine = overhead(args.models)
         parts.append(
-            f"**Overhead.** {count} cases took {plain:.1f} s of processor time in a plain loop with one "
-            f"device, and {inside:.1f} s in a worker of a survey; the clock of the survey ran "
-            f"{100 * (clock - 1):.1f} % longer than its cases, from the first group on.\n"
+            f"**Overhead.** While one worker took {inside:.0f} s of processor time for {cases} cases "
+            f"(`{'`, `'.join(args.models)}`), the driver and all other processes of Ray took "
+            f"{engine:.1f} s, {100 * engine / inside:.1f} % of that, beside what starting them takes.\n"
         )
     if args.kills:
         killed = kills(args.kills)
