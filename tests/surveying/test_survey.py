@@ -81,6 +81,14 @@ def test_a_folder_is_for_one_survey_and_one_driver(tmp_path: Path) -> None:
         opened(folder, planned("gpt2", {}), (), frozenset(), {}),
     ):
         pass
+    both, turned = (planned(names, {}) for names in (["gpt2", "resnet18"], ["resnet18", "gpt2"]))
+    with opened(tmp_path / "two", both, (), frozenset(), {}):
+        pass
+    with (  # its groups would hold other cases
+        pytest.raises(ProfileError, match="holds another survey"),
+        opened(tmp_path / "two", turned, (), frozenset(), {}),
+    ):
+        pass
     with (
         pytest.raises(ProfileError, match="holds something else"),
         opened(DATA, plan, (), frozenset(), {}),

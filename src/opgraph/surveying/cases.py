@@ -86,9 +86,10 @@ class Plan:
                 yield Group(source, tuple(found))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready data."""
+        """JSON-ready data. The models are in their order, which groups depend on."""
         data = {
-            "models": dict(self.models),
+            "group": GROUP,
+            "models": list(self.models.items()),
             "axes": {k: list(v) for k, v in self.axes.items()},
             "options": dict(self.options),
         }

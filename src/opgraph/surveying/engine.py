@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -280,6 +280,7 @@ def _cluster(ray: Any, limits: Limits) -> Iterator[int]:
             except Exception as error:
                 ray.shutdown()
                 if not left:
+                    shutil.rmtree(logs, ignore_errors=True)
                     raise InputError(f"Ray does not start here: {error!s:.200}",
                                      hint="the machine may have too much to do") from error  # fmt: skip
     try:
@@ -296,5 +297,4 @@ def _cluster(ray: Any, limits: Limits) -> Iterator[int]:
     finally:
         ray.shutdown()
         if logs is not None:
-            with suppress(OSError):
-                shutil.rmtree(Path(logs), ignore_errors=True)
+            shutil.rmtree(logs, ignore_errors=True)
