@@ -149,3 +149,25 @@ def test_what_ranks_do_not_go_with(asked: dict[str, object]) -> None:
         opgraph.profile(Model(), inputs(), **asked)
     with pytest.raises(opgraph.InputError, match="only traced"):
         opgraph.sweep(Model(), batch_size=[1, 2], fsdp=2)
+
+
+class Summing(torch.nn.Module):
+    """Exchanges something by itself, within its forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(programs.WIDTH, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.inner(x)
+        dist.all_reduce(y)
+        return y
+
+
+def test_a_model_that_exchanges_by_itself() -> None:
+    with opgraph.ranks(WORLD):
+        profile = opgraph.profile(Summing(), inputs())
+    (each,) = profile.on().exchanged
+    assert (each.phase, each.kind, each.times) == ("forward", CollectiveKind.ALL_REDUCE, 1)
+    assert each.bytes == programs.BATCH * programs.TOKENS * 8 * 4
+    assert profile.model.notes == ()

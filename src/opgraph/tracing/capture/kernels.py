@@ -279,7 +279,7 @@ class KernelCapture(TorchDispatchMode):
         self._on_orphan = on_orphan
         self._cache = fake_call_cache()
         self._functions: dict[Any, CachedFunction] = {}  # of this run alone
-        self._works: list[Any] = []  # that somebody may ask for its result
+        self.works: list[Any] = []  # that somebody may ask for its result
         self._repeats: dict[Any, bool] = {}  # functions that may be known, as far as seen
         self._repeated = 0  # kernels that are known, and so can be made again
         self._depth = torch._C._len_torch_dispatch_stack() + 1
@@ -412,7 +412,7 @@ class KernelCapture(TorchDispatchMode):
         if operator.name in _NO_KERNELS:
             return func(*args, **kwargs)
         if operator.name in _WAITS:
-            return args[0]
+            return args[0] if type(args[0]) is FakeTensor else func(*args, **kwargs)
         if operator.category == "other" and not operator.zero:
             parts = self._decompose(func, args, kwargs)
             if parts is not NotImplemented:
@@ -436,8 +436,8 @@ class KernelCapture(TorchDispatchMode):
     def _reduced(self, args: tuple[Any, ...], out: Any) -> Any:
         """The result of an all-reduce, whose work says what was reduced: that of torch's pretended group
         says nothing, and who reduces gradients in buckets asks for it."""
-        self._works.append(finished(list(args[0])))
-        return (out[0], self._works[-1].boxed())
+        self.works.append(finished(list(args[0])))
+        return (out[0], self.works[-1].boxed())
 
     def raised(self, error: BaseException) -> None:
         """An operator raised. Where that was for want of values, a model that catches it goes on as it

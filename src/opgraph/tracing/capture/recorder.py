@@ -347,6 +347,7 @@ class Recorder:
         self.modules.raised = None
         self.held.clear()
         self.capture.writes.clear()
+        self.capture.works.clear()
         return lambda: any(r() is not None for r in watched) or bool(memory.fakes())
 
     # Nodes.
