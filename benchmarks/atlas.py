@@ -75,12 +75,12 @@ where not ok group by source, stage order by cases desc, source, stage limit 8""
 }
 
 
-def answered(sql: str) -> str:
+def answered(*sql: str) -> str:
     """What `opgraph atlas` prints, at 100 columns."""
     out = io.StringIO()
     os.environ["COLUMNS"] = "100"
     with contextlib.redirect_stdout(out):
-        status = opgraph(["atlas", sql])
+        status = opgraph(["atlas", *sql])
     assert status == 0, sql
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n")
 
@@ -96,8 +96,11 @@ def page(found: Atlas) -> str:
         "# The atlas\n",
         f"The atlas that comes with opgraph has {count:,} cases of {specs:,} of the {named:,} names, "
         f"{good:,} of them with a result, each on {len(found.devices)} devices, in {size / 1e6:.1f} MB. "
-        f"It took {hours:.2f} hours of one core. Made by `python benchmarks/atlas.py` from datasets of "
-        "[`opgraph survey`](survey.md); the rest is one more run of that, which goes on where it was.\n",
+        f"Tracing took {hours:.2f} hours of one core ({3600 * hours / count:.2f} s a case): all names at "
+        f"four sizes in two modes would take some {hours / count * named * 8:.0f}, as far as these are "
+        "like the others; training and large sizes take longer. Made by `python benchmarks/atlas.py` from "
+        "datasets of [`opgraph survey`](survey.md); the rest is one more run of that, which "
+        "goes on where it was.\n",
         "[The page](atlas.html) has every model to search and sort, a plot of any two figures with the "
         "Pareto front, and the command that makes a model's own page. It is one file and needs no network; "
         "`opgraph atlas -o atlas.html` writes it.\n",
@@ -105,7 +108,7 @@ def page(found: Atlas) -> str:
         "if a question says nothing else: at a batch of one most models wait for the host, which is the "
         "same beside all GPUs, so devices differ little. What is in it:\n",
         "    opgraph atlas\n",
-        f"```text\n{answered(ABOUT)}\n```\n",
+        f"```text\n{answered()}\n```\n",
         "## Ten questions\n",
         "The same in Python is `opgraph.atlas().sql(\"…\").to_pandas()`; `opgraph.atlas().to_pandas()` has "
         "all models.\n",
@@ -118,12 +121,6 @@ def page(found: Atlas) -> str:
             f"```text\n{answered(query)}\n```\n",
         ]
     return "\n".join(parts)
-
-
-ABOUT = (
-    "select source, mode, coalesce(batch_size::varchar, 'usual') as batch, count(*) as cases, "
-    "count(*) filter (where not ok) as without_result from cases group by all order by all"
-)
 
 
 def main() -> int:
