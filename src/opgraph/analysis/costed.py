@@ -148,6 +148,10 @@ class CostedRecord:
 
         found = predict(self.graph, self.device, self.run, works=self.work)
         others = run_otherwise(self.profile, self.device)
+        if (
+            self.run.compiled and found.limit == "host"
+        ):  # no compiled run that waits for it was measured
+            others = frozenset(found.by_node)
         return found.without_knowing(others) if others else found
 
     @cached_property
@@ -367,8 +371,8 @@ class CostedRecord:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """Prefill or decoding steps by batch, as far as they fit; empty for another mode or no device."""
-        if self.device is None or self.profile.cache is None:
-            return ()
+        if self.device is None or self.profile.cache is None or self.run.compiled:
+            return ()  # kernels are compiled for one size
         from opgraph.analysis.serving import steps
 
         return (

@@ -25,7 +25,7 @@ from opgraph.version import __version__
 if TYPE_CHECKING:
     from torch import nn
 
-    from opgraph.tracing.base import CompileFlags, Outcome, TraceOptions
+    from opgraph.tracing.base import CompileFlags, Outcome, Prepare, TraceOptions
 
 
 # Models that generate, on the way from a name to a trace: which head of a model does, and how long its
@@ -224,8 +224,6 @@ def profile_model(
     from opgraph.tracing.base import TraceOptions
 
     asked = options or Options()
-    if asked.mode != "infer":
-        return _in_mode(model, example, asked)
     how = TraceOptions(
         asked.concrete_args,
         asked.fullgraph,
@@ -234,6 +232,8 @@ def profile_model(
         asked.memory_limit,
         asked.traced_for,
     )
+    if asked.mode != "infer":
+        return _in_mode(model, example, asked, how)
     if asked.inductor:
         return _compiled(model, example, how, asked.inductor_autocast)
     cold = (
@@ -255,16 +255,17 @@ def _noting(found: ProfileRecord, note: str) -> ProfileRecord:
 
 
 def _compiled(
-    model: Model, example: Example, how: TraceOptions, autocast: str | None
-) -> ProfileRecord:
+    model: Model, example: Example, how: TraceOptions, autocast: str | None,
+    prepare: Prepare | None = None,
+) -> ProfileRecord:  # fmt: skip
     """The profile of Dynamo's graph with the kernels of TorchInductor."""
     from opgraph.tracing.replay.inductor import trace_compiled
 
-    outcomes, kernels = trace_compiled(model, example, how, autocast)
+    outcomes, kernels = trace_compiled(model, example, how, autocast, prepare)
     return replace(_profile_of(model, example, outcomes, "all"), compiled=kernels)
 
 
-def _in_mode(model: Model, example: Example, options: Options) -> ProfileRecord:
+def _in_mode(model: Model, example: Example, options: Options, how: TraceOptions) -> ProfileRecord:
     """The profile of another way of running a model than one forward."""
     from opgraph.tracing import eager
     from opgraph.tracing.modes import generation
@@ -273,11 +274,13 @@ def _in_mode(model: Model, example: Example, options: Options) -> ProfileRecord:
         return _trained(model, example, options)
     decode = partial(generation.decode, name=model.info.name)
     prepare = generation.prefill if options.mode == "prefill" else decode
-    outcomes = eager.trace_either(model, example, prepare=prepare, **_how(options))
-    last = outcomes[-1]
-    if last.graph is not None and last.graph.failed is None and last.cache is None:
+    if options.inductor:
+        profile = _compiled(model, example, how, options.inductor_autocast, prepare)
+    else:
+        outcomes = eager.trace_either(model, example, prepare=prepare, **_how(options))
+        profile = _profile_of(model, example, outcomes, "all")
+    if profile.graph.failed is None and profile.cache is None:
         raise generation.no_cache(model.info.name)
-    profile = _profile_of(model, example, outcomes, "all")
     convention = {**profile.convention, **generation.conventions(model.module)}
     return replace(profile, mode=options.mode, convention=convention)
 

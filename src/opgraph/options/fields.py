@@ -208,6 +208,9 @@ class Options:
                 f"{self.tracer} captures one forward, and not the mode {self.mode}",
                 hint="leave out the tracer",
             )
+        if self.inductor and self.mode == "train":
+            raise InputError("TorchInductor's kernels are not worked out for a step of training",
+                             hint="leave out --run compiled or --partition inductor")  # fmt: skip
         if self.inductor and (self.tracer not in ("auto", "dynamo") or self.fragment != "all"):
             raise InputError(
                 "TorchInductor compiles what Dynamo captures, all of it",

@@ -100,9 +100,25 @@ def test_between_fragments_things_run_as_they_do_without_a_compiler():
     assert [w.modules for w in found.on("h100-sxm", run="compiled").work] == [1, 1]
 
 
+def test_a_step_of_decoding_is_compiled_with_its_cache():
+    found = opgraph.profile("gpt2", mode="decode", context_len=16, model_args={"n_layer": 1},
+                            inductor=True)  # fmt: skip
+    mine = found.on("h100-sxm", run="compiled")
+    assert found.mode == "decode"
+    assert found.cache.tokens == 17
+    assert mine.totals.flops == found.totals.flops
+    assert mine.prediction.limit == "host"
+    low, high = mine.prediction.interval
+    assert high / low > 8  # of the host of a compiled run nothing was measured
+    assert not mine.steps
+    assert not any("started" in r.text for r in mine.remarks)
+
+
 def test_it_is_refused_where_it_is_not_worked_out():
     with pytest.raises(opgraph.InputError, match="not worked out for mps"):
         opgraph.profile(nn.Linear(2, 2), torch.zeros(1, 2), inductor=True, target="mps")
+    with pytest.raises(opgraph.InputError, match="a step of training"):
+        opgraph.profile(nn.Linear(2, 2), torch.zeros(1, 2), inductor=True, mode="train")
     with pytest.raises(opgraph.InputError, match="mixed precision is that of cuda"):
         opgraph.profile(nn.Linear(2, 2), torch.zeros(1, 2), inductor=True, target="cpu",
                         inductor_autocast="float16")  # fmt: skip

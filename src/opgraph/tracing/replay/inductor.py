@@ -12,6 +12,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Literal
 from unittest import mock
@@ -34,7 +35,7 @@ from opgraph.record.graph import Kernel
 from opgraph.record.profile import Access, Compiled, CompiledKernel
 from opgraph.record.targets import ASSUMED
 from opgraph.sources.base import Model
-from opgraph.tracing.base import Outcome, TraceOptions
+from opgraph.tracing.base import Outcome, Prepare, TraceOptions
 from opgraph.tracing.replay.dynamo import Backend, trace
 from opgraph.tracing.target import Substitutes
 
@@ -47,18 +48,20 @@ Guide, table of technical specifications)."""
 
 
 def trace_compiled(
-    model: Model, example: Example, options: TraceOptions, autocast: str | None = None
-) -> tuple[list[Outcome], Compiled]:
+    model: Model, example: Example, options: TraceOptions, autocast: str | None = None,
+    prepare: Prepare | None = None,
+) -> tuple[list[Outcome], Compiled]:  # fmt: skip
     """Dynamo's trace of a model, and the kernels that TorchInductor makes of it for the target, in mixed
     precision where one is given.
 
     Raises `InputError` for a target that it is not asked for here, `TraceError` when it cannot compile a
     fragment.
     """
-    import torch._inductor.compile_fx  # noqa: F401  (starts processes of its own, before the run)
+    for starts_processes in ("torch.cuda._utils", "torch._inductor.compile_fx"):
+        import_module(starts_processes)  # of its own, which are none of the model's
 
     compiler = Compiler(options.target, autocast)
-    outcomes = trace(model, example, options, Backend(compiler.compile, compiler.ran))
+    outcomes = trace(model, example, options, Backend(compiler.compile, compiler.ran), prepare)
     if compiler.failed:
         reason = first_line(compiler.failed[0])
         raise TraceError(f"TorchInductor cannot compile {model.info.name}: {reason}")
