@@ -17,6 +17,7 @@ from torch import nn
 import opgraph
 from opgraph import Profile
 from opgraph.analysis.cost.fragments import cut, dominant, fragments, select_fragment
+from opgraph.record.profile import Compiled
 from opgraph.views import render
 from opgraph.views.text.overview import overview, overview_data
 
@@ -157,8 +158,8 @@ def test_what_only_steers_is_in_the_json_and_in_no_table_or_picture() -> None:
 def test_a_fragment_keeps_nothing_of_the_whole(tmp_path: Path) -> None:
     """The nodes of a part are numbered anew: groups and formulas of the whole would be wrong."""
     whole = opgraph.profile(Layer(), torch.zeros(2, 4), tracer="dynamo")
-    part = cut(replace(whole, compiled=((1, 2),)), 1)
-    assert (part.compiled, part.formulas, part.cache) == ((), None, None)
+    part = cut(replace(whole, compiled=Compiled("cpu", None, ())), 1)
+    assert (part.compiled, part.formulas, part.cache) == (None, None, None)
     Profile.of(part).save(tmp_path / "part.json")
     assert opgraph.load(tmp_path / "part.json").graph == part.graph
 

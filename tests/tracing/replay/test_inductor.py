@@ -102,7 +102,7 @@ def test_between_fragments_things_run_as_they_do_without_a_compiler():
 
 def test_a_step_of_decoding_is_compiled_with_its_cache():
     found = opgraph.profile("gpt2", mode="decode", context_len=16, model_args={"n_layer": 1},
-                            inductor=True)  # fmt: skip
+                            dtype="bfloat16", inductor=True)  # fmt: skip
     mine = found.on("h100-sxm", run="compiled")
     assert found.mode == "decode"
     assert found.cache.tokens == 17

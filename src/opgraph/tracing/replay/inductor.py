@@ -311,7 +311,7 @@ def properties(target: str) -> SimpleNamespace:
         total_memory=int(largest.capacity), L2_cache_size=int(largest.cache), warp_size=32,
         regs_per_multiprocessor=65536, max_threads_per_block=1024, gcnArchName="",
         max_threads_per_multi_processor=_THREADS.get(numbers, 2048), is_integrated=False,
-        shared_memory_per_block=49152, shared_memory_per_block_optin=101376,
+        shared_memory_per_block=49152, shared_memory_per_block_optin=101376, device=largest,
     )  # fmt: skip
 
 
@@ -319,6 +319,7 @@ def patches(machine: Any) -> list[tuple[Any, str, Any]]:
     """What must answer for a GPU while TorchInductor lowers and schedules for it: where a name is, the
     name, and what stands there instead."""
     from torch._dynamo.device_interface import CudaInterface
+    from torch._inductor import scheduler, utils
     from torch._inductor.fx_passes import joint_graph, post_grad
     from torch._inductor.runtime.hints import DeviceProperties
 
@@ -348,6 +349,10 @@ def patches(machine: Any) -> list[tuple[Any, str, Any]]:
         machine.regs_per_multiprocessor, machine.max_threads_per_multi_processor,
         machine.max_threads_per_block, machine.warp_size,
     )  # fmt: skip
+    rates = {
+        "get_gpu_dram_gbps": answer(machine.device.bandwidth / 1e9),
+        "get_device_tflops": lambda dtype: machine.device.matrix_peak(dtype_name(dtype)) / 1e12,
+    }
     folder = joint_graph.UniformValueConstantFolder
     return [
         *((torch.cuda, name, answer(value)) for name, value in has.items()),
@@ -356,6 +361,12 @@ def patches(machine: Any) -> list[tuple[Any, str, Any]]:
         (CudaInterface.Worker, "current_device", staticmethod(answer(0))),
         (DeviceProperties, "create", staticmethod(answer(created))),
         *((part, "lazy_init", on_cpu(part.lazy_init)) for part in (joint_graph, post_grad)),
+        *(
+            (part, name, rate)
+            for part in (scheduler, utils)
+            for name, rate in rates.items()
+            if name in vars(part)
+        ),
         (folder, "_deduce_value", _folded_on_cpu(folder._deduce_value)),
         # A tensor whose value is known would be sent to the GPU to work out what comes of it.
         *((part, "CONSTANT_NUMEL_LIMIT", -1) for part in (proxy_tensor, fake_tensor)),
