@@ -12,6 +12,8 @@ export interface KernelJson {
   read?: number;
   written?: number;
   cost?: "formula" | "zero" | "unknown";
+  /** 0 of a part of a kernel that is divided over modules, all but the first. */
+  launches?: number;
 }
 
 export interface ValueJson {

@@ -177,6 +177,7 @@ function readKernel(k: KernelJson) {
     read: number(k.read),
     written: number(k.written),
     cost: k.cost ?? "formula",
+    launches: number(k.launches ?? 1),
   };
 }
 

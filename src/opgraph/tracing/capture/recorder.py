@@ -306,6 +306,7 @@ class Recorder:
         if not made:
             return
         outputs = [v for record in made for v in record.outputs]
+        outputs.sort(key=lambda v: not self._is_weight(v))
         inputs = (v for record in made for v in record.inputs)
         one = Record(
             "call", op, f"torch.optim.{op}", Call(path), "",
@@ -314,6 +315,15 @@ class Recorder:
             name=f"{path}.{op}" if path else op,
         )  # fmt: skip
         self.records[at:] = [one]
+
+    def _is_weight(self, value: int | None) -> bool:
+        """Whether a value lies in the memory of a parameter."""
+        while value is not None:
+            found = self.table.values[value]
+            if found.kind == "parameter":
+                return True
+            value = found.alias_of
+        return False
 
     def divide(self, records: Sequence[Record]) -> None:
         """Take kernels of many tensors of these nodes to be parts of some that go over all nodes at once:

@@ -441,7 +441,8 @@ class Boxes:
 
     def _with_node(self, box: Box, node: Node) -> Box:
         here = [self._parameters[name] for name in node.parameters]
-        tied = [p for p in here if p.tied or self._first_user[p.name] != node.id]
+        again = () if node.phase == "optimizer" else here  # it updates what all the others share
+        tied = [p for p in again if p.tied or self._first_user[p.name] != node.id]
         return replace(
             box,
             tied=tuple(p.name for p in tied if p.kind == "parameter"),
