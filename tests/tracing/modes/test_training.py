@@ -190,7 +190,8 @@ def test_a_kernel_of_all_weights_is_divided_over_their_modules(way):
         ("two.adamw", "adamw", "two"),
     ]
     shapes = [profile.graph.value[n.outputs[0]].shape for n in nodes]
-    assert shapes == [(16, 8), (4, 16)]  # the updated weights come first
+    if way == "foreach":  # the updated weights come first; a fused kernel returns nothing
+        assert shapes == [(16, 8), (4, 16)]
     launched = Counter()
     for node in nodes:
         for kernel in node.kernels:
