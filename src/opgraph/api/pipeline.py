@@ -123,7 +123,10 @@ def profiled(
         from opgraph.sources.ranks import ranks
 
         with ranks(asked.world_size, asked.rank or 0):
-            return profiled(model, inputs, kwargs, replace(asked, world_size=None, rank=None))
+            found = profiled(model, inputs, kwargs, replace(asked, world_size=None, rank=None))
+        if any(k.collective is not None for n in found.graph.nodes for k in n.kernels):
+            return found
+        return _noting(found, f"world_size {NO_EFFECT}: nothing is exchanged between ranks")
     if asked.fsdp is not None:
         from opgraph.sources.ranks import ranks
         from opgraph.tracing.modes.layouts import fully_sharded
