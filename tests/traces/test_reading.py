@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
+from contextlib import closing
 
 import pytest
 from tests.traces.conftest import DATA
@@ -122,7 +123,7 @@ def exported(path, trace):
     def ns(at):
         return round((at - base) * 1e3)
 
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
         db.execute("CREATE TABLE TARGET_INFO_GPU (name TEXT)")
         db.execute("INSERT INTO TARGET_INFO_GPU VALUES ('NVIDIA H100')")

@@ -305,6 +305,7 @@ def staged(
                     module(*args, **kwargs)
             except Exception:  # noqa: BLE001  (what is wrong will show again, with a reason)
                 before.restore()
+                guard.lacking.clear()
         yield Stage(args, kwargs, weights, mode, guard)
 
 

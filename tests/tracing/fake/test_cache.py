@@ -9,6 +9,8 @@ import torch
 from tests.conftest import DATA
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import flop_counter
 
 import opgraph
@@ -179,3 +181,26 @@ def test_what_is_small_for_some_sizes_is_not_for_others():
     for _ in range(2):
         opgraph.profile(Tables(), inputs=torch.ones(2))
     assert [kinds.get() for _ in range(8)] == [torch.Tensor, FakeTensor] * 4
+
+
+@pytest.mark.live
+def test_a_setting_that_changes_within_a_forward_is_heeded() -> None:
+    """The same calls, on tensors that look the same, give and run something else."""
+
+    class Changing(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            half = x.argmax(-1) / 2
+            torch.set_default_dtype(torch.float64)
+            double = x.argmax(-1) / 2
+            torch.set_default_dtype(torch.float32)
+            fused = functional.scaled_dot_product_attention(x, x, x)
+            with sdpa_kernel(SDPBackend.MATH):
+                return half, double, fused, functional.scaled_dot_product_attention(x, x, x)
+
+    for target, kernel in (("cpu", "flash"), ("cuda", "efficient"), ("cuda:gfx942", "efficient")):
+        graph = opgraph.profile(Changing(), torch.ones(1, 2, 16, 8), target=target).graph
+        dtypes = [graph.values[v].dtype for v in graph.outputs[:2]]
+        assert dtypes == ["float32", "float64"]
+        first, second = [[k.op for k in n.kernels] for n in graph.nodes if "attention" in n.op]
+        assert any(kernel in op for op in first)
+        assert sum(op == "aten.bmm" for op in second) == 2

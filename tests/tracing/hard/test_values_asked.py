@@ -323,3 +323,23 @@ def test_a_place_that_is_not_there_fails_as_it_does_for_real(how: str) -> None:
             opgraph.profile(model, torch.tensor([0, 4]))
     with pytest.raises((IndexError, RuntimeError)):
         model(torch.tensor([0, 4]))
+
+
+def test_an_error_that_is_caught_before_what_is_recorded_counts() -> None:
+    """What a warm-up keeps of a branch that fake tensors took decides what is recorded."""
+
+    def keeps(m: Layers, x: Tensor) -> Tensor:
+        if not hasattr(m, "times"):
+            try:
+                m.times = int(m.first(x).abs().sum() > -1) + 1
+            except ERRORS:
+                m.times = 7
+        for _ in range(m.times):
+            x = m.second(x)
+        return x
+
+    x = torch.randn(3, 4)
+    profile = opgraph.profile(Layers(keeps), x, warm_up=True)
+    assert profile.totals.flops == 2 * (2 * 3 * 4 * 4)
+    asked = opgraph.profile(Layers(keeps), x, warm_up=True, tracer="eager").model.notes
+    assert any(note.startswith("went on without a value") for note in asked)

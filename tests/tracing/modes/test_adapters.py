@@ -44,6 +44,16 @@ def test_adapters_alone_are_trained():
 
 
 @pytest.mark.slow
+def test_a_named_model_is_left_without_adapters():
+    model = resolve(
+        "hf-type:gpt2", BuildOptions(arguments={"n_layer": 1, "n_embd": 32, "n_head": 2})
+    )
+    before = [name for name, _ in model.module.named_parameters()]
+    assert "lora_A" in str([n for n, _ in adapted(model, "lora").module.named_parameters()])
+    assert [name for name, _ in model.module.named_parameters()] == before
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_base_in_four_bits_takes_its_true_bytes():
     """Half a byte a weight, a byte for 64 of them, 4 for 256 of those bytes, their offset, two tables."""

@@ -224,6 +224,14 @@ def test_nothing_is_left_behind(tracer: str, state: Callable[[nn.Module], Any]) 
     assert sys.gettrace() is None
 
 
+def test_dynamos_own_counters_count_nothing_of_ours() -> None:
+    torch.compile(nn.Linear(4, 4), backend="eager")(torch.zeros(2, 4))
+    before = {name: dict(found) for name, found in torch._dynamo.utils.counters.items()}
+    assert before["stats"]["unique_graphs"]
+    opgraph.profile(Layer(), torch.zeros(2, 4), tracer="dynamo")
+    assert {name: dict(found) for name, found in torch._dynamo.utils.counters.items()} == before
+
+
 def test_what_others_compiled_stays_compiled() -> None:
     compilations = []
 

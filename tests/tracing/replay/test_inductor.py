@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import opgraph
-from opgraph.tracing.replay.inductor import on_cuda, patches, properties
+from opgraph.tracing.replay.inductor import on_cuda, patches, properties, schedule
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -155,3 +156,29 @@ def test_nothing_that_was_remembered_stays():
         assert torch.cuda.is_available()
         has_triton()
     assert (torch.cuda.is_available(), has_triton(), torch._inductor.config.shape_padding) == before
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:9.0"])
+def test_the_graph_that_is_yet_to_be_run_is_left_as_it_was(target: str) -> None:
+    """Also what is checkpointed within it, which is a graph of its own and names its device."""
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        return (x @ x + torch.ones(8, device=x.device)).sum(axis=1)
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(block, x, use_reentrant=False).relu()
+
+    same: list[bool] = []
+
+    def backend(gm: fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        parts = [m for m in gm.modules() if isinstance(m, fx.GraphModule)]
+        before = [str(p.graph) for p in parts]
+        machine = properties(target) if target != "cpu" else None
+        assert schedule(gm, inputs, machine, None, target).kernels
+        same.extend(a == str(p.graph) for a, p in zip(before, parts, strict=True))
+        return gm.forward
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.compile(model, backend=backend)(torch.ones(8, 8))
+    assert same == [True, True]

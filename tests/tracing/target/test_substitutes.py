@@ -104,6 +104,19 @@ def test_recurrent_layers_are_one_kernel_of_cudnn(layer):
     assert outputs.value[outputs.outputs[0]].shape == tuple(real.shape)
 
 
+def test_a_recurrent_layer_takes_its_arguments_by_name():
+    class Named(nn.GRU):
+        def forward(self, x):
+            return torch.gru(
+                input=x, hx=torch.zeros(1, 2, 4), params=self._flat_weights, has_biases=True,
+                num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=False,
+            )  # fmt: skip
+
+    profile = opgraph.profile(Named(4, 4), torch.zeros(3, 2, 4), target="cuda")
+    assert profile.totals.flops == 2 * 3 * 2 * 2 * 12 * 4
+    assert kernels(profile)["_cudnn_rnn"] == 1
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_all_weights_are_updated_at_once(optimizer):
     """The same work as of each weight by itself, in as many kernels as the largest group of them has."""

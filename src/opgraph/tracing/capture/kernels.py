@@ -21,6 +21,7 @@ from torch._C import DispatchKey
 from torch._higher_order_ops.scan import generic_scan
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opgraph.costs.collectives import written_by
@@ -277,7 +278,7 @@ class KernelCapture(TorchDispatchMode):
         self.aside = False  # what runs is no part of the model
         self.fake_mode = fake_mode
         self._on_orphan = on_orphan
-        self._cache = fake_call_cache()
+        self._cache, self._dtype = fake_call_cache(), torch.get_default_dtype()
         self._functions: dict[Any, CachedFunction] = {}  # of this run alone
         self.works: list[Any] = []  # that somebody may ask for its result
         self._repeats: dict[Any, bool] = {}  # functions that may be known, as far as seen
@@ -318,12 +319,16 @@ class KernelCapture(TorchDispatchMode):
         repeats = self._repeats.get(func)
         if repeats is None:
             repeats = self._repeats[func] = (
-                self.fake_mode is not None and self._cache.calls_known and _is_plain(func)
+                self.fake_mode is not None
+                and self._cache.calls_known
+                and func not in _BY_SETTINGS
+                and _is_plain(func)
             )
         if (
             not repeats
             or torch.is_grad_enabled()
             or torch.is_autocast_enabled("cpu")
+            or torch.get_default_dtype() is not self._dtype
             or torch._C._len_torch_dispatch_stack() != self._depth
         ):
             return None, [], None
@@ -457,7 +462,7 @@ class KernelCapture(TorchDispatchMode):
         func = operator.func
         tensors: list[Tensor] = []
         key = None
-        if predictable:
+        if predictable and torch.get_default_dtype() is self._dtype:
             try:
                 key = (func, looks(args, tensors), looks(kwargs.items(), tensors))
                 known = self._cache.calls.get(key)
@@ -642,6 +647,12 @@ def _is_plain(func: Any) -> bool:
     """Whether a function does nothing but compute: what is written in C, and `torch.nn.functional`."""
     return isinstance(func, _IN_C) or getattr(func, "__module__", "") == "torch.nn.functional"
 
+
+_BY_SETTINGS = frozenset({
+    functional.scaled_dot_product_attention, functional.multi_head_attention_forward,
+    torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu,
+})  # fmt: skip
+"""Functions of which settings that a forward may change within (`sdpa_kernel`) say what they run."""
 
 _IN_C = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 

@@ -581,7 +581,8 @@ class Recorder:
     @property
     def caught(self) -> str | None:
         """The first error for want of values that the model caught itself."""
-        return next(iter(self.capture.lacking.values()), None)
+        before = self.capture.guard.lacking if self.capture.guard is not None else {}
+        return next(iter((before | self.capture.lacking).values()), None)
 
     def finish(self, error: BaseException | None) -> None:
         """Keep the failing node if the run failed, and only that one: what a model caught itself is

@@ -29,15 +29,15 @@ _BLOCK, _GROUP = 64, 256
 
 
 def adapted(model: Model, how: str) -> Model:
-    """The model with adapters: `how` is "lora" or "qlora", with the rank behind a colon. A module of the
-    caller's own is left as it is: what is adapted is a copy that shares its weights.
+    """The model with adapters: `how` is "lora" or "qlora", with the rank behind a colon. The one that is
+    given is left as it is: what is adapted is a copy that shares its weights.
 
     Raises `InputError` where there is nothing to adapt, and `MissingDependency` without peft.
     """
     if model.hints.get("adapters") == how:
         return model
     name, _, rank = how.partition(":")
-    module = model.module if model.materialize is not None else _sharing(model.module)
+    module = _sharing(model.module)
     layers = _adapt(module, int(rank or RANK), four_bits=name == "qlora")
     remake = model.materialize
     note = (

@@ -5,6 +5,7 @@ so the graph is whole; where one fragment ends and the next begins there is a gr
 
 from __future__ import annotations
 
+import copy
 import logging
 import sys
 from collections import defaultdict
@@ -110,6 +111,8 @@ def clean() -> Iterator[Note]:
     levels = [logger.level for logger in loggers]
     pgo, reasons = torch._dynamo.pgo, torch._dynamo.utils.graph_break_reasons
     sizes, before = (pgo._CODE_STATE, pgo._INIT_CODE_STATE), len(reasons)
+    counters, metrics = torch._dynamo.utils.counters, torch._dynamo.utils._compilation_metrics
+    counted, measured = copy.deepcopy(counters), list(metrics)
     compiled: set[CodeType] = set()
     try:
         pgo._CODE_STATE = defaultdict(
@@ -132,6 +135,10 @@ def clean() -> Iterator[Note]:
             torch._dynamo.eval_frame.reset_code(code)
         pgo._CODE_STATE, pgo._INIT_CODE_STATE = sizes
         del reasons[before:]
+        counters.clear()
+        counters.update(counted)
+        metrics.clear()
+        metrics.extend(measured)
 
 
 class Watch:

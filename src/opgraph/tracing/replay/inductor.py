@@ -162,8 +162,20 @@ def schedule(
             stack.enter_context(tracing(TracingContext(mode)))
             lower = None if autocast is None else getattr(torch, autocast)
             stack.enter_context(nullcontext() if lower is None else torch.autocast("cuda", lower))
+        else:
+            gm = _copied(gm)
         compile_fx(gm, list(inputs))
     return found
+
+
+def _copied(gm: fx.GraphModule) -> fx.GraphModule:
+    """A graph of its own, with all within it, over the same weights: what is compiled is rewritten, and the
+    one that was captured is yet to be run."""
+    made = fx.GraphModule(gm, copy.deepcopy(gm.graph))
+    for name, part in list(made.named_children()):
+        if isinstance(part, fx.GraphModule):
+            setattr(made, name, _copied(part))
+    return made
 
 
 class _Scheduled(BaseException):
@@ -440,7 +452,7 @@ def moved(
             known[id(item)] = FakeTensor(mode, meta, CUDA)
         return known[id(item)]
 
-    root = fx.GraphModule(gm, copy.deepcopy(gm.graph))
+    root = _copied(gm)
     for part in root.modules():
         for own in (part._parameters, part._buffers):
             own.update({name: stand_in(tensor) for name, tensor in own.items()})

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opgraph.record import units
 from opgraph.record.errors import first_line
+from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.state.effects import Effects
 from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.process import free_bytes, settings, undisturbed
@@ -59,6 +60,7 @@ class Guard:
         limit: int | None = None,
     ) -> None:
         self.remarks: list[str] = []
+        self.lacking: dict[int, str] = {}  # what went on for want of values, by its id
         self._limit = limit
         self.taken = 0
         self._copies: dict[int, tuple[Any, torch.UntypedStorage]] = {}
@@ -127,6 +129,12 @@ class Guard:
         """Within, the guard itself hears what is written: where nothing is recorded."""
         with _Writes(self), _Gifts(self):
             yield
+
+    def raised(self, error: BaseException) -> None:
+        """Something raised where nothing is recorded: a run that catches it goes on as it would not with
+        values."""
+        if needs_values(error):
+            self.lacking[id(error)] = f"the model caught {first_line(error)}"
 
     def keep(self, tensor: Tensor) -> None:
         """Copy the memory of a tensor, once, so that it can be brought back."""
@@ -239,7 +247,11 @@ class _Writes(TorchDispatchMode):
             schema.is_mutable or schema.name.replace("::", ".") in STATISTICS
         ):
             self._guard.before(func, args, kwargs, lambda _: False)
-        return func(*args, **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except Exception as error:
+            self._guard.raised(error)
+            raise
 
 
 class _Gifts(TorchFunctionMode):
@@ -254,7 +266,11 @@ class _Gifts(TorchFunctionMode):
     ) -> Any:
         if func in HANDED_OUT:
             self._guard.handed_out(args[0], lambda _: False)
-        return func(*args, **(kwargs or {}))
+        try:
+            return func(*args, **(kwargs or {}))
+        except Exception as error:
+            self._guard.raised(error)
+            raise
 
 
 class _Looks:

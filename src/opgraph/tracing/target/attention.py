@@ -4,9 +4,9 @@ The rules were read in aten/src/ATen/native/transformers/cuda/sdp_utils.cpp of P
 001f694aef6f (`priority_order`, `can_use_cudnn_attention`, `can_use_flash_attention`,
 `can_use_mem_efficient_attention`); what torch 2.15's library for CUDA says when it refuses a kernel has the
 same checks. They are for a build with all three kernels and a cuDNN newer than 9.22 (the wheels of torch
-2.15 bring 9.26), and nothing turned off by the user. What only the device at hand could say (a cuDNN of
-another version, pointers that are not aligned) is taken for granted. They cannot be asked of torch without
-a device: `torch.backends.cuda.can_use_flash_attention` and its kin want tensors on one.
+2.15 bring 9.26). What only the device at hand could say (a cuDNN of another version, pointers that are not
+aligned) is taken for granted. They cannot be asked of torch without a device:
+`torch.backends.cuda.can_use_flash_attention` and its kin want tensors on one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ MOST = 65_535
 @dataclass(frozen=True, slots=True)
 class Attention:
     """A call: dtype, dimensions of its tensors, sizes of q [batch, heads, queries, head_size] and of k and
-    v beside it, and what is asked for. `dense` says that the last dimension of all three is contiguous."""
+    v beside it, and what is asked for. `dense` says that the last dimension of all three is contiguous;
+    `off` are kernels that are not to be taken."""
 
     dtype: str
     queries: int
@@ -43,6 +44,7 @@ class Attention:
     grouped: bool = False
     gradient: bool = False
     dense: bool = True
+    off: frozenset[AttentionKernel] = frozenset()
 
 
 def attention_kernel(call: Attention, target: str) -> AttentionKernel:
@@ -51,7 +53,7 @@ def attention_kernel(call: Attention, target: str) -> AttentionKernel:
     device, _, capability = target.partition(":")
     if device == "cpu":
         fused = call.dropout == 0 and not call.mask_gradient and call.head_size == call.value_size
-        return "flash" if fused and call.dimensions == 4 else "math"
+        return "flash" if fused and call.dimensions == 4 and "flash" not in call.off else "math"
     if device == "mps":
         return "flash" if call.dropout == 0 and not call.gradient else "math"
     if not _possible(call):
@@ -59,13 +61,12 @@ def attention_kernel(call: Attention, target: str) -> AttentionKernel:
     if capability.startswith("gfx"):
         return _on_rocm(call)
     generation = tuple(map(int, capability.split(".")))
-    if generation[0] in (9, 10) and _cudnn(call):
-        return "cudnn"
-    if _flash(call, generation):
-        return "flash"
-    if _efficient(call, generation):
-        return "efficient"
-    return "math"
+    possible: tuple[tuple[AttentionKernel, bool], ...] = (
+        ("cudnn", generation[0] in (9, 10) and _cudnn(call)),
+        ("flash", _flash(call, generation)),
+        ("efficient", _efficient(call, generation)),
+    )
+    return next((kernel for kernel, able in possible if able and kernel not in call.off), "math")
 
 
 def _possible(call: Attention) -> bool:
@@ -124,9 +125,9 @@ def _on_rocm(call: Attention) -> AttentionKernel:
     half = call.dtype in _HALF
     same = call.head_size == call.key_size == call.value_size <= 512
     square = not call.causal or call.queries == call.keys
-    if half and same and square and not call.mask:
+    if half and same and square and not call.mask and "flash" not in call.off:
         return "flash"
-    aligned = not call.head_size % (8 if half else 4) and same
+    aligned = not call.head_size % (8 if half else 4) and same and "efficient" not in call.off
     return (
         "efficient"
         if aligned and not call.grouped and (half or call.dtype == "float32")

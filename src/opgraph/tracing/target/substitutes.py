@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from opgraph.costs.count import dtype_name
 from opgraph.record.targets import TARGETS, Substitution, Target, chosen_for
-from opgraph.tracing.target.attention import MOST, Attention, attention_kernel
+from opgraph.tracing.target.attention import MOST, Attention, AttentionKernel, attention_kernel
 
 _ATEN = torch.ops.aten
 _EACH = tuple(t for t in TARGETS if t != "cuda")
@@ -228,7 +228,11 @@ class Substitutes:
         """A recurrent layer of cuDNN (`mode` is its number of the kind), all layers and directions at once;
         sequences of several lengths are run as on a CPU."""
 
-        def run(x: Tensor, hx: Any, *rest: Any) -> Any:
+        def run(*args: Any, **named: Any) -> Any:
+            args += tuple(named.pop(n) for n in _RECURRENT[len(args) :] if n in named)
+            if named:  # those of sequences of several lengths
+                return function(*args, **named)
+            x, hx, *rest = args
             if type(x) not in _STAND_INS or not isinstance(rest[0], (list, tuple)):
                 return function(x, hx, *rest)
             weights, biases, layers, dropout, train, both, batch_first = rest
@@ -247,6 +251,11 @@ class Substitutes:
             return (out, h, c) if mode == 2 else (out, h)
 
         return run
+
+
+_RECURRENT = ("input", "hx", "params", "has_biases", "num_layers", "dropout", "train",
+              "bidirectional", "batch_first")  # fmt: skip
+"""The arguments of torch's recurrent layers."""
 
 
 @cache
@@ -288,6 +297,14 @@ def _rewired(function: Any, names: Mapping[str, Any]) -> Any:
     return made
 
 
+_ENABLED: Mapping[AttentionKernel, Callable[[], bool]] = {
+    "flash": torch.backends.cuda.flash_sdp_enabled,
+    "efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
+    "cudnn": torch.backends.cuda.cudnn_sdp_enabled,
+}
+"""What says whether a kernel may be taken (`sdpa_kernel`)."""
+
+
 def _described(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, causal: bool,
     grouped: bool,
@@ -308,6 +325,7 @@ def _described(
         dropout=dropout, causal=causal, grouped=grouped,
         gradient=gradient and any(t.requires_grad for t in (query, key, value)),
         dense=all(t.stride(-1) == 1 or t.shape[-1] == 1 for t in (query, key, value)),
+        off=frozenset(kernel for kernel, enabled in _ENABLED.items() if not enabled()),
     )  # fmt: skip
 
 
