@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,36 +102,51 @@ SHEET_ROW = 460
 MADE = DOCS / "images/made.json"
 
 
+@cache
+def _profiled(model: str, sizes: tuple[tuple[str, Any], ...]) -> opgraph.Profile:
+    return opgraph.profile(model, **dict(sizes))
+
+
+def profiled(model: str, sizes: dict[str, Any]) -> opgraph.Profile:
+    """The model at these sizes, traced once for all images of it."""
+    return _profiled(model, tuple(sizes.items()))
+
+
 def pictures(names: Iterable[str], folder: Path) -> Iterator[tuple[str, Path]]:
     """Draw these pictures; each with its place in docs/."""
     for name in names:
         if name in PICTURES:
             model, sizes, options = PICTURES[name]
             path = folder / f"{name}.svg"
-            opgraph.profile(model, **sizes).draw(path, **options)
+            profiled(model, sizes).draw(path, **options)
             yield f"gallery/{name}.svg", path
         elif name in ROOFLINES:
             model, sizes = ROOFLINES[name]
             path = folder / f"{name}.svg"
-            opgraph.profile(model, **sizes).on("h100-sxm").save(path)
+            profiled(model, sizes).on("h100-sxm").save(path)
             yield f"images/{name}.svg", path
 
 
-def shown(name: str) -> tuple[str, str]:
-    """The page that an image shows, and a digest of what is in it, without what differs at every run."""
+def shown(name: str) -> tuple[opgraph.Costed, opgraph.Costed | None]:
+    """What an image shows: a model on a device, and the one beside which it stands."""
     if name in SHEETS:
         model, sizes, hardware = SHEETS[name]
-        against = None
-    else:
-        page = PAGES[name]
-        model, sizes, hardware, against = page.model, page.sizes, page.hardware, page.against
-    costed = opgraph.profile(model, **sizes).on(hardware)
-    other = None if against is None else opgraph.load(DOCS.parent / against).on()
+        return profiled(model, sizes).on(hardware), None
+    page = PAGES[name]
+    other = None if page.against is None else opgraph.load(DOCS.parent / page.against).on()
+    return profiled(page.model, page.sizes).on(page.hardware), other
+
+
+def made_of(name: str) -> str:
+    """A digest of what is in an image's page: the program, and of the data what is seen of it. Times of
+    tracing, versions, and devices that are not chosen are not."""
+    costed, other = shown(name)
     data = page_data(costed, against=other)
-    for run in ("tracing", "versions"):
-        data["profile"].pop(run, None)
-    made_of = [bundle(), json.dumps(data, sort_keys=True), repr(PAGES.get(name, SHEETS.get(name)))]
-    return html(costed, against=other), hashlib.sha256("".join(made_of).encode()).hexdigest()[:16]
+    for unseen in ("tracing", "versions"):
+        data["profile"].pop(unseen, None)
+    data["devices"] = [device for device in data["devices"] if device["id"] == data.get("device")]
+    parts = [bundle(), json.dumps(data, sort_keys=True), repr(PAGES.get(name, SHEETS.get(name)))]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
 def pages(names: Iterable[str], folder: Path) -> Iterator[tuple[str, Path]]:
@@ -141,9 +157,10 @@ def pages(names: Iterable[str], folder: Path) -> Iterator[tuple[str, Path]]:
     made = json.loads(MADE.read_text()) if MADE.is_file() else {}
     with _browser() as browser:
         for name in chosen:
-            text, made[name] = shown(name)
+            costed, other = shown(name)
+            made[name] = made_of(name)
             path = folder / f"{name}.html"
-            path.write_text(text, encoding="utf-8")
+            path.write_text(html(costed, against=other), encoding="utf-8")
             if name in SHEETS:
                 yield f"gallery/{name}.webp", sheet(browser, path)
             else:
@@ -233,7 +250,7 @@ def main() -> int:
             made = json.loads(MADE.read_text()) if MADE.is_file() else {}
             for name in names:
                 if name in PAGES or name in SHEETS:
-                    differs = made.get(name) != shown(name)[1]
+                    differs = made.get(name) != made_of(name)
                     stale += differs
                     print(f"{name}{' is stale' if differs else ''}", flush=True)
             return int(stale > 0)

@@ -96,11 +96,12 @@ export function shell(app: App): Shell {
   };
   dress();
   app.on("look", dress);
-  // On a narrow page the graph comes first; table and details slide over it.
+  // On a narrow page, as in most notebooks, the graph comes first; on a very narrow one the table slides over it, too.
   const narrow = new ResizeObserver(() => {
     if (!element.clientWidth) return;
     narrow.disconnect();
-    if (element.clientWidth <= 900) for (const toggle of [tableToggle, panelToggle]) toggle.click();
+    if (element.clientWidth <= 1150) panelToggle.click();
+    if (element.clientWidth <= 900) tableToggle.click();
   });
   narrow.observe(element);
   element.addEventListener("keydown", (event) => {
