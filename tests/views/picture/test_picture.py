@@ -266,6 +266,7 @@ def test_a_picture_for_a_place_has_letters_that_can_be_read_there(
     assert within != any("times as large" in note for note in drawn.notes)
     said = " ".join(text.text for text in texts)
     assert "What it costs." in said
+    assert within != ("times as large" in said)
     closed = [b for b in drawn.drawing.leaves if b.kind == "module"]
     assert ("drawn closed" in said) == bool(closed)
     assert saved(name).model.name not in said

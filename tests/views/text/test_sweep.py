@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -65,7 +66,13 @@ def test_files_hold_every_point(lengths: Sweep) -> None:
 def test_pictures_and_pages(lengths: Sweep) -> None:
     pytest.importorskip("matplotlib")
     assert png(lengths).startswith(b"\x89PNG")
-    assert b"<svg" in svg(lengths)
+    drawn = ElementTree.fromstring(svg(lengths))
+    styles = [e.text for e in drawn.iter("{http://www.w3.org/2000/svg}style") if e.text]
+    assert any("prefers-color-scheme:dark" in style for style in styles)
+    # What is black, grey and white there is what matplotlib writes.
+    for colour in ("fill: #ffffff", "stroke: #000000", "fill: #808080"):
+        assert any(f'[style*="{colour}"]' in style for style in styles)
+        assert any(colour in e.get("style", "") for e in drawn.iter()) or "#808080" in colour
     page = html(replace(lengths, model="<script>alert(1)</script>"))
     assert "<script" not in page
     assert "<svg" in page

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 PLOTTED = ("flops", "bytes", "peak_memory", "intensity")
 
 _PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>{title}</title>
 <style>
  body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;
         color: #1b1f24; background: #fff }}
  pre {{ overflow-x: auto; font: 13px/1.35 ui-monospace, monospace }}
  svg {{ max-width: 100%; height: auto }}
+ @media (prefers-color-scheme: dark) {{ body {{ color: #e9ebef; background: #15181d }} }}
 </style>
 <h1>{title}</h1>
 {picture}
@@ -34,9 +35,20 @@ _PAGE = """<!doctype html>
 """
 
 
+_DARK = (
+    b"<style>@media (prefers-color-scheme:dark){svg{fill:#e9ebef}"
+    b'[style*="fill: #ffffff"]{fill:#15181d!important}[style*="stroke: #000000"]{stroke:#e9ebef!important}'
+    b'[style*="fill: #808080"]{fill:#a0a7b4!important}[style*="stroke: #808080"]{stroke:#a0a7b4!important}}'
+    b"</style>"
+)
+"""What matplotlib draws in black and grey on white, for readers who have it dark. It writes its colours
+beside each shape, and letters without any."""
+
+
 def svg(sweep: SweepRecord) -> bytes:
-    """The plot as SVG. Raises `MissingDependency` without matplotlib."""
-    return _image(sweep, "svg")
+    """The plot as SVG, light or dark as its reader is. Raises `MissingDependency` without matplotlib."""
+    head, root, rest = _image(sweep, "svg").partition(b"<defs>")
+    return head + _DARK + root + rest
 
 
 def png(sweep: SweepRecord) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
@@ -120,14 +120,23 @@ class Picture:
         if over > 1.001:
             what = f"{over:.1f} times as large as --for {self.options.medium}"
             self.notes += (f"with letters that can be read it is {what}",)
+            said = f"In letters that can be read it is {what}."
+            drawing = found[0]
+            found = fitted(medium, lambda _: drawing, partial(self._scene, said=said))
         return found
 
     def _scene(
-        self, drawing: Drawing, width: float | None = None, long: float | None = None
+        self,
+        drawing: Drawing,
+        width: float | None = None,
+        long: float | None = None,
+        said: str = "",
     ) -> Scene:
         options = self.options
-        said = [options.caption, folded(drawing)] if options.caption or options.medium else []
-        paper = Paper(options.header, options.numbers, " ".join(filter(None, said)), width, long)
+        below = (
+            [options.caption, folded(drawing), said] if options.caption or options.medium else []
+        )
+        paper = Paper(options.header, options.numbers, " ".join(filter(None, below)), width, long)
         colours = coloring(self.costed, drawing, options.color_by)
         return paint(self.costed, drawing, colours, across=options.direction == "right", part=self.part,
                      source_url=options.source_url, paper=paper)  # fmt: skip
