@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("textual")
 
 from textual.pilot import Pilot
-from textual.widgets import Static, Tree
+from textual.widgets import HelpPanel, Static, Tree
 
 from opgraph import Profile
 from opgraph.tui.app import Explorer
@@ -180,6 +180,22 @@ def test_it_fits_any_terminal_and_shows_its_keys(saved: Saved, size: tuple[int, 
             assert text in picture
 
     drive(saved("resnet18"), script, size)
+
+
+@pytest.mark.slow
+def test_a_hundred_columns_show_names_and_the_keys(saved: Saved) -> None:
+    async def script(app: Explorer, pilot: Pilot[None]) -> None:
+        # The details are below, and the list is as wide as its figures and the beginnings of names.
+        assert app.query_one("#side").region.y > app.query_one("#nodes").region.y
+        assert app.query_one("#nodes").region.width > 70
+        await pilot.press("question_mark")
+        await pilot.pause(0.2)
+        assert app.screen.query(HelpPanel)
+        await pilot.press("question_mark")
+        await pilot.pause(0.2)
+        assert not app.screen.query(HelpPanel)
+
+    drive(saved("resnet18"), script, size=(100, 30))
 
 
 def test_what_a_model_calls_itself_is_only_text(saved: Saved) -> None:

@@ -13,7 +13,7 @@ from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.widgets import DataTable, Footer, Input, Static, Tree
+from textual.widgets import DataTable, Footer, HelpPanel, Input, Static, Tree
 from textual.widgets.tree import TreeNode
 
 from opgraph.analysis.costed import CostedRecord
@@ -47,18 +47,22 @@ class Explorer(App[None]):
     #search.open { display: block; }
     #side { width: 24%; min-width: 26; padding: 0 1; border-left: solid $panel; }
     DataTable { height: 1fr; }
+    .-narrow #side { dock: bottom; width: 100%; height: 9; border-left: none; border-top: solid $panel; }
+    .-narrow HelpPanel { width: 40%; }
     """
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]]] = [(0, "-narrow"), (130, "-wide")]
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "search", "search", key_display="/"),
         Binding("s", "sort", "sort"),
         Binding("i", "jump('inputs')", "input"),
         Binding("u", "jump('users')", "user"),
-        Binding("b", "return", "back"),
+        Binding("b", "return", "back", show=False),
         Binding("f", "fold", "fold"),
         Binding("c", "colour", "colour"),
         Binding("tab", "app.focus_next", "pane", show=True),
         Binding("escape", "clear", "all", show=True),
+        Binding("question_mark", "keys", "keys", key_display="?"),
         Binding("q", "quit", "quit"),
     ]
 
@@ -171,6 +175,13 @@ class Explorer(App[None]):
     @on(Input.Submitted)
     def _done_typing(self) -> None:
         self.table.focus()
+
+    def action_keys(self) -> None:
+        """Show what the keys do, or put that away again."""
+        if self.screen.query(HelpPanel):
+            self.action_hide_help_panel()
+        else:
+            self.action_show_help_panel()
 
     def action_search(self) -> None:
         """Open the search field."""

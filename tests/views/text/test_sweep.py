@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_files_hold_every_point(lengths: Sweep) -> None:
 def test_pictures_and_pages(lengths: Sweep) -> None:
     pytest.importorskip("matplotlib")
     assert png(lengths).startswith(b"\x89PNG")
-    drawn = ElementTree.fromstring(svg(lengths))
+    drawn = ET.fromstring(svg(lengths))
     styles = [e.text for e in drawn.iter("{http://www.w3.org/2000/svg}style") if e.text]
     assert any("prefers-color-scheme:dark" in style for style in styles)
     # What is black, grey and white there is what matplotlib writes.
