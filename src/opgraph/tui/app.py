@@ -50,7 +50,7 @@ class Explorer(App[None]):
     .-narrow #side { dock: bottom; width: 100%; height: 9; border-left: none; border-top: solid $panel; }
     .-narrow HelpPanel { width: 40%; }
     """
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]]] = [(0, "-narrow"), (130, "-wide")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (130, "-wide")]  # noqa: RUF012 (as it is declared)
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "search", "search", key_display="/"),
