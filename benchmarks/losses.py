@@ -1,5 +1,5 @@
-"""Train models by name without a word about labels, and write into docs/costs.md which loss each is trained
-on, and on which tensors it was traced.
+"""Train models by name without a word about labels, and write into docs/costs.md which loss each is
+trained on.
 
     python benchmarks/losses.py            all of them, some minutes
     python benchmarks/losses.py NAME ...   these, printed only
@@ -38,44 +38,44 @@ NAMES = {
 }  # fmt: skip
 
 
-def trained(name: str) -> tuple[str, str]:
-    """The loss that a name is trained on, in words, and the tensors on which its step was traced."""
+def trained(name: str) -> str:
+    """The loss that a name is trained on, in words."""
     profile = opgraph.profile(name, mode="train")
     if profile.graph.failed is not None:
         raise RuntimeError(f"{name}: {profile.graph.failed.failure}")
     batch = ", batch of 2" * any(note.startswith("a batch of 2") for note in profile.model.notes)
-    return profile.convention["loss"] + batch, profile.tracing.attempts[-1].tensors
+    return profile.convention["loss"] + batch
 
 
 def section() -> str:
-    """The table: what is trained, by the loss and the tensors it was traced on."""
+    """The table: what is trained, by its loss."""
     rows, summed, all_names = [], 0, 0
     for task, names in NAMES.items():
-        found: dict[tuple[str, str], list[str]] = {}
+        found: dict[str, list[str]] = {}
         for name in names.split():
             outcome = trained(name)
-            print(f"{name:45}{' | '.join(outcome)}", flush=True)
+            print(f"{name:45}{outcome}", flush=True)
             found.setdefault(outcome, []).append(name)
             all_names += 1
-            summed += outcome[0].startswith("the sum")
+            summed += outcome.startswith("the sum")
             gc.collect()
         rows += [
-            f"| {task} | {', '.join(f'`{n}`' for n in group)} | {loss} | {tensors} |"
-            for (loss, tensors), group in found.items()
+            f"| {task} | {', '.join(f'`{n}`' for n in group)} | {loss} |"
+            for loss, group in found.items()
         ]
     libraries = ("torch", "torchvision", "transformers", "timm", "ultralytics")
     return "\n".join([
         f"`python benchmarks/losses.py` trains {all_names} models by name, with "
         f"{', '.join(f'{n} {version(n)}' for n in libraries)}: {all_names - summed} have a loss, and the "
         f"outputs of {summed} are added up, which is said.\n",
-        "| | models | loss | traced on |", "|---|---|---|---|", *rows, "",
+        "| | models | loss |", "|---|---|---|", *rows, "",
     ])  # fmt: skip
 
 
 def main() -> int:
     if sys.argv[1:]:
         for name in sys.argv[1:]:
-            print(f"{name:45}{' | '.join(trained(name))}")
+            print(f"{name:45}{trained(name)}")
         return 0
     text = section()
     before, _, rest = PAGE.read_text().partition(BEGIN)
