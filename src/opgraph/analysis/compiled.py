@@ -32,12 +32,22 @@ class Placed:
 
 
 def compiled_groups(compiled: Compiled) -> list[tuple[int, ...]]:
-    """For each kernel the nodes that it completes: a node of several belongs to the last."""
-    home = {node: i for i, kernel in enumerate(compiled.kernels) for node in kernel.nodes}
+    """For each kernel the nodes that it completes: a node of several belongs to a library's, whatever
+    is done before and after (casts, a bias), or else to the last."""
+    home: dict[int, int] = {}
+    for generated in (True, False):
+        for i, each in enumerate(compiled.kernels):
+            if _generated(each.kernel) is generated:
+                home |= dict.fromkeys(each.nodes, i)
     groups: list[list[int]] = [[] for _ in compiled.kernels]
     for node in sorted(home):
         groups[home[node]].append(node)
     return list(map(tuple, groups))
+
+
+def _generated(kernel: Kernel) -> bool:
+    """Whether the compiler made a kernel, and did not call a library."""
+    return kernel.op.startswith("inductor.")
 
 
 def placed(graph: Graph, compiled: Compiled) -> list[Placed]:
@@ -48,7 +58,7 @@ def placed(graph: Graph, compiled: Compiled) -> list[Placed]:
         if nodes:
             last = max(nodes, key=lambda n: n.bytes).id
         kernel = each.kernel
-        if kernel.op.startswith("inductor."):
+        if _generated(kernel):
             kinds = {k.category for n in nodes for k in n.kernels}
             own = [graph.node(i) for i in group]
             kernel = replace(

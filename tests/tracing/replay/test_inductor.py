@@ -101,6 +101,15 @@ def test_between_fragments_things_run_as_they_do_without_a_compiler():
     assert [w.modules for w in found.on("h100-sxm", run="compiled").work] == [1, 1]
 
 
+def test_a_bias_that_is_added_apart_does_not_count_the_convolution_again():
+    model = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
+    found = opgraph.profile(model, torch.zeros(2, 16, 32, 32), inductor=True)
+    mine = found.on("h100-sxm", run="compiled")
+    assert mine.totals.flops == found.totals.flops
+    assert mine.totals.cost.other_flops <= 2 * found.totals.cost.other_flops
+    assert [n.op for n in mine.graph.nodes if n.flops] == ["conv2d"]
+
+
 def test_a_step_of_decoding_is_compiled_with_its_cache():
     found = opgraph.profile("gpt2", mode="decode", context_len=16, model_args={"n_layer": 1},
                             dtype="bfloat16", inductor=True)  # fmt: skip
