@@ -20,6 +20,7 @@ from opgraph.surveying.cases import GROUP, Plan
 from opgraph.surveying.columns import SPENT
 from opgraph.surveying.dataset import opened
 from opgraph.surveying.job import planned
+from opgraph.surveying.worker import Task, work
 
 SIXTY = [*small("Small", "Broken", shapes="2x8"), "--dtype", "float32,float64,bfloat16",
          "--mode", "infer,train", "--target", "cpu,cuda,mps,cuda:8.0,cuda:9.0"]  # fmt: skip
@@ -180,41 +181,34 @@ def test_further_devices_come_from_saved_graphs_without_torch(
     assert done.stdout == "True\n", done.stderr
 
 
-@pytest.fixture(scope="session")
-def undisturbed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    from tests.surveying.conftest import MODELS
-
-    folder = tmp_path_factory.mktemp("undisturbed")
-    (folder / "models.py").write_text(MODELS, encoding="utf-8")
-    cluster.survey(folder, *SIXTY, "-o", "zoo")
-    found = rows(folder / "zoo", "cases")
-    assert len(found) == 60
-    assert sum(row["ok"] for row in found) == 30
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.live
-@pytest.mark.parametrize("what", ["worker", "driver", "node"])
 def test_what_is_killed_loses_nothing_and_writes_nothing_twice(
-    what: str, cluster: Cluster, folder: Path, undisturbed: list[dict[str, Any]]
+    cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = cluster.nodes.add_node(**cluster.own) if what == "node" else None
+    node = cluster.nodes.add_node(**cluster.own)
     driver = cluster.driver(folder, *SIXTY, "-o", "zoo")
+    until(lambda: workers() or driver.poll() is not None)
+    for process in workers():
+        os.kill(process, signal.SIGKILL)
     until(lambda: any((folder / "zoo" / "cases").rglob("*.parquet")) or driver.poll() is not None)
-    if what == "worker":
-        for process in workers():
-            os.kill(process, signal.SIGKILL)
-    elif what == "driver":
-        driver.kill()
-    else:
-        cluster.nodes.remove_node(node, allow_graceful=False)
+    cluster.nodes.remove_node(node, allow_graceful=False)
+    driver.kill()
     driver.communicate(timeout=300)
-    assert (driver.returncode == -signal.SIGKILL) == (what == "driver")
     status, found, _ = cluster.survey(folder, *SIXTY, "-o", "zoo")
     assert (status, len(found)) == (1, 60)
-    assert rows(folder / "zoo", "cases") == undisturbed
     assert not [p for p in (folder / "zoo").rglob(".*") if p.name != ".lock"]
+
+    monkeypatch.chdir(folder)  # the same in one process that nothing disturbs
+    sizes = {"dtype": ["float32", "float64", "bfloat16"], "mode": ["infer", "train"]}
+    targets = ["cpu", "cuda", "mps", "cuda:8.0", "cuda:9.0"]
+    plan = planned(
+        ["models.py:Small", "models.py:Broken"], {**sizes, "target": targets, "input_shape": (2, 8)}
+    )
+    with opened(folder / "undisturbed", plan, (), frozenset(), {}) as dataset:
+        for group in plan.groups():
+            dataset.write(group, work(Task(group.cases)), True, (), frozenset())
+    assert rows(folder / "zoo", "cases") == rows(folder / "undisturbed", "cases")
 
 
 def until(holds: Any, seconds: float = 120) -> None:
