@@ -45,6 +45,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("sql", "said"),
     [
         ("copy cases to 'x.parquet'", "was asked for copy"),
+        ("explain analyze copy cases to 'x.parquet'", "was asked for explain"),
         ("select 1; drop view cases", "was asked for select and drop"),
         ("set enable_external_access = true", "was asked for set"),
         ("attach 'x.db'", "was asked for attach"),

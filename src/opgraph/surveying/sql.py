@@ -4,8 +4,7 @@ datasets and nothing else: no other file, no network, no extension, and no state
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -73,8 +72,7 @@ class Atlas:
     @cached_property
     def devices(self) -> tuple[str, ...]:
         """The devices on which there are times."""
-        with self._connected() as connection:
-            return _devices(connection)
+        return _devices(self._connection)
 
     def sql(self, query: str) -> Answer:
         """The answer to one SELECT.
@@ -82,25 +80,24 @@ class Atlas:
         Raises `InputError` for what is no SELECT, or cannot be answered, and `MissingDependency` without
         DuckDB.
         """
-        import duckdb
-
-        with self._connected(models="models" in query.lower()) as connection:
-            try:
-                statements = connection.extract_statements(query)
-                kinds = [s.type.name for s in statements]
-                if kinds not in (["SELECT"], ["EXPLAIN"]):
-                    said = " and ".join(k.lower().replace("_", " ") for k in kinds) or "nothing"
-                    raise InputError(f"an atlas answers one select, and was asked for {said:.80}",
-                                     hint="select name, flops from models limit 10")  # fmt: skip
-                found = connection.execute(statements[0])
-                columns = tuple(column[0] for column in found.description)
-                return Answer(columns, tuple(tuple(map(_cell, row)) for row in found.fetchall()))
-            except duckdb.Error as error:
-                first, *more = [line for line in str(error).splitlines() if line.strip()]
-                hint = next(
-                    (line.strip() for line in more if "Candidate" in line or "mean" in line), None
-                )
-                raise InputError(first, hint=hint or "tables: " + ", ".join(self.tables)) from error
+        duckdb = _duckdb()
+        connection = self._connection
+        try:
+            statements = connection.extract_statements(query)
+            kinds = [s.type.name for s in statements]
+            if kinds != ["SELECT"]:  # an EXPLAIN ANALYZE runs what it explains
+                said = " and ".join(k.lower().replace("_", " ") for k in kinds) or "nothing"
+                raise InputError(f"an atlas answers one select, and was asked for {said:.80}",
+                                 hint="select name, flops from models limit 10")  # fmt: skip
+            found = connection.execute(statements[0])
+            columns = tuple(column[0] for column in found.description)
+            return Answer(columns, tuple(tuple(map(_cell, row)) for row in found.fetchall()))
+        except duckdb.Error as error:
+            first, *more = [line for line in str(error).splitlines() if line.strip()]
+            hint = next(
+                (line.strip() for line in more if "Candidate" in line or "mean" in line), None
+            )
+            raise InputError(first, hint=hint or "tables: " + ", ".join(self.tables)) from error
 
     def to_pandas(self, query: str = "select * from models") -> Any:
         """The answer to a query, or all models, as a `pandas.DataFrame`."""
@@ -135,27 +132,18 @@ class Atlas:
     def _files(self, table: str) -> list[Path]:
         return [file for folder in self.folders for file in _files(folder, table)]
 
-    @contextmanager
-    def _connected(self, *, models: bool = False) -> Iterator[Any]:
-        """A database in memory with the tables as views, and `models` if it is asked for."""
-        try:
-            import duckdb
-        except ImportError:
-            raise MissingDependency("duckdb", "atlas") from None
-        connection = duckdb.connect(":memory:")
-        try:
-            for table in COLUMNS:
-                if table in self.tables:
-                    connection.execute(f"create view {table} as {self._read(table)}")
-            if models:
-                connection.execute(_models(_devices(connection)))
-            places = "', '".join(str(f).replace("'", "''") for f in self.folders)
-            for setting in (f"allowed_directories = ['{places}']", "enable_external_access = false",
-                            "python_enable_replacements = false", "lock_configuration = true"):  # fmt: skip
-                connection.execute(f"set {setting}")
-            yield connection
-        finally:
-            connection.close()
+    @cached_property
+    def _connection(self) -> Any:
+        """A database in memory with the tables as views, which may read the datasets and nothing else."""
+        connection = _duckdb().connect(":memory:")
+        for table in self.tables[1:]:
+            connection.execute(f"create view {table} as {self._read(table)}")
+        connection.execute(_models(_devices(connection)))
+        places = "', '".join(str(f).replace("'", "''") for f in self.folders)
+        for setting in (f"allowed_directories = ['{places}']", "enable_external_access = false",
+                        "python_enable_replacements = false", "lock_configuration = true"):  # fmt: skip
+            connection.execute(f"set {setting}")
+        return connection
 
     def _read(self, table: str) -> str:
         """The query that reads a table: of surveys, whose folders say the source, and compact ones."""
@@ -172,15 +160,13 @@ class Atlas:
         return f"select {columns}, null::varchar as source where false"
 
     def _compact(self, folder: Path) -> None:
-        import duckdb
-
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if any(folder.iterdir()):
                 raise RenderError(f"{folder} is not empty", hint="name a folder that is not there")
         except OSError as error:
             raise RenderError(f"cannot write {folder}: {error.strerror or error}") from error
-        connection = duckdb.connect(":memory:")
+        connection = _duckdb().connect(":memory:")
         for table in self.tables[1:]:
             doubles = [n for n, k in COLUMNS[table].items() if k == "double"]
             short = (
@@ -197,6 +183,14 @@ class Atlas:
         ((count, good),) = self.sql("select count(*), count(*) filter (where ok) from cases").rows
         devices = units.plural(len(self.devices), "device")
         return f"<Atlas: {count:,} cases, {good:,} with a result, on {devices}>"
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError:
+        raise MissingDependency("duckdb", "atlas") from None
+    return duckdb
 
 
 def _files(folder: Path, table: str) -> list[Path]:
