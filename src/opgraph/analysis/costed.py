@@ -148,10 +148,8 @@ class CostedRecord:
 
         found = predict(self.graph, self.device, self.run, works=self.work)
         others = run_otherwise(self.profile, self.device)
-        if (
-            self.run.compiled and found.limit == "host"
-        ):  # no compiled run that waits for it was measured
-            others = frozenset(found.by_node)
+        if self.run.compiled and found.limit == "host":
+            found = found.unmeasured()  # no compiled run that waits for the host was
         return found.without_knowing(others) if others else found
 
     @cached_property

@@ -96,6 +96,11 @@ class Prediction:
         low, high = self.ratios
         return self.seconds * low, self.seconds * high
 
+    def unmeasured(self) -> Prediction:
+        """The same with the interval of what nothing like was measured, if that is not its own."""
+        low, high = self.ratios
+        return replace(self, ratios=(min(low, 1 / UNKNOWN), max(high, UNKNOWN)))
+
     def without_knowing(self, nodes: Collection[int]) -> Prediction:
         """The same with a wider interval, where the kernels of some nodes are not those that will run:
         their time may be off like that of what was never measured."""
