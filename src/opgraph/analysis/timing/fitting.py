@@ -37,6 +37,9 @@ _OPS = {"product": "matmul", "convolution": "convolution", "attention": "attenti
 _GELU = 5
 """FLOPs an element, as the graph counts them."""
 _ROUNDS = 12
+_ELEMENTWISE = 0.1
+"""Where the search for the share of element-wise functions begins: what is off by more than a factor of e
+says no direction."""
 
 
 def measured_of(row: Mapping[str, str | int | float]) -> MeasuredKernel:
@@ -114,7 +117,7 @@ def fit_sustained(
     start = {
         "matrix": device.sustained_matrix, "vector": device.sustained_vector,
         "bandwidth": device.sustained_bandwidth / device.bandwidth, "gap": device.launch_overhead,
-        "elementwise": device.sustained_elementwise,
+        "elementwise": device.figure("sustained.elementwise") or _ELEMENTWISE,
         "product": device.sustained_product or FITTED.traffic["matmul"],
     }  # fmt: skip
     at = {key: start[key] for key in keys}
