@@ -137,7 +137,8 @@ TRACED = {
     "train": "lora:2", "context_len": "8", "seq_len": "8", "decoder_seq_len": "8",
     "image_size": "32", "count": "embedding=matmul",
     "fragment": "1", "tracer": "fx", "concrete_args": "input=1", "head": "base",
-    "target": "cuda:9.0", "memory_limit": "8", "fsdp": "2", "world_size": "2", "rank": "1",
+    "target": "cuda:9.0", "memory_format": "channels_last", "memory_limit": "8",
+    "fsdp": "2", "world_size": "2", "rank": "1",
 }  # fmt: skip
 
 GATES = {"fullgraph", "memory_limit", "target"}

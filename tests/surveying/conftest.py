@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.views.conftest import chromium  # noqa: F401 - a fixture
 
 MODELS = """
 import torch
