@@ -101,9 +101,9 @@ def page(found: Atlas) -> str:
         "like the others; training and large sizes take longer. Made by `python benchmarks/atlas.py` from "
         "datasets of [`opgraph survey`](survey.md); the rest is one more run of that, which "
         "goes on where it was.\n",
-        "[The page](atlas.html) has every model to search and sort, a plot of any two figures with the "
-        "Pareto front, and the command that makes a model's own page. It is one file and needs no network; "
-        "`opgraph atlas -o atlas.html` writes it.\n",
+        "[The page](every_model.html) has every model to search and sort, a plot of any two figures with "
+        "the Pareto front, and the command that makes a model's own page. It is one file and needs no "
+        "network; `opgraph atlas -o atlas.html` writes it.\n",
         "Times are predicted ([how well](prediction.md)), in eager mode, for the usual sizes of each model "
         "if a question says nothing else: at a batch of one most models wait for the host, which is the "
         "same beside all GPUs, so devices differ little. What is in it:\n",
@@ -140,7 +140,7 @@ def main() -> int:
         shutil.rmtree(BUILT_IN, ignore_errors=True)
         Atlas(*args.datasets).save(BUILT_IN)
     found = Atlas()
-    found.save(DOCS / "atlas.html")
+    found.save(DOCS / "every_model.html")
     PAGE.write_text(page(found), encoding="utf-8")
     print(f"wrote {PAGE}")
     return 0
