@@ -417,8 +417,9 @@ def refuse_untraced(args: argparse.Namespace, specs: Iterable[str]) -> None:
 
 
 def _with(own: argparse.Namespace, shared: argparse.Namespace) -> argparse.Namespace:
-    """Arguments on top of those that are shared; of what goes by name, both."""
-    merged = argparse.Namespace(**vars(own))
+    """Arguments on top of those that are shared; of what goes by name, both. What the command alone has
+    (the device, how it is run) says for what is traced, too."""
+    merged = argparse.Namespace(**{**vars(shared), **vars(own)})
     for name in shared.given & vars(own).keys():
         theirs, mine = getattr(shared, name), getattr(own, name)
         if isinstance(theirs, dict):

@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import opgraph
+from opgraph.cli import main
 from opgraph.tracing.replay.inductor import on_cuda, patches, properties, schedule
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -132,6 +133,15 @@ def test_a_step_of_decoding_is_compiled_with_its_cache():
     assert high / low > 8  # of the host of a compiled run nothing was measured
     assert not mine.steps
     assert not any("started" in r.text for r in mine.remarks)
+
+
+def test_two_ways_to_run_a_model_by_name_are_compared(capsys):
+    asked = ["compare", "squeezenet1_1", "--run", "eager", "--run", "compiled", "--hardware", "l4"]
+    assert main([*asked, "--format", "csv"]) == 0
+    heads, *rows = (line.split(",") for line in capsys.readouterr().out.splitlines())
+    assert heads[1:] == ["squeezenet1_1 eager", "squeezenet1_1 compiled"]
+    eager, compiled = next(map(float, row[1:]) for row in rows if row[0] == "latency")
+    assert compiled < eager
 
 
 def test_it_is_refused_where_it_is_not_worked_out():
