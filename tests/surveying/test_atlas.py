@@ -86,6 +86,33 @@ def test_names_are_text_wherever_they_end_up(dataset: Path, capsys: Any, tmp_pat
     assert "<script>document" not in (tmp_path / "x.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("short", "whole"),
+    [
+        (
+            "select name, params, flops from models where task='detection' order by latency_h100 limit 10",
+            "select name, parameters, flops from models where task = 'object-detection' "
+            "order by latency_h100_sxm limit 10",
+        ),
+        (
+            "select max(m.Params) from models m where m.task in ('classification', 'x')",
+            "select max(parameters) from models where task = 'image-classification'",
+        ),
+        (  # a name of the query's own, and texts that are compared with something else
+            "with t as (select flops as params, 'detection' as it from models) "
+            "select params from t where it = 'detection' order by params limit 3",
+            "select flops from models order by flops limit 3",
+        ),
+    ],
+)
+def test_short_names_mean_the_whole_ones(short: str, whole: str) -> None:
+    atlas = opgraph.atlas()
+    assert atlas.sql(short).rows == atlas.sql(whole).rows != ()
+    assert "params" in atlas.sql("select params from cases limit 1").columns
+    with pytest.raises(InputError, match="latency_nosuch"):
+        atlas.sql("select latency_nosuch from models")
+
+
 def test_a_compact_dataset_answers_alike(dataset: Path, tmp_path: Path) -> None:
     opgraph.atlas(dataset).save(tmp_path / "small")
     for query in ("select * from models", "select * from cases order by spec", "from times"):
@@ -133,16 +160,25 @@ def test_the_atlas_agrees_with_what_is_known_and_is_small() -> None:
 
 
 @pytest.mark.slow
-def test_a_question_takes_little_and_no_torch(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("atlas", "select name, flops from models order by latency_l4 limit 3"),
+        ("models", "--hardware", "l4", "--sort", "time", "--top", "3"),
+    ],
+)
+def test_a_question_takes_little_and_no_torch(command: tuple[str, ...]) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "import time; from opgraph.cli import main\n"
-        "status = main(['atlas', 'select name, flops from models order by latency_l4 limit 3'])\n"
+        f"status = main({list(command)})\n"
         "print(time.process_time()); sys.exit(status)"
     )
-    asked = [sys.executable, "-c", code]
+    written = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     took = []
-    for _ in range(3):
-        done = subprocess.run(asked, check=True, text=True, capture_output=True, env={**os.environ})
+    for _ in range(4):  # the first may compile the files
+        done = subprocess.run(
+            [sys.executable, "-c", code], check=True, text=True, capture_output=True, env=written
+        )
         took.append(float(done.stdout.splitlines()[-1]))
-    assert min(took) < 0.5
+    assert min(took) < 0.4  # 0.15 and 0.28 on an idle machine

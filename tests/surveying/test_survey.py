@@ -44,6 +44,7 @@ def test_a_plan_goes_over_everything_once_and_in_groups_of_one_source() -> None:
 @pytest.mark.parametrize(
     ("models", "options", "error", "said"),
     [
+        ("nosuch", {}, UnknownModel, "no source knows a model nosuch"),
         ("nosuch*", {}, UnknownModel, "no name fits nosuch"),
         ([], {}, UnknownModel, "a survey of nothing"),
         ("gpt2", {"optimizer": "sgd"}, InputError, "optimizer means nothing"),

@@ -257,7 +257,7 @@ class CostedRecord:
         the time; without one above, about or below the ridge point, with their shares of the bytes."""
         kinds: tuple[Bound, ...] = (Bound.COMPUTE, Bound.BALANCED, Bound.MEMORY)
         if self.device is not None:
-            from opgraph.analysis.timing.prediction import DEVICE_BOUNDS
+            from opgraph.record.kinds import DEVICE_BOUNDS
 
             kinds = DEVICE_BOUNDS
         groups: dict[Bound, list[Node]] = {bound: [] for bound in kinds}

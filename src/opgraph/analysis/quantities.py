@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from opgraph.analysis.costed import CostedRecord
-from opgraph.analysis.memory import peaks
-from opgraph.analysis.timing.prediction import DEVICE_BOUNDS
-from opgraph.hardware import Device
 from opgraph.record import units
-from opgraph.record.kinds import Bound
+from opgraph.record.kinds import DEVICE_BOUNDS, Bound
+
+if TYPE_CHECKING:
+    from opgraph.analysis.costed import CostedRecord
+    from opgraph.hardware import Device
 
 FORMATS: dict[str, Callable[[float], str]] = {
     "count": units.count,
@@ -28,6 +29,8 @@ FORMATS: dict[str, Callable[[float], str]] = {
 def peak_memory_by_module(costed: CostedRecord) -> dict[str, int]:
     """The peak memory of every module that runs something: its own weights and buffers with those of what
     is below it, and the most bytes of activations and inputs live while it runs; the whole is ""."""
+    from opgraph.analysis.memory import peaks
+
     held: dict[str, int] = {}
     for parameter in costed.graph.parameters:
         scope = parameter.scope

@@ -11,8 +11,8 @@ from opgraph.views.tables import written
 
 EXAMPLES = """examples:
   opgraph atlas
-  opgraph atlas "select name, parameters, flops from models where task = 'object-detection'
-                 order by latency_h100_sxm limit 10"
+  opgraph atlas "select name, params, flops from models where task = 'detection'
+                 order by latency_h100 limit 10"
   opgraph atlas --dataset zoo "select spec, reason from cases where not ok" --format csv
   opgraph atlas --dataset zoo -o zoo.html"""
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.files import write_atomically
-from opgraph.record.profile import GUESSED
 from opgraph.views.terminal import readable_lines, safe
 
 if TYPE_CHECKING:
@@ -130,6 +129,8 @@ def status_of(costed: CostedRecord, *, shown: bool = False) -> int:
     failed = profile.graph.failed
     if failed is None:
         return 0
+    from opgraph.record.profile import GUESSED
+
     where = f" at {failed.file}:{failed.line}" if failed.file else ""
     insist(safe(f"error: the forward failed{where}: {failed.failure}", 500))
     guessed = f"{GUESSED} (--input-shape, --input); " if GUESSED in profile.model.notes else ""

@@ -75,6 +75,10 @@ class Bound(_Labelled):
     LAUNCH = "launch", "launches"
 
 
+DEVICE_BOUNDS = (Bound.COMPUTE, Bound.MEMORY, Bound.LAUNCH)
+"""What a kernel can wait for on a device."""
+
+
 class Run(_Labelled):
     """How the host launches what a device runs."""
 

@@ -54,8 +54,7 @@ class FileSource:
     name = "file"
 
     def claims(self, spec: str) -> bool:
-        path = Path(spec)
-        return path.suffix in FILES and path.is_file()
+        return spec.endswith(FILES) and Path(spec).is_file()
 
     def names(self) -> Mapping[str, str]:
         return {}

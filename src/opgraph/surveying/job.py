@@ -98,9 +98,12 @@ def _named(models: str | Iterable[str]) -> dict[str, str]:
                     raise UnknownModel(f"no name fits {word}", hint="`opgraph models` lists all")
                 found |= fit
                 continue
-            found.setdefault(word, "")
-            with suppress(SourceError):  # it is a row that says why
+            try:
                 found[word] = find(word)[0].name
+            except SourceError:
+                if word is text:
+                    raise
+                found.setdefault(word, "")  # one of a list is a row that says why
     if not found:
         raise UnknownModel("a survey of nothing", hint="give names, or a pattern such as 'resnet*'")
     return found

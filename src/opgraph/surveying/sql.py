@@ -3,17 +3,27 @@ datasets and nothing else: no other file, no network, no extension, and no state
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from importlib import import_module
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from opgraph.record import units
-from opgraph.record.errors import InputError, MissingDependency, ProfileError, RenderError
+from opgraph.record.errors import (
+    InputError,
+    MissingDependency,
+    OpgraphError,
+    ProfileError,
+    RenderError,
+)
 from opgraph.surveying.columns import COLUMNS
 
 BUILT_IN = Path(__file__).with_name("data")
@@ -26,6 +36,13 @@ _ABOUT = ("name", "source", "family", "task", "licence", "class", "dtype", "inpu
           "intensity", "coverage")  # fmt: skip
 """The columns of `cases` that a row of `models` has, beside `latency_…` for each device."""
 _SORTED = {"cases": "source, spec, id", "times": "device, source, id"}
+
+SHORT = {"params": "parameters"}
+"""Columns by the short names that they are asked for with, too: those of `models --max-params`, and beside
+them `latency_` with any name of a device (`latency_h100`)."""
+SHORT_TASKS = {"classification": "image-classification", "detection": "object-detection",
+               "segmentation": "image-segmentation"}  # fmt: skip
+"""Tasks by the short names that a query may compare `task` with."""
 
 Cell = str | int | float | bool | None
 
@@ -89,7 +106,7 @@ class Atlas:
                 said = " and ".join(k.lower().replace("_", " ") for k in kinds) or "nothing"
                 raise InputError(f"an atlas answers one select, and was asked for {said:.80}",
                                  hint="select name, flops from models limit 10")  # fmt: skip
-            found = connection.execute(statements[0])
+            found = connection.execute(_meant(connection, query))
             columns = tuple(column[0] for column in found.description)
             return Answer(columns, tuple(tuple(map(_cell, row)) for row in found.fetchall()))
         except duckdb.Error as error:
@@ -186,11 +203,12 @@ class Atlas:
 
 
 def _duckdb() -> Any:
-    try:
-        import duckdb
-    except ImportError:
-        raise MissingDependency("duckdb", "atlas") from None
-    return duckdb
+    """DuckDB's extension by itself where it can be had: `import duckdb` adds what builds queries in Python
+    and takes seven times as long, which is most of what a question takes."""
+    for module in ("_duckdb", "duckdb"):
+        with suppress(ImportError):
+            return import_module(module)
+    raise MissingDependency("duckdb", "atlas")
 
 
 def _files(folder: Path, table: str) -> list[Path]:
@@ -226,6 +244,63 @@ def _models(devices: Sequence[str]) -> str:
         "c.options is null and c.target is null and c.batch_size is null and c.seq_len is null "
         "and c.image_size is null group by c.id, c.spec"
     )
+
+
+def _meant(connection: Any, query: str) -> str:
+    """A SELECT in which every short name of a column or a task is replaced by the one in the tables; a
+    name that the query itself gives to something stays."""
+    if not re.search(rf"latency_|{'|'.join((*SHORT, *SHORT_TASKS))}", query, re.IGNORECASE):
+        return query
+    (text,) = connection.execute("select json_serialize_sql(?::varchar)", [query]).fetchone()
+    tree = json.loads(text)
+    if tree["error"]:
+        return query
+    columns = connection.execute(
+        "select lower(column_name) from duckdb_columns() where not internal"
+    ).fetchall()
+    known = {name for (name,) in columns} | {
+        n["alias"].lower() for n in _parts(tree) if "alias" in n
+    }
+    changed = False
+    for part in _parts(tree):
+        if part.get("class") == "COLUMN_REF":
+            *table, name = part["column_names"]
+            if name.lower() not in known and (column := _column(name)) is not None:
+                part.update(column_names=[*table, column], alias=part["alias"] or name)
+                changed = True
+        elif part.get("class") in ("COMPARISON", "OPERATOR"):
+            compared = [part[side] for side in ("left", "right") if side in part] + part.get(
+                "children", []
+            )
+            if any(c.get("column_names", [""])[-1].lower() == "task" for c in compared):
+                for c in compared:
+                    if (task := SHORT_TASKS.get(c.get("literal", {}).get("text"))) is not None:
+                        c["literal"]["text"] = task
+                        changed = True
+    if not changed:
+        return query
+    asked = [json.dumps(tree)]
+    (found,) = connection.execute("select json_deserialize_sql(?::json)", asked).fetchone()
+    return str(found)
+
+
+def _parts(tree: Any) -> Iterator[dict[str, Any]]:
+    """All objects of a parsed query."""
+    if isinstance(tree, dict):
+        yield tree
+    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from _parts(part)
+
+
+def _column(name: str) -> str | None:
+    """The column that a short name stands for."""
+    _, of, device = name.lower().partition("latency_")
+    if of and device.isidentifier():
+        from opgraph.hardware import device as known
+
+        with suppress(OpgraphError):
+            return latency(known(device).id)
+    return SHORT.get(name.lower())
 
 
 def _cell(value: Any) -> Cell:

@@ -8,7 +8,7 @@ from typing import Any
 
 from opgraph.analysis.quantities import FORMATS, QUANTITIES
 from opgraph.record import units
-from opgraph.surveying.sql import Answer, Atlas, Cell
+from opgraph.surveying.sql import SHORT, Answer, Atlas, Cell
 from opgraph.views.terminal import draw, safe
 
 MANY = 60
@@ -85,8 +85,8 @@ def shown(name: str, value: Cell) -> str:
         return "yes" if value else "no"
     if isinstance(value, str):
         return safe(value, 200)
-    if name in _KINDS:
-        return _KINDS[name](value)
+    if (quantity := SHORT.get(name, name)) in _KINDS:
+        return _KINDS[quantity](value)
     if name.startswith("latency_") or name in _SECONDS:
         return units.seconds(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

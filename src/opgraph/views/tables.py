@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from opgraph.analysis.compare.comparison import ComparisonRecord
-from opgraph.analysis.scaling.sweep import SweepRecord
 from opgraph.record.errors import RenderError, one_of
 from opgraph.record.files import dumps
 from opgraph.views.files.records import csv_text
+
+if TYPE_CHECKING:
+    from opgraph.analysis.compare.comparison import ComparisonRecord
+    from opgraph.analysis.scaling.sweep import SweepRecord
 
 __all__ = ["FORMS", "comparison_csv", "sweep_markdown", "written"]
 

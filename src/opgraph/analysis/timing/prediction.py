@@ -38,9 +38,6 @@ _CHANNELS = (1, 3, 4)
 
 Queue = Literal["device", "host"]
 
-DEVICE_BOUNDS = (Bound.COMPUTE, Bound.MEMORY, Bound.LAUNCH)
-"""What a kernel can wait for on a device."""
-
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:

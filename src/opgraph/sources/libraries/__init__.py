@@ -66,8 +66,9 @@ def registered(library: Library, subfolder: str, pattern: str) -> Mapping[str, s
     wanted = re.compile(pattern)
     top = library.folder / subfolder
     return {
-        next(group for group in match.groups() if group): str(file.relative_to(top).with_suffix(""))
+        next(group for group in match.groups() if group): stem
         for file in sorted(top.rglob("*.py"))
+        for stem in (str(file.relative_to(top).with_suffix("")),)
         for match in wanted.finditer(file.read_text(encoding="utf-8"))
     }
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +41,9 @@ class HuggingFaceSource:
     library = TRANSFORMERS
 
     def claims(self, spec: str) -> bool:
-        return (
-            catalogue.lookup(spec, TRANSFORMERS.package) is not None
-            or (Path(spec) / CONFIG).is_file()
-        )
+        if catalogue.lookup(spec, TRANSFORMERS.package) is not None:
+            return True
+        return isfile(f"{spec}/{CONFIG}")  # noqa: PTH113 - asked of each of thousands of names
 
     def names(self) -> Mapping[str, str]:
         return catalogue.names(TRANSFORMERS.package)

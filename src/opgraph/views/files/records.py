@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.costed import CostedRecord
-from opgraph.analysis.scaling.sweep import SweepRecord
 from opgraph.record import units
 from opgraph.record.errors import MissingDependency
-from opgraph.record.graph import Node
 from opgraph.views.terminal import readable
+
+if TYPE_CHECKING:
+    from opgraph.analysis.costed import CostedRecord
+    from opgraph.analysis.scaling.sweep import SweepRecord
+    from opgraph.record.graph import Node
 
 Record = dict[str, str | int | float | None]
 
