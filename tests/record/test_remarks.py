@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +14,8 @@ from tests.conftest import DATA
 from opgraph import load
 from opgraph.analysis.costed import CostedRecord
 from opgraph.cli import main
-from opgraph.options import NO_EFFECT
 from opgraph.record.profile import GUESSED
-from opgraph.record.remarks import CODES, coded, page, remark_of
+from opgraph.record.remarks import Remark, coded, idle, no_effect, page
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -23,39 +24,28 @@ def test_the_page_is_the_table() -> None:
     assert (DOCS / "remarks.md").read_text(encoding="utf-8") == page()
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        (f"seq_len {NO_EFFECT}: resnet18 takes no tokens", "no-effect"),
-        (GUESSED, "guessed-inputs"),
-        ("completed with vocab_size=10", "completed"),
-        ("went on without a value, perhaps not as with real data: GuardOnDataDependent", "made-up-data"),
-        ("2 operators without a known cost: aten.x", "unknown-operator"),
-        ("without images: RuntimeError", "left-out"),
-        ("configuration from https://example.org/config.json", None),
-        ("as ResNet18_Weights.IMAGENET1K_V1 describes it", None),
-    ],
-)  # fmt: skip
-def test_a_text_has_the_code_of_its_sign(text: str, code: str | None) -> None:
-    found = remark_of(text)
-    assert (found and found.code) == code
-
-
-def test_every_sign_leads_to_its_own_code() -> None:
-    for code, known in CODES.items():
-        for sign in known.signs:
-            assert coded([sign, sign]) == ((code, sign),)
+def test_a_remark_is_a_text_with_a_code_of_the_table() -> None:
+    noted = no_effect("seq_len", "resnet18 takes no tokens")
+    assert noted == "seq_len changes nothing: resnet18 takes no tokens"
+    assert coded(["configuration from config.json", noted, noted]) == idle([noted]) == (noted,)
+    assert idle([GUESSED]) == ()
+    for copied in (pickle.loads(pickle.dumps(noted)), copy.deepcopy(noted)):
+        assert (copied, copied.code) == (noted, "no-effect")
+    with pytest.raises(KeyError, match="unheard"):
+        Remark("unheard", "of")
 
 
 def test_a_remark_is_shown_once_and_is_in_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = load(DATA / "resnet18.json")
-    note = f"seq_len {NO_EFFECT}: resnet18 takes no tokens"
+    note = no_effect("seq_len", "resnet18 takes no tokens")
     file = tmp_path / "noted.json"
     found = replace(found, model=replace(found.model, notes=("from a test", note)))
     found.save(file)
     assert {"code": "no-effect", "text": note} in json.loads(file.read_text())["remarks"]
+    assert load(file).model == found.model
+    assert load(file).on(None).remarks == (note,)
     assert main(["profile", str(file)]) == 0
     said = capsys.readouterr()
     assert (said.out.count(note), said.err.count(note)) == (1, 0)

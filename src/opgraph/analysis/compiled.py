@@ -13,6 +13,7 @@ from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, Kernel, Node
 from opgraph.record.profile import Compiled, CompiledKernel, ProfileRecord
+from opgraph.record.remarks import Remark
 
 if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
@@ -158,8 +159,8 @@ def ensure_compiled(profile: ProfileRecord, device: Device | None) -> ProfileRec
         raise RenderError(f"TorchInductor compiled this profile for {compiled.target}, and "
                           f"{device.name} is {device.target}",
                           hint="name the model with --run compiled and the device")  # fmt: skip
-    note = f"compiled for {compiled.target}, costed on {device.name}"
-    return replace(profile, model=replace(profile.model, notes=(*profile.model.notes, note)))
+    note = Remark("target", f"compiled for {compiled.target}, costed on {device.name}")
+    return replace(profile, model=profile.model.noting(note))
 
 
 def _precision(lower: str | None) -> str:

@@ -35,9 +35,10 @@ from opgraph.record.remarks import Remark, coded
 _NAMED = 4
 """Operators without a known cost that a remark names."""
 
-COMPILED = (
-    "compiled: by torch's own scheduler, products not padded; the host is taken to need for a kernel what "
-    "it needs for a call of an operator, and live memory is that of an eager run"
+COMPILED = Remark(
+    "compiled",
+    "by torch's own scheduler, products not padded; the host is taken to need for a kernel what "
+    "it needs for a call of an operator, and live memory is that of an eager run",
 )
 """The remark on what is assumed of a compiled run."""
 
@@ -88,28 +89,30 @@ class CostedRecord:
     def remarks(self) -> tuple[Remark, ...]:
         """What must be known of how the figures came about, each once."""
         profile, graph = self.profile, self.profile.graph
-        texts = list(profile.model.notes)
+        notes = list(profile.model.notes)
         if profile.tracing.tensors == "real":
-            texts.append("ran on real tensors: its path depends on values of the data")
+            text = "ran on real tensors: its path depends on values of the data"
+            notes.append(Remark("real-tensors", text))
         if unknown := self.totals.unknown:
             listed = ", ".join(name for name, _ in unknown[:_NAMED])
             more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
-            texts.append(
-                f"{units.plural(len(unknown), 'operator')} without a known cost: {listed}{more}"
-            )
+            text = f"{units.plural(len(unknown), 'operator')} without a known cost: {listed}{more}"
+            notes.append(Remark("unknown-operator", text))
         if self.device is not None and profile.world is not None and self.exchanged:
-            texts.append(
+            text = (
                 f"what ranks exchange takes the time of the link of {self.device.name}, whichever ranks "
                 "they are, in a queue of its own for each group, beside the kernels"
                 if self.device.link_bandwidth is not None
                 else f"what ranks exchange takes no time here: the file of {self.device.name} has no "
                 "link"
             )
+            notes.append(Remark("network", text))
         if self.run.compiled:
-            texts.append(COMPILED)
+            notes.append(COMPILED)
         if graph.failed is not None:
-            texts.append(f"the forward failed at node {graph.failed.id}: the graph ends there")
-        return coded(texts)
+            text = f"the forward failed at node {graph.failed.id}: the graph ends there"
+            notes.append(Remark("failed", text))
+        return coded(notes)
 
     @cached_property
     def exchanged(self) -> tuple[Exchanged, ...]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from opgraph.hardware import Device
 from opgraph.record.graph import Graph, Kernel
 from opgraph.record.profile import ProfileRecord
+from opgraph.record.remarks import Remark
 from opgraph.record.targets import Target, chosen_for
 
 FUSED = ("flash", "cudnn", "efficient")
@@ -44,8 +45,7 @@ def retargeted(profile: ProfileRecord, device: Device) -> ProfileRecord:
     if not differ:
         return profile
     note = f"traced for {own.label}, costed on {device.name}, which runs otherwise: {', '.join(differ)}"
-    model = replace(profile.model, notes=(*profile.model.notes, note))
-    return replace(profile, model=model)
+    return replace(profile, model=profile.model.noting(Remark("target", note)))
 
 
 def _missed(profile: ProfileRecord) -> list[str]:

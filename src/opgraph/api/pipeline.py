@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.cost.conventions import counted
 from opgraph.inputs.base import Example, InputRequest
-from opgraph.options import NO_EFFECT, Options
+from opgraph.options import Options
 from opgraph.record.errors import InputError, SourceError, TraceError, first_line
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Mode
 from opgraph.record.profile import GUESSED, ProfileRecord, Tracing
+from opgraph.record.remarks import Remark, no_effect
 from opgraph.sources import resolve
 from opgraph.sources.base import BuildOptions, Model
 from opgraph.version import __version__
@@ -63,7 +64,7 @@ def with_trained_head(spec: Any, built: Model, options: Options) -> Model:
     if found is None or found is built:
         return built
     note = f"with the head of {type(found.module).__name__}, since the base model has no loss"
-    return replace(found, info=replace(found.info, notes=(*found.info.notes, note)))
+    return replace(found, info=found.info.noting(Remark("other-head", note)))
 
 
 def _with_head(
@@ -126,7 +127,7 @@ def profiled(
             found = profiled(model, inputs, kwargs, replace(asked, world_size=None, rank=None))
         if any(k.collective is not None for n in found.graph.nodes for k in n.kernels):
             return found
-        return _noting(found, f"world_size {NO_EFFECT}: nothing is exchanged between ranks")
+        return _noting(found, no_effect("world_size", "nothing is exchanged between ranks"))
     if asked.fsdp is not None:
         from opgraph.sources.ranks import ranks
         from opgraph.tracing.modes.layouts import fully_sharded
@@ -140,7 +141,13 @@ def profiled(
     if made and asked.mode == "train" and asked.batch_size is None and _lone(found.graph.failed):
         request = replace(InputRequest.of(asked), batch_size=2)
         found = profile_model(built, _example(built, None, None, request), asked)
-        found = _noting(found, "a batch of 2: batch normalization does not train on a value alone")
+        found = _noting(
+            found,
+            Remark(
+                "guessed-inputs",
+                "a batch of 2: batch normalization does not train on a value alone",
+            ),
+        )
     if found.graph.failed is not None and made:
         if asked.sized:
             _blame_the_sizes(built, found.graph.failed, asked)
@@ -168,7 +175,7 @@ def _fitted(
     request = InputRequest.of(options)
     other, note = fitted(model, request, example, found.graph, run)
     if other is None:
-        return _noting(_noting(found, GUESSED), note)
+        return _noting(found, GUESSED, note)
     return _noting(profile_model(model, other, options), note)
 
 
@@ -245,16 +252,18 @@ def profile_model(
     outcomes = attempts(model, example, asked.tracer, how)
     found = _profile_of(model, example, outcomes, asked.fragment)
     if cold and cold[-1].graph == outcomes[-1].graph:
-        found = _noting(found, f"warm_up {NO_EFFECT}: the first run is like the second")
+        found = _noting(found, no_effect("warm_up", "the first run is like the second"))
     if asked.fullgraph and outcomes[-1].tracer != "dynamo":
-        found = _noting(found, f"fullgraph {NO_EFFECT}: the graph is that of {outcomes[-1].tracer}")
+        found = _noting(
+            found, no_effect("fullgraph", f"the graph is that of {outcomes[-1].tracer}")
+        )
     warm_up = asked.warm_up or asked.tracer == "hybrid"
     difference = plain_difference(model, example, outcomes[-1], warm_up=warm_up)
     return found if difference is None else _noting(found, difference)
 
 
-def _noting(found: ProfileRecord, note: str) -> ProfileRecord:
-    return replace(found, model=replace(found.model, notes=(*found.model.notes, note)))
+def _noting(found: ProfileRecord, *notes: str) -> ProfileRecord:
+    return replace(found, model=found.model.noting(*notes))
 
 
 def _compiled(
@@ -322,7 +331,9 @@ def _trained(model: Model, example: Example, options: Options) -> ProfileRecord:
     if options.checkpointing:
         convention["checkpointing"] = "repeated blocks"
     return replace(
-        profile if options.loss != "auto" else _noting(profile, f"trained on {says}"),
+        profile
+        if options.loss != "auto"
+        else _noting(profile, Remark("loss", f"trained on {says}")),
         mode="train",
         convention=convention,
     )

@@ -18,7 +18,6 @@ from opgraph.hardware import Device, device
 from opgraph.options import (
     AXES,
     NAMES,
-    NO_EFFECT,
     OPTIONS,
     Options,
     checked,
@@ -30,6 +29,7 @@ from opgraph.record.errors import InputError, OpgraphError
 from opgraph.record.formulas import Formula, Formulas, Point, Variable
 from opgraph.record.loading import is_saved_profile
 from opgraph.record.profile import ProfileRecord
+from opgraph.record.remarks import idle
 from opgraph.results import Profile, Sweep
 from opgraph.sources.base import Model
 
@@ -114,7 +114,7 @@ def sweep(
             if isinstance(found, str):
                 points.append(SweepPoint(shown, {}, error=found))
                 continue
-            notes |= dict.fromkeys(n for n in found.model.notes if NO_EFFECT in n)
+            notes |= dict.fromkeys(idle(found.model.notes))
             points.append(point_of(costed(found, chosen_device), shown))
     whole = next(iter(built.values()))
     base = None

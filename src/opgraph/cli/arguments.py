@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.options import (
     NAMES,
-    NO_EFFECT,
     OPTIONS,
     TRACED,
     Option,
@@ -26,6 +25,7 @@ from opgraph.options import (
 from opgraph.options.kinds import Amount, Choice, Flag, Whole
 from opgraph.record.errors import InputError, OpgraphError, RenderError, one_of
 from opgraph.record.kinds import Run
+from opgraph.record.remarks import idle, no_effect
 
 if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
@@ -214,8 +214,8 @@ def _noted(args: argparse.Namespace, found: ProfileRecord) -> ProfileRecord:
     choices = [s.choices for s in found.target.substitutions]
     if any(chosen_for(c, args.target) != chosen_for(c, USUAL) for c in choices):
         return found
-    said = f"target {NO_EFFECT}: no operator of {found.model.name} has another kernel there"
-    return replace(found, model=replace(found.model, notes=(*found.model.notes, said)))
+    note = no_effect("target", f"no operator of {found.model.name} has another kernel there")
+    return replace(found, model=found.model.noting(note))
 
 
 def _fragment(saved: ProfileRecord, which: int | str) -> ProfileRecord:
@@ -230,9 +230,8 @@ def say_no_effect(notes: Iterable[str]) -> None:
     """Say at once which options change nothing of this model."""
     from opgraph.cli.output import say
 
-    for note in notes:
-        if NO_EFFECT in note:
-            say(f"note: {note}")
+    for note in idle(notes):
+        say(f"note: {note}")
 
 
 def costed_from(args: argparse.Namespace, profile: ProfileRecord | None = None) -> CostedRecord:

@@ -124,8 +124,8 @@ def status_of(costed: CostedRecord, *, shown: bool = False) -> int:
     """Say what must be known of how the figures came about, unless the output has `shown` it. Returns the
     exit status: 1 when the forward failed and the graph is partial."""
     profile = costed.profile
-    for code, text in () if shown else costed.remarks:
-        say(safe(f"note: {text} ({code})", 500))
+    for remark in () if shown else costed.remarks:
+        say(safe(f"note: {remark} ({remark.code})", 500))
     failed = profile.graph.failed
     if failed is None:
         return 0

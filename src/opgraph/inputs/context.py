@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from opgraph.inputs.base import InputRequest
 from opgraph.inputs.model_reading import Settings, sizes
 from opgraph.record.errors import InputError
+from opgraph.record.remarks import Remark
 from opgraph.sources.base import Model
 
 # The table of input rules: the name of a parameter of `forward` → the function that makes its value.
@@ -125,7 +126,7 @@ class Context:
     def leave_out(self, names: Iterable[str], reason: str) -> None:
         """Do without these arguments, and say why."""
         self.made.update({name: None for name in names if not self.required(name)})
-        self.notes.append(reason)
+        self.notes.append(Remark("left-out", reason))
 
     # Sizes
 

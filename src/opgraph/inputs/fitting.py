@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from opgraph.inputs.base import Example, InputRequest
 from opgraph.inputs.context import FRAMES, Context
 from opgraph.record.graph import Graph, Node
+from opgraph.record.remarks import Remark
 from opgraph.sources.base import Model
 
 _TRIES = 60
@@ -31,7 +32,7 @@ Run = Callable[[Example], Graph | None]
 
 def fitted(
     model: Model, request: InputRequest, example: Example, failed: Graph, run: Run
-) -> tuple[Example | None, str]:
+) -> tuple[Example | None, Remark]:
     """Other values for the guessed arguments of a call that failed, with which the model runs; None where
     none are found. And a remark on what was tried."""
     context = Context(model, request, inspect.signature(model.module.forward))
@@ -47,7 +48,7 @@ def fitted(
             seen[told] = None
             found = run(other)
             if found is None:
-                return other, f"inputs found by trying: {told}"
+                return other, Remark("guessed-inputs", f"inputs found by trying: {told}")
             heapq.heappush(waiting, (-len(found.nodes), next(order), other, found))
             if len(found.nodes) > len(graph.nodes) or len(seen) >= _TRIES:
                 break  # it got further: go on from there, and come back if that leads nowhere
@@ -56,7 +57,8 @@ def fitted(
         heapq.heappush(waiting, (-len(graph.nodes) + 1, next(order), before, graph))
     some = [text for text in seen if text != _told(example)]
     more = f" and {len(some) - 6} more" if len(some) > 6 else ""
-    return None, f"tried {'; '.join([_told(example), *some[:6]])}{more}"
+    tried = f"tried {'; '.join([_told(example), *some[:6]])}{more}"
+    return None, Remark("guessed-inputs", tried)
 
 
 def _arguments(example: Example, names: list[str]) -> dict[str, Tensor]:

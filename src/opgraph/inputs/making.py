@@ -16,8 +16,9 @@ from opgraph.inputs.model_reading import first_layer
 from opgraph.inputs.rules import RULES
 from opgraph.inputs.rules.structured import MAIN, main_tensor
 from opgraph.inputs.rules.text import placeholders
-from opgraph.options import NO_EFFECT, TensorSpec
+from opgraph.options import TensorSpec
 from opgraph.record.errors import InputError
+from opgraph.record.remarks import Remark, no_effect
 from opgraph.sources.base import Model
 
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -67,7 +68,8 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
             hint=f"give it: --input {missing[0]}=1x16:float32, or inputs= and kwargs= in Python",
         )
     if guessed:
-        context.notes.append(f"guessed from what the model's layers take: {', '.join(guessed)}")
+        note = f"guessed from what the model's layers take: {', '.join(guessed)}"
+        context.notes.append(Remark("guessed-inputs", note))
     known = request.input_shape is not None or "input_size" in model.hints
     return Example(tuple(args), kwargs, tuple(context.notes), () if known else (*main, *guessed))
 
@@ -188,7 +190,7 @@ def inputs_at(model: Model, request: InputRequest) -> Example:
         ) from error
     idle = [option for option in _REMARKED if _changes_nothing(model, request, example, option)]
     notes = (
-        f"{option} {NO_EFFECT}: {model.info.name} takes no {_REMARKED[option]}" for option in idle
+        no_effect(option, f"{model.info.name} takes no {_REMARKED[option]}") for option in idle
     )
     return replace(example, notes=(*example.notes, *notes))
 

@@ -8,7 +8,6 @@ from opgraph.options.fields import (
     AXES,
     CONVENTIONS,
     NAMES,
-    NO_EFFECT,
     OPTIONS,
     SETTINGS,
     SIZES,
@@ -26,7 +25,7 @@ from opgraph.options.kinds import TensorSpec
 from opgraph.options.option import CAPTURED, TRACED, Option, Stage, option, options_of
 
 __all__ = [
-    "AXES", "CAPTURED", "CONVENTIONS", "NAMES", "NO_EFFECT", "OPTIONS", "SETTINGS",
+    "AXES", "CAPTURED", "CONVENTIONS", "NAMES", "OPTIONS", "SETTINGS",
     "SIZES", "TRACED",
     "Commanding", "Costing", "Option", "Options", "Showing", "Stage", "TensorSpec", "check_needs",
     "checked", "named_options", "names", "option", "options_of", "targeted",

@@ -396,9 +396,6 @@ def names(*stages: Stage) -> tuple[str, ...]:
     return tuple(n for n, o in OPTIONS.items() if o.stage in stages and not o.hidden)
 
 
-NO_EFFECT = "changes nothing"
-"""What a note says of an option that has no effect on this model; a command says such notes at once."""
-
 NAMES = tuple(options_of(Options))
 SIZES = tuple(n for n, o in OPTIONS.items() if o.size)
 """The options that say how large the inputs are."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -26,6 +27,7 @@ from opgraph.record.profile import (
     Tracing,
     World,
 )
+from opgraph.record.remarks import CODES, Remark
 from opgraph.record.schema import GraphRecord, Malformed, RunFile, decode, decode_run
 from opgraph.record.targets import Target
 from opgraph.record.verify import InvariantError, verify
@@ -81,6 +83,7 @@ class _Record(msgspec.Struct):
     target: Target = Target()
     measured: RunFile | None = None
     world: World | None = None
+    remarks: tuple[dict[str, Any], ...] = ()
 
 
 class _Head(msgspec.Struct):
@@ -97,10 +100,13 @@ def profile_from(read: Callable[..., Any]) -> ProfileRecord:
     """
     try:
         record = read(type=_Record)
+        codes = {r.get("text"): r.get("code") for r in record.remarks}
         graph, run = verify(decode(record.graph)), record.measured
         return ProfileRecord(
             graph=graph,
-            model=record.model,
+            model=replace(
+                record.model, notes=tuple(_note(n, codes.get(n)) for n in record.model.notes)
+            ),
             tracing=Tracing(record.tracing),
             mode=record.mode.value,
             convention=record.convention,
@@ -152,6 +158,11 @@ def _parsed(text: bytes, type: Any) -> Any:  # noqa: A002 - as msgspec calls it
         except (ValueError, RecursionError) as error:
             raise ProfileError(f"this is not an opgraph profile: {error}") from error
         return msgspec.convert(data, type=type)
+
+
+def _note(text: str, code: object) -> str:
+    """A note of a model: a remark where the file gives it a code that there is."""
+    return Remark(code, text) if isinstance(code, str) and code in CODES else text
 
 
 def _compiled(found: Compiled | None, nodes: int) -> Compiled | None:

@@ -3,12 +3,13 @@ loaded, compared and costed again; and `KVCache`, what a generating model keeps 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
 from opgraph.record.graph import Graph, Kernel
+from opgraph.record.remarks import Remark
 from opgraph.record.run import RunRecord
 from opgraph.record.targets import Target
 
@@ -71,7 +72,10 @@ class KVCache:
 
 
 FORMAT = "opgraph-profile"
-GUESSED = "its inputs were guessed from its signature: give others if they do not fit it"
+GUESSED = Remark(
+    "guessed-inputs",
+    "its inputs were guessed from its signature: give others if they do not fit it",
+)
 """A note on a model whose forward failed, on inputs that nobody gave."""
 
 SCHEMA_VERSION = 1
@@ -85,6 +89,10 @@ class ModelInfo:
     source: str = "object"
     cls: str = ""
     notes: tuple[str, ...] = ()
+
+    def noting(self, *notes: str) -> ModelInfo:
+        """The same with further notes."""
+        return replace(self, notes=(*self.notes, *notes))
 
 
 @dataclass(frozen=True)

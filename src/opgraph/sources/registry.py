@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opgraph.options import NO_EFFECT
 from opgraph.record.errors import SourceError, UnknownModel, one_of
 from opgraph.record.files import uncollected
+from opgraph.record.remarks import no_effect
 from opgraph.record.torch_version import require_torch
 from opgraph.sources import catalogue, known
 from opgraph.sources.base import BuildOptions, Model, Source, without_arguments
@@ -99,8 +99,8 @@ def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model
         raise UnknownModel(str(error), hint=hint) from error.__cause__
     if not options.trust or _brings_code(source, rest):
         return model
-    note = f"trust {NO_EFFECT}: {model.info.name} brings no code of its own"
-    return replace(model, info=replace(model.info, notes=(*model.info.notes, note)))
+    note = no_effect("trust", f"{model.info.name} brings no code of its own")
+    return replace(model, info=model.info.noting(note))
 
 
 def _brings_code(source: Source, spec: str) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from opgraph.inputs.base import Example
 from opgraph.record.errors import TraceError
 from opgraph.record.graph import Graph
+from opgraph.record.remarks import Remark
 from opgraph.sources.base import Model
 from opgraph.tracing import eager
 from opgraph.tracing.base import COMPILE_FLAGS, Outcome, TraceOptions
@@ -81,7 +82,7 @@ def tracer_named(name: str) -> Tracer:
 
 def plain_difference(
     model: Model, example: Example, outcome: Outcome, *, warm_up: bool
-) -> str | None:
+) -> Remark | None:
     """How the totals of a whole graph by Dynamo or export differ from those of a plain run, and why; None
     where they do not, or where nothing on fake tensors can say."""
     flags = COMPILE_FLAGS.get(outcome.tracer)
@@ -96,7 +97,8 @@ def plain_difference(
     asked = "being compiled" if flags == "compiling" else "being exported"
     why = f"the model asks whether it is {asked}, and then has" if same else "this graph has"
     where = "" if same else "; opgraph check says where"
-    return f"{why} {_differences(plain.graph, outcome.graph)} than a plain run{where}"
+    text = f"{why} {_differences(plain.graph, outcome.graph)} than a plain run{where}"
+    return Remark("compiled-differs", text)
 
 
 def _work(graph: Graph) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.record.files import uncollected
 from opgraph.record.graph import Graph
 from opgraph.record.profile import Attempt, KVCache
+from opgraph.record.remarks import Remark
 from opgraph.record.targets import Target
 from opgraph.sources.ranks import begin, current
 from opgraph.tracing.capture.kv_cache import cache_in, measured
@@ -229,9 +230,9 @@ def _idle(graph: Graph) -> Iterator[str]:
         "" if graph.inputs else " (it was called without tensors: its arguments have defaults)"
     )
     if graph.parameters:
-        yield f"forward reads none of the weights of the model{without}"
+        yield Remark("no-work", f"forward reads none of the weights of the model{without}")
     elif not graph.inputs and not any(n.kernels for n in graph.nodes):
-        yield f"forward computes nothing{without}"
+        yield Remark("no-work", f"forward computes nothing{without}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from opgraph.inputs.base import Example
 from opgraph.record import units
 from opgraph.record.errors import InputError, TraceError, first_line
+from opgraph.record.remarks import Remark
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Outcome, arguments, record
 from opgraph.tracing.fake.tensors import needs_values
@@ -116,10 +117,10 @@ def said(outcome: Outcome, real: Outcome | None = None) -> Outcome:
     refused = real is not None and real.tensors == "real" and real.error is not None
     why = f"on real tensors: {real.attempt.error}" if real is not None and refused else ""
     if outcome.caught is not None:
-        note = f"went on without a value, perhaps not as with real data: {outcome.caught}"
-        note += why and f"; {why}"
+        text = f"went on without a value, perhaps not as with real data: {outcome.caught}"
+        note = Remark("made-up-data", text + (why and f"; {why}"))
     elif outcome.error is not None and real is not outcome and why:
-        note = f"was not traced {why}"
+        note = Remark("real-tensors", f"was not traced {why}")
     else:
         return outcome
     return replace(outcome, notes=(*outcome.notes, note))

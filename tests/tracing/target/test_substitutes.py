@@ -156,7 +156,8 @@ def test_what_was_chosen_is_saved_with_what_others_choose(tmp_path):
 def test_what_cannot_be_chosen_anew_is_said():
     x = torch.randn(2, 16, 32)
     profile = opgraph.profile(Layer(own=False), x, mode="train", loss="sum", target="cpu")
-    note = profile.on("h100-sxm").profile.model.notes[-1]
+    note = profile.on("h100-sxm").remarks[-1]
+    assert note.code == "target"
     assert note.startswith("traced for cpu, costed on NVIDIA H100")
     assert "dropout" in note
     assert "the optimizer" in note

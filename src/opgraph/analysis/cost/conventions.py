@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from opgraph.options import CONVENTIONS, NO_EFFECT, OPTIONS
+from opgraph.options import CONVENTIONS, OPTIONS
 from opgraph.record.errors import InputError
 from opgraph.record.graph import Kernel, Node
 from opgraph.record.profile import ProfileRecord
+from opgraph.record.remarks import no_effect
 
 _ATTENTION = "scaled_dot_product_attention"
 
@@ -44,7 +45,7 @@ def counted(profile: ProfileRecord, asked: Mapping[str, str]) -> ProfileRecord:
         raise InputError("the gradients of attention do not say whether it was causal")
     nodes = tuple(_node(n, changes) for n in profile.graph.nodes)
     notes = tuple(
-        f"count {name}={value} {NO_EFFECT}: no operator is counted otherwise"
+        no_effect(f"count {name}={value}", "no operator is counted otherwise")
         for name, value in changes.items()
         if all(_node(n, {name: value}) == n for n in profile.graph.nodes)
     )
@@ -53,7 +54,7 @@ def counted(profile: ProfileRecord, asked: Mapping[str, str]) -> ProfileRecord:
         graph=replace(profile.graph, nodes=nodes),
         formulas=profile.formulas if nodes == profile.graph.nodes else None,
         convention={**profile.convention, **changes},
-        model=replace(profile.model, notes=(*profile.model.notes, *notes)),
+        model=profile.model.noting(*notes),
     )
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from opgraph.analysis.cost.totals import Cost, cost_of
-from opgraph.options import NO_EFFECT
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, GraphBreak, Node, Scope, Storage, Value
 from opgraph.record.profile import ProfileRecord
+from opgraph.record.remarks import no_effect
 from opgraph.record.verify import verify
 
 
@@ -58,8 +58,8 @@ def cut(profile: ProfileRecord, which: int | str) -> ProfileRecord:
     formulas, cache, compiled kernels and measured run, is not that of a part."""
     graph = select_fragment(profile.graph, which)
     if graph is profile.graph or len(graph.nodes) == len(profile.graph.nodes):
-        idle = () if which == "all" else (f"fragment {NO_EFFECT}: the graph is one piece",)
-        return replace(profile, model=replace(profile.model, notes=(*profile.model.notes, *idle)))
+        notes = () if which == "all" else (no_effect("fragment", "the graph is one piece"),)
+        return replace(profile, model=profile.model.noting(*notes))
     return replace(profile, graph=graph, formulas=None, cache=None, compiled=None, measured=None)
 
 

@@ -10,6 +10,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import UnknownModel
+from opgraph.record.remarks import Remark
 from opgraph.sources import known
 from opgraph.sources.base import BuildOptions, Model
 from opgraph.sources.libraries import Library, registered
@@ -23,7 +24,10 @@ _REGISTERED = r'@register_model\((?:name="(\w+)")?\)[\s\S]*?\ndef (\w+)'
 CLIP = 16
 """Frames of a clip, as in the evaluation of torchvision's published video models."""
 
-_FLOAT = "in float32, as it is before it is quantized; --model-arg quantize=true quantizes it"
+_FLOAT = Remark(
+    "other-variant",
+    "in float32, as it is before it is quantized; --model-arg quantize=true quantizes it",
+)
 """What is said of torchvision's models that can be quantized, and by default are not."""
 
 FLOW = 512

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import SourceError, UnknownModel, UntrustedFile, first_line, one_of
+from opgraph.record.remarks import Remark
 from opgraph.sources import catalogue, known
 from opgraph.sources.base import BuildOptions, Model, check_arguments
 from opgraph.sources.libraries import Library, registered
@@ -112,7 +113,7 @@ def _completed(settings: Mapping[str, Any]) -> Iterator[str]:
     """A note on what was added to a default configuration."""
     if settings:
         given = ", ".join(f"{name}={value}" for name, value in settings.items())
-        yield f"completed with {given:.200}"
+        yield Remark("completed", f"completed with {given:.200}")
 
 
 def _changed(asked: Mapping[str, Any]) -> Iterator[str]:
@@ -201,7 +202,8 @@ def from_config(
             failure = failure or error
             continue
         if failure is not None:
-            notes += (f"with the head {taken}: the base model has nothing to run",)
+            note = f"with the head {taken}: the base model has nothing to run"
+            notes += (Remark("other-head", note),)
         info = replace(model.info, notes=notes)
         return replace(model, info=info, hints=input_hints(model))
     raise failure or SourceError(f"nothing says how to build {name}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import SourceError, UnknownModel
+from opgraph.record.remarks import Remark
 from opgraph.sources import known
 from opgraph.sources.base import BuildOptions, Model, check_arguments
 from opgraph.sources.libraries import Library
@@ -99,13 +100,14 @@ def _class_name(config: dict[str, Any], task: str | None) -> str:
     return _BY_TASK[task]
 
 
-def _not_the_first(spec: str) -> tuple[str, ...]:
+def _not_the_first(spec: str) -> tuple[Remark, ...]:
     """A remark where the name is that of older weights, for which the package has another head."""
     stem = re.sub(r"\.(pt|yaml|yml)$", "", spec)
     file, _ = _files()[_stem(spec)]
     if file.parent.name not in ("v3", "v5") or stem.endswith("u"):
         return ()
-    return (f"this is {stem}u, with the anchor-free head of ultralytics, and not the first {stem}",)
+    text = f"this is {stem}u, with the anchor-free head of ultralytics, and not the first {stem}"
+    return (Remark("other-variant", text),)
 
 
 def _stem(spec: str) -> str:

@@ -29,6 +29,7 @@ from opgraph.costs.count import Operator, by_name, cost, tensors_of
 from opgraph.costs.formulas.linalg import SPARSE
 from opgraph.record.errors import first_line
 from opgraph.record.graph import Kernel, Storage
+from opgraph.record.remarks import Remark
 from opgraph.sources.ranks import current, finished
 from opgraph.sources.weightless import places_for_masks
 from opgraph.tracing.fake.cache import (
@@ -531,7 +532,8 @@ class KernelCapture(TorchDispatchMode):
             false(*operands)
         first, second = self.kernels[start:middle], self.kernels[middle:]
         self.kernels[start:] = max(first, second, key=lambda ks: sum(k.flops for k in ks))
-        self.notes["torch.cond is counted with the branch that has more FLOPs"] = None
+        text = "torch.cond is counted with the branch that has more FLOPs"
+        self.notes[Remark("branch", text)] = None
         return out
 
     def _decompose(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

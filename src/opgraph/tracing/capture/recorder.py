@@ -38,6 +38,7 @@ from opgraph.costs.count import Operator, tensors_of
 from opgraph.record import units
 from opgraph.record.errors import first_line
 from opgraph.record.graph import Graph, GraphBreak, Kernel, Node, Scope, Value
+from opgraph.record.remarks import Remark
 from opgraph.record.verify import verify
 from opgraph.sources.ranks import is_spread, local, spread_as
 from opgraph.tracing.capture.kernels import KernelCapture
@@ -230,15 +231,18 @@ class Recorder:
         if isinstance(later, Iterator):
             items = list(islice(later, _MOST_ITEMS))
             if len(items) == _MOST_ITEMS:
-                self.notes += (f"forward returned what gives more than {_MOST_ITEMS:,} items: those after "
-                               "them are not counted",)  # fmt: skip
+                self._uncounted(f"forward returned what gives more than {_MOST_ITEMS:,} items: those "
+                                "after them are not counted")  # fmt: skip
             return self.complete(items)
         if asyncio._get_running_loop() is not None:
-            self.notes += ("forward returned something to await, which is not counted: it cannot be "
-                           "awaited where an event loop runs already",)  # fmt: skip
+            self._uncounted("forward returned something to await, which is not counted: it cannot be "
+                            "awaited where an event loop runs already")  # fmt: skip
             return None
         with closing(asyncio.new_event_loop()) as loop:
             return self.complete(loop.run_until_complete(_awaited(later)))
+
+    def _uncounted(self, text: str) -> None:
+        self.notes += (Remark("not-counted", text),)
 
     def _following(self) -> AbstractContextManager[None]:
         """The context in which another thread works for the call that runs now."""
@@ -264,12 +268,12 @@ class Recorder:
 
     def _tell_of_threads(self, left: int) -> None:
         if left:
-            self.notes += (f"{left} of the threads that forward started still ran when it had returned: "
-                           "what they did from then on is neither counted nor taken back",)  # fmt: skip
+            self._uncounted(f"{left} of the threads that forward started still ran when it had returned: "
+                            "what they did from then on is neither counted nor taken back")  # fmt: skip
         unheard = getattr(self.capture.fake_mode, "unheard", 0)
         if unheard:
-            self.notes += (f"{units.plural(unheard, 'operator')} ran in threads that forward did not "
-                           "start, and are not counted",)  # fmt: skip
+            self._uncounted(f"{units.plural(unheard, 'operator')} ran in threads that forward did not "
+                            "start, and are not counted")  # fmt: skip
 
     @contextmanager
     def silent(self) -> Iterator[None]:

@@ -53,7 +53,7 @@ def adapted(model: Model, how: str) -> Model:
     return replace(
         model,
         module=module,
-        info=replace(model.info, notes=(*model.info.notes, note)),
+        info=model.info.noting(note),
         hints={**model.hints, "adapters": how},
         materialize=made if remake is not None and name == "lora" else None,
     )

@@ -46,7 +46,7 @@ def channels_last(model: Model) -> Model:
     return replace(
         model,
         module=copy.deepcopy(model.module, memo),
-        info=replace(model.info, notes=(*model.info.notes, note)),
+        info=model.info.noting(note),
         hints={**model.hints, _KEY: "channels_last"},
         materialize=None if remake is None else made,
     )

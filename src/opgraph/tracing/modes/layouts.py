@@ -36,8 +36,8 @@ def fully_sharded(model: Model) -> Model:
     except (RuntimeError, ValueError, NotImplementedError, AssertionError, TypeError) as error:
         raise InputError(f"{model.info.name} cannot be sharded: {first_line(error)}") from error
     how = f"{len(blocks)} repeated blocks and the rest, gathered one after the other"
-    notes = (*model.info.notes, f"sharded over {world.size:,} ranks as {how}")
-    return replace(model, module=module, info=replace(model.info, notes=notes), materialize=None)
+    info = model.info.noting(f"sharded over {world.size:,} ranks as {how}")
+    return replace(model, module=module, info=info, materialize=None)
 
 
 def _without_values(module: nn.Module) -> nn.Module:

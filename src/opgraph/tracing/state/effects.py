@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from opgraph.record.remarks import Remark
+
 _NEUTRAL = frozenset(sys.stdlib_module_names) | {"numpy"}
 """Packages that write for whoever calls them."""
 _TOLD = 3
@@ -43,13 +45,13 @@ class Effects:
             if getattr(sys, name) is not None:
                 self._replace(sys, name, _Stream(getattr(sys, name), self, name))
 
-    def end(self) -> list[str]:
+    def end(self) -> list[Remark]:
         """Hear no more, and say what was heard."""
         for owner, name, value in reversed(self._before):
             setattr(owner, name, value)
         self._before.clear()
         return [
-            f"forward {what}{_list(names)}: that cannot be taken back"
+            Remark("state", f"forward {what}{_list(names)}: that cannot be taken back")
             for what, names in self._said.items()
         ]
 

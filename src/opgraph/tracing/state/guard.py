@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from opgraph.record import units
 from opgraph.record.errors import first_line
+from opgraph.record.remarks import Remark
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.state.effects import Effects
 from opgraph.tracing.state.iterators import Copies
@@ -59,7 +60,7 @@ class Guard:
         modules: Collection[torch.nn.Module] = (),
         limit: int | None = None,
     ) -> None:
-        self.remarks: list[str] = []
+        self.remarks: list[Remark] = []
         self.lacking: dict[int, str] = {}  # what went on for want of values, by its id
         self._limit = limit
         self.taken = 0
@@ -70,7 +71,7 @@ class Guard:
             self._reach = Reach.of([*roots, *_GLOBAL_HOOKS], (m._parameters for m in modules))
             if not self._reach.complete:
                 self._reach.add_tables(modules)
-                self.remarks.append(
+                self._remark(
                     "not all that the forward can reach could be looked at before: that was not guarded"
                 )
             self._tensors = [_Looks(t) for t in self._reach.tensors.values()]
@@ -193,19 +194,22 @@ class Guard:
                 self._copies.clear()
             self._each([self._settings], lambda back: back())
 
+    def _remark(self, text: str) -> None:
+        self.remarks.append(Remark("state", text))
+
     def _each(self, items: Iterable[Any], back: Callable[[Any], Any]) -> None:
         for item in list(items):
             try:
                 back(item)
             except Exception as error:  # noqa: BLE001  (the others are to be brought back all the same)
-                self.remarks.append(f"not all is as it was before the run: {first_line(error)}")
+                self._remark(f"not all is as it was before the run: {first_line(error)}")
 
     def _copied_arrays(self) -> Iterator[tuple[Any, Any]]:
         for array in self._reach.arrays:
             if not array.flags.writeable or array.dtype.hasobject:
                 continue
             if self.taken + array.nbytes > self.limit:
-                self.remarks.append(
+                self._remark(
                     f"an array of {units.size(array.nbytes)} that the forward can reach was not "
                     f"guarded: a copy of it is more than what may be taken (--memory-limit)"
                 )

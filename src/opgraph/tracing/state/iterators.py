@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from types import GeneratorType
 from typing import Any
 
+from opgraph.record.remarks import Remark
+
 
 def is_iterator(cls: type) -> bool:
     """Whether objects of a class are iterators of Python's own."""
@@ -52,12 +54,13 @@ class Copies:
             self.of[id(item)] = made
         return self.of[id(item)]
 
-    def advanced(self) -> Iterator[str]:
+    def advanced(self) -> Iterator[Remark]:
         """What is to be said of iterators that are not where they were."""
         for item, before in zip(self._items, self._before, strict=True):
             if not _same(_place(item), before):
                 name = getattr(item, "__qualname__", type(item).__name__)
-                yield f"forward took items from an iterator ({name}): that cannot be taken back"
+                text = f"forward took items from an iterator ({name}): that cannot be taken back"
+                yield Remark("state", text)
 
 
 @contextmanager

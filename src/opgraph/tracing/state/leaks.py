@@ -13,6 +13,8 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
 
+from opgraph.record.remarks import Remark
+
 _STEPS = 5
 """From what holds a tensor to whoever has a name, at most so many: each takes a look at everything."""
 _NAMED = 8
@@ -32,7 +34,7 @@ def settle(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-def leaks(alive: Callable[[], bool], mode: Any) -> Iterator[str]:
+def leaks(alive: Callable[[], bool], mode: Any) -> Iterator[Remark]:
     """What is to be said of fake tensors of a mode that live on after its run. `alive` says at little cost
     whether there may be any."""
     if not alive():
@@ -48,9 +50,9 @@ def leaks(alive: Callable[[], bool], mode: Any) -> Iterator[str]:
     for said, names in (("was left in {}, and taken out again", healed),
                         ("is left in {}: it has no values to compute with", kept)):  # fmt: skip
         for name in names[:_SHOWN]:
-            yield "a fake tensor of the run " + said.format(name)
+            yield Remark("state", "a fake tensor of the run " + said.format(name))
         if len(names) > _SHOWN:
-            yield f"so it is in {len(names) - _SHOWN} other places"
+            yield Remark("state", f"so it is in {len(names) - _SHOWN} other places")
 
 
 def _taken_out(left: list[Any]) -> tuple[list[str], list[str]]:

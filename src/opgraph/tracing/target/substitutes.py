@@ -20,6 +20,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.nn import functional
 
 from opgraph.costs.count import dtype_name
+from opgraph.record.remarks import Remark
 from opgraph.record.targets import TARGETS, Substitution, Target, chosen_for
 from opgraph.tracing.target.attention import MOST, Attention, AttentionKernel, attention_kernel
 
@@ -30,7 +31,9 @@ _STAND_INS = (FakeTensor, FunctionalTensor)
 """Tensors that compute nothing: those of a trace, and those that a compiler captures with."""
 
 
-SPREAD = "taken to choose each of its experts equally often: which it does is in the data"
+SPREAD = Remark(
+    "routing", "taken to choose each of its experts equally often: which it does is in the data"
+)
 """The remark on a run in which the best of some scores were taken to be each equally often."""
 
 
@@ -41,16 +44,18 @@ AGAIN = (
 """The remark on FLOPs that a target has and a CPU has not, or the other way round."""
 
 
-BEYOND = (
+BEYOND = Remark(
+    "target",
     f"flash attention is chosen for more than {MOST:,} sequences or heads, which CUDA cannot launch: "
-    "torch would fail there"
+    "torch would fail there",
 )
 """Its grid has these in y and z, which are at most so many (CUDA C++ Programming Guide, table of technical
 specifications); torch's rules of choice do not ask."""
 
 
-METAL_LSTM = (
-    "on mps an LSTM is one kernel (_lstm_mps), whose sizes torch does not say: a CPU's are here"
+METAL_LSTM = Remark(
+    "target",
+    "on mps an LSTM is one kernel (_lstm_mps), whose sizes torch does not say: a CPU's are here",
 )
 
 
@@ -63,7 +68,7 @@ class Substitutes:
         self.device = target.partition(":")[0]
         self.table: Mapping[Any, Callable[..., Any]] = {}
         self._noted: Counter[tuple[str, str, tuple[tuple[str, str], ...]]] = Counter()
-        self.remarks: list[str] = []
+        self.remarks: list[Remark] = []
         if self.device == "cuda":
             inner = {"scaled_dot_product_attention": self._attention, "dropout": self._dropout}
             self.table = {
@@ -110,7 +115,7 @@ class Substitutes:
         """Keep that an optimizer updates all weights at once."""
         self.note(optimizer, "foreach", _ON_CUDA["foreach"])
 
-    def _remark(self, text: str) -> None:
+    def _remark(self, text: Remark) -> None:
         if text not in self.remarks:
             self.remarks.append(text)
 
@@ -141,9 +146,8 @@ class Substitutes:
         if kernel == "flash" and self.device == "cuda" and max(call.batch, call.heads) > MOST:
             self._remark(BEYOND)
         if call.gradient and (kernel == "math") != (choices["cpu"] == "math"):
-            self._remark(
-                AGAIN.format(*(("a CPU", kernel) if kernel == "math" else (kernel, "a CPU")))
-            )
+            two = ("a CPU", kernel) if kernel == "math" else (kernel, "a CPU")
+            self._remark(Remark("target", AGAIN.format(*two)))
         if kernel == "math":
             return _ATEN._scaled_dot_product_attention_math(
                 query, key, value, attn_mask, dropout_p, is_causal,

@@ -42,7 +42,7 @@ def profile_data(costed: CostedRecord) -> dict[str, Any]:
         "mode": profile.mode,
         "convention": profile.convention,
         "versions": profile.versions,
-        "remarks": [r._asdict() for r in costed.remarks],
+        "remarks": [r.to_dict() for r in costed.remarks],
         "tracing": [asdict(a) for a in profile.tracing.attempts],
         "totals": costed.totals.to_dict(),
         "memory": costed.memory.to_dict(),

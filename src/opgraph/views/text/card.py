@@ -59,7 +59,7 @@ def card(costed: CostedRecord) -> str:
     of = "time" if costed.device is not None else "FLOPs"
     lines += [f"| costliest modules | share of the {of} |", "|---|---:|"]
     lines += [f"| {markdown_cell(s.label)} | {units.percent(s.share)} |" for s in spots]
-    lines += ["", *(f"- {markdown_cell(r.text)} (`{r.code}`)" for r in costed.remarks)]
+    lines += ["", *(f"- {markdown_cell(r)} (`{r.code}`)" for r in costed.remarks)]
     lines += [f"Counted by [opgraph](https://github.com/opgraph/opgraph) {__version__}."]
     return "\n".join(lines) + "\n"
 

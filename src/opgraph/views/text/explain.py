@@ -67,7 +67,7 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
         ("coverage", t.coverage,
          f"{units.percent(t.coverage)} of {units.plural(t.kernels, 'kernel')} in "
          f"{units.plural(t.nodes, 'node')} have a known cost"
-         + "".join(f"; {r.text} ({r.code})" for r in costed.remarks), " -v"),
+         + "".join(f"; {r} ({r.code})" for r in costed.remarks), " -v"),
         ("time", timed,
          " ".join(headline(costed)) if on else
          "how long that takes, and what it waits for, depends on the device",

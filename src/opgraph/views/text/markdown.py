@@ -118,7 +118,7 @@ def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
             "",
             "## Remarks",
             "",
-            *(f"- `{code}`: {markdown_cell(text)}" for code, text in costed.remarks),
+            *(f"- `{r.code}`: {markdown_cell(r)}" for r in costed.remarks),
         )
     yield from ("", "## Graph", "", "```mermaid", _diagram(costed).rstrip(), "```")
     yield from ("", "## Modules", "")

@@ -14,7 +14,7 @@ from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, GraphBreak, Value
 from opgraph.record.profile import CachePart, KVCache, ProfileRecord
-from opgraph.record.remarks import remark_of
+from opgraph.record.remarks import Remark
 from opgraph.views.terminal import bar, bound, safe
 
 if TYPE_CHECKING:
@@ -163,8 +163,8 @@ def remarks(costed: CostedRecord) -> list[RenderableType]:
     found = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     found.add_column(no_wrap=True, style="yellow")
     found.add_column(overflow="fold")
-    for code, text in costed.remarks:
-        found.add_row(code, safe(text, 400))
+    for remark in costed.remarks:
+        found.add_row(remark.code, safe(remark, 400))
     return ["", Text("Remarks", style="bold"), found]
 
 
@@ -175,7 +175,7 @@ def facts(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str
     model = profile.model
     found = [
         ("Model", f"{model.name}  ({model.cls.rpartition('.')[2] or 'module'}, from {model.source})"),
-        *(("", note) for note in model.notes if remark_of(note) is None),
+        *(("", note) for note in model.notes if not isinstance(note, Remark)),
         ("Inputs", ", ".join(_inputs(graph)) or "none"),
         ("Parameters", f"{units.count(t.parameters)}  ({units.integer(t.parameters)})"
          + ("" if t.trainable_parameters == t.parameters
