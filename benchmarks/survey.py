@@ -1,7 +1,7 @@
 """How a survey behaves on this machine and how it would scale, to docs/survey_scale.md.
 
     python benchmarks/survey.py                 overhead here, ten kills, and the model of scale
-    python benchmarks/survey.py --kills 0 --models
+    python benchmarks/survey.py --kills 0 --models      the model alone; what was measured stays as it is
 
 Overhead: the processor time of Ray and the driver beside that of a worker. Kills: a worker, a node or the
 driver at a moment drawn by chance, of sixty small cases on two nodes; the dataset is held against that of a
@@ -30,7 +30,7 @@ from opgraph.surveying.worker import Found, empty_row
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-DOCS = Path(__file__).parent.parent / "docs"
+PAGE = Path(__file__).parent.parent / "docs" / "survey_scale.md"
 CORES = 32
 """Cores of a node of the model."""
 STARTING = 12.0
@@ -165,14 +165,19 @@ def main() -> int:
         "# How a survey scales\n",
         f"Made by `python benchmarks/survey.py` on {os.cpu_count()} cores.\n",
     ]
-    if args.models:
+    before = {p.partition(".**")[0]: p + "\n" for p in PAGE.read_text().split("\n\n")}
+    if not args.models:
+        parts.append(before["**Overhead"])
+    else:
         cases, inside, engine = overhead(args.models)
         parts.append(
             f"**Overhead.** While one worker took {inside:.0f} s of processor time for {cases} cases "
             f"(`{'`, `'.join(args.models)}`), the driver and all other processes of Ray took "
             f"{engine:.1f} s, {100 * engine / inside:.1f} % of that, beside what starting them takes.\n"
         )
-    if args.kills:
+    if not args.kills:
+        parts.append(before["**Kills"])
+    else:
         killed = kills(args.kills)
         right = sum(same for *_, same in killed)
         parts.append(
@@ -201,7 +206,7 @@ def main() -> int:
         f"\nThe one driver hands out and writes {most:,.0f} cases a second at most: beyond "
         f"{most * mean / CORES:,.0f} nodes more of them change nothing.\n"
     )
-    (DOCS / "survey_scale.md").write_text("\n".join(parts), encoding="utf-8")
+    PAGE.write_text("\n".join(parts), encoding="utf-8")
     print("\n".join(parts))
     return 0
 

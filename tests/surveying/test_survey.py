@@ -15,6 +15,7 @@ from tests.conftest import DATA
 from tests.surveying.conftest import Cluster, small
 
 import opgraph
+from opgraph.cli import main
 from opgraph.record.errors import InputError, ProfileError, UnknownModel
 from opgraph.surveying.cases import GROUP, Plan
 from opgraph.surveying.columns import SPENT
@@ -39,6 +40,17 @@ def test_a_plan_goes_over_everything_once_and_in_groups_of_one_source() -> None:
         ["resnet18", "resnet1*", "gpt2"], {"batch_size": (1, 2, 4), "mode": ("infer", "train")}
     )
     assert [g.key for g in again.groups()] == [g.key for g in groups]
+
+
+def test_times_made_anew_are_of_the_models_that_are_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for given in (["--models", "gpt2"], ["--batch-size", "2"], ["--keep", "kernels"]):
+        assert main(["survey", "--recost", "-o", "zoo", *given]) == 2
+        assert f"{given[0]} changes nothing of times made anew" in capsys.readouterr().err
+    with pytest.raises(InputError, match="that the folder has"):
+        opgraph.survey("gpt2", "zoo", recost=True)
+    assert main(["survey", "--recost"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -91,6 +103,12 @@ def test_a_folder_is_for_one_survey_and_one_driver(tmp_path: Path) -> None:
         opened(tmp_path / "two", turned, (), frozenset(), {}),
     ):
         pass
+    for asked, said in ((folder, "keeps no graphs"), (tmp_path / "nothing", "holds no survey")):
+        with (
+            pytest.raises(ProfileError, match=said),
+            opened(asked, None, (), frozenset(), {}),
+        ):
+            pass
     with (
         pytest.raises(ProfileError, match="holds something else"),
         opened(DATA, plan, (), frozenset(), {}),
@@ -166,6 +184,14 @@ def test_further_devices_come_from_saved_graphs_without_torch(
     assert sorted(t["device"] for t in times) == ["h100-sxm", "l4"]
     assert all(t["latency"] for t in times)
     assert {r["kernel"] for r in rows(folder / "zoo", "kernels")} >= {"aten.addmm", "aten.relu"}
+    # Times made anew by a driver that was killed on the way: it goes on.
+    files = {path.stat().st_ino for path in (folder / "zoo" / "times").rglob("*.parquet")}
+    (folder / "zoo" / "times").rename(folder / "zoo" / "times.before")
+    status, found, _ = cluster.survey(folder, "--recost", "-o", "zoo", "--hardware", "t4")
+    assert (status, len(found)) == (1, 2)
+    assert [t for t in rows(folder / "zoo", "times") if t["device"] != "t4"] == times
+    assert files.isdisjoint(p.stat().st_ino for p in (folder / "zoo" / "times").rglob("*.parquet"))
+    assert not (folder / "zoo" / "times.before").exists()
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from pathlib import Path\nimport zipfile\n"

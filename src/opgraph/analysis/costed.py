@@ -42,13 +42,16 @@ COMPILED = Remark(
 )
 """The remark on what is assumed of a compiled run."""
 
+_OF_ANY_DEVICE = ("totals", "main_dtype", "work", "memory", "footprint")
+"""Answers that hang on the graph alone."""
+
 # What only some answers need is imported where they are worked out: a table of a saved profile takes none.
 if TYPE_CHECKING:
     from opgraph.analysis.compiled import SpeedUp
     from opgraph.analysis.cost.totals import ModuleCost
     from opgraph.analysis.fusion.partition import Subgraph
     from opgraph.analysis.measured.times import Measurement
-    from opgraph.analysis.memory import Fit, MemoryTimeline
+    from opgraph.analysis.memory import Fit, Footprint, MemoryTimeline
     from opgraph.analysis.parallel.exchanges import Exchanged
     from opgraph.analysis.parallel.plan import Layout, Plan
     from opgraph.analysis.serving import Step
@@ -75,6 +78,13 @@ class CostedRecord:
     asked: frozenset[str] = frozenset()
     run: Run = Run.EAGER
     price_per_hour: float | None = None
+
+    def beside(self, hardware: str | Device) -> CostedRecord:
+        """The profile on another device, where what no device changes is not worked out again."""
+        found = costed(self.profile, hardware)
+        if found.profile.graph is self.graph:
+            vars(found).update({name: getattr(self, name) for name in _OF_ANY_DEVICE})
+        return found
 
     @cached_property
     def graph(self) -> Graph:
@@ -344,13 +354,16 @@ class CostedRecord:
         return self.totals.weight_bytes + self.totals.buffer_bytes + self.memory.peak
 
     @cached_property
+    def footprint(self) -> Footprint:
+        """What the run needs of memory, whatever the device."""
+        from opgraph.analysis.memory import Footprint
+
+        return Footprint(self.profile.graph, self.memory)
+
+    @cached_property
     def fit(self) -> Fit | None:
         """What the run needs of the device's memory; None without a device."""
-        if self.device is None:
-            return None
-        from opgraph.analysis.memory import fit
-
-        return fit(self.profile.graph, self.device, self.memory)
+        return None if self.device is None else self.footprint.on(self.device)
 
     @property
     def fits(self) -> bool | None:

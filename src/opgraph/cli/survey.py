@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opgraph.cli.arguments import add_options, form_of
+from opgraph.cli.arguments import add_options, form_of, refuse_unheeded
 from opgraph.cli.output import color, progress, say, show, width
 from opgraph.options import NAMES, TRACED, names
 from opgraph.record.errors import InputError
@@ -23,6 +23,7 @@ EXAMPLES = """examples:
   opgraph survey --models resnet18 --models gpt2
   opgraph survey --models 'timm:vit_*' --batch-size 1,32 --hardware h100-sxm,l4 -o vits
   opgraph survey --models names.txt --mode infer,train --keep graphs -o zoo --address 10.0.0.1:6379
+  opgraph survey --recost -o zoo
 
 The same command goes on with a folder that is not finished. The status is 1 where a case has no result."""
 
@@ -35,14 +36,19 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "models", *names(*TRACED), "hardware", several=(*AXES, "hardware"), words={
         "hardware": "devices to cost them on (opgraph hardware lists them)",
     })  # fmt: skip
-    add_options(parser, "keep", "jobs", "timeout", "address", "json", "format", "output",
+    add_options(parser, "keep", "recost", "jobs", "timeout", "address", "json", "format", "output",
                 words={"output": "the folder of the dataset"})  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
     folder, args.output = args.output, None  # it is no file, whose suffix would say the form
     form = form_of(args)
-    if not args.models:
+    if args.recost:
+        refuse_unheeded(args, {"recost", "hardware", "jobs", "timeout", "address"}, "times made anew",
+                        "the models and options are those of the folder")  # fmt: skip
+        if folder is None:
+            raise InputError("which survey's times?", hint="-o FOLDER")
+    elif not args.models:
         raise InputError("a survey of which models?", hint="--models 'timm:resnet*'")
     if folder is not None:
         return _survey(args, Path(folder), form)
@@ -68,8 +74,8 @@ def _survey(args: argparse.Namespace, folder: Path, form: str | None) -> int:
                 say(str(at))
 
         found = survey(
-            args.models, folder, hardware=args.hardware or (), keep=args.keep, jobs=args.jobs,
-            timeout=args.timeout, address=args.address, progress=report, **options,
+            args.models, folder, recost=args.recost, hardware=args.hardware or (), keep=args.keep,
+            jobs=args.jobs, timeout=args.timeout, address=args.address, progress=report, **options,
         )  # fmt: skip
     rows = cases(found)
     if form == ".json":

@@ -344,6 +344,9 @@ class Commanding:
     keep: tuple[str, ...] = option(Several(Choice(KEPT)), Stage.COMMAND,
         "also its distinct kernels, its modules, or its graph, from which further devices are costed; may "
         "be repeated", default=(), unit="WHAT")
+    recost: bool = option(Flag(), Stage.COMMAND,
+        "the times of what is there anew, from the graphs that were kept: no model is traced",
+        default=False)
     address: str | None = option(Text(), Stage.COMMAND,
         "of a Ray cluster; this machine alone if not given", unit="HOST:PORT")
     dataset: tuple[str, ...] = option(Several(Text()), Stage.COMMAND,

@@ -58,6 +58,13 @@ class Plan:
     axes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Plan:
+        """The plan that was saved as this data: its cases have the same keys, and values that JSON does not
+        have are texts in it."""
+        axes = {k: tuple(v) for k, v in data["axes"].items()}
+        return cls(dict(data["models"]), axes, data["options"])
+
     def __len__(self) -> int:
         """How many cases it has."""
         count = len(self.models)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -66,16 +67,35 @@ def _pyarrow() -> tuple[Any, Any]:
 class Dataset:
     """The folder of a survey, open for the one driver that writes it."""
 
-    def __init__(self, folder: Path, plan: Plan, keep: frozenset[str], stages: Stages) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        plan: Plan,
+        keep: frozenset[str],
+        stages: Stages,
+        *,
+        recost: bool = False,
+    ) -> None:
         self.folder, self.plan, self.keep, self.stages = folder, plan, keep, stages
+        self.recost = recost
 
     def missing(self, group: Group) -> tuple[bool, Stages, frozenset[str]] | None:
-        """What of a group is not there: its figures, stages of devices, and what is kept; None if all
-        is."""
+        """What of a group is not there: its figures, stages of devices, and what is kept; None if all is.
+        Where times are made anew, those are all that is wanted, of groups that were traced."""
         figures = not self._file("cases", group).exists()
         stages = tuple(s for s in self.stages if not self._file("times", group, s).exists())
         keep = frozenset(k for k in self.keep if not self._file(k, group).exists())
+        if self.recost:
+            figures, stages, keep = (
+                False,
+                () if figures or "graphs" in keep else stages,
+                frozenset(),
+            )
         return (figures, stages, keep) if figures or stages or keep else None
+
+    def finish(self) -> None:
+        """Remove the times before those that were made anew."""
+        shutil.rmtree(self.folder / _BEFORE, ignore_errors=True)
 
     def graphs(self, group: Group) -> dict[str, bytes]:
         """The saved graphs of a group, by case."""
@@ -128,20 +148,27 @@ class Dataset:
 Stages = tuple[tuple[str, ...], ...]
 
 
+_BEFORE = "times.before"
+"""Where times are until others are made of the same graphs. While it is there that goes on."""
+
+
 @contextmanager
 def opened(
     folder: Path,
-    plan: Plan,
+    plan: Plan | None,
     devices: Sequence[str],
     keep: frozenset[str],
     versions: Mapping[str, str],
 ) -> Iterator[Dataset]:
     """The folder for a survey, made if it is not there, or to go on with if it holds the same plan. Devices
-    that were not asked for before are one more stage.
+    that were not asked for before are one more stage. Without a plan it is one that is there, whose times
+    are made anew.
 
     Raises `ProfileError` where it holds another survey or another driver is at work, `RenderError` where it
     cannot be written.
     """
+    recost = plan is None
+    plan = _kept_plan(folder) if plan is None else plan
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
@@ -149,7 +176,7 @@ def opened(
         raise RenderError(f"cannot write {folder}: {error.strerror or error}") from error
     try:
         _lock(handle, folder)
-        yield _begun(folder, plan, devices, keep, versions)
+        yield _begun(folder, plan, devices, keep, versions, recost=recost)
     finally:
         os.close(handle)
 
@@ -170,12 +197,25 @@ def _lock(handle: int, folder: Path) -> None:
         ) from None
 
 
+def _kept_plan(folder: Path) -> Plan:
+    """The plan of a survey that keeps graphs. Raises `ProfileError` for any other folder."""
+    about = about_of(folder)
+    if about is None:
+        raise ProfileError(f"{folder} holds no survey", hint="opgraph survey -o FOLDER makes one")
+    if "graphs" not in about["keep"]:
+        raise ProfileError(f"{folder} keeps no graphs from which times could be made anew",
+                           hint="the survey's own command with --keep graphs traces them")  # fmt: skip
+    return Plan.of(about["plan"])
+
+
 def _begun(
     folder: Path,
     plan: Plan,
     devices: Sequence[str],
     keep: frozenset[str],
     versions: Mapping[str, str],
+    *,
+    recost: bool,
 ) -> Dataset:
     asked = plan.to_dict()
     about = about_of(folder)
@@ -193,12 +233,16 @@ def _begun(
     new = tuple(dict.fromkeys(d for d in devices if d not in known))
     if new:
         stages.append(new)
+    if recost and not stages:
+        raise ProfileError(f"{folder} has times on no device", hint="--hardware h100-sxm,l4")
     keep |= frozenset(about["keep"])
     now = {**about, "stages": [list(s) for s in stages], "keep": sorted(keep),
            "versions": {**about.get("versions", {}), **versions}}  # fmt: skip
     if now != about:
         write_atomically(folder / "survey.json", dumps(now, indent=1) + "\n")
-    return Dataset(folder, plan, keep, tuple(stages))
+    if recost and (folder / "times").exists() and not (folder / _BEFORE).exists():
+        (folder / "times").rename(folder / _BEFORE)
+    return Dataset(folder, plan, keep, tuple(stages), recost=recost)
 
 
 def about_of(folder: Path) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ def survey(
     models: str | Iterable[str],
     output: str | os.PathLike[str],
     *,
+    recost: bool = False,
     hardware: str | Sequence[str] = (),
     keep: str | Sequence[str] = (),
     jobs: int | None = None,
@@ -37,7 +38,8 @@ def survey(
     values. What is found goes into the folder `output`, with a row for each case (also for one that
     failed) and one for each case on each device of `hardware`; `keep` can add its "kernels", "modules"
     and "graphs". The same call goes on with a folder that is not finished, and with more devices adds
-    them, from saved graphs where they were kept.
+    them, from saved graphs where they were kept. With `recost` the times of all cases that the folder has
+    graphs of are made anew; no models and options are given then.
 
     The cases run on Ray, on this machine (`jobs` at a time) or on the cluster at an `address`, none for
     longer than `timeout` seconds or with more than `memory_limit` GiB. `progress` is called with a
@@ -50,11 +52,15 @@ def survey(
 
     kept = frozenset(OPTIONS["keep"].check(keep))
     devices = [d if d.endswith(".toml") else device(d).id for d in _listed(hardware)]
-    plan = planned(models, options)
-    memory = plan.options.get("memory_limit")
+    if recost and (models or options or kept):
+        raise InputError("times are made anew of the models and options that the folder has",
+                         hint="leave others out")  # fmt: skip
+    plan = None if recost else planned(models, options)
+    memory = None if plan is None else plan.options.get("memory_limit")
     limits = Limits(jobs, timeout, None if memory is None else int(memory * 2**30), address)
     with opened(Path(output), plan, devices, kept, _versions()) as dataset:
         run(dataset, limits, progress or (lambda _: None))
+        dataset.finish()
     return Atlas(output)
 
 

@@ -76,6 +76,8 @@ should hear."""
 def work(task: Task) -> Found:
     """Do what a task asks of every case of it, or of those up to one that takes too long: this process
     takes no case after it, and ends when it is asked to."""
+    from opgraph.analysis.costed import CostedRecord
+
     if _spoiled:
         os._exit(1)
     with suppress(OSError):
@@ -93,14 +95,15 @@ def work(task: Task) -> Found:
             return Found(tables, times, graphs, left=len(task.cases) - done)
         if profile is None:
             continue
+        costed = CostedRecord(profile)
         for devices, rows in zip(task.stages, times, strict=True):
-            rows += [_time(case, profile, device) for device in devices]
+            rows += [_time(case, costed, device) for device in devices]
         if "kernels" in task.keep:
             tables["kernels"] += _kernels(case, profile)
         if "modules" in task.keep:
-            tables["modules"] += _modules(case, profile)
+            tables["modules"] += _modules(case, costed)
         if "graphs" in task.keep:
-            graphs[case.key] = _packed(profile)
+            graphs[case.key] = _packed(costed)
     return Found(tables, times, graphs)
 
 
@@ -215,14 +218,13 @@ def _figures(profile: ProfileRecord) -> Row:
             "dtype": costed.main_dtype, "ok": True, "reason": None}  # fmt: skip
 
 
-def _time(case: Case, profile: ProfileRecord, device: str) -> Row:
+def _time(case: Case, costed: CostedRecord, device: str) -> Row:
     """The row of a case on a device."""
-    from opgraph.analysis.costed import costed
     from opgraph.analysis.quantities import TIMED
 
     row: Row = {"id": case.key, "device": device}
     try:
-        on: CostedRecord = costed(profile, device)
+        on = costed.beside(device)
         low, high = (None, None) if on.prediction is None else on.prediction.interval
         bound = on.bound_of(on.graph.nodes, on.totals.cost)
         return row | {
@@ -250,11 +252,9 @@ def _shapes(shapes: tuple[Any, ...]) -> str:
     return " ".join(_text(tuple(shape)) or "()" for shape in shapes)
 
 
-def _modules(case: Case, profile: ProfileRecord) -> Iterator[Row]:
+def _modules(case: Case, costed: CostedRecord) -> Iterator[Row]:
     """The modules of a case by path, each with all that is below it."""
-    from opgraph.analysis.costed import CostedRecord
-
-    for m in CostedRecord(profile).module_tree.walk():
+    for m in costed.module_tree.walk():
         yield {
             "id": case.key, "module": m.path, "class": m.cls, "depth": m.depth, "calls": m.calls,
             "parameters": m.parameters, "flops": m.cost.flops, "other_flops": m.cost.other_flops,
@@ -262,11 +262,10 @@ def _modules(case: Case, profile: ProfileRecord) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def _packed(profile: ProfileRecord) -> bytes:
-    from opgraph.analysis.costed import CostedRecord
+def _packed(costed: CostedRecord) -> bytes:
     from opgraph.views.files.json import to_json
 
-    return gzip.compress(to_json(CostedRecord(profile)).encode("utf-8", "replace"), 6, mtime=0)
+    return gzip.compress(to_json(costed).encode("utf-8", "replace"), 6, mtime=0)
 
 
 @cache
