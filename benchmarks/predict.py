@@ -8,7 +8,6 @@ residuals behind the intervals.
     python benchmarks/predict.py fit --sources DIR     # fit shares and sustained figures, print them
     python benchmarks/predict.py score --sources DIR   # every row, what it is judged on left out;
                                                        # writes the residuals of the intervals
-    python benchmarks/predict.py collectives --sources DIR   # which nothing is fitted to
 
 `DIR` holds the three repositories. Nothing that is measured is read but the files that are named here.
 timm's newest file was measured with fused inference forms of the models (`reparameterize_model`) and the
@@ -37,7 +36,6 @@ from pathlib import Path
 import numpy as np
 
 from opgraph.analysis.cost.precision import autocast
-from opgraph.analysis.timing.collectives import collective_seconds
 from opgraph.analysis.timing.fitting import MeasuredKernel, fit_sustained, sustaining
 from opgraph.analysis.timing.intervals import FILE, difficulty, quantiles, spread
 from opgraph.analysis.timing.kernels import (
@@ -54,8 +52,8 @@ from opgraph.analysis.timing.workload import Contraction, Task, Work, workload
 from opgraph.hardware import Device, device
 from opgraph.hardware.devices import Figure
 from opgraph.record import units
-from opgraph.record.graph import Collective, Graph, Kernel, Node
-from opgraph.record.kinds import CollectiveKind, Run
+from opgraph.record.graph import Graph, Kernel, Node
+from opgraph.record.kinds import Run
 from opgraph.views.picture.roofline import LogPlane
 from opgraph.views.picture.scene import Group, Line, Rect, Scene, Shape, Text
 from opgraph.views.picture.svg import to_png, to_svg
@@ -115,7 +113,7 @@ def hard(case: Case, machine: Device, run: Run = Run.EAGER) -> tuple[str, Square
     """The kind of run, and what says how hard it is to predict."""
     works, times = zip(*case.work, strict=True)
     waits = run is Run.EAGER and predict_work(works, machine, times=times).limit == "host"
-    return difficulty(works, device_costs(works, machine), times, host=waits)
+    return difficulty(works, device_costs(works, machine), times, machine, host=waits)
 
 
 def another_by_now(case: Case) -> bool:
@@ -703,37 +701,6 @@ def host_of(cases: list[Case], machine: Device) -> Device:
     return replace(machine, figures={**machine.figures, **figures})
 
 
-COLLECTIVES = {
-    "a100-sxm4-80gb": "a100_sxm",
-    "h100-sxm": "h100_sxm",
-    "b200": "b200_sxm",
-    "l40s": "l40s",
-}
-
-
-def collective_rows(sources: Path) -> Iterator[Scored]:
-    """All-reduces and gathers that NCCL 2.27.3 ran, in half precision, below and above 10 MB. The formula
-    is NCCL's own; nothing is fitted."""
-    import pandas as pd
-
-    path = "aic-core/src/aiconfigurator_core/systems/data/{}/comm/nccl/2.27.3/nccl_perf.parquet"
-    for name, folder in COLLECTIVES.items():
-        frame = pd.read_parquet(io.BytesIO(show(sources / "aiconfigurator", path.format(folder))))
-        frame = frame[frame.nccl_dtype == "half"]
-        for op in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER):
-            some = frame[frame.op_name == op.replace("-", "_")]
-            sizes = some.message_size.to_numpy() * 2
-            found = np.array([
-                collective_seconds(Collective(op, int(size), int(devices)), device(name))
-                for size, devices in zip(sizes, some.num_gpus, strict=True)
-            ])  # fmt: skip
-            measured = some.latency.to_numpy() * 1e-3
-            for label, here in (("below", sizes < 1e7), ("above", sizes >= 1e7)):
-                empty = [""] * int(here.sum())
-                yield Scored(f"{op}, {name}, {label} 10 MB", "", found[here], measured[here], empty,
-                             [], empty)  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Pool:
     """The residuals of all rows: where each is from, how hard it is, and its weight (all rows alike)."""
@@ -816,7 +783,10 @@ def with_intervals(found: list[Scored]) -> dict[str, object]:
         print(row.line(low, high), flush=True)
     everything = np.ones(len(pool.residual), bool)
     spreads = pool.spreads(everything)
-    return {"spread": spreads, "quantiles": pool.quantiles(everything, spreads)}
+    before = json.loads(FILE.read_text())  # what benchmarks/collectives.py found stays
+    spreads = {**spreads, "exchange": before["spread"]["exchange"]}
+    quantiles = pool.quantiles(everything, spreads)
+    return {"spread": spreads, "quantiles": quantiles, "exchange": before["exchange"]}
 
 
 def picture(found: list[Scored], path: Path) -> None:
@@ -855,7 +825,7 @@ def picture(found: list[Scored], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["trace", "fit", "score", "collectives"])
+    parser.add_argument("what", choices=["trace", "fit", "score"])
     parser.add_argument("--sources", type=Path, required=True, help="where the repositories are")
     parser.add_argument("--measured", type=Path, help="language models that were measured (.csv)")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where traced work is kept")
@@ -868,8 +838,6 @@ def main() -> None:
         trace_models(args.sources, args.cache)
         if args.measured is not None:
             trace_language(args.measured, args.cache)
-    elif args.what == "collectives":
-        print("\n".join(row.line() for row in collective_rows(args.sources)))
     elif args.what == "fit":
         tables = [Kernels(timm_cases(args.sources, args.cache, *k)) for k in FILES]
         found = fit([(t, np.ones(len(t.cases), bool)) for t in tables], shipped())

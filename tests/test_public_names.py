@@ -19,7 +19,7 @@ PUBLIC = {
     "opgraph.checking": "ALL check",
     "opgraph.cli": "COMMANDS main process whole_parser",
     "opgraph.exporting": "EXPORTERS Exported Exporter exporter_for",
-    "opgraph.hardware": "Device Figure UnknownDevice device devices",
+    "opgraph.hardware": "Device Figure UnknownDevice cluster device devices",
     "opgraph.measuring": "measured step_of",
     "opgraph.inputs": ("Example InputRequest OpenSize TensorSpec inputs_at make_inputs open_sizes"),
     "opgraph.inputs.rules": "RULES Rule audio images rule structured text",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from opgraph.hardware import UnknownDevice, device, devices
+from opgraph.hardware import UnknownDevice, cluster, device, devices
 from opgraph.hardware.devices import family
 from opgraph.record.errors import OpgraphError
 
@@ -129,3 +131,26 @@ def test_a_bad_file_is_one_clear_error(tmp_path, old, new, message):
 def test_a_missing_file():
     with pytest.raises(OpgraphError, match="No such file"):
         device("nowhere.toml")
+
+
+def test_a_number_of_devices_and_a_network() -> None:
+    assert cluster("1024xh100-sxm") == (1024, device("h100-sxm"))
+    assert cluster("h100") == (None, device("h100-sxm"))
+    with pytest.raises(UnknownDevice):
+        cluster("0xh100-sxm")
+    other = device("h100-sxm").over("200Gb/s", node=4)
+    assert (other.network_bandwidth, other.node) == (25e9, 4)
+    assert device("h100-sxm").over("50GB/s").network_bandwidth == 50e9
+
+
+def test_a_network_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "roce.toml"
+    text = '[sources]\nme = "measured"\n\n[network]\nbandwidth = [12.5e9, "me"]\nreached = [0.8, "me"]\n'
+    file.write_text(text)
+    found = device("h100-sxm").over(str(file))
+    assert found.network_reached == 10e9
+    assert found.of_network("latency") == device("h100-sxm").of_network("latency")
+    file.write_text(text.replace("[network]", "[link]"))
+    for wrong in (str(file), "fast", "0Gb/s", str(tmp_path / "none.toml")):
+        with pytest.raises(OpgraphError):
+            device("h100-sxm").over(wrong)

@@ -108,21 +108,30 @@ class CostedRecord:
             more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
             text = f"{units.plural(len(unknown), 'operator')} without a known cost: {listed}{more}"
             notes.append(Remark("unknown-operator", text))
-        if self.device is not None and profile.world is not None and self.exchanged:
-            text = (
-                f"what ranks exchange takes the time of the link of {self.device.name}, whichever ranks "
-                "they are, in a queue of its own for each group, beside the kernels"
-                if self.device.link_bandwidth is not None
-                else f"what ranks exchange takes no time here: the file of {self.device.name} has no "
-                "link"
-            )
-            notes.append(Remark("network", text))
+        if self.device is not None and profile.world is not None:
+            notes += [Remark("network", text) for text in self._of_the_network(self.device)]
         if self.run.compiled:
             notes.append(COMPILED)
         if graph.failed is not None:
             text = f"the forward failed at node {graph.failed.id}: the graph ends there"
             notes.append(Remark("failed", text))
         return coded(notes)
+
+    def _of_the_network(self, device: Device) -> Iterable[str]:
+        """What is assumed of what links the ranks, where any of them exchange something."""
+        from opgraph.analysis.timing.collectives import placed
+
+        groups = {k.collective for n in self.graph.nodes for k in n.kernels if k.collective}
+        apart = any(placed(each, device.node)[1] > 1 for each in groups)
+        if groups and device.link_bandwidth is None:
+            yield f"what ranks exchange takes no time here: the file of {device.name} has no link"
+        elif apart and device.network_bandwidth is None:
+            yield (f"what ranks exchange between nodes of {device.node} takes the time of the link within "
+                   f"one: the file of {device.name} gives no network")  # fmt: skip
+        elif apart:
+            speed = units.count(device.network_bandwidth or 0.0, "B/s")
+            yield (f"what ranks exchange between nodes of {device.node} goes over {speed} a device, as "
+                   "NCCL reckons: nothing measured stands behind it")  # fmt: skip
 
     @cached_property
     def exchanged(self) -> tuple[Exchanged, ...]:
@@ -431,6 +440,9 @@ ASKED = (
 """The options, beside the device, that say how a profile is costed."""
 
 
+_OF_RANKS = frozenset({"network", "devices_per_node"})
+
+
 def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked: Any) -> Terms:
     """The fields of a `CostedRecord`: the profile as it is costed, the device by its name, its file or
     itself, the partition, the layout, what was asked, the run, and the price per hour.
@@ -440,10 +452,13 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
     meet.
     """
     given = {n: v for n, v in checked(asked, ASKED, "costing").items() if v is not None}
+    devices = None
     if isinstance(hardware, str):
-        from opgraph.hardware import device
+        from opgraph.hardware import cluster
 
-        hardware = device(hardware)
+        devices, hardware = cluster(hardware)
+    if hardware is not None:
+        hardware = hardware.over(given.get("network"), given.get("devices_per_node"))
     profile = counted(profile, given.get("count", {}))
     if hardware is not None:
         from opgraph.analysis.targets import retargeted
@@ -457,6 +472,15 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
         from opgraph.analysis.parallel.plan import Layout
 
         layout = Layout(*(1 if size is None else size for size in sizes))
+    ranks = (
+        profile.world.size if layout is None and profile.world else layout.devices if layout else 1
+    )
+    if devices not in (None, ranks):
+        raise InputError(f"this runs on {units.plural(ranks, 'device')}, not {devices:,}",
+                         hint="--world-size, or a layout of so many devices")  # fmt: skip
+    if layout is None and profile.world is None and (within := given.keys() & _OF_RANKS):
+        raise InputError(f"{OPTIONS[min(within)].flag} is for what several devices exchange",
+                         hint="--world-size, or a layout of several devices")  # fmt: skip
     heeded = frozenset([n for n, v in given.items() if v != {}] + ["hardware"] * bool(hardware))
     partition = Partition(given.get("partition", Partition.FUSE))
     run, price = Run(given.get("run", Run.EAGER)), given.get("price_per_hour")

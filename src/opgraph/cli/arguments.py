@@ -185,9 +185,9 @@ def profile_from(
 
     options = options_from(args)
     if getattr(args, "hardware", None):
-        from opgraph.hardware import device
+        from opgraph.hardware import cluster
 
-        options = targeted(options, device(args.hardware).target)
+        options = targeted(options, cluster(args.hardware)[1].target)
     asked = Options(**options)
     file = cache.place(args.model, asked) if getattr(args, "cache", True) else None
     known = None if file is None else cache.kept(file)
@@ -240,9 +240,9 @@ def costed_from(args: argparse.Namespace, profile: ProfileRecord | None = None) 
 
     chosen = getattr(args, "hardware", None)
     if chosen is not None:
-        from opgraph.hardware import device
+        from opgraph.hardware import cluster
 
-        chosen = device(chosen)  # one that there is none of should not wait for the tracing
+        cluster(chosen)  # one that there is none of should not wait for the tracing
     asked = {n: getattr(args, n, None) for n in ASKED if n != "count"}  # which profiles have
     return costed(profile_from(args) if profile is None else profile, chosen, **asked)
 

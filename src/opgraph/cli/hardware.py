@@ -244,11 +244,11 @@ def _written(key: str, value: float) -> str:
     section, _, name = key.partition(".")
     if section in ("matrix", "vector"):
         return units.count(value, "FLOP/s")
-    if section == "sustained" or name == "reached":
+    if section == "sustained" or name in ("reached", "multicast"):
         return units.percent(value)
     if section == "power":
         return units.count(value, "W")
-    if name == "latency":
+    if name in ("latency", "block_latency", "start", "block_start"):
         return units.spread(value, "s")
     if name == "clock":
         return units.count(value, "Hz")
@@ -256,4 +256,4 @@ def _written(key: str, value: float) -> str:
         return units.count(value, "B/s")
     if section == "memory":
         return units.size(value)
-    return units.integer(int(value)) if name == "units" else units.seconds(value)
+    return units.integer(int(value)) if name in ("units", "devices") else units.seconds(value)

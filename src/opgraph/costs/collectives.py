@@ -82,7 +82,7 @@ def collective_of(operator: str, named: dict[str, Any], results: list[Tensor]) -
     members, name = _group(named)
     steps = {b - a for a, b in pairwise(members)}
     stride = steps.pop() if len(steps) == 1 else int(len(members) < 2)
-    return Collective(kind, buffer, len(members), stride, name)
+    return Collective(kind, buffer, len(members), stride, name, () if stride else tuple(members))
 
 
 def _tensors(item: Any) -> list[Tensor]:

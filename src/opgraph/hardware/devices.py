@@ -6,11 +6,12 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from opgraph.record.errors import OpgraphError
 from opgraph.record.targets import CAPABILITIES
@@ -21,14 +22,17 @@ ENTRY_POINTS = "opgraph.hardware"
 _DTYPES = frozenset({"float64", "tfloat32", "float32", "bfloat16", "float16", "float8", "float6", "float4",
                      "int32", "int16", "int8", "int4"})  # fmt: skip
 KINDS = ("gpu", "accelerator", "cpu")
-_MOST = {"sustained": 1.5, "link.reached": 1.0}
+_MOST = {"sustained": 1.5, "link.reached": 1.0, "link.multicast": 1.0, "network.reached": 1.0}
 """What a share cannot be above: clocks can be higher than the one of the data sheet, within reason."""
 _FIGURES = {
     "matrix": _DTYPES,
     "vector": _DTYPES,
     "memory": frozenset({"bandwidth", "capacity", "context", "cache", "cache_bandwidth"}),
     "execution": frozenset({"units", "clock", "launch_overhead"}),
-    "link": frozenset({"bandwidth", "reached", "latency"}),
+    "link": frozenset(
+        {"bandwidth", "reached", "multicast", "latency", "start", "block_start", "devices"}
+    ),
+    "network": frozenset({"bandwidth", "reached", "latency", "block_latency"}),
     "power": frozenset({"limit", "idle"}),
     "sustained": frozenset({"matrix", "vector", "elementwise", "bandwidth", "product"}),
     "host": frozenset({"call", "module"}),
@@ -37,9 +41,18 @@ _TEXTS = frozenset({"name", "vendor", "kind", "architecture"})
 SUSTAINED = {"matrix": 0.87, "vector": 0.84, "bandwidth": 0.9}
 """Shares of the data sheet's peaks and bandwidth that are sustained, where a device file does not say."""
 
-LINK = {"reached": 0.8, "latency": 1e-6}
-"""The share of a link that collectives reach, and seconds of one step of a ring in its short form, where a
-device file does not say: what NCCL takes for NVLink, and for PCI Express."""
+LINK = {"reached": 0.65, "latency": 0.7e-6, "start": 8.2e-6, "block_start": 21e-6, "devices": 8}
+"""The share of a link that collectives reach, seconds of one step of a ring, those in which a collective
+starts and by which one in blocks starts later, and how many devices share a link, where a device file does
+not say: between what is fitted for the A100 and the H100."""
+
+NETWORK = {"reached": 0.94, "latency": 2.7e-6, "block_latency": 14e-6}
+"""The share of a network that collectives reach, and seconds of a step of a ring from node to node, in
+words and in blocks, where a file does not say: 46 to 48 GB/s of a card of 400 Gb/s (a maintainer of NCCL,
+https://github.com/NVIDIA/nccl-tests/issues/290), and what NCCL takes (src/graph/tuning.cc)."""
+
+_CLUSTER = re.compile(r"([1-9]\d{0,6})x(.+)")
+_SPEED = re.compile(r"(\d+(?:\.\d+)?) ?(G[bB])/s")
 
 IDLE = 0.12
 """The share of its power limit that an idle device draws, where its file does not say: an H200's 80 of
@@ -54,6 +67,9 @@ LANES = 256
 _CAPABILITY = "capability"
 """Optional: what torch distinguishes generations by, for those devices that it calls "cuda"."""
 _REQUIRED = ("vector.float32", "memory.bandwidth", "memory.capacity", "execution.launch_overhead")
+
+
+_Read = TypeVar("_Read")
 
 
 class UnknownDevice(OpgraphError):
@@ -74,7 +90,8 @@ class Device:
 
     The matrix section gives dense FLOP/s of the matrix units (tensor cores, AMX, MXU …), the vector
     section those of the other arithmetic units; memory is in bytes and bytes/s; the link is in
-    bytes/s, one direction. `missing` lists what nobody knows and is assumed.
+    bytes/s, one direction, to the others of a node, and the network to those of other nodes. `missing`
+    lists what nobody knows and is assumed.
     """
 
     id: str
@@ -193,15 +210,75 @@ class Device:
         """Bytes/s to the other devices, one direction; None where there is no link."""
         return self.figure("link.bandwidth")
 
+    def _of_link(self, key: str) -> float:
+        return self.figure(f"link.{key}") or LINK[key]
+
     @property
     def link_reached(self) -> float:
         """Bytes/s of the link that collectives reach; 0 where there is none."""
-        return (self.link_bandwidth or 0.0) * (self.figure("link.reached") or LINK["reached"])
+        return (self.link_bandwidth or 0.0) * self._of_link("reached")
+
+    @property
+    def link_multicast(self) -> float | None:
+        """Bytes/s of the link where its switches add up and copy; None where they do not."""
+        share = self.figure("link.multicast")
+        return None if share is None else (self.link_bandwidth or 0.0) * share
 
     @property
     def link_latency(self) -> float:
-        """Seconds of one step of a ring over the link, in its short form."""
-        return self.figure("link.latency") or LINK["latency"]
+        """Seconds of one step over the link."""
+        return self._of_link("latency")
+
+    @property
+    def link_start(self) -> float:
+        """Seconds in which a collective starts."""
+        return self._of_link("start")
+
+    @property
+    def link_block_start(self) -> float:
+        """Seconds by which a collective that moves blocks starts later than one of words."""
+        return self._of_link("block_start")
+
+    @property
+    def node(self) -> int:
+        """How many devices share a link: those of a node."""
+        return int(self._of_link("devices"))
+
+    @property
+    def network_bandwidth(self) -> float | None:
+        """Bytes/s of a device to those of other nodes, one direction; None where that is not known."""
+        return self.figure("network.bandwidth")
+
+    def of_network(self, key: str) -> float:
+        """Another figure of the network: "reached" is a share, latencies are in seconds."""
+        return self.figure(f"network.{key}") or NETWORK[key]
+
+    @property
+    def network_reached(self) -> float:
+        """Bytes/s of the network that collectives reach for each device; 0 where it is not known."""
+        return (self.network_bandwidth or 0.0) * self.of_network("reached")
+
+    def over(self, network: str | None = None, node: int | None = None) -> Device:
+        """The same in nodes of so many, linked by another network: "400Gb/s" or "50GB/s" a device, in one
+        direction, or a file (.toml) with the section `[network]` of a device file.
+
+        Raises `OpgraphError` for anything else.
+        """
+        figures = dict(self.figures)
+        if node is not None:
+            figures["link.devices"] = Figure(float(node), "as it was asked for")
+        if network is not None:
+            figures = {k: v for k, v in figures.items() if not k.startswith("network.")}
+            if network.endswith(".toml"):
+                figures |= _read(Path(network), _network_of)
+            else:
+                speed = _SPEED.fullmatch(network.strip())
+                if speed is None or not float(speed[1]):
+                    raise OpgraphError(f"no network is called {network!r:.80}",
+                                       hint="400Gb/s a device, or a file (.toml)")  # fmt: skip
+                rate = float(speed[1]) * 1e9 / (8 if speed[2] == "Gb" else 1)
+                figures["network.bandwidth"] = Figure(rate, "as it was asked for")
+        return replace(self, figures=figures)
 
     @property
     def power_limit(self) -> float | None:
@@ -303,15 +380,30 @@ def device(name: str | os.PathLike[str]) -> Device:
     raise UnknownDevice(f"no device is called {text!r:.80}", hint=hint)
 
 
+def cluster(name: str) -> tuple[int | None, Device]:
+    """How many devices, and which: "1024xh100-sxm" are 1,024, "h100-sxm" says no number.
+
+    Raises what `device` does.
+    """
+    counted = _CLUSTER.fullmatch(name.strip())
+    if counted is None or (name.endswith(".toml") and Path(name).exists()):
+        return None, device(name)
+    return int(counted[1]), device(counted[2])
+
+
 def read(path: Path) -> Device:
     """Read a device file.
 
     Raises `OpgraphError` with the file's name and what is wrong with it.
     """
+    return _read(path, lambda data: parse(data, path.stem))
+
+
+def _read(path: Path, parsed: Callable[[Mapping[str, Any]], _Read]) -> _Read:
     import tomllib
 
     try:
-        return parse(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
+        return parsed(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise OpgraphError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
@@ -339,23 +431,10 @@ def parse(data: Mapping[str, Any], identifier: str) -> Device:
     capability = data.get(_CAPABILITY, "")
     if not isinstance(capability, str):
         raise ValueError(f"{_CAPABILITY!r} is not a text")
-    aliases, sources = data.get("aliases", []), data.get("sources", {})
+    aliases = data.get("aliases", [])
     if not isinstance(aliases, list) or not all(isinstance(a, str) for a in aliases):
         raise ValueError("'aliases' is not a list of texts")
-    if not isinstance(sources, dict) or not all(isinstance(s, str) for s in sources.values()):
-        raise ValueError("[sources] is not a table of texts")
-    figures: dict[str, Figure] = {}
-    for section, allowed in _FIGURES.items():
-        rows = data.get(section, {})
-        if not isinstance(rows, dict):
-            raise ValueError(f"[{section}] is not a table")
-        for key, row in rows.items():
-            if key not in allowed:
-                raise ValueError(f"unknown entry {key!r:.60} in [{section}]")
-            figure = figures[f"{section}.{key}"] = _figure(f"{section}.{key}", row, sources)
-            most = _MOST.get(section, _MOST.get(f"{section}.{key}"))
-            if most is not None and figure.value > most:
-                raise ValueError(f"'{section}.{key}' is a share, and above {most}")
+    figures = _figures_of(data, _FIGURES)
     if figures.get("power.idle", _NO_POWER).value > figures.get("power.limit", _NO_POWER).value:
         raise ValueError("'power.idle' is above 'power.limit'")
     missing = data.get("missing", [])
@@ -375,6 +454,35 @@ def parse(data: Mapping[str, Any], identifier: str) -> Device:
 
 
 _NO_POWER = Figure(0.0, "")
+
+
+def _network_of(data: Mapping[str, Any]) -> dict[str, Figure]:
+    """The figures of a file that describes a network alone."""
+    unknown = set(data) - {"sources", "network"}
+    if unknown or "bandwidth" not in data.get("network", {}):
+        raise ValueError("a network has [sources] and [network], with its bandwidth")
+    return _figures_of(data, ("network",))
+
+
+def _figures_of(data: Mapping[str, Any], sections: Iterable[str]) -> dict[str, Figure]:
+    """The figures of some sections of a file by their dotted names, each with its source."""
+    sources = data.get("sources", {})
+    if not isinstance(sources, dict) or not all(isinstance(s, str) for s in sources.values()):
+        raise ValueError("[sources] is not a table of texts")
+    figures: dict[str, Figure] = {}
+    for section in sections:
+        allowed = _FIGURES[section]
+        rows = data.get(section, {})
+        if not isinstance(rows, dict):
+            raise ValueError(f"[{section}] is not a table")
+        for key, row in rows.items():
+            if key not in allowed:
+                raise ValueError(f"unknown entry {key!r:.60} in [{section}]")
+            figure = figures[f"{section}.{key}"] = _figure(f"{section}.{key}", row, sources)
+            most = _MOST.get(section, _MOST.get(f"{section}.{key}"))
+            if most is not None and figure.value > most:
+                raise ValueError(f"'{section}.{key}' is a share, and above {most}")
+    return figures
 
 
 def _assumed(key: str, figures: Mapping[str, Figure], kind: str) -> Figure:

@@ -243,7 +243,13 @@ class Costing:
 
     hardware: str | None = option(Text(), Stage.COSTING,
         "the time it takes there, its ridge point, and whether it fits (opgraph hardware lists "
-        "them)", setting=True, flags=("--device",), unit="DEVICE", common=True)
+        "them); 64xh100-sxm: so many", setting=True, flags=("--device",), unit="DEVICE", common=True)
+    network: str | None = option(Text(), Stage.COSTING,
+        "what links the nodes: 400Gb/s a device, or a file (.toml); as the device's file says if not "
+        "given", needs={"hardware": ()}, unit="SPEED")
+    devices_per_node: int | None = option(Whole(), Stage.COSTING,
+        "how many devices share a node, as the device's file says if not given",
+        needs={"hardware": ()})
     autocast: str | None = option(Dtype(LOWER), Stage.COSTING,
         "as mixed precision would run it, on paper")
     run: str | None = option(Choice(tuple(Run)), Stage.COSTING,

@@ -28,8 +28,8 @@ class Collective:
     """What ranks exchange in one call.
 
     `bytes` are those of the whole buffer: all that is gathered, scattered, summed or sent on. The group has
-    so many `ranks`, whose numbers are `stride` apart (0 where they are not evenly spaced), and is called
-    `group`, as the dimension of the mesh that it belongs to.
+    so many `ranks`, whose numbers are `stride` apart (0 where they are not evenly spaced: those are its
+    `members`), and is called `group`, as the dimension of the mesh that it belongs to.
     """
 
     kind: CollectiveKind
@@ -37,6 +37,7 @@ class Collective:
     ranks: int
     stride: int = 1
     group: str = ""
+    members: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         of = f" ({self.group})" if self.group else ""

@@ -97,9 +97,9 @@ CODES: dict[str, Code] = {
         "Profile in a process of its own.",
     ),
     "network": Code(
-        "Collectives are timed over the link that the device's file gives, whether their ranks are in one "
-        "node or in many, and those of different groups do not slow each other down.",
-        "Write the link that your ranks share into a copy of the device's file.",
+        "Ranks are taken to be placed node by node, and collectives of different groups do not slow each "
+        "other down.",
+        "Say what links your nodes: `--network 400Gb/s`, or a file.",
     ),
     "compiled-differs": Code(
         "The tracer's graph does other work than the model run plainly.",

@@ -163,9 +163,12 @@ def _writer(cls: type, skip: str | None = None) -> Callable[[Any], dict[str, Jso
 
 def _kernel(kernel: Kernel) -> dict[str, Json]:
     record = _WRITE_KERNEL(kernel)
-    return (
-        record if kernel.collective is None else record | {"collective": asdict(kernel.collective)}
-    )
+    if kernel.collective is None:
+        return record
+    collective = asdict(kernel.collective)
+    if not kernel.collective.members:
+        del collective["members"]
+    return record | {"collective": collective}
 
 
 _WRITE_NODE = _writer(Node, skip="kernels")

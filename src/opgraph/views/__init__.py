@@ -117,7 +117,7 @@ _PICTURE = ("depth", "fold", "module", "start", "end", "around", "context", "par
             "direction")  # fmt: skip
 _DRAWN = ("medium", "caption", "header", "numbers", "theme")
 _EVERY = ("hardware", "autocast", "count", "partition")
-_TIMED = (*_EVERY, "run")
+_TIMED = (*_EVERY, "run", "network", "devices_per_node")
 _LAID = (*_TIMED, "price_per_hour", *names(Stage.PARALLEL))
 _COLORS = tuple(c for c in COLORINGS if c != "intensity")
 

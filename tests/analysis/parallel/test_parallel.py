@@ -66,12 +66,11 @@ def test_what_llama_sends(llama):
     sent = {t.kind: t for t in plan.traffic}
     assert sent["all-reduce"].bytes == 65 * (2 * SEQ * 4096 * 2 * 3 // 4)
     assert sent["all-gather"].bytes == SEQ * 128256 * 2 * 3 // 4
-    each = (
-        sent["all-reduce"].bytes / 65 / (450e9 * 0.824)
-    )  # words: half of the link, steps of 0.6 µs
-    assert sent["all-reduce"].seconds == pytest.approx(65 * (6.6e-6 + 6 * 0.6e-6 + 2 * each))
-    far = sent["all-gather"].bytes / (450e9 * 0.824)  # blocks: all of it, steps of 3.4 µs
-    assert sent["all-gather"].seconds == pytest.approx(8.4e-6 + 3 * 5.7 * 0.6e-6 + far)
+    on, words, latency = device("h100-sxm"), 6.08e-6, 0.678e-6
+    each = sent["all-reduce"].bytes / 65 / on.link_reached  # in words: half of the link
+    assert sent["all-reduce"].seconds == pytest.approx(65 * (words + 6 * latency + 2 * each))
+    far = sent["all-gather"].bytes / on.link_reached  # in blocks, which start 17.7 µs later
+    assert sent["all-gather"].seconds == pytest.approx(words + 17.7e-6 + 3 * latency + far)
     (share,) = plan.shares
     assert plan.seconds == share.seconds
     assert plan.memory == share.weights + share.activations

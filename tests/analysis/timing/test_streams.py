@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from opgraph.analysis.timing.collectives import ring, steps
 from opgraph.analysis.timing.streams import overlapped
 from opgraph.analysis.timing.workload import NOTHING, Task, Work
 from opgraph.record.graph import Collective
@@ -55,12 +54,3 @@ def test_gradients_are_packed_when_those_before_are_reduced() -> None:
     ]
     adds, _ = overlapped(works, [1, 4, 1], {2: (1,)})
     assert adds == [1, 4, 1]
-
-
-def test_what_a_rank_sends() -> None:
-    """Of 4 ranks each sends 3/4 of a buffer in 3 steps, or twice that where all get the sum."""
-    sent = {k: (ring(Collective(k, 80, 4)), steps(Collective(k, 80, 4))) for k in CollectiveKind}
-    assert sent[CollectiveKind.ALL_REDUCE] == (120, 6)
-    assert sent[CollectiveKind.ALL_GATHER] == sent[CollectiveKind.REDUCE_SCATTER] == (60, 3)
-    assert sent[CollectiveKind.SEND] == (80, 1)
-    assert sent[CollectiveKind.BARRIER] == (0, 3)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from opgraph.analysis.cost.training import optimizer_state, training, updated, working
 from opgraph.analysis.memory import live_bytes
 from opgraph.analysis.parallel.sharding import Exchange, Sharding, divisors, sharded, sharding
-from opgraph.analysis.timing.collectives import NODE, collective_seconds, ring
+from opgraph.analysis.timing.collectives import collective_seconds, ring
 from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
@@ -54,10 +54,11 @@ def of_a_micro_batch(
     found: Sharding,
     cut: tuple[Stage, ...],
     number: int,
-    tensor: int,
+    layout: Layout,
     device: Device | None,
 ) -> Iterator[Traffic]:
     """What a device of a stage sends for one micro-batch. What runs again sends again."""
+    tensor, apart = layout.tensor, layout.tensor * layout.data
     stage = cut[number]
     again = {(n.scope, n.op) for n in graph.nodes if n.phase == "recompute"}
     trains = any(n.phase == "backward" for n in graph.nodes)
@@ -75,31 +76,43 @@ def of_a_micro_batch(
         )
     if number + 1 < len(cut):
         yield from _row(
-            "pipeline", "forward", CollectiveKind.SEND, [(cut[number + 1].received, 2)], device
+            "pipeline",
+            "forward",
+            CollectiveKind.SEND,
+            [(cut[number + 1].received, 2)],
+            device,
+            apart,
         )
     if number > 0 and trains:
         yield from _row(
-            "pipeline", "backward", CollectiveKind.SEND, [(cut[number].received, 2)], device
+            "pipeline", "backward", CollectiveKind.SEND, [(cut[number].received, 2)], device, apart
         )
 
 
-def of_gradients(cut: tuple[Stage, ...], data: int, device: Device | None) -> Iterator[Traffic]:
+def of_gradients(
+    cut: tuple[Stage, ...], layout: Layout, device: Device | None
+) -> Iterator[Traffic]:
     """What a device sends after all micro-batches, at most: gradients of weights that several stages use
     (tied embeddings), and with copies of the model all of a stage's."""
     tied = max((s.shared for s in cut), key=lambda s: sum(size for size, _ in s))
-    yield from _row("pipeline", "optimizer", CollectiveKind.ALL_REDUCE, tied, device)
-    if data > 1:
-        trained = max(s.trained for s in cut)
-        yield from _row("data", "optimizer", CollectiveKind.ALL_REDUCE, [(trained, data)], device)
+    yield from _row("pipeline", "optimizer", CollectiveKind.ALL_REDUCE, tied, device,
+                    layout.tensor * layout.data)  # fmt: skip
+    if layout.data > 1:
+        trained = [(max(s.trained for s in cut), layout.data)]
+        yield from _row(
+            "data", "optimizer", CollectiveKind.ALL_REDUCE, trained, device, layout.tensor
+        )
 
 
 def _row(
     what: Literal["tensor", "pipeline", "data"], phase: Phase, kind: CollectiveKind,
-    sizes: Sequence[tuple[int, int]], device: Device | None,
+    sizes: Sequence[tuple[int, int]], device: Device | None, stride: int = 1,
 ) -> Iterator[Traffic]:  # fmt: skip
-    """The collectives over so many bytes, each among so many devices, if there are any."""
+    """The collectives over so many bytes, each among so many devices, if there are any. Devices are
+    numbered by what shares an operator, then by copies, then by stages: those of a group are `stride`
+    apart."""
     if sizes:
-        moved = [Collective(kind, size, devices) for size, devices in sizes]
+        moved = [Collective(kind, size, devices, stride) for size, devices in sizes]
         taken = None
         if device is not None and device.link_bandwidth is not None:
             taken = sum(collective_seconds(each, device) for each in moved)
@@ -222,7 +235,7 @@ def parallel(
     for number, stage in enumerate(cut):
         in_flight = min(layout.micro_batches, layout.pipeline - number)
         kept = ceil(cache * stage.blocks / max(1, len(paths)) / (layout.tensor if split else 1))
-        traffic = tuple(of_a_micro_batch(graph, found, cut, number, layout.tensor, device))
+        traffic = tuple(of_a_micro_batch(graph, found, cut, number, layout, device))
         seconds = None
         if timed is not None:
             seconds = sum(timed.by_node.get(i, 0.0) for i in range(stage.first, stage.last + 1))
@@ -250,7 +263,7 @@ def parallel(
         key = (t.what, t.phase, t.kind)
         largest[key] = max(largest.get(key, t), t, key=lambda t: t.bytes)
     traffic = tuple(t.repeated(layout.micro_batches) for t in largest.values())
-    last = tuple(of_gradients(cut, layout.data, device)) if trains else ()
+    last = tuple(of_gradients(cut, layout, device)) if trains else ()
     step = None
     if timed is not None and shares:
         rounds = layout.micro_batches + layout.pipeline - 1
@@ -287,9 +300,9 @@ def _flops(graph: Graph, *phases: str) -> int:
 
 def smallest(graph: Graph, device: Device, *, cache: int = 0) -> Plan | None:
     """The layout of the fewest devices on which a graph fits, and of those the one with the most tensor
-    parallelism, which is at most `NODE`; None where none does."""
+    parallelism, which is at most a node's; None where none does."""
     found = sharding(graph)
-    widths = [n for n in divisors(found) if n <= NODE] if found.sizes else [1]
+    widths = [n for n in divisors(found) if n <= device.node] if found.sizes else [1]
     weights = sum(p.bytes for p in graph.parameters)
     least = max(1, ceil(weights / (device.capacity - device.context)))
     most = max(widths) * max(1, len(blocks(graph)))

@@ -1,22 +1,40 @@
-"""The time of what ranks exchange: the bytes that a rank sends, in how many steps, and the link."""
+"""The time of what ranks exchange: how many of a group share a node, the bytes that a rank sends and in how
+many steps, by each algorithm of a library, over the link of a node and the network between nodes.
+
+Ranks are taken to be placed in order: the first so many on the first node. An algorithm moves words with a
+flag each, which start at once and take half of the link, or blocks, which start later and take all of it. A
+library takes the quickest way, and so is it here. What a link reaches, its latency and when a collective
+starts are fitted (benchmarks/collectives.py); what is between nodes is what NCCL counts on
+(src/graph/tuning.cc, Apache-2.0), and nothing measured stands behind it.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import ceil, log2
+from typing import Literal
 
 from opgraph.hardware import Device
 from opgraph.record.graph import Collective
 from opgraph.record.kinds import CollectiveKind
 
-NODE = 8
-"""Devices that share a fast link. Between more of them trees are an alternative to rings, and on paper
-tensor parallelism is not searched for beyond."""
+TREE = 0.92
+"""The share of a ring's bandwidth that a tree reaches. Source: NCCL, src/graph/tuning.cc."""
 
-WORDS, BLOCKS = 6.6e-6, 8.4e-6
-"""Seconds in which a collective of each protocol starts."""
+Algorithm = Literal["ring", "tree", "multicast", "direct"]
 
-BLOCK_STEP = 5.7
-"""A step with a block, in the time of one with a word."""
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way of doing a collective: `near` steps over the link and `far` ones over the network, and the
+    seconds that its bytes take at full rate."""
+
+    algorithm: Algorithm
+    near: int
+    far: int
+    moving: float
 
 
 def ring(collective: Collective) -> int:
@@ -35,30 +53,72 @@ def ring(collective: Collective) -> int:
     return ceil(times * collective.bytes * (n - 1) / n)
 
 
-def steps(collective: Collective) -> int:
-    """The steps of a ring, one after the other: 2 (n - 1) for an all-reduce, 1 to one other rank, else
-    n - 1."""
-    if collective.kind in (CollectiveKind.SEND, CollectiveKind.RECEIVE):
-        return 1
-    return (collective.ranks - 1) * (2 if collective.kind is CollectiveKind.ALL_REDUCE else 1)
+def placed(collective: Collective, node: int) -> tuple[int, int]:
+    """How many ranks of the group share a node of so many devices, at most, and on how many nodes it is."""
+    if collective.members:
+        on = Counter(rank // node for rank in collective.members)
+        return max(on.values()), len(on)
+    shared = max(1, min(collective.ranks, node // max(1, collective.stride)))
+    return shared, ceil(collective.ranks / shared)
+
+
+def crosses(collective: Collective, device: Device) -> bool:
+    """Whether a group is on several nodes whose network is known."""
+    return bool(device.network_reached) and placed(collective, device.node)[1] > 1
+
+
+def ways(collective: Collective, device: Device) -> Iterator[Way]:
+    """The ways in which a library would do a collective among devices that are linked.
+
+    Between nodes a ring enters and leaves each as often as there are ranks on it, each over the network of
+    its own device, and the slower of link and network counts. A tree goes up and down, all bytes each way
+    (Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
+    2009). Where a switch adds up and copies, each rank sends its part and all bytes once (NVLink SHARP;
+    NCCL calls it NVLS), and between nodes each rank's part goes over a tree of its own.
+    """
+    n, size, kind = collective.ranks, collective.bytes, collective.kind
+    shared, nodes = placed(collective, device.node)
+    link, network = device.link_reached, device.network_reached
+    if not network:
+        shared, nodes = n, 1
+    both = link if nodes == 1 else min(link, shared * network)
+    if kind in (CollectiveKind.SEND, CollectiveKind.RECEIVE):
+        yield Way(
+            "direct", int(nodes == 1), int(nodes > 1), size / (link if nodes == 1 else network)
+        )
+        return
+    if kind is CollectiveKind.ALL_TO_ALL:
+        inside, outside = size * (shared - 1) / n, size * (n - shared) / n
+        beyond = outside / network if nodes > 1 else 0.0
+        yield Way("direct", 1, int(nodes > 1), max(inside / link, beyond))
+        return
+    reduces = kind is CollectiveKind.ALL_REDUCE
+    far = (nodes - 1) * (1 + reduces)
+    yield Way("ring", (n - 1) * (1 + reduces) - far, far, ring(collective) / both)
+    if not reduces:
+        return
+    levels = 2 * ceil(log2(nodes))
+    if nodes > 1:
+        yield Way("tree", 2 * (shared - 1), levels, 2 * size / (both * TREE))
+    if device.link_multicast and shared > 2:
+        inside = size * (shared + 1) / shared / device.link_multicast
+        beyond = 2 * size / shared / network if nodes > 1 else 0.0
+        yield Way("multicast", 1, levels, max(inside, beyond))
+
+
+def quickest(collective: Collective, device: Device) -> tuple[float, Algorithm]:
+    """The seconds of a collective among devices that are linked, and the algorithm that takes them."""
+    found: list[tuple[float, Algorithm]] = []
+    for way in ways(collective, device):
+        near = device.link_start + way.near * device.link_latency
+        words = near + way.far * device.of_network("latency") + 2 * way.moving
+        blocks = near + way.far * device.of_network("block_latency") + way.moving
+        if way.algorithm != "multicast":
+            found.append((words, way.algorithm))
+        found.append((blocks + device.link_block_start, way.algorithm))
+    return min(found)
 
 
 def collective_seconds(collective: Collective, device: Device) -> float:
-    """The seconds of a collective among devices that are all linked.
-
-    Of two protocols the quicker one is taken, as a library would: words with a flag each, which take half
-    of the link and have short steps, or blocks, which take all of it. The figures are those by which NCCL
-    chooses (src/graph/tuning.cc, Apache-2.0). Between more devices than a node has, an all-reduce goes over
-    a tree where that is quicker: up and down it, all bytes each way (Sanders, Speck and Traeff, "Two-tree
-    algorithms for full bandwidth broadcast, reduction and scan", 2009).
-    """
-    if collective.ranks < 2:
-        return 0.0
-    ways = [(steps(collective), ring(collective))]
-    if collective.kind is CollectiveKind.ALL_REDUCE and collective.ranks > NODE:
-        ways.append((2 * ceil(log2(collective.ranks)), 2 * collective.bytes))
-    found = []
-    for count, sent in ways:
-        moving, latency = sent / device.link_reached, count * device.link_latency
-        found += [WORDS + latency + 2 * moving, BLOCKS + BLOCK_STEP * latency + moving]
-    return min(found)
+    """The seconds of a collective among devices that are linked."""
+    return quickest(collective, device)[0] if collective.ranks > 1 else 0.0

@@ -21,6 +21,7 @@ from math import exp, floor, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from opgraph.analysis.timing.collectives import crosses
 from opgraph.analysis.timing.kernels import LARGE_WINDOW, KernelCost, traffic_class
 from opgraph.hardware import Device
 from opgraph.record.kinds import Bound
@@ -55,9 +56,18 @@ HOST: Literal["host"] = "host"
 """The limit of a run that waits for the host."""
 
 
-def limit_of(task: Task, cost: KernelCost) -> str:
+EXCHANGE, FAR = "exchange", "exchange between nodes"
+"""The limits of what ranks exchange, over the link of a node and over a network."""
+
+_GUESSED = {FAR: log(UNKNOWN) / 1.645}
+"""The spreads of what was never measured: 1.645 of them is the factor `UNKNOWN`, in nine of ten cases."""
+
+
+def limit_of(task: Task, cost: KernelCost, device: Device) -> str:
     """What a kernel's time depends on: the gap between kernels, the share of the peak or of the bandwidth
-    that its class of work reaches."""
+    that its class of work reaches, the link or the network."""
+    if task.collective is not None:
+        return FAR if crosses(task.collective, device) else EXCHANGE
     if cost.bound is Bound.LAUNCH:
         return "gap"
     if cost.bound is Bound.MEMORY or not task.flops:
@@ -72,7 +82,12 @@ def limit_of(task: Task, cost: KernelCost) -> str:
 
 
 def difficulty(
-    works: Sequence[Work], costs: Sequence[KernelCost], often: Sequence[int], *, host: bool
+    works: Sequence[Work],
+    costs: Sequence[KernelCost],
+    often: Sequence[int],
+    device: Device,
+    *,
+    host: bool,
 ) -> tuple[WorkClass, Mapping[str, float]]:
     """The kind of a run, and the squares of the shares of its time by limit and, under "one task", the sum
     of those by task."""
@@ -85,7 +100,7 @@ def difficulty(
         taken, task = cost.seconds * times, work.task
         key = (id(task), cost.bound)
         if key not in known:
-            known[key] = (_CLASSES.get(task.category, "memory"), limit_of(task, cost))
+            known[key] = (_CLASSES.get(task.category, "memory"), limit_of(task, cost, device))
             trains = trains or task.kernel.endswith("_backward")
         kind, limit = known[key]
         spent[kind] += taken
@@ -102,7 +117,10 @@ def difficulty(
 def spread(squares: Mapping[str, float], spreads: Mapping[str, float] | None = None) -> float:
     """How far the logarithm of a run's time is thought to be off, by what it spends its time on."""
     known = residuals()["spread"] if spreads is None else spreads
-    rest = sum(square * known.get(limit, 0.0) ** 2 for limit, square in squares.items())
+    rest = sum(
+        square * known.get(limit, _GUESSED.get(limit, 0.0)) ** 2
+        for limit, square in squares.items()
+    )
     return float((known["base"] ** 2 + rest) ** 0.5)
 
 
@@ -136,6 +154,13 @@ def interval(
         low, high = scale * min(r[0] for r in rows), scale * max(r[1] for r in rows)
     wider = 2 ** (missing / 2)
     return exp(low) / wider, exp(high) * wider
+
+
+def exchange_ratios(far: float) -> tuple[float, float]:
+    """The ratios of measured to predicted time between which nine of ten collectives are, a share `far` of
+    whose time is spent between nodes: where nothing was measured."""
+    low, high, _ = residuals()["exchange"]
+    return exp(low) * (1 - far) + far / UNKNOWN, exp(high) * (1 - far) + far * UNKNOWN
 
 
 def quantiles(ratios: Sequence[float], coverage: float = COVERAGE) -> tuple[float, float]:

@@ -12,7 +12,15 @@ from functools import cached_property
 from typing import Any, Literal
 
 from opgraph.analysis.fusion.partition import Subgraph
-from opgraph.analysis.timing.intervals import UNKNOWN, WorkClass, difficulty, distance, interval
+from opgraph.analysis.timing.collectives import crosses
+from opgraph.analysis.timing.intervals import (
+    UNKNOWN,
+    WorkClass,
+    difficulty,
+    distance,
+    exchange_ratios,
+    interval,
+)
 from opgraph.analysis.timing.kernels import (
     FITTED,
     KernelCost,
@@ -203,8 +211,16 @@ def predict_work(
     host = sum(h * n for h, n in zip(hosts, often, strict=True))
     adds = [c.seconds for c in costs]
     if made_by is not None and device.kind != "cpu":
-        adds, communication = overlapped(works, adds, made_by)
+        adds, exchanged = overlapped(works, adds, made_by)
         busy = sum(adds)
+        far = sum(
+            c.seconds
+            for c, w in zip(costs, works, strict=True)
+            if w.task.collective is not None and crosses(w.task.collective, device)
+        )
+        share = far / exchanged.seconds if exchanged.seconds else 0.0
+        communication = replace(exchanged, far=far, ratios=exchange_ratios(share))
+        costs = [KernelCost(added, c.bound) for c, added in zip(costs, adds, strict=True)]
     if device.kind == "cpu":
         seconds = [c.seconds + h for c, h in zip(costs, hosts, strict=True)]
         bounds = [
@@ -225,7 +241,9 @@ def predict_work(
         alone = launched if device.kind == "cpu" else 0.0
         _add(queues["device"], work, added + alone)
         _add(queues["host"], work, launched - alone)
-    kind, squares = difficulty(works, costs, often, host=device.kind != "cpu" and host > busy)
+    kind, squares = difficulty(
+        works, costs, often, device, host=device.kind != "cpu" and host > busy
+    )
     ratios = interval(kind, squares, distance(device, kind), len(device.missing))
     return Prediction(device.id, kernels, batch, busy, host, run, kind, ratios, queues,
                       communication)  # fmt: skip

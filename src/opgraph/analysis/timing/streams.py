@@ -25,10 +25,13 @@ GRADIENTS_PACKED = frozenset({"fsdp.chunk_cat", "fsdp.chunk_cat_mixed_dtype"})
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """The seconds of all collectives of a run, and those in which nothing else runs."""
+    """The seconds of all collectives of a run, those in which nothing else runs, and those of collectives
+    between nodes. `ratios` are those of the interval to the seconds."""
 
     seconds: float
     exposed: float
+    far: float = 0.0
+    ratios: tuple[float, float] = (1.0, 1.0)
 
     @property
     def hidden(self) -> float:
@@ -37,7 +40,13 @@ class Communication:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
-        return {"seconds": self.seconds, "exposed": self.exposed, "hidden": self.hidden}
+        return {
+            "seconds": self.seconds,
+            "interval": [self.seconds * ratio for ratio in self.ratios],
+            "exposed": self.exposed,
+            "hidden": self.hidden,
+            "between_nodes": self.far,
+        }
 
 
 def exchanges_something(works: Sequence[Work]) -> bool:
