@@ -25,8 +25,8 @@ PUBLIC = {
     "opgraph.inputs.rules": "RULES Rule audio images rule structured text",
     "opgraph.options": (
         "AXES CAPTURED CONVENTIONS Commanding Costing NAMES OPTIONS Option Options "
-        "SETTINGS SIZES Showing Stage TRACED TensorSpec check_needs checked named_options names "
-        "option options_of targeted"
+        "PRECISION QUANTIZED SETTINGS SIZES Showing Stage TRACED TensorSpec check_needs checked "
+        "named_options names option options_of targeted"
     ),
     "opgraph.results": "CheckedTracers Comparison Costed Measured Profile Sweep compared load",
     "opgraph.views.schemas": "FOLDER VERSION schema",

@@ -24,7 +24,7 @@ from opgraph.analysis.cost.totals import (
     totals,
 )
 from opgraph.analysis.tree import Metric, Tree, build_tree, usual_metric
-from opgraph.options import OPTIONS, Stage, checked, names
+from opgraph.options import OPTIONS, QUANTIZED, Stage, checked, names
 from opgraph.record import units
 from opgraph.record.errors import InputError, RenderError
 from opgraph.record.graph import Graph, Node
@@ -466,6 +466,7 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
         profile = retargeted(profile, hardware)
     if "autocast" in given:
         profile = in_precision(profile, given["autocast"])
+    profile = quantized(profile, given, hardware)
     sizes = [given.get(name) for name in names(Stage.PARALLEL)]
     layout = None
     if any(sizes):
@@ -492,6 +493,41 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
             raise InputError("a compiled run over several devices is not worked out",
                              hint="leave out --run compiled, or the layout")  # fmt: skip
     return profile, hardware, partition, layout, heeded, run, price
+
+
+def quantized(
+    profile: ProfileRecord, given: Mapping[str, Any], device: Device | None = None
+) -> ProfileRecord:
+    """The profile with weights, activations and cache in what is asked for, or in what it is published in;
+    one that was saved so is as it is.
+
+    Raises `InputError` for one that was saved otherwise, and for what does not go together.
+    """
+    from opgraph.record.quantization import ACTIVATIONS, scheme_of
+
+    asked = {n: given.get(n) for n in QUANTIZED}
+    own, cache = profile.convention, asked["kv_cache"]
+    scheme = scheme_of(
+        asked["weights"], asked["group_size"], asked["activations"], profile.model.weights
+    )
+    now = {"weights": asked["weights"] and str(scheme or "none"), "kv_cache": cache,
+           "activations": asked["activations"]}  # fmt: skip
+    saved = {"activations": "no fewer bits", **own} if "weights" in own else own
+    for name, value in now.items():
+        if value is not None and name in saved and saved[name] != value:
+            raise InputError(f"this profile was saved with its {name.replace('_', ' ')} in {saved[name]}",
+                             hint="name the model, or a profile without it")  # fmt: skip
+    low = own.get("activations")
+    if low is not None and device is not None and not device.has_units(ACTIVATIONS[low][0]):
+        raise InputError(f"this profile was saved with its activations in {low}, for which {device.name} "
+                         "has no units", hint="name the model")  # fmt: skip
+    scheme = None if "weights" in own else scheme
+    cache = None if "kv_cache" in own else cache
+    if scheme is None and cache is None:
+        return profile
+    from opgraph.analysis.cost.quantization import in_fewer_bits
+
+    return in_fewer_bits(profile, scheme, cache, device)
 
 
 def in_precision(profile: ProfileRecord, lower: str) -> ProfileRecord:

@@ -86,7 +86,7 @@ def shared_reads(profile: ProfileRecord) -> int:
 _LOOKUPS = ("aten.embedding", "aten.index_select", "aten.index", "aten.gather")
 """Operators that read a few rows of a table: more of them for more sequences."""
 
-_GROUPED = "aten._grouped_mm"
+_GROUPED = "grouped_mm"
 
 
 def at_batch(graph: Graph, times: int) -> Graph:
@@ -129,7 +129,7 @@ def _kernel(kernel: Kernel, ours: list[Value], theirs: set[Shape], times: int) -
     kept = 0 if kernel.op in _LOOKUPS else sum(_bytes(v) for v in still if v is not None)
     kept = min(kept, kernel.read)
     read = kept + (kernel.read - kept) * times
-    if kernel.op == _GROUPED and len(kernel.shapes) >= 2 and still[1] is not None:
+    if _GROUPED in kernel.op and len(kernel.shapes) >= 2 and still[1] is not None:
         read = _grouped(kernel, _bytes(still[1]), times)
     return replace(
         kernel,
@@ -164,6 +164,8 @@ def _grouped(kernel: Kernel, weights: int, times: int) -> int:
 
 
 def _bytes(value: Value) -> int:
+    if value.kind == "parameter":
+        return value.bytes
     return prod(n for n in value.shape if isinstance(n, int)) * item_size(value.dtype)
 
 

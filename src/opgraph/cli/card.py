@@ -6,6 +6,7 @@ import argparse
 
 from opgraph.cli.arguments import add_model, add_options, costed_from
 from opgraph.cli.output import answer, status_of
+from opgraph.options import PRECISION
 
 EXAMPLES = """examples:
   opgraph card resnet18 >> README.md
@@ -15,7 +16,7 @@ EXAMPLES = """examples:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser)
-    add_options(parser, "hardware", "autocast", "output")
+    add_options(parser, "hardware", *PRECISION, "output")
 
 
 def run(args: argparse.Namespace) -> int:

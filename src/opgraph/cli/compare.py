@@ -17,7 +17,7 @@ from opgraph.cli.arguments import (
     view_options,
 )  # fmt: skip
 from opgraph.cli.output import answer, color, insist, status_of, width
-from opgraph.options import Stage
+from opgraph.options import QUANTIZED, Stage
 from opgraph.record.errors import RenderError
 from opgraph.record.kinds import Run
 from opgraph.views import heeded
@@ -30,6 +30,7 @@ EXAMPLES = """examples:
   opgraph compare bert-base-uncased 'bert-base-uncased --seq-len 512' --by op
   opgraph compare gpt2 'gpt2 --dtype bfloat16' 'gpt2 --batch-size 8'
   opgraph compare resnet50 --run eager --run compiled --hardware h100-sxm
+  opgraph compare Llama-3.1-8B --weights none --weights int4 --hardware rtx-4090
   opgraph compare main.json branch.json --fail-if 'flops > +2%' --fail-if 'coverage < 100%'
   opgraph compare main.json branch.json --markdown > comment.md"""
 
@@ -45,8 +46,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     add_model(parser, positional=False)
     showing = heeded("comparison", Stage.VIEW)
-    add_options(parser, "hardware", "runs", *showing, "fail_if", "json", "markdown", "format", "output",
-                words={"output": suffixes("comparison")})  # fmt: skip
+    add_options(parser, "hardware", "runs", "schemes", *QUANTIZED[1:], *showing, "fail_if", "json",
+                "markdown", "format", "output", words={"output": suffixes("comparison")})  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,10 +57,14 @@ def run(args: argparse.Namespace) -> int:
     view = view_from(args, result="comparison", usual="comparison")
     if "depth" in args.given and args.by != "module":
         raise RenderError(f"--depth means nothing to --by {args.by}", hint="it is of modules")
-    runs = list(map(Run, args.runs))
-    if len(args.specs) < 2 and len(runs) < 2:
+    runs, schemes = list(map(Run, args.runs)), args.schemes
+    if len(args.specs) < 2 and max(len(runs), len(schemes)) < 2:
         raise RenderError("there is nothing to compare with",
-                          hint="opgraph compare A B, or A --run eager --run compiled")  # fmt: skip
+                          hint="opgraph compare A B, or A --run eager --run compiled, or "
+                          "A --weights none --weights int4")  # fmt: skip
+    if len(schemes) > 1 and (runs or len(args.specs) > 1):
+        raise RenderError("--weights more than once is for ways to keep those of one model",
+                          hint="opgraph compare A --weights none --weights int4")  # fmt: skip
     if runs and (len(args.specs) > 1 or len(runs) < 2):
         raise RenderError("--run is for two ways to run one model",
                           hint="opgraph compare A --run eager --run compiled")  # fmt: skip
@@ -67,13 +72,19 @@ def run(args: argparse.Namespace) -> int:
     for gate in args.fail_if:
         parse_gate(gate, chosen)  # a gate that cannot be read should not wait for the tracing
     refuse_untraced(args, args.specs)
-    if runs:
+    if len(schemes) > 1:
+        profile = profile_of(args.specs[0], args)
+        models = [costed_from(_kept_in(args, scheme), profile) for scheme in schemes]
+        labels: list[str] | None = [f"{args.specs[0]} in {_said(m)}" for m in models]
+    elif runs:
         args.run = next((r for r in runs if r.compiled), runs[0])
         args.given |= {"run"}
         profile = profile_of(args.specs[0], args)
+        args = _kept_in(args, *schemes)
         models = [replace(costed_from(args, profile), run=run) for run in runs]
-        labels: list[str] | None = [f"{args.specs[0]} {run}" for run in runs]
+        labels = [f"{args.specs[0]} {run}" for run in runs]
     else:
+        args = _kept_in(args, *schemes)
         models = [costed_from(args, profile_of(spec, args)) for spec in args.specs]
         labels = _labels(args.specs, models)
     comparison = compared(models, labels, args.fail_if)
@@ -86,6 +97,20 @@ def run(args: argparse.Namespace) -> int:
 
         insist(f"gate broken: {broken.gate.text} ({verdict(comparison, broken)})")
     return 1 if comparison.broken else max(status_of(m) for m in models)
+
+
+def _kept_in(args: argparse.Namespace, scheme: str | None = None) -> argparse.Namespace:
+    """The arguments for weights in a format, or as they are, to which nothing else of weights is said."""
+    plain = {"group_size": None, "activations": None} if scheme == "none" else {}
+    return argparse.Namespace(**{**vars(args), **plain, "weights": scheme})
+
+
+def _said(model: CostedRecord) -> str:
+    """What the weights of a model are in."""
+    said = model.profile.convention
+    plain = max(model.graph.parameters, key=lambda p: p.bytes).dtype
+    beside = f", activations in {said['activations']}" if "activations" in said else ""
+    return said.get("weights", plain) + beside
 
 
 def _labels(specs: list[str], models: list[CostedRecord]) -> list[str] | None:

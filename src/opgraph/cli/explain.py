@@ -7,6 +7,7 @@ import shlex
 
 from opgraph.cli.arguments import add_model, add_options, costed_from, form_of
 from opgraph.cli.output import answer, status_of
+from opgraph.options import PRECISION
 
 EXAMPLES = """examples:
   opgraph explain resnet18
@@ -17,7 +18,7 @@ EXAMPLES = """examples:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser)
-    add_options(parser, "hardware", "autocast", "json", "format")
+    add_options(parser, "hardware", *PRECISION, "json", "format")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from opgraph.cli.arguments import add_model, add_options, costed_from, profile_of, view_from
 from opgraph.cli.output import answer, status_of
+from opgraph.options import QUANTIZED
 
 EXAMPLES = """examples:
   opgraph view resnet18 --open
@@ -22,7 +23,7 @@ EXAMPLES = """examples:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser)
-    add_options(parser, "hardware", "against", "open", "output",
+    add_options(parser, "hardware", *QUANTIZED, "against", "open", "output",
                 words={"output": "the page; named after the model if not given"})  # fmt: skip
 
 

@@ -205,6 +205,10 @@ class Device:
         """Whether there are matrix units for a dtype."""
         return f"matrix.{family(dtype)}" in self.figures
 
+    def has_units(self, dtype: str) -> bool:
+        """Whether products in a dtype run at a rate of their own, on matrix units or others."""
+        return self.has_matrix(dtype) or f"vector.{family(dtype)}" in self.figures
+
     @property
     def link_bandwidth(self) -> float | None:
         """Bytes/s to the other devices, one direction; None where there is no link."""

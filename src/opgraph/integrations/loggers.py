@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.costed import CostedRecord, terms
 from opgraph.analysis.quantities import quantities
 from opgraph.record import units
 from opgraph.record.errors import MissingDependency
@@ -26,7 +26,7 @@ _BARS = 10
 
 
 def _costed(profile: ProfileRecord | CostedRecord) -> CostedRecord:
-    return profile if isinstance(profile, CostedRecord) else CostedRecord(profile)
+    return profile if isinstance(profile, CostedRecord) else CostedRecord(*terms(profile))
 
 
 def scalars(profile: ProfileRecord | CostedRecord, prefix: str = "opgraph/") -> dict[str, float]:

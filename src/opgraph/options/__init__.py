@@ -9,6 +9,8 @@ from opgraph.options.fields import (
     CONVENTIONS,
     NAMES,
     OPTIONS,
+    PRECISION,
+    QUANTIZED,
     SETTINGS,
     SIZES,
     Commanding,
@@ -25,8 +27,8 @@ from opgraph.options.kinds import TensorSpec
 from opgraph.options.option import CAPTURED, TRACED, Option, Stage, option, options_of
 
 __all__ = [
-    "AXES", "CAPTURED", "CONVENTIONS", "NAMES", "OPTIONS", "SETTINGS",
-    "SIZES", "TRACED",
+    "AXES", "CAPTURED", "CONVENTIONS", "NAMES", "OPTIONS", "PRECISION",
+    "QUANTIZED", "SETTINGS", "SIZES", "TRACED",
     "Commanding", "Costing", "Option", "Options", "Showing", "Stage", "TensorSpec", "check_needs",
     "checked", "named_options", "names", "option", "options_of", "targeted",
 ]  # fmt: skip

@@ -32,6 +32,7 @@ from opgraph.options.kinds import (
 from opgraph.options.option import Option, Stage, option, options_of
 from opgraph.record.errors import InputError, did_you_mean
 from opgraph.record.kinds import Bound, Mode, Partition, Run, Tracer
+from opgraph.record.quantization import ACTIVATIONS, CACHES, FORMATS
 from opgraph.record.targets import TARGETS, USUAL
 
 GENERATING = tuple(str(mode) for mode in Mode if mode.generates)
@@ -47,6 +48,13 @@ MEMORY_FORMATS = ("contiguous", "channels_last")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """What the parameters of a model can be."""
 LOWER = ("float16", "bfloat16")
+GROUPED = tuple(name for name, form in FORMATS.items() if form.groups)
+MULTIPLIED = tuple(name for name, form in FORMATS.items() if form.activations)
+"""Formats of weights that take another group size, and those with kernels for activations in fewer bits."""
+QUANTIZED = ("weights", "group_size", "activations", "kv_cache")
+"""The options that keep weights, activations and the cache in fewer bits."""
+PRECISION = ("autocast", *QUANTIZED)
+"""The options that say in how many bits a profile computes and is kept."""
 CONVENTIONS = {
     "attention": ("full", "causal"),
     "embedding": ("lookup", "matmul"),
@@ -252,6 +260,17 @@ class Costing:
         needs={"hardware": ()})
     autocast: str | None = option(Dtype(LOWER), Stage.COSTING,
         "as mixed precision would run it, on paper")
+    weights: str | None = option(Choice(("none", *FORMATS)), Stage.COSTING,
+        "the weights of linear layers and experts in fewer bits, on paper: "
+        f"{', '.join(FORMATS)}; none: as they compute, also those that are published in fewer",
+        unit="FORMAT")
+    group_size: int | None = option(Whole(), Stage.COSTING,
+        "numbers of a row that share a scale", needs={"weights": GROUPED, "schemes": ()})
+    activations: str | None = option(Choice(tuple(ACTIVATIONS)), Stage.COSTING,
+        "what goes into these layers in fewer bits, too: the product then runs on units for them",
+        needs={"weights": MULTIPLIED, "schemes": ()}, unit="FORMAT")
+    kv_cache: str | None = option(Choice(CACHES), Stage.COSTING,
+        "the cache of a prefill or a decoding step in fewer bits", unit="FORMAT")
     run: str | None = option(Choice(tuple(Run)), Stage.COSTING,
         "; ".join(f"{run}: {run.label}" for run in Run), needs={"hardware": ()}, unit="HOW")
     price_per_hour: float | None = option(Amount(1e9), Stage.COSTING,
@@ -326,6 +345,9 @@ class Commanding:
     runs: tuple[str, ...] = option(Several(Choice(tuple(Run))), Stage.COMMAND,
         "ways to run one model, to be compared: given twice or more", default=(), unit="HOW",
         spelled="--run")
+    schemes: tuple[str, ...] = option(Several(Choice(("none", *FORMATS))), Stage.COMMAND,
+        "weights in fewer bits, on paper: of all models, or given twice or more, ways to keep those of "
+        "one, to be compared", default=(), unit="FORMAT", spelled="--weights")
     symbolic: bool = option(Flag(), Stage.COMMAND,
         "exact formulas in batch B and tokens S (or image side N); a single size given is kept",
         default=False)

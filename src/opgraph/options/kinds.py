@@ -198,8 +198,8 @@ DTYPE_NAMES = {
 
 _QUANTIZED = re.compile(r"(u?int|float|fp|nf|mxfp|nvfp|q)[1-8](_|$|e)", re.IGNORECASE)
 _QUANTIZE = (
-    "quantize the module in code that you name (model.py:build, say with torchao) or profile it in Python: "
-    "packed weights are counted as they are"
+    "--weights keeps them so on paper (fp8, int8, int4, nvfp4, mxfp4, nf4); a module that is really "
+    "quantized (model.py:build, or in Python) is counted as it is"
 )
 
 

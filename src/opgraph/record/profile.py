@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta
 
 from opgraph.record.graph import Graph, Kernel
+from opgraph.record.quantization import Scheme
 from opgraph.record.remarks import Remark
 from opgraph.record.run import RunRecord
 from opgraph.record.targets import Target
@@ -83,12 +84,14 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Which model this is: the name asked for, the source that had it, its class, and remarks."""
+    """Which model this is: the name asked for, the source that had it, its class, and remarks. `weights` is
+    what they are published in, where that has fewer bits than they compute in and the graph has not."""
 
     name: str
     source: str = "object"
     cls: str = ""
     notes: tuple[str, ...] = ()
+    weights: Scheme | None = None
 
     def noting(self, *notes: str) -> ModelInfo:
         """The same with further notes."""

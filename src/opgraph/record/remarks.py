@@ -101,6 +101,20 @@ CODES: dict[str, Code] = {
         "other down.",
         "Say what links your nodes: `--network 400Gb/s`, or a file.",
     ),
+    "published-weights": Code(
+        "The weights are in the fewer bits that the model is published in, or in a way that is not known "
+        "here and is left out.",
+        "`--weights none` shows the model as it computes.",
+    ),
+    "quantized": Code(
+        "Weights, activations or the cache are in fewer bits as an option asked, and the kernels are those "
+        "of such a scheme, by rule; no library was run.",
+        "The remark says what stays as it was; docs/quantized.md what each scheme stores and runs.",
+    ),
+    "dequantized": Code(
+        "Products do not run on units of fewer bits: the weights are made numbers again as they are read.",
+        "Choose a device with such units, or `--dtype bfloat16` where it runs in 32 bits.",
+    ),
     "compiled-differs": Code(
         "The tracer's graph does other work than the model run plainly.",
         "`opgraph check MODEL` says where.",

@@ -112,6 +112,15 @@ def shape(dims: tuple[int | str, ...]) -> str:
     return "x".join(str(d) for d in dims) or "scalar"
 
 
+PACKED = frozenset({"int4", "float4", "nf4"})
+"""Dtypes of which a byte holds two elements."""
+
+
+def element_size(dtype: str) -> float:
+    """Bytes of one element, half a byte where a byte holds two."""
+    return 0.5 if dtype in PACKED else item_size(dtype)
+
+
 def item_size(dtype: str) -> int:
     """Bytes of one element of a dtype, by its name without "torch."; names not listed take one byte."""
     return _ITEM_SIZES.get(dtype, 1)

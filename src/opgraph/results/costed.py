@@ -308,7 +308,7 @@ class Profile(Shown, ProfileRecord):
     @cached_property
     def costed(self) -> Costed:
         """The profile on the generic ridge."""
-        return Costed(self) if self.measured is None else Measured(self)
+        return self.on()
 
     @property
     def totals(self) -> Totals:

@@ -22,8 +22,9 @@ class Entry:
     `model_type` is transformers' (for diffusers, `cls` names the class); `head` the published one;
     `config` holds only what differs from the type's default configuration. TOML has no null: `unset`
     names the keys whose value is None though the default has one. `untied` names the parameters that
-    the checkpoint holds apart though the library would tie them; `licence` is that of the weights. An
-    alias is another name of the repository, or a repository with the same graph.
+    the checkpoint holds apart though the library would tie them; `quantization` is the
+    `quantization_config` of the configuration, `licence` that of the weights. An alias is another name of
+    the repository, or a repository with the same graph.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Entry:
     config: Mapping[str, Any] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
     untied: tuple[str, ...] = ()
+    quantization: Mapping[str, Any] = field(default_factory=dict)
     licence: str = ""
 
     def arguments(self) -> dict[str, Any]:

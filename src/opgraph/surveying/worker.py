@@ -76,7 +76,7 @@ should hear."""
 def work(task: Task) -> Found:
     """Do what a task asks of every case of it, or of those up to one that takes too long: this process
     takes no case after it, and ends when it is asked to."""
-    from opgraph.analysis.costed import CostedRecord
+    from opgraph.analysis.costed import CostedRecord, costed
 
     if _spoiled:
         os._exit(1)
@@ -95,15 +95,15 @@ def work(task: Task) -> Found:
             return Found(tables, times, graphs, left=len(task.cases) - done)
         if profile is None:
             continue
-        costed = CostedRecord(profile)
+        traced, shown = CostedRecord(profile), costed(profile)
         for devices, rows in zip(task.stages, times, strict=True):
-            rows += [_time(case, costed, device) for device in devices]
+            rows += [_time(case, traced, device) for device in devices]
         if "kernels" in task.keep:
-            tables["kernels"] += _kernels(case, profile)
+            tables["kernels"] += _kernels(case, shown)
         if "modules" in task.keep:
-            tables["modules"] += _modules(case, costed)
+            tables["modules"] += _modules(case, shown)
         if "graphs" in task.keep:
-            graphs[case.key] = _packed(costed)
+            graphs[case.key] = _packed(traced)
     return Found(tables, times, graphs)
 
 
@@ -192,17 +192,18 @@ def _profile(case: Case, row: Row) -> ProfileRecord:
 
 def _figures(profile: ProfileRecord) -> Row:
     """What the row of a case that was traced says."""
-    from opgraph.analysis.costed import CostedRecord
+    from opgraph.analysis.costed import costed
     from opgraph.analysis.fusion.partition import fused_subgraphs
     from opgraph.analysis.quantities import QUANTITIES
     from opgraph.record import units
 
-    costed, graph = CostedRecord(profile), profile.graph
+    plain = costed(profile)
+    graph = plain.graph
     found: Row = {
         "tracer": profile.tracing.tracer,
         "tensors": profile.tracing.tensors,
         "class": profile.model.cls,
-        "remarks": [r.text for r in costed.remarks],
+        "remarks": [r.text for r in plain.remarks],
         "failures": [f"{a.tracer} on {a.tensors} tensors: {a.error}"
                      for a in profile.tracing.attempts[:-1]],
         "versions": ", ".join(f"{n} {v}" for n, v in profile.versions.items()),
@@ -214,8 +215,8 @@ def _figures(profile: ProfileRecord) -> Row:
     parted = sorted(i for part in fused_subgraphs(graph) for i in part.nodes)
     if parted != [n.id for n in graph.nodes]:
         return {**found, "reason": "its subgraphs do not have every node exactly once"}
-    return {**found, **{q.name: q.of(costed) for q in QUANTITIES},
-            "dtype": costed.main_dtype, "ok": True, "reason": None}  # fmt: skip
+    return {**found, **{q.name: q.of(plain) for q in QUANTITIES},
+            "dtype": plain.main_dtype, "ok": True, "reason": None}  # fmt: skip
 
 
 def _time(case: Case, costed: CostedRecord, device: str) -> Row:
@@ -236,9 +237,9 @@ def _time(case: Case, costed: CostedRecord, device: str) -> Row:
         return row | {"reason": first_line(error)}
 
 
-def _kernels(case: Case, profile: ProfileRecord) -> Iterator[Row]:
+def _kernels(case: Case, costed: CostedRecord) -> Iterator[Row]:
     """The distinct kernels of a case, and how often each runs."""
-    found = Counter(k for node in profile.graph.nodes for k in node.kernels)
+    found = Counter(k for node in costed.graph.nodes for k in node.kernels)
     for k, count in found.items():
         yield {
             "id": case.key, "kernel": k.op, "category": k.category, "dtype": k.dtype,

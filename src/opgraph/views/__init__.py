@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from opgraph.options import OPTIONS, Stage, names
+from opgraph.options import OPTIONS, PRECISION, Stage, names
 from opgraph.options.fields import COLORINGS
 from opgraph.record.errors import RenderError, one_of
 
@@ -53,7 +53,7 @@ class View:
     suffixes: tuple[str, ...]
     target: str
     heeds: tuple[str, ...] = ()
-    costs: tuple[str, ...] = ("hardware", "autocast", "count")
+    costs: tuple[str, ...] = ("hardware", "count", *PRECISION)
     needs: tuple[str, ...] = ()
     result: Result = "costed"
     kind: Kind = "file"
@@ -116,7 +116,7 @@ def _named(target: str) -> Callable[..., Any]:
 _PICTURE = ("depth", "fold", "module", "start", "end", "around", "context", "parameters", "color_by",
             "direction")  # fmt: skip
 _DRAWN = ("medium", "caption", "header", "numbers", "theme")
-_EVERY = ("hardware", "autocast", "count", "partition")
+_EVERY = ("hardware", "count", "partition", *PRECISION)
 _TIMED = (*_EVERY, "run", "network", "devices_per_node")
 _LAID = (*_TIMED, "price_per_hour", *names(Stage.PARALLEL))
 _COLORS = tuple(c for c in COLORINGS if c != "intensity")
@@ -139,7 +139,7 @@ def _roofline(form: str) -> View:
 def _workload(name: str, suffix: str) -> View:
     """A format of a simulator of accelerators."""
     room = "opgraph.views.files.workloads"
-    return View(name, (suffix,), f"{room}:to_{name.replace('-', '_')}", (), ("autocast",),
+    return View(name, (suffix,), f"{room}:to_{name.replace('-', '_')}", (), PRECISION,
                 says=f"{room}:remarks")  # fmt: skip
 
 
@@ -165,14 +165,14 @@ _BUILT_IN = (
          "opgraph.views.files.graphs:to_overlay", ("color_by",), ("count",),
          values={"color_by": ("flops", "bytes", "intensity")}),
     View("trace", (".trace.json",), "opgraph.views.files.trace:to_trace",
-         costs=("hardware", "autocast", "run")),
+         costs=("hardware", "run", *PRECISION)),
     _workload("scalesim", ".scalesim.csv"),
     _workload("timeloop", ".timeloop.zip"),
     _workload("zigzag", ".zigzag.yaml"),
     _workload("maestro", ".maestro.m"),
     _workload("onnx-shapes", ".shapes.onnx"),
     View("chakra", (".chakra.et", ".et"), "opgraph.views.files.chakra:to_chakra",
-         costs=("hardware", "autocast")),
+         costs=("hardware", *PRECISION)),
     _roofline("svg"),
     _roofline("png"),
     _picture("svg", ".svg", more=(*_DRAWN, "source_url")),

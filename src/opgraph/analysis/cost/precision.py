@@ -13,6 +13,7 @@ from dataclasses import replace
 from math import prod
 from typing import Literal
 
+from opgraph.analysis.cost.placing import Placing
 from opgraph.record.graph import Graph, Kernel, Node, Shape, Storage, Value
 from opgraph.record.units import item_size
 
@@ -84,9 +85,7 @@ class _Run:
         self.graph, self.lower, self.override = graph, lower, override
         self.dtypes: dict[int, str] = {}
         self.converted: set[str | None] = set()
-        self.moved: list[int] = []
-        self.clock = 0
-        self.copies: list[Storage] = []
+        self.placing = Placing()
 
     def dtype(self, value: Value) -> str:
         return self.dtypes.get(value.id, value.dtype)
@@ -108,7 +107,7 @@ class _Run:
             current = inside if floats else None
         for kernel in node.kernels:
             if kernel.cost == "zero" or not _floating(kernel.dtype):
-                self._place(kernel, kernels)
+                self.placing.keep(kernel, kernels)
                 operands.view(kernel)
                 continue
             policy = "widest" if whole else self.override(node, kernel) or policy_of(kernel)
@@ -124,11 +123,6 @@ class _Run:
                     self.dtype(self.graph.value[alias]) if same and alias is not None else current
                 )
         return replace(node, kernels=tuple(kernels))
-
-    def _place(self, kernel: Kernel, kernels: list[Kernel]) -> None:
-        self.moved.append(self.clock)
-        self.clock += 1
-        kernels.append(kernel)
 
     def _run(
         self, node: Node, kernel: Kernel, policy: Policy, operands: _Operands, current: str | None,
@@ -159,7 +153,8 @@ class _Run:
         read = _scaled(kernel.read, kernel.shapes, before, now)
         written = _written(kernel, result)
         compute = result if policy != "float32-result" else "float32"
-        self._place(replace(kernel, dtype=compute, read=read, written=written), kernels)
+        now_run = replace(kernel, dtype=compute, read=read, written=written)
+        self.placing.keep(now_run, kernels)
         return result
 
     def _convert(
@@ -180,11 +175,7 @@ class _Run:
         size = elements * item_size(target)
         copy = Kernel("aten._to_copy", "copy", target, read=elements * item_size(dtype), written=size,
                       shapes=(shape,), out_shapes=(shape,))  # fmt: skip
-        self.copies.append(
-            Storage(size, self.clock, None if parameter else self.clock + 2, node.id)
-        )
-        self.clock += 1
-        kernels.append(copy)
+        self.placing.add(copy, kernels, node.id, size, stays=parameter)
 
     def values(self) -> Iterator[Value]:
         for value in self.graph.values:
@@ -201,21 +192,12 @@ class _Run:
         for value in self.graph.values:
             if value.storage is not None:
                 first.setdefault(value.storage, value)
-        ends = [*self.moved, self.clock]
-        for index, storage in enumerate(self.graph.storages):
-            size = storage.bytes
-            shown = first.get(index)
-            if shown is not None and shown.id in self.dtypes:
-                size = size * item_size(self.dtypes[shown.id]) // item_size(shown.dtype)
-            died = storage.died
-            yield replace(
-                storage,
-                bytes=size,
-                born=ends[storage.born],
-                died=died if died is None else (ends[died - 1] + 1 if died else 0),
-            )
-        for copy in self.copies:
-            yield replace(copy, died=None if copy.died is None else min(copy.died, self.clock))
+        sizes = [storage.bytes for storage in self.graph.storages]
+        for index, shown in first.items():
+            if shown.id in self.dtypes:
+                new, old = item_size(self.dtypes[shown.id]), item_size(shown.dtype)
+                sizes[index] = sizes[index] * new // old
+        return self.placing.storages(self.graph.storages, sizes)
 
 
 class _Operands:

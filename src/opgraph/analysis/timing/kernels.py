@@ -25,7 +25,7 @@ from opgraph.analysis.timing.collectives import collective_seconds
 from opgraph.analysis.timing.workload import Contraction, Task
 from opgraph.hardware import Device
 from opgraph.record.kinds import Bound
-from opgraph.record.units import item_size
+from opgraph.record.units import element_size, item_size
 
 LARGE_WINDOW = 25
 """Positions of a depthwise window above which libraries have no kernel of their own for it, unless the
@@ -187,14 +187,17 @@ def arithmetic(task: Task, device: Device, reach: Reach = FITTED) -> float:
         peak *= reach.compute["gradient"]
     if sizes is None or kind not in _TILED or device.kind == "cpu":
         return task.flops / peak
-    return tiled(sizes, task.flops, item_size(dtype), peak, device, reach)
+    size = element_size(dtype)
+    return tiled(sizes, task.flops, size, peak, device, reach, task.packed)
 
 
 def tiled(
-    sizes: Contraction, flops: int, size: int, peak: float, device: Device, reach: Reach
-) -> float:
+    sizes: Contraction, flops: int, size: float, peak: float, device: Device, reach: Reach,
+    packed: float = 1.0,
+) -> float:  # fmt: skip
     """The seconds of a product over tiles, in waves, with the tile and the split that take least. `size` is
-    that of an element in bytes, `peak` what the units reach together."""
+    that of an element in bytes, of which one of the second operand takes the part `packed`, `peak` what the
+    units reach together."""
     batch, m, n, units = sizes.batch, sizes.m, sizes.n, device.units
     channels = sizes.k / sizes.window
     k = sizes.k if sizes.window == 1 else ceil(channels / CHANNELS) * CHANNELS * sizes.window
@@ -210,7 +213,7 @@ def tiled(
             waves = ceil(tiles * split / units) * units
             depth = ceil(steps / split) * STEP
             computing = 2 * rows * columns * (depth + reach.ramp) / peak
-            drawing = (rows + columns) * depth * size / near
+            drawing = (rows + columns * packed) * depth * size / near
             seconds = waves * (max(drawing, computing))
             if split > 1:
                 seconds += 8 * batch * m * n * split / near + reach.second_pass

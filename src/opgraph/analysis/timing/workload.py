@@ -13,7 +13,7 @@ from math import prod
 from typing import Literal
 
 from opgraph.record.graph import Collective, Graph, Kernel, Node, Shape, Value
-from opgraph.record.units import item_size
+from opgraph.record.units import element_size
 
 # Contractions by their sizes: every one as a batch of matrix products.
 
@@ -103,6 +103,9 @@ def _passes(kernel: Kernel) -> float:
     return PASSES.get(kernel.op, 1.0)
 
 
+QUANTIZED = "quantized."
+"""What the names of kernels begin with that read weights in fewer bits."""
+
 Layout = Literal["contiguous", "channels-last", "mixed"]
 """Channels-last is by the first operand, and of convolutions by any: cuDNN brings the others into that
 layout (aten/src/ATen/native/ConvUtils.h, `cudnn_conv_suggest_memory_format`). Mixed operands differ in
@@ -113,7 +116,8 @@ shape, dtype or strides, so that an element-wise kernel cannot run through all o
 class Task:
     """What one kernel does, wherever in a graph it runs: `sizes` are the bytes of its operands, `positions`
     the results' elements in all dimensions but batch and channels. Kernels that do the same share one. Of a
-    kernel that is divided over modules it is the part with this `share`."""
+    kernel that is divided over modules it is the part with this `share`. Weights in fewer bits than
+    they are multiplied in are `packed` to this part of their bytes."""
 
     kernel: str
     category: str
@@ -127,6 +131,7 @@ class Task:
     positions: int = 1
     collective: Collective | None = None
     share: float = 1.0
+    packed: float = 1.0
 
     @property
     def read(self) -> int:
@@ -250,8 +255,17 @@ def _steps(node: Node, inputs: list[Value]) -> Iterator[_Step]:
             positions=_elements(kernel.out_shapes[0][2:]) if kernel.out_shapes else 1,
             collective=kernel.collective,
             share=kernel.share,
+            packed=_packed(kernel, values),
         )
         yield _Step(task, tuple(place for _, place in operands), kernel.read + kernel.written)
+
+
+def _packed(kernel: Kernel, operands: list[Value | None]) -> float:
+    """What an element of a quantized weight takes of one that the product computes with."""
+    if not kernel.op.startswith(QUANTIZED):
+        return 1.0
+    sizes = (element_size(v.dtype) for v in operands if v is not None and v.kind != "input")
+    return min(1.0, *sizes, 1.0) / element_size(kernel.dtype)
 
 
 def _kernels(node: Node, inputs: list[Value]) -> Iterator[Kernel]:
@@ -308,7 +322,7 @@ def _operands(kernel: Kernel, inputs: list[Value]) -> Iterator[tuple[int, int | 
         if place is not None:
             left.remove(place)
         dtype = kernel.dtype if place is None else inputs[place].dtype
-        found.append((size * item_size(dtype), place))
+        found.append((int(size * element_size(dtype)), place))
     total = sum(size for size, _ in found)
     for size, place in found:
         yield kernel.read * size // total if total else 0, place

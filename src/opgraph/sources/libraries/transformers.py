@@ -52,26 +52,46 @@ class HuggingFaceSource:
     def build(self, spec: str, options: BuildOptions) -> Model:
         entry = catalogue.lookup(spec, TRANSFORMERS.package)
         if entry is not None:
-            return from_config(
-                default_config(entry.model_type, entry.arguments(), options.arguments),
-                name=entry.name,
-                source=self.name,
-                head=options.head or entry.head,
-                dtype=options.dtype or entry.dtype,
-                untied=entry.untied,
-                notes=(f"configuration from {entry.source}", *_changed(options.arguments)),
+            return _quantized(
+                from_config(
+                    default_config(entry.model_type, entry.arguments(), options.arguments),
+                    name=entry.name,
+                    source=self.name,
+                    head=options.head or entry.head,
+                    dtype=options.dtype or entry.dtype,
+                    untied=entry.untied,
+                    notes=(f"configuration from {entry.source}", *_changed(options.arguments)),
+                ),
+                entry.quantization,
             )
         file = configuration_file(spec)
         config = read_configuration(file, options.arguments, trust=options.trust)
-        return from_config(
-            config,
-            name=spec,
-            source=self.name,
-            head=options.head or _published_head(config),
-            dtype=options.dtype,
-            notes=(f"configuration from {file}", *_changed(options.arguments)),
-            trust=options.trust,
+        return _quantized(
+            from_config(
+                config,
+                name=spec,
+                source=self.name,
+                head=options.head or _published_head(config),
+                dtype=options.dtype,
+                notes=(f"configuration from {file}", *_changed(options.arguments)),
+                trust=options.trust,
+            ),
+            getattr(config, "quantization_config", None),
         )
+
+
+def _quantized(model: Model, published: Any) -> Model:
+    """The model with what its weights are published in, or a note where that is not known here."""
+    from opgraph.record.quantization import published_scheme
+
+    if not isinstance(published, Mapping) or not published:
+        return model
+    info, scheme = model.info, published_scheme(published)
+    if scheme is None:
+        method = f"{published.get('quant_method', 'no known method')!s:.40}"
+        text = f"its quantization_config ({method}) is not heeded: weights are as they compute"
+        return replace(model, info=info.noting(Remark("published-weights", text)))
+    return replace(model, info=replace(info, weights=scheme))
 
 
 def _published_head(config: Any) -> str | None:

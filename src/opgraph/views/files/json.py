@@ -38,7 +38,9 @@ def profile_data(costed: CostedRecord) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
-        "model": {**asdict(profile.model), "notes": list(profile.model.notes)},
+        "model": {
+            n: v for n, v in asdict(profile.model).items() if n != "weights" or v is not None
+        },
         "mode": profile.mode,
         "convention": profile.convention,
         "versions": profile.versions,

@@ -1,0 +1,532 @@
+"""A graph with weights, activations or a KV cache in fewer bits, on paper: what such a scheme stores, and
+the kernels that it runs.
+
+A weight is quantized where all that reads it are products: of linear layers, of experts, and in int8 with
+activations in int8 also of convolutions. Embeddings, norms and biases, routers, and a head (whose result
+leaves the model with nothing but element-wise work behind it) stay as they are, as the loaders of
+transformers, torchao and vLLM leave them. A kernel reads the weight as it is stored and makes it numbers
+again inside the product, which runs in the dtype that the model computes in. Where activations are
+quantized, too, a kernel before the product scales each row, and the product runs on the units for such
+numbers, if the device has them; else it runs as with the weights alone. A graph goes in, and a graph comes
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import ceil, prod
+
+from opgraph.analysis.cost.placing import Placing
+from opgraph.hardware import Device
+from opgraph.record.errors import InputError
+from opgraph.record.graph import Graph, Kernel, Node, Parameter, Shape, Value
+from opgraph.record.profile import CachePart, KVCache, ProfileRecord
+from opgraph.record.quantization import ACTIVATIONS, Scheme
+from opgraph.record.remarks import Remark, no_effect
+from opgraph.record.units import item_size, plural, size
+
+_FLOATS = ("float32", "bfloat16", "float16")
+_SCALING = 4
+"""FLOPs an element to scale a row: its size, the largest of them, a product, rounding."""
+_RESCALING = 2
+"""FLOPs an element of a product's result: the scales of its row and of its column."""
+_PASSING = frozenset({"view", "elementwise", "softmax", "copy"})
+"""Work behind a product that leaves it a head or a router."""
+
+HEAD, ROUTER, TABLE, CONVOLUTION, OTHER, UNEVEN, KEPT = (
+    "the head", "routers", "embeddings", "convolutions", "what is not only multiplied",
+    "rows that the groups do not divide", "what the publisher kept",
+)  # fmt: skip
+
+
+def in_fewer_bits(
+    profile: ProfileRecord, scheme: Scheme | None, cache: str | None, device: Device | None
+) -> ProfileRecord:
+    """The profile with its weights in a scheme and its cache in a format, as a device runs it; with remarks
+    on what stays as it is, and on what the device has no units for.
+
+    Raises `InputError` for a profile that cannot be run so.
+    """
+    impossible = _impossible(profile)
+    if scheme is not None and scheme.published and impossible:
+        text = f"published in {scheme}, and not so here: {impossible[0]}"
+        info = replace(profile.model.noting(Remark("published-weights", text)), weights=None)
+        profile, scheme = replace(profile, model=info), None
+    if scheme is None and cache is None:
+        return profile
+    if impossible:
+        raise InputError(impossible[0], hint=impossible[1])
+    if cache is not None and profile.cache is None:
+        raise InputError("there is no cache here to keep in fewer bits",
+                         hint="--kv-cache goes with --mode prefill or --mode decode")  # fmt: skip
+    pass_ = _Pass(profile, scheme, cache, device)
+    graph = pass_.graph()
+    convention = {**profile.convention}
+    if scheme is not None:
+        convention["weights"] = str(scheme)
+        if pass_.low is not None:
+            convention["activations"] = pass_.low
+    if cache is not None:
+        convention["kv_cache"] = cache
+    return replace(
+        profile,
+        graph=graph,
+        formulas=None,  # they are those of the weights before
+        cache=pass_.cache(),
+        convention=convention,
+        model=replace(profile.model.noting(*pass_.notes()), weights=None),
+    )
+
+
+def _impossible(profile: ProfileRecord) -> tuple[str, str] | None:
+    """Why nothing of a profile can be in fewer bits, and what to do instead."""
+    if profile.mode == "train":
+        return ("weights in fewer bits are not trained",
+                "--train qlora trains adapters beside weights in 4 bits")  # fmt: skip
+    if profile.measured is not None:
+        return ("what was measured ran with the weights that it has",
+                "name the model, or a profile without a run")  # fmt: skip
+    if profile.compiled is not None:
+        return ("TorchInductor's kernels for weights in fewer bits are not worked out",
+                "leave out --run compiled")  # fmt: skip
+    if "autocast" in profile.convention:
+        return ("mixed precision converts weights that are kept in 32 bits",
+                "give --dtype bfloat16 in the place of --autocast")  # fmt: skip
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A kernel that multiplies with a weight: its node, the places of the two operands among its shapes,
+    and how many numbers of the weight each sum is over."""
+
+    node: Node
+    kernel: Kernel
+    weight: int
+    other: int
+    depth: int
+
+
+class _Pass:
+    """One pass over the nodes, in order: what is stored how, and the kernels that run for it."""
+
+    def __init__(
+        self,
+        profile: ProfileRecord,
+        scheme: Scheme | None,
+        cache: str | None,
+        device: Device | None,
+    ) -> None:
+        self._profile, self._graph = profile, profile.graph
+        self._scheme, self._device = scheme, device
+        self._own = {p.name: p for p in self._graph.parameters}
+        self._roots = _roots(self._graph)
+        self._products, self._staying = self._choose()
+        self._stored = {n: self._bytes(n, ps[0]) for n, ps in self._products.items()}
+        self._cached = _Cached(self._graph, cache)
+        self._placing = Placing()
+        self._known: dict[object, Kernel] = {}
+        low = None if scheme is None or scheme.activations is None else scheme.activations
+        self.low = low if low and _has_units(device, ACTIVATIONS[low][0]) else None
+        self._missing = low if low != self.low else None
+
+    # Which weights are quantized.
+
+    def _choose(self) -> tuple[dict[str, list[_Product]], dict[str, str]]:
+        """The products with each weight that is quantized, and why others are not."""
+        if self._scheme is None:
+            return {}, {}
+        found: dict[str, list[_Product]] = {}
+        staying: dict[str, str] = {}
+        behind: dict[int, str | None] = {}
+        for node in self._graph.nodes:
+            for value in dict.fromkeys(node.inputs):
+                name = self._roots.get(value)
+                if name is None or self._own[name].dtype not in _FLOATS or _passes(node):
+                    continue
+                if len(self._own[name].shape) < 2:
+                    continue
+                product = _product(node, self._own[name])
+                why = self._why_not(node, name, product, behind)
+                if product is None or why is not None:
+                    staying.setdefault(name, why or OTHER)
+                else:
+                    found.setdefault(name, []).append(product)
+        for name in staying:
+            found.pop(name, None)
+        heads = [n for n, why in staying.items() if why is HEAD]
+        if not found and len(heads) == 1 and len(staying) == 1:  # a layer by itself is no head
+            return self._alone(heads[0]), {}
+        return found, staying
+
+    def _alone(self, name: str) -> dict[str, list[_Product]]:
+        nodes = [n for n in self._graph.nodes if name in map(self._roots.get, n.inputs)]
+        made = (_product(n, self._own[name]) for n in nodes if not _passes(n))
+        return {name: [p for p in made if p is not None]}
+
+    def _why_not(
+        self, node: Node, name: str, product: _Product | None, behind: dict[int, str | None]
+    ) -> str | None:
+        scheme = self._scheme
+        if scheme is None or scheme.keeps(self._own[name].scope) or scheme.keeps(name):
+            return KEPT
+        if product is None:
+            return TABLE if node.op == "embedding" else OTHER
+        if "convolution" in product.kernel.category and (scheme.weights, scheme.activations) != (
+            "int8", "int8",
+        ):  # fmt: skip
+            return CONVOLUTION
+        if node.id not in behind:
+            behind[node.id] = _behind(self._graph, node)
+        if behind[node.id] is not None:
+            return behind[node.id]
+        return None if scheme.divides(product.depth) else UNEVEN
+
+    def _bytes(self, name: str, product: _Product) -> int:
+        whole = self._own[name].numel
+        if self._scheme is None:
+            return 0
+        stack = _stack(product, self._own[name])
+        rows = whole // product.depth // stack
+        return stack * self._scheme.bytes(rows, product.depth)
+
+    # The graph with them.
+
+    def graph(self) -> Graph:
+        """The graph with what is quantized as it is stored, and the kernels that run then."""
+        nodes = tuple(map(self._node, self._graph.nodes))
+        return replace(
+            self._graph,
+            nodes=nodes,
+            values=tuple(map(self._value, self._graph.values)),
+            parameters=tuple(map(self._parameter, self._graph.parameters)),
+            storages=tuple(self._placing.storages(self._graph.storages, self._cached.sizes())),
+        )
+
+    def _node(self, node: Node) -> Node:
+        kernels: list[Kernel] = []
+        products = {
+            id(p.kernel): (name, p)
+            for name in dict.fromkeys(self._roots.get(v, "") for v in node.inputs)
+            for p in self._products.get(name, ())
+            if p.node is node
+        }
+        for kernel in node.kernels:
+            if id(kernel) in products:
+                self._multiply(node, *products[id(kernel)], kernels)
+            else:
+                self._placing.keep(self._cached.kernel(node, kernel), kernels)
+        return node if kernels == list(node.kernels) else replace(node, kernels=tuple(kernels))
+
+    def _multiply(self, node: Node, name: str, product: _Product, kernels: list[Kernel]) -> None:
+        scheme, kernel, low = self._scheme, product.kernel, self.low
+        if scheme is None:
+            return
+        stored, before = self._stored[name], self._own[name].bytes
+        used, all_ = _used(kernel)
+        read = kernel.read - before * used // all_ + stored * used // all_
+        op = f"quantized.{kernel.op.rpartition('.')[2].lstrip('_')}_{scheme.weights}"
+        flops = scheme.format.flops * (_elements(kernel.shapes[product.weight]) * used // all_)
+        dtype = kernel.dtype
+        if low is not None:
+            dtype, each = ACTIVATIONS[low]
+            shape = kernel.shapes[product.other]
+            elements = _elements(shape)
+            taken = ceil(elements * each)
+            if low != "fp4":
+                along = scheme.group if scheme.rows > 1 else None
+                taken += (
+                    elements // product.depth * ceil(product.depth / (along or product.depth)) * 4
+                )
+            wide = elements * item_size(kernel.dtype)
+            scaling = Kernel(
+                f"quantized.scale_{low}", "elementwise", kernel.dtype, other_flops=_SCALING * elements,
+                read=wide, written=taken, shapes=(shape,), out_shapes=(shape,),
+            )  # fmt: skip
+            self._placing.add(self._shared(scaling), kernels, node.id, taken)
+            read += taken - wide
+            op += f"_{low}"
+            flops = _RESCALING * sum(map(_elements, kernel.out_shapes))
+        other = kernel.other_flops + flops
+        made = replace(kernel, op=op, dtype=dtype, read=read, other_flops=other)
+        self._placing.keep(self._shared(made), kernels)
+
+    def _shared(self, kernel: Kernel) -> Kernel:
+        return self._known.setdefault(kernel, kernel)
+
+    def _value(self, value: Value) -> Value:
+        name = self._roots.get(value.id)
+        if name in self._stored and self._scheme is not None:
+            share = value.bytes / self._own[name].bytes
+            taken = ceil(self._stored[name] * share)
+            return replace(value, dtype=self._scheme.format.dtype, bytes=taken)
+        return self._cached.value(value)
+
+    def _parameter(self, parameter: Parameter) -> Parameter:
+        if parameter.name not in self._stored or self._scheme is None:
+            return parameter
+        stored = self._stored[parameter.name]
+        return replace(parameter, dtype=self._scheme.format.dtype, bytes=stored)
+
+    def cache(self) -> KVCache | None:
+        """The cache as it is kept."""
+        return self._cached.cache(self._profile.cache)
+
+    # What is to be said of it.
+
+    def notes(self) -> Iterator[Remark]:
+        scheme = self._scheme
+        if scheme is not None and not self._products:
+            yield no_effect(f"weights {scheme.weights}", "no product is with weights that it takes")
+        elif scheme is not None:
+            yield self._summary(scheme)
+            yield from self._units()
+        if self._cached.format is not None:
+            yield Remark(
+                "quantized",
+                f"the cache is in {self._cached.format}, on paper: attention makes it numbers again as it "
+                "reads it, and computes as before",
+            )
+
+    def _summary(self, scheme: Scheme) -> Remark:
+        names = self._products
+        own = sum(self._own[n].bytes for n in names)
+        code, of = (
+            ("published-weights", "as published") if scheme.published else ("quantized", "on paper")
+        )
+        text = (f"{of}, {plural(len(names), 'weight')} in {scheme}: "
+                f"{size(sum(self._stored.values()))} in the place of {size(own)}")  # fmt: skip
+        left: dict[str, int] = {}
+        for name, why in self._staying.items():
+            left[why] = left.get(why, 0) + self._own[name].bytes
+        kinds = sorted(left, key=lambda why: -left[why])
+        rest = [f"{why} ({size(left[why])})" for why in kinds]
+        return Remark(code, f"{text}; as they were stay {', '.join([*rest, 'norms and biases'])}")
+
+    def _units(self) -> Iterator[Remark]:
+        kernels = [p.kernel for ps in self._products.values() for p in ps]
+        dtypes = " and ".join(sorted({k.dtype for k in kernels}))
+        if self._missing is not None and self._device is not None:
+            yield Remark(
+                "dequantized",
+                f"{self._device.name} has no units for {self._missing}: activations stay as they are, "
+                f"weights are dequantized in the product, and it runs in {dtypes}",
+            )
+        elif self.low is None and "float32" in dtypes:
+            yield Remark(
+                "dequantized",
+                "weights are dequantized in the product, and it runs in float32, as the model "
+                "computes: --dtype bfloat16 has it run in 16 bits",
+            )
+
+
+def _has_units(device: Device | None, dtype: str) -> bool:
+    return device is None or device.has_units(dtype)
+
+
+def _roots(graph: Graph) -> dict[int, str]:
+    """Values that are parameters, or views of one, with its name."""
+    own = {p.name for p in graph.parameters if p.kind == "parameter"}
+    found = {v.id: str(v.name) for v in graph.values if v.kind == "parameter" and v.name in own}
+    for node in graph.nodes:
+        if _passes(node) and node.outputs:
+            of = {found[v] for v in node.inputs if v in found}
+            if len(of) == 1 and all(v in found for v in node.inputs):
+                found.update(dict.fromkeys(node.outputs, of.pop()))
+    return found
+
+
+def _passes(node: Node) -> bool:
+    """Whether a node only shows what it reads in another way."""
+    return node.kind == "output" or all(k.cost == "zero" or not k.bytes for k in node.kernels)
+
+
+def _product(node: Node, weight: Parameter) -> _Product | None:
+    """The one kernel of a node that multiplies with a weight; None if there is none, or several."""
+    products = [k for k in node.kernels if k.flops]
+    if len(products) != 1:
+        return None
+    kernel = products[0]
+    if "convolution" in kernel.category and len(kernel.shapes) >= 2 and kernel.out_shapes:
+        channels = kernel.out_shapes[0][1]
+        fits = kernel.shapes[1] == weight.shape and isinstance(channels, int)
+        return _Product(node, kernel, 1, 0, weight.numel // int(channels)) if fits else None
+    if kernel.category != "matmul":
+        return None
+    matrices = [i for i, s in enumerate(kernel.shapes) if len(s) >= 2]
+    if kernel.op == "aten.mv" and kernel.shapes[0] == weight.shape:
+        return _Product(node, kernel, 0, 1, int(weight.shape[-1]))
+    operands = matrices[:2] if "grouped_mm" in kernel.op else matrices[-2:]
+    if len(operands) < 2:
+        return None
+    for place, other in (operands[::-1], operands):
+        shape = kernel.shapes[place]
+        if sorted(map(str, shape)) == sorted(map(str, weight.shape)) or (
+            _elements(shape) == weight.numel and _whole(shape)
+        ):
+            right = place == operands[1]
+            turned = kernel.op == "aten.linear"
+            depth = shape[-1] if turned or not right else shape[-2]
+            return _Product(node, kernel, place, other, int(depth))
+    return None
+
+
+def _stack(product: _Product, weight: Parameter) -> int:
+    """How many matrices a weight holds: one, or one for each expert."""
+    shape = product.kernel.shapes[product.weight]
+    if product.kernel.category != "matmul":
+        return 1
+    return prod(int(n) for n in shape[:-2]) if len(shape) > 2 and len(weight.shape) > 2 else 1
+
+
+def _used(kernel: Kernel) -> tuple[int, int]:
+    """How many of the matrices of a weight a kernel reads, and how many there are: of experts, those that
+    have a row."""
+    if "grouped_mm" in kernel.op and len(kernel.shapes) >= 2 and len(kernel.shapes[1]) == 3:
+        rows, experts = kernel.shapes[0][0], kernel.shapes[1][0]
+        if isinstance(rows, int) and isinstance(experts, int):
+            return min(rows, experts), experts
+    return 1, 1
+
+
+def _behind(graph: Graph, node: Node) -> str | None:
+    """What a product is by what is behind it: the head, where its result leaves the model with nothing but
+    element-wise work done to it, a router, where such a result is what experts are chosen by."""
+    ends: set[str | None] = set()
+    waiting, seen = list(node.outputs), set(node.outputs)
+    outputs = set(graph.outputs)
+    while waiting:
+        value = waiting.pop()
+        users = graph.users.get(value, ())
+        calls = [n for n in users if n.kind != "output"]
+        if not calls and (value in outputs or users):
+            ends.add(HEAD)
+        for user in calls:
+            if any(k.op == "aten.topk" for k in user.kernels):
+                return ROUTER
+            theirs = [v for v in user.inputs if graph.value[v].kind == "activation"]
+            if len(set(theirs)) > 1 or not all(k.category in _PASSING for k in user.kernels):
+                ends.add(None)
+                continue
+            waiting += [v for v in user.outputs if v not in seen]
+            seen.update(user.outputs)
+    return HEAD if ends == {HEAD} else None
+
+
+def _elements(shape: Shape) -> int:
+    return prod(n for n in shape if isinstance(n, int))
+
+
+def _whole(shape: Iterable[object]) -> bool:
+    return all(isinstance(n, int) for n in shape)
+
+
+# The cache.
+
+
+class _Cached:
+    """What of a graph is a cache, kept in a format: what comes in of it, what is joined to it, and what is
+    only moved of that."""
+
+    def __init__(self, graph: Graph, form: str | None) -> None:
+        self.format = form
+        self._graph = graph
+        self._kept: dict[int, float] = {}
+        if form is None:
+            return
+        for value in graph.values:
+            if value.kind == "input" and (value.name or "").startswith("past_key_values"):
+                self._keep(value.id)
+        leaving = _leaving(graph)
+        for node in graph.nodes:
+            if node.kind != "call":
+                continue
+            floats = [v for v in node.inputs if graph.value[v].dtype in _FLOATS]
+            moved = all(k.category in ("view", "copy", "indexing") for k in node.kernels)
+            if moved and (
+                (floats and all(v in self._kept for v in floats))
+                or any(v in leaving for v in node.outputs)
+                or any(v in self._kept for v in node.inputs[:1])
+            ):
+                for v in node.outputs:
+                    self._keep(v)
+
+    def _keep(self, value: int) -> None:
+        found = self._graph.value[value]
+        if found.dtype in _FLOATS and len(found.shape) == 4:
+            last = found.shape[-1]
+            scale = 4 / last if self.format == "int8" and isinstance(last, int) and last else 0.0
+            self._kept[value] = (1 + scale) / item_size(found.dtype)
+
+    def value(self, value: Value) -> Value:
+        """A value as it is kept."""
+        if value.id not in self._kept or self.format is None:
+            return value
+        dtype = ACTIVATIONS[self.format][0]
+        return replace(value, dtype=dtype, bytes=ceil(value.bytes * self._kept[value.id]))
+
+    def kernel(self, node: Node, kernel: Kernel) -> Kernel:
+        """A kernel that reads or makes what is kept."""
+        if not self._kept or not kernel.bytes:
+            return kernel
+        left = [self._graph.value[v] for v in node.inputs]
+        before, now = 0.0, 0.0
+        made = 0
+        for shape in kernel.shapes:
+            found = next((v for v in left if v.shape == shape), None)
+            taken = _elements(shape) * item_size(kernel.dtype if found is None else found.dtype)
+            share = 1.0
+            if found is not None:
+                left.remove(found)
+                share = self._kept.get(found.id, 1.0)
+            before, now = before + taken, now + taken * share
+            made += _elements(shape) * (share < 1 and kernel.category in ("attention", "matmul"))
+        read = ceil(kernel.read * now / before) if before else kernel.read
+        shares = [self._kept.get(v, 1.0) for v in node.outputs]
+        written = ceil(kernel.written * min(shares, default=1.0))
+        if (read, written) == (kernel.read, kernel.written):
+            return kernel
+        return replace(kernel, read=read, written=written, other_flops=kernel.other_flops + made)
+
+    def sizes(self) -> list[int]:
+        """The bytes of the graph's storages, those of the cache as they are kept."""
+        sizes = [s.bytes for s in self._graph.storages]
+        seen: set[int] = set()
+        for value in self._graph.values:
+            place = value.storage
+            if place is not None and place not in seen:
+                seen.add(place)
+                sizes[place] = ceil(sizes[place] * self._kept.get(value.id, 1.0))
+        return sizes
+
+    def cache(self, cache: KVCache | None) -> KVCache | None:
+        """The record of the cache as it is kept; the states of recurrences stay as they are."""
+        if cache is None or not self._kept:
+            return cache
+        share = max(self._kept.values())
+
+        def kept(part: CachePart) -> CachePart:
+            each = ceil(part.bytes_per_token * share)
+            fixed = part.fixed if part.kind == "state" else ceil(part.fixed * share)
+            return replace(part, bytes_per_token=each, fixed=fixed)
+
+        parts = tuple(map(kept, cache.parts))
+        whole = sum(p.at(cache.tokens) for p in parts) * cache.sequences
+        before = cache.at(cache.tokens, cache.sequences)
+        taken = whole if before == cache.bytes else ceil(cache.bytes * share)
+        return replace(cache, parts=parts, bytes=taken)
+
+
+def _leaving(graph: Graph) -> set[int]:
+    """Values of four dimensions that leave the model, and what they are views of."""
+    found: set[int] = set()
+    for v in graph.outputs:
+        value = graph.value[v]
+        if len(value.shape) == 4:
+            while True:
+                found.add(value.id)
+                if value.alias_of is None:
+                    break
+                value = graph.value[value.alias_of]
+    return found

@@ -1,0 +1,251 @@
+"""Weights, activations and caches in fewer bits, on paper: what is stored, what runs, what stays."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+import opgraph
+from opgraph.analysis.cost.totals import cost_of
+from opgraph.record.errors import InputError
+from opgraph.record.quantization import FORMATS, Scheme, published_scheme
+
+pytestmark = pytest.mark.live
+WIDE, HIDDEN, TOKENS = 256, 512, 4
+
+
+class Small(nn.Module):
+    """A table, two layers, a norm, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(1000, WIDE)
+        self.up, self.down = nn.Linear(WIDE, HIDDEN), nn.Linear(HIDDEN, WIDE, bias=False)
+        self.norm, self.head = nn.LayerNorm(WIDE), nn.Linear(WIDE, 1000)
+
+    def forward(self, ids):
+        return self.head(self.norm(self.down(torch.relu(self.up(self.table(ids))))))
+
+
+@cache
+def small() -> opgraph.Profile:
+    return opgraph.profile(Small().bfloat16(), torch.zeros(1, TOKENS, dtype=torch.long))
+
+
+def sizes(costed) -> dict[str, tuple[str, int]]:
+    return {p.name: (p.dtype, p.bytes) for p in costed.graph.parameters}
+
+
+def kernels(costed, name: str) -> list:
+    return [k for n in costed.graph.nodes if n.scope == name for k in n.kernels if k.bytes]
+
+
+def test_what_is_kept_in_fewer_bits_and_what_stays():
+    plain, costed = sizes(small().on()), small().on(weights="int4", group_size=64)
+    each = 2 + 2  # a scale and a zero point
+    known = {
+        "up.weight": ("int4", HIDDEN * WIDE // 2 + HIDDEN * (WIDE // 64) * each),
+        "down.weight": ("int4", HIDDEN * WIDE // 2 + WIDE * (HIDDEN // 64) * each),
+    }
+    assert sizes(costed) == {**plain, **known}
+    assert costed.totals.parameters == small().totals.parameters
+    assert costed.totals.flops == small().totals.flops
+    (remark,) = [r for r in costed.remarks if r.code == "quantized"]
+    for stays in ("embeddings", "the head", "norms and biases"):
+        assert stays in remark.text
+
+
+def test_a_product_reads_the_weight_as_it_is_stored():
+    (before,) = kernels(small().on(), "down")
+    (after,) = kernels(small().on(weights="int8"), "down")
+    stored = HIDDEN * WIDE + WIDE * (4 + 1)
+    assert before.read - after.read == 2 * HIDDEN * WIDE - stored
+    assert (after.dtype, after.flops, after.written) == ("bfloat16", before.flops, before.written)
+
+
+def test_with_activations_rows_are_scaled_before():
+    scaling, product = kernels(small().on("h100-sxm", weights="fp8", activations="fp8"), "up")
+    rows = TOKENS * WIDE + TOKENS * 4
+    assert (scaling.read, scaling.written) == (2 * TOKENS * WIDE, rows)
+    assert product.dtype == "float8_e4m3fn"
+    assert product.read == rows + HIDDEN * WIDE + HIDDEN * 4 + HIDDEN * 2
+
+
+@pytest.mark.parametrize(
+    ("device", "weights", "activations", "dtype"),
+    [
+        ("h100-sxm", "fp8", "fp8", "float8_e4m3fn"),
+        ("a100-sxm4-80gb", "fp8", "fp8", "bfloat16"),
+        ("a100-sxm4-80gb", "int8", "int8", "int8"),
+        ("h100-sxm", "nvfp4", "fp4", "bfloat16"),
+        ("h100-sxm", "mxfp4", "fp8", "float8_e4m3fn"),
+        ("b200", "nvfp4", "fp4", "float4"),
+        ("h100-sxm", "int4", None, "bfloat16"),
+    ],
+)
+def test_products_run_on_units_that_the_device_has(device, weights, activations, dtype):
+    costed = small().on(device, weights=weights, activations=activations)
+    assert kernels(costed, "up")[-1].dtype == dtype
+    said = [r.text for r in costed.remarks if r.code == "dequantized"]
+    assert bool(said) is (activations is not None and dtype == "bfloat16")
+    assert all(costed.device.name in text for text in said)
+    assert costed.prediction.seconds > 0
+
+
+def test_live_memory_has_the_scaled_rows():
+    plain, costed = small().on(), small().on(weights="fp8", activations="fp8")
+    assert costed.memory.peak >= plain.memory.peak
+    assert len(costed.memory.live) == len(plain.memory.live) + 2
+
+
+def test_rows_that_groups_do_not_divide_stay():
+    module = nn.Sequential(nn.Linear(96, 64), nn.Linear(64, 64), nn.Linear(64, 8))
+    costed = opgraph.profile(module, torch.zeros(2, 96)).on(weights="int4", group_size=64)
+    assert [p.dtype for p in costed.graph.parameters if len(p.shape) > 1] == [
+        "float32",
+        "int4",
+        "float32",
+    ]
+    assert any("do not divide" in r.text for r in costed.remarks)
+
+
+def test_convolutions_are_only_multiplied_in_int8():
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8), nn.Flatten(),
+                           nn.Linear(8 * 16, 4))  # fmt: skip
+    profile = opgraph.profile(module, torch.zeros(1, 3, 8, 8))
+    for scheme in ({"weights": "int8"}, {"weights": "fp8", "activations": "fp8"}):
+        assert {p.dtype for p in profile.on(**scheme).graph.parameters} == {"float32"}
+    low = profile.on(weights="int8", activations="int8")
+    assert low.graph.parameters[0].bytes == 8 * 3 * 9 + 8 * 4
+    assert low.graph.parameters[2].bytes == 8 * 9 + 8 * 4
+    assert kernels(low, "0")[-1].dtype == "int8"
+
+
+class Experts(nn.Module):
+    """A router with a product of its own, and experts that are stacked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(32, 4)
+        self.experts = nn.Parameter(torch.empty(4, 64, 32))
+        self.after, self.head = nn.Linear(64, 64), nn.Linear(64, 2)
+
+    def forward(self, x):
+        score, chosen = self.router(x).softmax(-1).topk(2)
+        mixed = torch.einsum("bi,eoi->beo", x, self.experts)
+        return self.head(
+            torch.tanh(self.after((mixed[:, :2] * score.unsqueeze(-1)).sum(1)))
+        ), chosen
+
+
+def test_routers_stay_and_experts_do_not():
+    profile = opgraph.profile(Experts(), torch.zeros(3, 32))
+    costed = profile.on(weights="mxfp4")
+    dtypes = {p.name: p.dtype for p in costed.graph.parameters}
+    assert dtypes["router.weight"] == dtypes["head.weight"] == "float32"
+    assert dtypes["after.weight"] == dtypes["experts"] == "float4"
+    assert any("routers" in r.text for r in costed.remarks)
+
+
+def test_a_layer_by_itself_is_no_head():
+    costed = opgraph.profile(nn.Linear(64, 8), torch.zeros(1, 64)).on(weights="int8")
+    assert sizes(costed)["weight"] == ("int8", 8 * 64 + 8 * 5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"activations": "fp8"}, "without quantized weights"),
+        ({"group_size": 32}, "without quantized weights"),
+        ({"weights": "fp8", "activations": "int8"}, "no kernel multiplies"),
+        ({"weights": "nf4", "activations": "fp8"}, "no kernel multiplies"),
+        ({"weights": "mxfp4", "group_size": 64}, "no other group size"),
+        ({"weights": "int4", "autocast": "float16"}, "mixed precision"),
+        ({"kv_cache": "fp8"}, "no cache"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(asked, why):
+    with pytest.raises(InputError, match=why):
+        small().on(**asked)
+
+
+def test_training_is_refused():
+    profile = opgraph.profile(nn.Linear(8, 8), torch.zeros(1, 8), mode="train")
+    with pytest.raises(InputError, match="not trained"):
+        profile.on(weights="int8")
+
+
+def test_saved_as_it_is_kept(tmp_path):
+    small().on(weights="int8").save(tmp_path / "p.json")
+    found = opgraph.load(tmp_path / "p.json")
+    assert found.totals == small().on(weights="int8").totals
+    assert found.on(weights="int8").totals == found.totals
+    for other in ("int4", "none"):
+        with pytest.raises(InputError, match="was saved with its weights in int8"):
+            found.on(weights=other)
+
+
+def tiny(mode: str) -> opgraph.Profile:
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 100,
+             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}  # fmt: skip
+    return opgraph.profile("hf-type:llama", mode=mode, context_len=32, batch_size=3, head="causal-lm",
+                           dtype="bfloat16", model_args=sizes)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["decode", "prefill"])
+def test_a_cache_in_fewer_bits(mode):
+    profile = tiny(mode)
+    plain, low, scaled = profile.on(), profile.on(kv_cache="fp8"), profile.on(kv_cache="int8")
+    assert low.profile.cache.bytes * 2 == plain.profile.cache.bytes
+    assert scaled.profile.cache.bytes == plain.profile.cache.bytes // 2 * (16 + 4) // 16
+    assert low.profile.cache.bytes == low.profile.cache.at(profile.cache.tokens, 3)
+    attention = [n for n in low.graph.nodes if n.op == "scaled_dot_product_attention"]
+    before = [n for n in plain.graph.nodes if n.op == "scaled_dot_product_attention"]
+    tokens = profile.cache.tokens
+    saved = 2 * 3 * 2 * tokens * 16  # a byte of each number of keys and values
+    assert cost_of(before).read - cost_of(attention).read == pytest.approx(2 * saved, rel=0.01)
+    assert low.memory.peak < plain.memory.peak
+    assert low.totals.flops == plain.totals.flops
+
+
+def test_bytes_of_formats_by_hand():
+    rows, columns = 6, 256
+    whole = rows * columns
+    known = {
+        "fp8": whole + rows * 4, "int8": whole + rows * 5, "int4": whole // 2 + rows * 2 * 4,
+        "nvfp4": whole // 2 + whole // 16 + 4, "mxfp4": whole // 2 + whole // 32,
+        "nf4": whole // 2 + whole // 64 + 4 + 4 + 4 * (16 + 256),
+    }  # fmt: skip
+    assert {name: Scheme(name).bytes(rows, columns) for name in FORMATS} == known
+    blocks = Scheme("fp8", 128, 128, "fp8")
+    assert blocks.bytes(130, 200) == 130 * 200 + 2 * 2 * 4
+
+
+def test_configurations_of_publishers():
+    deepseek = {
+        "quant_method": "fp8",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [128, 128],
+    }
+    assert published_scheme(deepseek) == Scheme("fp8", 128, 128, "fp8", published=True)
+    assert published_scheme({"quant_method": "gptq", "bits": 4}) is None
+    kept = published_scheme(
+        {"quant_method": "mxfp4", "modules_to_not_convert": ["a.*.attn", "head"]}
+    )
+    assert [kept.keeps(each) for each in ("a.3.attn.q", "head", "a.3.mlp")] == [True, True, False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "bytes_"), [("gpt-oss-20b", 13_761_264_768), ("gpt-oss-120b", 65_248_815_744)]
+)
+def test_published_checkpoints_to_the_byte(name, bytes_):
+    """`total_size` of the checkpoint's own `model.safetensors.index.json` on the hub."""
+    profile = opgraph.profile(name, seq_len=4)
+    assert profile.totals.weight_bytes == bytes_
+    assert profile.on(weights="none").totals.weight_bytes == 2 * profile.totals.parameters
+    assert any(r.code == "published-weights" for r in profile.costed.remarks)
