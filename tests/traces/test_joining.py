@@ -8,12 +8,13 @@ import gzip
 import io
 import json
 from collections import Counter, defaultdict
+from functools import cache
 
 import pytest
 from tests.traces.conftest import DATA
 
 from opgraph.analysis.measured.idle import idle, launch_share, overlap
-from opgraph.record.run import DEVICE_KINDS
+from opgraph.record.run import DEVICE_KINDS, RunRecord
 from opgraph.traces import join, read
 from opgraph.traces.events import Launch, Work
 
@@ -35,9 +36,20 @@ def tables():
     return kernels, device
 
 
+@pytest.fixture(scope="module")
+def joined(graph):
+    """The traces of TraceLens on their graphs, each joined once."""
+
+    @cache
+    def of(name: str) -> RunRecord:
+        return join(graph(name.partition("-")[0]), read(DATA / "tracelens" / f"{name}.json.gz"))
+
+    return of
+
+
 @pytest.mark.parametrize("name", MODELS)
-def test_kernels_stand_on_nodes_and_add_up_to_the_tables_of_others(graph, tables, name):
-    run = join(graph(name.partition("-")[0]), read(DATA / "tracelens" / f"{name}.json.gz"))
+def test_kernels_stand_on_nodes_and_add_up_to_the_tables_of_others(joined, tables, name):
+    run = joined(name)
     kernels, device = tables[0][name], tables[1][name]
     assert run.steps == run.ranks == 1
 
@@ -64,11 +76,11 @@ def test_kernels_stand_on_nodes_and_add_up_to_the_tables_of_others(graph, tables
     assert 0 < launch_share(run) < 1
 
 
-def test_a_step_that_was_cut_off_is_in_no_sum(graph):
+def test_a_step_that_was_cut_off_is_in_no_sum(graph, joined):
     """The H100 was still busy with the step before when recording began: its 509 kernels have no launch in
     the trace. They are the last 509 kernels of a step, in the same order."""
     nodes = graph("qwen").nodes
-    run = join(graph("qwen"), read(DATA / "tracelens" / "qwen-h100.json.gz"))
+    run = joined("qwen-h100")
     cut = [e for e in run.partial if e.kind in DEVICE_KINDS]
     assert sum(e.count for e in cut) == 509
     assert {e.link for e in cut} == {"repeat"}
@@ -81,7 +93,7 @@ def test_a_step_that_was_cut_off_is_in_no_sum(graph):
     )
 
 
-def test_mfu_is_what_a_hand_computes(graph):
+def test_mfu_is_what_a_hand_computes(graph, joined):
     """24 layers of width 1,024 with 2,816 between, 16 sequences of 559 tokens, on 989.4 TFLOP/s."""
     tokens, width, inner, layers = 16 * 559, 1024, 2816, 24
     products = layers * 2 * tokens * (4 * width * width + 3 * width * inner)
@@ -94,7 +106,7 @@ def test_mfu_is_what_a_hand_computes(graph):
     seconds = (kernels[-1]["ts"] + kernels[-1]["dur"] - lost[-1]["ts"] - lost[-1]["dur"]) * 1e-6
     by_hand = (products + attention) / seconds / 989.4e12
 
-    run = join(graph("qwen"), read(DATA / "tracelens" / "qwen-h100.json.gz"))
+    run = joined("qwen-h100")
     flops = sum(n.flops for n in graph("qwen").nodes)
     assert flops / run.seconds / 989.4e12 == pytest.approx(by_hand, rel=0.01)
     assert by_hand == pytest.approx(0.1727, abs=0.0005)

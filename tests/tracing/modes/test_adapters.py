@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 from torch import nn
@@ -14,7 +16,7 @@ from opgraph.sources.base import BuildOptions
 from opgraph.tracing.fake.weights import Weights
 from opgraph.tracing.modes.adapters import adapted
 
-peft = pytest.importorskip("peft")
+pytestmark = pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
 
 
 def network() -> nn.Module:

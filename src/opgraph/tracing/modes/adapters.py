@@ -75,17 +75,7 @@ def _sharing(module: nn.Module) -> nn.Module:
 def _adapt(module: nn.Module, rank: int, *, four_bits: bool) -> int:
     """Put adapters beside the linear layers of a module; how many those are. Left out are output
     embeddings, as peft does it, and what torch's own attention computes without calling the layer."""
-    try:
-        with (
-            quietly()
-        ):  # what it imports says what it could not load for machines that nobody asked for
-            from peft import LoraConfig, inject_adapter_in_model
-            from peft.tuners.tuners_utils import BaseTunerLayer, cast_adapter_dtype
-    except ImportError as error:
-        raise MissingDependency("peft", "peft") from error
     modules = dict(module.named_modules())
-    if any(isinstance(m, BaseTunerLayer) for m in modules.values()):
-        raise InputError("the model has adapters already", hint="--train full trains these alone")
     head = getattr(module, "get_output_embeddings", lambda: None)()
     layers = {
         path: layer
@@ -96,6 +86,14 @@ def _adapt(module: nn.Module, rank: int, *, four_bits: bool) -> int:
     }
     if not layers:
         raise InputError(f"{type(module).__name__} has no linear layers to adapt")
+    try:
+        with quietly():  # what it imports says what it could not load for other machines
+            from peft import LoraConfig, inject_adapter_in_model
+            from peft.tuners.tuners_utils import BaseTunerLayer, cast_adapter_dtype
+    except ImportError as error:
+        raise MissingDependency("peft", "peft") from error
+    if any(isinstance(m, BaseTunerLayer) for m in modules.values()):
+        raise InputError("the model has adapters already", hint="--train full trains these alone")
     if four_bits:
         for path, layer in layers.items():
             above, _, name = path.rpartition(".")
