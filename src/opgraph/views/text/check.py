@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from opgraph.analysis.check.agreement import Agreement, Disagreement, Reading, Trial
 from opgraph.analysis.cost.fragments import fragments, outside
 from opgraph.analysis.cost.totals import totals
 from opgraph.record import units
 from opgraph.views.terminal import draw, safe
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
 
 _SHOWN, _SEAMS, _NAMED = 12, 3, 8
 """Disagreements, breaks and operators that are listed; all of them with `verbose`."""
@@ -26,8 +27,6 @@ def check_text(
     agreement: Agreement, *, color: bool = False, width: int = 120, verbose: bool = False
 ) -> str:
     """The check as text. With `verbose` every disagreement and break is listed, not the first few."""
-    from rich.text import Text
-
     wide = width >= WIDE
     parts: list[RenderableType] = [_tracers(agreement, wide)]
     reference = agreement.reference
@@ -48,9 +47,6 @@ def _failure(trial: Trial, error: str) -> str:
 
 
 def _tracers(agreement: Agreement, wide: bool) -> Table:
-    from rich import box
-    from rich.table import Table
-
     table = Table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold",
         padding=(0, 1 if wide else 0, 0, 0 if not wide else 1),
@@ -94,8 +90,6 @@ def _differences(
     agreement: Agreement, trial: Trial, reference: Trial, verbose: bool, wide: bool
 ) -> list[RenderableType]:
     """Where a trial differs from the reference, and why; its breaks."""
-    from rich.text import Text
-
     title = f"{trial.tracer} and {reference.tracer}"
     found = agreement.disagreements(trial)
     parts: list[RenderableType] = []
@@ -115,10 +109,6 @@ def _differences(
 
 def _listed(found: tuple[Disagreement, ...], verbose: bool, wide: bool) -> list[RenderableType]:
     """What differs, by operator and module, and mere spelling."""
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
     real = [d for d in found if not d.spelling]
     spelled = [d for d in found if d.spelling]
     shown = [*real, *spelled] if verbose else real[:_SHOWN]
@@ -139,9 +129,6 @@ def _listed(found: tuple[Disagreement, ...], verbose: bool, wide: bool) -> list[
 
 
 def _breaks(trial: Trial, verbose: bool) -> list[RenderableType]:
-    from rich.padding import Padding
-    from rich.text import Text
-
     if trial.profile is None or not trial.profile.graph.breaks:
         return []
     graph = trial.profile.graph
@@ -173,10 +160,6 @@ def _disagreement(d: Disagreement) -> tuple[str, str, str]:
 
 def _readings(agreement: Agreement, wide: bool) -> list[RenderableType]:
     """What other counters say, and why it differs: in a column, or below where there is no room."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     table.add_column("Counter", no_wrap=True)
     for title in ("Time", "Its figure", "Parameters", "Of ours"):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from opgraph.analysis.compare.alignment import Change, Status
 from opgraph.analysis.compare.comparison import ComparisonRecord, NodeChange, Verdict
@@ -11,12 +15,6 @@ from opgraph.analysis.quantities import Quantity
 from opgraph.record import units
 from opgraph.views.terminal import columns, draw, fit, fit_tail, fitting, safe
 from opgraph.views.text.markdown import markdown_cell
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-    from rich.text import Text
-
 
 # How the differences between profiles are written: which profile, by how much, how many times as much.
 
@@ -89,8 +87,6 @@ def changes(
 def _by_module(
     change: Change, other: int, depth: int | None, width: int
 ) -> Iterator[RenderableType]:
-    from rich.text import Text
-
     if change.status == "same":
         yield "  Nothing differs."
         return
@@ -178,9 +174,6 @@ def _flops(change: Change) -> str:
 
 
 def _by_op(comparison: ComparisonRecord, other: int, width: int) -> Iterator[RenderableType]:
-    from rich.table import Table
-    from rich.text import Text
-
     changes = [c for c in comparison.operators(other) if not c.same]
     if not changes:
         yield "  Nothing differs."
@@ -215,8 +208,6 @@ def _known_ratio(values: Sequence[int]) -> str:
 
 
 def _by_node(changes: Sequence[NodeChange], other: int, width: int) -> Iterator[RenderableType]:
-    from rich.text import Text
-
     if not changes:
         yield "  Nothing differs."
         return
@@ -238,8 +229,6 @@ def _by_node(changes: Sequence[NodeChange], other: int, width: int) -> Iterator[
 
 
 def _node_line(change: NodeChange) -> Text:
-    from rich.text import Text
-
     a, b = change.before, change.after
     status: Status = "added" if a is None else "removed" if b is None else "changed"
     mark, style = MARKS[status]
@@ -277,8 +266,6 @@ def comparison_text(
 ) -> str:
     """The comparison as text. `by` is "module", "op" or "node"; `depth` is how many levels of modules
     below the root are shown (chosen to fit a page by default); `width` is in characters."""
-    from rich.text import Text
-
     width = min(width, WIDEST)
     parts: list[RenderableType] = [*_legend(comparison), "", _totals(comparison, width)]
     for other in range(1, len(comparison.models)):
@@ -307,8 +294,6 @@ _MEASURED = 8
 
 
 def _legend(comparison: ComparisonRecord) -> Iterator[Text]:
-    from rich.text import Text
-
     for position, (label, model) in enumerate(
         zip(comparison.labels, comparison.models, strict=True)
     ):
@@ -328,9 +313,6 @@ def _totals(comparison: ComparisonRecord, width: int) -> Table:
 
 
 def _table() -> Table:
-    from rich import box
-    from rich.table import Table
-
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1), header_style="bold")
     table.add_column("", no_wrap=True)
     return table
@@ -385,8 +367,6 @@ def known(
 
 
 def _verdicts(comparison: ComparisonRecord) -> Iterator[Text]:
-    from rich.text import Text
-
     yield Text("Gates", style="bold")
     for v in comparison.verdicts:
         word, style = ("broken", "red") if v.broken else ("holds", "green")

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from opgraph.analysis.compiled import SpeedUp
 from opgraph.analysis.costed import CostedRecord
@@ -20,17 +23,11 @@ from opgraph.record.kinds import CollectiveKind
 from opgraph.views.terminal import bar, columns, safe
 from opgraph.views.text.summary import serving
 
-if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
-    from rich.table import Table
-
 _STEPS = "▁▂▃▄▅▆▇█"
 
 
 def time_on(costed: CostedRecord, top: int = 8) -> Group:
     """Predicted latency and throughput, whether it fits, and the costliest operators."""
-    from rich.console import Group
-
     target, found, need = costed.device, costed.prediction, costed.fit
     if target is None or found is None or need is None:
         raise RenderError("time is predicted for a device")
@@ -94,8 +91,6 @@ def _costliest(costed: CostedRecord, found: Prediction, top: int) -> Table:
 
 def memory_over_time(costed: CostedRecord, width: int, top: int = 8) -> Group:
     """Live memory over the run, and what is alive at the peak."""
-    from rich.console import Group
-
     graph, found = costed.graph, costed.memory
     at = "" if found.peak_node is None else f" at node {found.peak_node} "
     name = "" if found.peak_node is None else f"({safe(graph.node(found.peak_node).name)})"
@@ -128,8 +123,6 @@ def sparkline(values: Sequence[int], width: int) -> str:
 
 def fused(parts: Sequence[Subgraph]) -> Group:
     """What fusion saves, by rule."""
-    from rich.console import Group
-
     result = columns("rule", "subgraphs", "nodes", "kernels", "fused", "bytes", "fused")
     rows = savings(tuple(parts))
     for s in rows:
@@ -164,8 +157,6 @@ def sections(costed: CostedRecord, *, memory: bool, width: int) -> list[Renderab
 
 
 def _title(text: str) -> RenderableType:
-    from rich.text import Text
-
     return Text(text, style="bold")
 
 
@@ -174,9 +165,6 @@ def _title(text: str) -> RenderableType:
 
 def over_devices(plan: Plan, name: str | None) -> Group:
     """The section of a plan; `name` is the device's."""
-    from rich.console import Group
-    from rich.text import Text
-
     layout = plan.layout
     on = f" on {units.plural(layout.devices, 'device')}" + (f", each {name}" if name else "")
     title = f"Tensor {layout.tensor} × pipeline {layout.pipeline} × data {layout.data}{on}"

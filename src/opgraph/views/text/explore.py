@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
+from rich.text import Text
+
 from opgraph.analysis.cost.totals import classify, cost_of, total_seconds
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
@@ -20,9 +23,6 @@ from opgraph.views.terminal import bar, bound, draw, fit, fit_tail, safe
 from opgraph.views.text.nodes import NodeRow, node_rows
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
     from opgraph.analysis.timing.roofline import RooflinePoint
 
 SIDE_BY_SIDE = 120
@@ -49,11 +49,9 @@ def node_list(
     """The selected nodes as text, a header above and their sum below. `width` is in characters; on a
     device each has its predicted time, and with `subgraphs` the subgraph it is in (of several nodes, or in
     a `long` list of one, and then also why it ends)."""
-    from rich.text import Text
-
     parts = [p for p in costed.parts if long or len(p.nodes) > 1] if subgraphs else []
     rows = node_rows(costed, selection.nodes)
-    shown: list[RenderableType] = [_title(costed, selection, Text)]
+    shown: list[RenderableType] = [_title(costed, selection)]
     if rows:
         side = long and bool(parts) and width >= SIDE_BY_SIDE
         room = width - WIDTH - 2 if side else width
@@ -64,23 +62,23 @@ def node_list(
             max(len(g.line) for g in edges.values()), max(len(r.name) for r in rows)
         )
         cells = beside((r.id for r in rows), parts, costed, layout.height)
-        shown += ["", *layout.header(Text)]
+        shown += ["", *layout.header()]
         for row in rows:
             cell = cells.get(row.id)
-            lines = layout.lines(row, edges[row.id], Text, None if side else cell)
+            lines = layout.lines(row, edges[row.id], None if side else cell)
             if side and cell is not None:
                 for line, bracket in zip(lines, cell.lines, strict=False):
                     line.pad_right(max(0, layout.width + 2 - line.cell_len))
                     line.append_text(bracket)
             shown += lines
-        shown += ["", *_footer(costed, selection, rows, Text)]
+        shown += ["", *_footer(costed, selection, rows)]
     shown += [Text(safe(note, 300), style="yellow") for note in selection.notes]
     return draw(shown, width, color)
 
 
-def _title(costed: CostedRecord, selection: Selection, text: type[Text]) -> Text:
+def _title(costed: CostedRecord, selection: Selection) -> Text:
     nodes = selection.nodes
-    title = text(safe(costed.profile.model.name), style="bold")
+    title = Text(safe(costed.profile.model.name), style="bold")
     every = len(costed.graph.nodes)
     if nodes and selection.contiguous:
         which = f"node {nodes[0].id}" if len(nodes) == 1 else f"nodes {nodes[0].id}–{nodes[-1].id}"
@@ -176,8 +174,8 @@ class _Layout:
     def name(self) -> int:
         return self.width - self.indent - self.op - 2 - self.figures
 
-    def header(self, text: type[Text]) -> list[Text]:
-        line = text(" " * (self.gutter + 1) + "#".rjust(self.id) + "  " + "operator".ljust(self.op))
+    def header(self) -> list[Text]:
+        line = Text(" " * (self.gutter + 1) + "#".rjust(self.id) + "  " + "operator".ljust(self.op))
         line.append("  " + ("name" if self.named else "").ljust(self.name))
         line.append("  params" if self.roomy else "")
         line.append("    FLOPs ")
@@ -189,48 +187,44 @@ class _Layout:
             + "bound"
         )
         line.stylize("bold")
-        return [line, text("─" * self.width)]
+        return [line, Text("─" * self.width)]
 
-    def lines(
-        self, row: NodeRow, beside: GutterRow, text: type[Text], cell: Beside | None
-    ) -> list[Text]:
+    def lines(self, row: NodeRow, beside: GutterRow, cell: Beside | None) -> list[Text]:
         """The lines of a node, with its subgraph's cell."""
-        first = self._gutter(beside.line, text, beside.dot, row)
+        first = self._gutter(beside.line, beside.dot, row)
         first.append(f" {row.id:>{self.id}}  ", style="dim")
         first.append(fit(row.op, self.op), style="bold" if row.bytes or row.flops else "")
         first.append("  " + (fit_tail(row.name, self.name) if self.named else " " * self.name))
-        first.append_text(self._figures(row, text))
+        first.append_text(self._figures(row))
         lines = [first]
         if self.long:
-            lines += self._more(row, beside, text)
+            lines += self._more(row, beside)
         for number, words in enumerate(() if cell is None else cell.below[: self.height]):
-            said = self._gutter(beside.below, text)
+            said = self._gutter(beside.below)
             room = self.width - self.indent
             lead = "  " if number else "subgraph "
             said.append(" " * (self.indent - self.gutter) + fit(lead + words, room).rstrip())
             said.stylize("cyan", self.gutter)
             lines.append(said)
         if row.error is not None:
-            failed = self._gutter(beside.below, text)
+            failed = self._gutter(beside.below)
             failed.append(" " * (self.indent - self.gutter) + safe(row.error, 300), style="red")
             lines.append(failed)
         return lines
 
-    def _more(self, row: NodeRow, beside: GutterRow, text: type[Text]) -> list[Text]:
+    def _more(self, row: NodeRow, beside: GutterRow) -> list[Text]:
         """What a long list says of a node: its class, what it reads and makes, where it is called."""
         flow, place = _flow(row), safe(row.place)
         if not self.roomy:
             return [
-                self._below(beside, row.name, safe(row.cls), text),
-                self._below(beside, flow, place, text),
+                self._below(beside, row.name, safe(row.cls)),
+                self._below(beside, flow, place),
             ]
-        line = self._below(beside, flow, safe(row.cls), text)
+        line = self._below(beside, flow, safe(row.cls))
         return [line.append(place.rjust(self.width - line.cell_len), style="dim")]
 
-    def _gutter(
-        self, line: str, text: type[Text], dot: int | None = None, row: NodeRow | None = None
-    ) -> Text:
-        result = text(line.ljust(self.gutter), style="", no_wrap=True, overflow="ellipsis")
+    def _gutter(self, line: str, dot: int | None = None, row: NodeRow | None = None) -> Text:
+        result = Text(line.ljust(self.gutter), style="", no_wrap=True, overflow="ellipsis")
         result.stylize("dim", 0, self.gutter)
         if dot is not None and row is not None:
             bounded = BOUNDS[row.bottleneck].style if row.bottleneck else ""
@@ -238,8 +232,8 @@ class _Layout:
             result.stylize(f"not dim bold {style}".strip(), dot, dot + 1)
         return result
 
-    def _below(self, beside: GutterRow, left: str, right: str, text: type[Text]) -> Text:
-        line = self._gutter(beside.below, text)
+    def _below(self, beside: GutterRow, left: str, right: str) -> Text:
+        line = self._gutter(beside.below)
         line.append(" " * (self.indent - self.gutter))
         if self.roomy:
             room = self.width - self.indent - self.op - 2 - 24
@@ -249,8 +243,8 @@ class _Layout:
             line.append(fit(left, room) + "  " + right, style="dim")
         return line
 
-    def _figures(self, row: NodeRow, text: type[Text]) -> Text:
-        line = text()
+    def _figures(self, row: NodeRow) -> Text:
+        line = Text()
         if self.roomy:
             line.append(_right(units.count(row.parameters) if row.parameters else "", 8))
         line.append(_right(units.count(row.flops) if row.flops else "", 9) + " ")
@@ -306,9 +300,7 @@ def _some(texts: Sequence[str], most: int) -> str:
     return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def _footer(
-    costed: CostedRecord, selection: Selection, rows: Sequence[NodeRow], text: type[Text]
-) -> list[Text]:
+def _footer(costed: CostedRecord, selection: Selection, rows: Sequence[NodeRow]) -> list[Text]:
     cost, every = cost_of(selection.nodes), costed.totals
     share = units.percent(cost.flops / every.flops) if every.flops else "none"
     traffic = units.percent(cost.bytes / every.bytes) if every.bytes else "none"
@@ -321,14 +313,14 @@ def _footer(
         part = units.percent(taken / (sum(by_node.values()) or 1.0))
         timed += f", {units.seconds(taken)} measured ({part})"
     lines = [
-        text(
+        Text(
             f"{units.plural(len(rows), 'node')}: {units.flops(cost.flops)} ({share} of the model's), "
             f"{units.size(cost.bytes)} moved ({traffic}), "
             f"intensity {units.intensity(cost.arithmetic_intensity)} FLOPs/byte{timed}"
         )
     ]
     if selection.omitted:
-        lines.append(text(f"… and {units.plural(selection.omitted, 'more node')} that pass; "
+        lines.append(Text(f"… and {units.plural(selection.omitted, 'more node')} that pass; "
                           "--max-nodes N lists more", style="yellow"))  # fmt: skip
     return lines
 
@@ -510,8 +502,6 @@ def _fused_cost(part: Subgraph, ridge: float, point: RooflinePoint | None) -> st
 def _cells(
     part: Subgraph, cost: str, end: str, listed: Sequence[int], height: int
 ) -> dict[int, Beside]:
-    from rich.text import Text
-
     style = _COLOURS[part.id % len(_COLOURS)]
     reason, end = safe(part.reason), safe(f"ends: {end}") if end else ""
     head = f"{part.id} {safe(part.rule)}, {units.plural(len(part.nodes), 'node')}"

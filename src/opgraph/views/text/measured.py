@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from opgraph.analysis.measured.idle import idle, overlap
 from opgraph.analysis.measured.times import Measurement
@@ -14,18 +17,11 @@ from opgraph.record import units
 from opgraph.record.kinds import Category
 from opgraph.views.terminal import bar, columns, safe
 
-if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
-    from rich.table import Table
-
 _ROWS = 8
 
 
 def measured(found: Measurement) -> Group:
     """The section."""
-    from rich.console import Group
-    from rich.text import Text
-
     run = found.run
     where = safe(run.device_name or run.device)
     if not run.accelerated and run.threads:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rich.table import Table
+from rich.text import Text
+
 from opgraph.record import units
 from opgraph.views.terminal import draw, safe
 
@@ -22,9 +25,6 @@ SAMPLES = 4
 
 def families(found: Sequence[Listing], color: bool, width: int) -> str:
     """One line a family: how many names, and the first."""
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, expand=True)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -50,9 +50,6 @@ def names(
 ) -> str:
     """One line a name, with its family and what is known; `latencies` are seconds on a device by what is
     typed."""
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     wide = width >= WIDE
     timed = () if latencies is None else ("latency",)

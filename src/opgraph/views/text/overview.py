@@ -6,7 +6,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from opgraph.analysis.cost.totals import Cost, by_op, total_seconds
 from opgraph.analysis.costed import CostedRecord
@@ -18,11 +22,6 @@ from opgraph.record.kinds import Bound
 from opgraph.views.files.records import csv_text
 from opgraph.views.marks import BOUNDS, Mark
 from opgraph.views.terminal import bar, draw, fit_tail, safe
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-    from rich.text import Text
 
 WIDEST = 140
 """Columns beyond which figures stand too far from their names."""
@@ -56,8 +55,6 @@ def overview(
 ) -> str:
     """The summary of a graph as text. `command` is how the explorer was called ("opgraph explore
     resnet18"), for the commands at the end. `width` is in characters."""
-    from rich.text import Text
-
     width = min(width, WIDEST)
     title = Text(safe(costed.profile.model.name), style="bold")
     title.append(f"  {safe(costed.profile.model.cls.rpartition('.')[2])}", style="not bold dim")
@@ -115,8 +112,6 @@ def _entry_data(entry: Entry) -> dict[str, str | float | None]:
 
 
 def _facts(costed: CostedRecord) -> Table:
-    from rich.table import Table
-
     t = costed.totals
     value = costed.graph.value
     low, middle, high = _intensities(costed.graph)
@@ -209,9 +204,6 @@ _COUNTED = {"Repeated blocks": "times", "Fusion": "graphs"}
 
 def _costs(costed: CostedRecord, width: int) -> Table:
     """All sections in one grid, figures below each other."""
-    from rich.table import Table
-    from rich.text import Text
-
     roomy = width >= 100
     bars = min(16, width // 5 - 15) if roomy else 6
     timed = costed.device is not None
@@ -263,8 +255,6 @@ def _columns(bars: int, *, timed: bool) -> tuple[tuple[str, int, bool], ...]:
 
 
 def _cells(entry: Entry, total: Cost, whole: float, bars: int) -> dict[str, RenderableType]:
-    from rich.text import Text
-
     cost = entry.cost
     none = Text("—", style="dim")
     time = (entry.seconds or 0.0) / whole if whole else 0.0
@@ -287,8 +277,6 @@ def _cells(entry: Entry, total: Cost, whole: float, bars: int) -> dict[str, Rend
 
 def _label(entry: Entry, width: int) -> Text:
     """The name, its end kept where it is too long, and the class behind it where there is room."""
-    from rich.text import Text
-
     sign, style = (f"{entry.mark.sign} ", entry.mark.style) if entry.mark else ("", "")
     label = Text(f"  {sign}{fit_tail(entry.label, width - 2 - len(sign)).rstrip()}", style=style)
     if entry.detail and label.cell_len + 2 + len(entry.detail) <= width:
@@ -318,9 +306,6 @@ def next_steps(costed: CostedRecord, command: str) -> Iterator[tuple[str, str]]:
 
 def _commands(steps: Sequence[tuple[str, str]], width: int) -> Table:
     """Commands with what they show, beside or above them."""
-    from rich.table import Table
-    from rich.text import Text
-
     result = Table.grid(padding=(0, 2))
     result.add_column(overflow="fold")
     if max((len(c) + len(m) for c, m in steps), default=0) + 6 <= width:

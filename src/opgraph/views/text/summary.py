@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from opgraph.analysis.cost.conventions import causal_operators
 from opgraph.analysis.cost.experts import mixtures
@@ -16,11 +19,6 @@ from opgraph.record.graph import Graph, GraphBreak, Value
 from opgraph.record.profile import CachePart, KVCache, ProfileRecord
 from opgraph.record.remarks import Remark
 from opgraph.views.terminal import bar, bound, safe
-
-if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
-    from rich.table import Table
-
 
 # The fragments of a broken graph and the breaks between them, as lines of the summary.
 
@@ -119,10 +117,6 @@ def _s(part: CachePart) -> str:
 
 def serving(costed: CostedRecord) -> Group:
     """A step on the device against the batch, up to the first batch that does not fit."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     device = costed.device
     if device is None:
         raise RenderError("steps are timed on a device")
@@ -143,8 +137,6 @@ def serving(costed: CostedRecord) -> Group:
 
 def summary(costed: CostedRecord, *, verbose: bool = False) -> Table:
     """Parameters, FLOPs, memory, nodes, the tracer and the coverage of the cost formulas."""
-    from rich.table import Table
-
     result = Table.grid(padding=(0, 2))
     result.add_column(style="bold", no_wrap=True)
     result.add_column(overflow="fold")
@@ -155,9 +147,6 @@ def summary(costed: CostedRecord, *, verbose: bool = False) -> Table:
 
 def remarks(costed: CostedRecord) -> list[RenderableType]:
     """What must be known of how the figures came about, under a title; nothing where there is nothing."""
-    from rich.table import Table
-    from rich.text import Text
-
     if not costed.remarks:
         return []
     found = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -347,10 +336,6 @@ def _tracer(profile: ProfileRecord) -> str:
 
 def bottleneck_analysis(costed: CostedRecord) -> Group:
     """How many nodes, and what share of the time on the device, of FLOPs and of bytes, wait for what."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     shares = costed.bounds
     flops = sum(s.flops for s in shares) or 1
     traffic = sum(s.bytes for s in shares) or 1

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from opgraph.analysis.quantities import Quantity, quantities
 from opgraph.analysis.scaling.sweep import Size, SweepPoint, SweepRecord
@@ -13,11 +17,6 @@ from opgraph.record.formulas import Formula, Formulas
 from opgraph.record.kinds import Bound
 from opgraph.record.profile import ProfileRecord
 from opgraph.views.terminal import bound, draw, fit, safe
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-    from rich.text import Text
 
 SHOWN = ("flops", "bytes", "peak_memory", "intensity", "latency", "throughput", "memory_share")
 LABELS = {
@@ -37,8 +36,6 @@ _HEADS = {
 
 def sweep_text(sweep: SweepRecord, *, color: bool = False, width: int = 120) -> str:
     """The sweep as text; `width` is in characters."""
-    from rich.text import Text
-
     parts: list[RenderableType] = [Text(safe(sweep.model), style="bold"), ""]
     if sweep.points:
         parts += [_points(sweep, width), "", *_crossings(sweep)]
@@ -54,10 +51,6 @@ def spelled(size: Size) -> str:
 
 
 def _points(sweep: SweepRecord, width: int) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
                   header_style="bold")  # fmt: skip
     for option in sweep.axes:
@@ -87,8 +80,6 @@ def _figure(q: Quantity, value: float | None) -> str:
 
 def _crossings(sweep: SweepRecord) -> Iterator[Text]:
     """Where the bottleneck moves, a sentence each."""
-    from rich.text import Text
-
     said = [_crossing(*crossing) for crossing in sweep.crossings]
     yield Text(
         "compute: the share of the predicted time that goes to compute-bound nodes"
@@ -132,8 +123,6 @@ def _named(bound: Bound | None) -> str:
 
 def _formulas(profile: ProfileRecord, formulas: Formulas) -> Iterator[Text]:
     """The formulas of the whole and of the costliest modules."""
-    from rich.text import Text
-
     meanings = ", ".join(f"{v.name} = {v.meaning}" for v in formulas.variables)
     yield Text(f"Formulas  ({meanings})", style="bold")
     for name, formula in formulas.totals.items():
@@ -176,8 +165,6 @@ def _listed(profile: ProfileRecord) -> Iterator[tuple[str, str]]:
 
 
 def _formula(label: str, formula: Formula, names: Sequence[str], room: int = 14) -> Iterator[Text]:
-    from rich.text import Text
-
     if not formula.pieces:
         yield Text("  " + fit(label, room) + "no formula was found", style="yellow")
     for number, piece in enumerate(formula.pieces):

@@ -6,7 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from opgraph.analysis.cost.totals import CONSTANTS, Cost
 from opgraph.analysis.costed import CostedRecord
@@ -18,12 +23,6 @@ from opgraph.record.kinds import Bound
 from opgraph.views.headline import headline
 from opgraph.views.terminal import bar, bound, draw, safe
 from opgraph.views.text.summary import bottleneck_analysis, remarks, summary
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-    from rich.text import Text
-
 
 # The rows of the hierarchical table: the tree with repeats folded, and below the modules in a module the
 # operators that stand directly in it, so that the rows below a module always add up to it.
@@ -311,15 +310,11 @@ def _hierarchy(
     width: int,
     by: Grouping,
 ) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    names = [_name(row, flat, Text) for row in listed]
+    names = [_name(row, flat) for row in listed]
     repeats = any(row.times > 1 for row in listed)
     missing = {"output": not show_shapes, "each": not repeats, "times": not repeats,
                "class": by in ("op", "class")}  # fmt: skip
-    shown = [_cells(row, costed.totals.bytes, Text) for row in listed]
+    shown = [_cells(row, costed.totals.bytes) for row in listed]
     known = [c for c in columns_of(costed, metric) if not missing.get(c.key)]
     if by == "node":
         known = [c._replace(title="Operator") if c.key == "class" else c for c in known]
@@ -398,9 +393,9 @@ def columns_of(costed: CostedRecord, metric: Metric | None = None) -> list[_Colu
     return [*known[:at], *share, *known[at:]]
 
 
-def _name(row: Row, flat: bool, text: type[Text]) -> Text:
+def _name(row: Row, flat: bool) -> Text:
     label = safe(row.path or row.label) if flat else "  " * row.depth + safe(row.label)
-    name = text(label, style="" if row.is_module else "italic", no_wrap=True, overflow="ellipsis")
+    name = Text(label, style="" if row.is_module else "italic", no_wrap=True, overflow="ellipsis")
     if row.count > 1:
         name.append(f" × {row.count}", style="magenta")
     return name
@@ -431,14 +426,14 @@ _DASHED = ("parameters", "flops", "macs", "bytes", "intensity", "seconds", "meas
 """Columns in which nothing is a dash."""
 
 
-def _cells(row: Row, all_bytes: int, text: type[Text]) -> dict[str, Text | str]:
+def _cells(row: Row, all_bytes: int) -> dict[str, Text | str]:
     plain = cells_of(row)
     return {
         **plain,
-        **{key: text("—", style="dim") for key in _DASHED if not plain[key]},
-        "class": text(safe(row.cls), style="dim", no_wrap=True, overflow="ellipsis"),
+        **{key: Text("—", style="dim") for key in _DASHED if not plain[key]},
+        "class": Text(safe(row.cls), style="dim", no_wrap=True, overflow="ellipsis"),
         "output": safe(plain["output"]),
-        "times": text(plain["times"], style="magenta"),
+        "times": Text(plain["times"], style="magenta"),
         "share_bar": bar(row.share, 5),
         "bytes_bar": bar(row.cost.bytes / all_bytes if all_bytes else 0.0, 5),
         "bound": bound(row.bottleneck),
