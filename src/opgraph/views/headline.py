@@ -48,7 +48,7 @@ _NO_DEVICE = (
 )
 _OF = {
     Metric.MEASURED: "the measured time",
-    Metric.SECONDS: "it",
+    Metric.SECONDS: "the time",
     Metric.FLOPS: "the FLOPs",
     Metric.BYTES: "the bytes",
 }
@@ -61,6 +61,7 @@ def headline(costed: CostedRecord) -> tuple[str, str]:
     if not spots:
         return "", ""
     share = max(costed.bounds, key=lambda b: b.share)
+    of = "it" if costed.tree.metric is Metric.SECONDS else whole_of(costed)
     t = costed.totals
     said = (_PLAIN if seconds is None else _TIMED).format(
         model=safe(costed.profile.model.name),
@@ -70,7 +71,7 @@ def headline(costed: CostedRecord) -> tuple[str, str]:
         share=units.percent(share.share),
         what=_WORDS[share.bound][seconds is None],
         spot=safe(spots[0].label),
-        part=f"{units.percent(spots[0].share)} of {_whole(costed)}",
+        part=f"{units.percent(spots[0].share)} of {of}",
     )
     return said, _NO_DEVICE if seconds is None else _advice(share.bound, costed)
 
@@ -89,7 +90,7 @@ _MOST = 0.95
 """The share of a measured time that stands for all of it."""
 
 
-def _whole(costed: CostedRecord) -> str:
+def whole_of(costed: CostedRecord) -> str:
     """What the shares are of; of a measured time of which a part is on no node, which part."""
     said, run = _OF[costed.tree.metric], costed.profile.measured
     if costed.tree.metric is not Metric.MEASURED or run is None or run.attributed >= _MOST:
@@ -114,7 +115,7 @@ def headline_data(costed: CostedRecord) -> dict[str, Any]:
         "timed": _TIMED,
         "plain": _PLAIN,
         "inputs": _inputs(costed.graph),
-        "of": {"measured": _whole(costed), "time": _OF[Metric.SECONDS], "flops": _OF[Metric.FLOPS],
+        "of": {"measured": whole_of(costed), "time": "it", "flops": _OF[Metric.FLOPS],
                "bytes": _OF[Metric.BYTES]},
         "words": {b.value: (*words[:2], _advice(b, costed)) for b, words in _WORDS.items()},
         "meaning": _NO_DEVICE,

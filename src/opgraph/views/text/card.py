@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.version import __version__
+from opgraph.views.headline import whole_of
 from opgraph.views.text.markdown import markdown_cell
 
 __all__ = ["card"]
@@ -56,8 +57,7 @@ def card(costed: CostedRecord) -> str:
         "",
     ]
     spots = costed.tree.hot_spots(_SPOTS)
-    of = "time" if costed.device is not None else "FLOPs"
-    lines += [f"| costliest modules | share of the {of} |", "|---|---:|"]
+    lines += [f"| costliest modules | share of {whole_of(costed)} |", "|---|---:|"]
     lines += [f"| {markdown_cell(s.label)} | {units.percent(s.share)} |" for s in spots]
     lines += ["", *(f"- {markdown_cell(r)} (`{r.code}`)" for r in costed.remarks)]
     lines += [f"Counted by [opgraph](https://github.com/opgraph/opgraph) {__version__}."]

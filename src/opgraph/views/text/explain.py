@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.tree import Metric
 from opgraph.record import units
-from opgraph.views.headline import headline
+from opgraph.views.headline import headline, whole_of
 from opgraph.views.terminal import readable
 
 __all__ = ["Fact", "explained", "facts_of"]
@@ -24,6 +25,15 @@ class Fact(NamedTuple):
     value: float | str | None
     text: str
     command: str
+
+
+SORTED_BY = {
+    Metric.MEASURED: "measured",
+    Metric.SECONDS: "time",
+    Metric.FLOPS: "flops",
+    Metric.BYTES: "bytes",
+}
+"""The order of the table in which the costliest stand first."""
 
 
 def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
@@ -54,8 +64,8 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
          "explore"),
         ("hot_spot", spot,
          "nothing is computed" if spot is None else
-         f"the costliest part is {spot}: {units.percent(spots[0].share)} of the "
-         f"{'time' if on else 'FLOPs'}", f" --sort {'time' if on else 'flops'} --top 10"),
+         f"the costliest part is {spot}: {units.percent(spots[0].share)} of "
+         f"{whole_of(costed)}", f" --sort {SORTED_BY[costed.tree.metric]} --top 10"),
         ("bytes", t.bytes,
          f"{costed.traffic}, {units.size(t.bytes)} are moved, {units.intensity(t.arithmetic_intensity)} "
          "FLOPs/byte on average", " --sort bytes --top 10"),
