@@ -18,7 +18,7 @@ from itertools import accumulate
 from operator import sub
 
 from opgraph.analysis.calls import Item, ItemKind, items_of, with_ranges
-from opgraph.analysis.cost.totals import GENERIC_RIDGE, Cost, classify
+from opgraph.analysis.cost.totals import GENERIC_RIDGE, Cost, classify, running_costs
 from opgraph.record.graph import Graph, Node, Value
 from opgraph.record.kinds import Bound
 
@@ -402,24 +402,8 @@ class Tree:
         return {}
 
     @cached_property
-    def _kernel_rows(self) -> list[tuple[int, int, int, int, int, int, int]]:
-        """The running sums of what a `Cost` has, in its order."""
-        flops = other = read = written = formula = zero = unknown = 0
-        rows = [(0, 0, 0, 0, 0, 0, 0)]
-        for node in self.nodes:
-            for k in node.kernels:
-                flops += k.flops
-                other += k.other_flops
-                read += k.read
-                written += k.written
-                if k.cost == "formula":
-                    formula += k.launches
-                elif k.cost == "zero":
-                    zero += k.launches
-                else:
-                    unknown += k.launches
-            rows.append((flops, other, read, written, formula, zero, unknown))
-        return rows
+    def _kernel_rows(self) -> list[tuple[int, ...]]:
+        return running_costs(node.kernels for node in self.nodes)
 
     def _allocated(self) -> Iterator[int]:
         made: dict[int, int] = {}

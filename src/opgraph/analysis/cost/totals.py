@@ -72,19 +72,27 @@ def cost_of(nodes: Iterable[Node]) -> Cost:
 
 def cost_of_kernels(kernels: Iterable[Kernel]) -> Cost:
     """The cost of some kernels together."""
+    return Cost(*running_costs([kernels])[-1])
+
+
+def running_costs(groups: Iterable[Iterable[Kernel]]) -> list[tuple[int, ...]]:
+    """The fields of `Cost` of all kernels before each group, and of all."""
     flops = other = read = written = formula = zero = unknown = 0
-    for k in kernels:
-        flops += k.flops
-        other += k.other_flops
-        read += k.read
-        written += k.written
-        if k.cost == "formula":
-            formula += k.launches
-        elif k.cost == "zero":
-            zero += k.launches
-        else:
-            unknown += k.launches
-    return Cost(flops, other, read, written, formula, zero, unknown)
+    rows: list[tuple[int, ...]] = [(0,) * len(Cost.__slots__)]
+    for kernels in groups:
+        for k in kernels:
+            flops += k.flops
+            other += k.other_flops
+            read += k.read
+            written += k.written
+            if k.cost == "formula":
+                formula += k.launches
+            elif k.cost == "zero":
+                zero += k.launches
+            else:
+                unknown += k.launches
+        rows.append((flops, other, read, written, formula, zero, unknown))
+    return rows
 
 
 class WithCost:

@@ -40,13 +40,6 @@ def idle(run: RunRecord) -> Idle:
     return Idle(sum(hosts.values()), queued, tuple(ordered))
 
 
-def launch_share(run: RunRecord) -> float | None:
-    """The share of a step in which the device waited for the host to launch something; None on a CPU."""
-    if not run.accelerated or not run.seconds:
-        return None
-    return min(1.0, idle(run).launching / run.seconds)
-
-
 @dataclass(frozen=True, slots=True)
 class Overlap:
     """The communication of the step that the timeline shows, in seconds: all of it, and what of that ran

@@ -23,9 +23,6 @@ from opgraph.tracing.capture.values import tensors_in
 LossFunction = Callable[[Any], Tensor]
 """From what a model returns to one number."""
 
-IGNORED = -100
-"""The label of a position that the loss leaves out, as torch's cross-entropy has it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Loss:

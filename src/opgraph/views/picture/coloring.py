@@ -116,16 +116,8 @@ def _short_dtype(dtype: str) -> str:
     return dtype[:4]
 
 
-def _by_flops(costed: CostedRecord, drawing: Drawing) -> Coloring:
-    return _scaled(drawing, Metric.FLOPS)
-
-
-def _by_bytes(costed: CostedRecord, drawing: Drawing) -> Coloring:
-    return _scaled(drawing, Metric.BYTES)
-
-
-def _by_memory(costed: CostedRecord, drawing: Drawing) -> Coloring:
-    return _scaled(drawing, Metric.MEMORY)
+def _by(metric: Metric) -> Callable[[CostedRecord, Drawing], Coloring]:
+    return lambda _, drawing: _scaled(drawing, metric)
 
 
 def _by_time(costed: CostedRecord, drawing: Drawing) -> Coloring:
@@ -175,9 +167,9 @@ def _by_fusion(costed: CostedRecord, drawing: Drawing) -> Coloring:
 COLORINGS: dict[str, Callable[[CostedRecord, Drawing], Coloring]] = {
     "bottleneck": _by_bottleneck,
     "op": _by_op,
-    "flops": _by_flops,
-    "bytes": _by_bytes,
-    "memory": _by_memory,
+    "flops": _by(Metric.FLOPS),
+    "bytes": _by(Metric.BYTES),
+    "memory": _by(Metric.MEMORY),
     "dtype": _by_dtype,
     "time": _by_time,
     "measured": _by_measured,

@@ -3,12 +3,12 @@ costliest first, as leave letters that can be read there, and the caption says w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from opgraph.record import units
 from opgraph.views.picture.model import Drawing
-from opgraph.views.picture.scene import Group, Line, Polygon, Rect, Scene, Shape, Text
+from opgraph.views.picture.scene import Scene, placed
 
 INCH = 96.0
 PRINT, SCREEN = 8.0, 9.0
@@ -64,7 +64,9 @@ def fitted(
         else:
             high = middle
     scale, drawing, scene = best
-    return drawing, scaled(scene, max(scale, least))
+    by = max(scale, least)
+    shapes = tuple(placed(scene.shapes, by))
+    return drawing, replace(scene, width=scene.width * by, height=scene.height * by, shapes=shapes)
 
 
 def folded(drawing: Drawing) -> str:
@@ -83,32 +85,3 @@ def folded(drawing: Drawing) -> str:
         more = f" and {len(repeated) - 3} more" if len(repeated) > 3 else ""
         said.append(f"Equal repetitions are drawn once: {names}{more}.")
     return " ".join(said)
-
-
-def scaled(scene: Scene, by: float) -> Scene:
-    """A scene in another size."""
-    return replace(
-        scene,
-        width=scene.width * by,
-        height=scene.height * by,
-        shapes=tuple(_scaled(scene.shapes, by)),
-    )
-
-
-def _scaled(shapes: tuple[Shape, ...], by: float) -> Iterator[Shape]:
-    for s in shapes:
-        match s:
-            case Group():
-                yield replace(s, shapes=tuple(_scaled(s.shapes, by)))
-            case Text():
-                yield replace(s, x=s.x * by, y=s.y * by, size=s.size * by)
-            case Rect():
-                yield Rect(s.x * by, s.y * by, s.width * by, s.height * by, s.fill, s.stroke, s.radius * by,
-                           s.thickness * by, tuple(d * by for d in s.dash))  # fmt: skip
-            case Line():
-                points = tuple((x * by, y * by) for x, y in s.points)
-                yield Line(
-                    points, s.stroke, s.thickness * by, s.radius * by, tuple(d * by for d in s.dash)
-                )
-            case Polygon():
-                yield replace(s, points=tuple((x * by, y * by) for x, y in s.points))

@@ -14,7 +14,17 @@ from opgraph.views.picture.fonts import font
 from opgraph.views.picture.layout import Geometry, Spacing, arrange
 from opgraph.views.picture.layout import Rect as Area
 from opgraph.views.picture.model import Box, Drawing, Edge
-from opgraph.views.picture.scene import Group, Line, Point, Polygon, Rect, Scene, Shape, Text
+from opgraph.views.picture.scene import (
+    Group,
+    Line,
+    Point,
+    Polygon,
+    Rect,
+    Scene,
+    Shape,
+    Text,
+    placed,
+)
 
 # What stands above a picture: the model, its totals, and what the marks mean.
 
@@ -84,7 +94,7 @@ def legend(
         needed = room + 6 + font().width(text, KEY) + 18
         if at + needed > x + width and at > x:
             at, row = x, row + 19
-        shapes.extend(_moved(key, at, row))
+        shapes.extend(placed(key, x=at, y=row))
         shapes.append(Text(at + room + 6, row + 11, text, KEY, "soft"))
         at += needed
 
@@ -117,23 +127,6 @@ def legend(
 
 def _centred(text: Text, width: float) -> Text:
     return Text(width / 2, text.y, text.text, text.size, text.fill, text.bold, text.anchor)
-
-
-def _moved(shapes: list[Shape], x: float, y: float) -> list[Shape]:
-    """Shapes of a key, from the origin to their place."""
-    moved: list[Shape] = []
-    for s in shapes:
-        if isinstance(s, Rect):
-            moved.append(Rect(s.x + x, s.y + y, s.width, s.height, s.fill, s.stroke, s.radius,
-                              s.thickness, s.dash))  # fmt: skip
-        elif isinstance(s, Text):
-            moved.append(Text(s.x + x, s.y + y, s.text, s.size, s.fill, s.bold, s.anchor))
-        elif isinstance(s, Line):
-            points = tuple((a + x, b + y) for a, b in s.points)
-            moved.append(Line(points, s.stroke, s.thickness, s.radius, s.dash))
-        elif isinstance(s, Polygon):
-            moved.append(Polygon(tuple((a + x, b + y) for a, b in s.points), s.fill))
-    return moved
 
 
 MARGIN = 28.0

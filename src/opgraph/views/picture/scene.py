@@ -3,8 +3,8 @@ of a theme. All lengths are in pixels, y downwards."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from opgraph.views.marks import TONES, ink_on
@@ -170,6 +170,27 @@ def _flat(shapes: tuple[Shape, ...]) -> Iterator[Rect | Text | Line | Polygon]:
             yield from _flat(shape.shapes)
         else:
             yield shape
+
+
+def placed(
+    shapes: Iterable[Shape], by: float = 1.0, x: float = 0.0, y: float = 0.0
+) -> Iterator[Shape]:
+    """Shapes in another size, and then moved."""
+    for s in shapes:
+        match s:
+            case Group():
+                yield replace(s, shapes=tuple(placed(s.shapes, by, x, y)))
+            case Text():
+                yield replace(s, x=s.x * by + x, y=s.y * by + y, size=s.size * by)
+            case Rect():
+                yield Rect(s.x * by + x, s.y * by + y, s.width * by, s.height * by, s.fill, s.stroke,
+                           s.radius * by, s.thickness * by, tuple(d * by for d in s.dash))  # fmt: skip
+            case Line():
+                points = tuple((a * by + x, b * by + y) for a, b in s.points)
+                dash = tuple(d * by for d in s.dash)
+                yield Line(points, s.stroke, s.thickness * by, s.radius * by, dash)
+            case Polygon():
+                yield replace(s, points=tuple((a * by + x, b * by + y) for a, b in s.points))
 
 
 def corners(points: tuple[Point, ...], radius: float) -> list[tuple[Point, Point, Point]]:
