@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from opgraph.analysis.memory import Fit, Footprint, MemoryTimeline
     from opgraph.analysis.parallel.exchanges import Exchanged
     from opgraph.analysis.parallel.plan import Layout, Plan
-    from opgraph.analysis.serving import Step
+    from opgraph.analysis.serving.batches import Step
     from opgraph.analysis.timing.energy import Energy, Price
     from opgraph.analysis.timing.prediction import Prediction
     from opgraph.analysis.timing.roofline import RooflinePoint
@@ -88,7 +88,12 @@ class CostedRecord:
 
     @cached_property
     def graph(self) -> Graph:
-        """The graph with the kernels that run: the compiler's where it was asked for."""
+        """The graph with the kernels that run: the compiler's or an engine's where it was asked for."""
+        if self.run is Run.ENGINE:
+            from opgraph.analysis.serving.engine import engine
+
+            counted_so = self.profile.convention.get("attention") == "causal"
+            return engine(self.profile.graph, causal=not counted_so)
         if self.run.compiled and self.profile.compiled is not None:
             from opgraph.analysis.compiled import compiled_graph
 
@@ -112,6 +117,10 @@ class CostedRecord:
             notes += [Remark("network", text) for text in self._of_the_network(self.device)]
         if self.run.compiled:
             notes.append(COMPILED)
+        if self.run is Run.ENGINE:
+            from opgraph.analysis.serving.engine import ASSUMED
+
+            notes += ASSUMED
         if graph.failed is not None:
             text = f"the forward failed at node {graph.failed.id}: the graph ends there"
             notes.append(Remark("failed", text))
@@ -189,12 +198,14 @@ class CostedRecord:
     def plain(self) -> CostedRecord:
         """The same without a compiler."""
         if not self.run.compiled:
-            return self
+            return self if self.run is not Run.ENGINE else replace(self, run=Run.EAGER)
         return replace(self, run=Run.GRAPHS if self.run.recorded else Run.EAGER)
 
     @property
     def traffic(self) -> str:
         """What the bytes are those of: kernels as they were traced, or as a compiler fused them."""
+        if self.run is Run.ENGINE:
+            return "as an engine fuses"
         return "as compiled" if self.run.compiled else "unfused"
 
     @cached_property
@@ -355,7 +366,12 @@ class CostedRecord:
         """Live memory over the run, without weights: that of an eager run, however it is run."""
         from opgraph.analysis.memory import memory
 
-        return memory(self.profile.graph)
+        return memory(self._living)
+
+    @property
+    def _living(self) -> Graph:
+        """The graph whose storages say what lives: compilers are not asked what they keep."""
+        return self.graph if self.run is Run.ENGINE else self.profile.graph
 
     @property
     def peak_memory(self) -> int:
@@ -367,7 +383,7 @@ class CostedRecord:
         """What the run needs of memory, whatever the device."""
         from opgraph.analysis.memory import Footprint
 
-        return Footprint(self.profile.graph, self.memory)
+        return Footprint(self._living, self.memory)
 
     @cached_property
     def fit(self) -> Fit | None:
@@ -396,7 +412,7 @@ class CostedRecord:
         """Prefill or decoding steps by batch, as far as they fit; empty for another mode or no device."""
         if self.device is None or self.profile.cache is None or self.run.compiled:
             return ()  # kernels are compiled for one size
-        from opgraph.analysis.serving import steps
+        from opgraph.analysis.serving.batches import steps
 
         return (
             steps(self.profile, self.device, self.run) if Mode(self.profile.mode).generates else ()
@@ -485,6 +501,12 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
     heeded = frozenset([n for n, v in given.items() if v != {}] + ["hardware"] * bool(hardware))
     partition = Partition(given.get("partition", Partition.FUSE))
     run, price = Run(given.get("run", Run.EAGER)), given.get("price_per_hour")
+    if run is Run.ENGINE and not Mode(profile.mode).generates:
+        raise InputError(f"an engine runs a prefill or a decoding step, and this is the mode {profile.mode}",
+                         hint="add --mode decode, or --mode prefill")  # fmt: skip
+    if run is Run.ENGINE and layout is not None:
+        raise InputError("a step of an engine over several devices is what opgraph serve works out",
+                         hint="opgraph serve MODEL --hardware 4xh100-sxm")  # fmt: skip
     if run.compiled:
         from opgraph.analysis.compiled import ensure_compiled
 

@@ -86,6 +86,7 @@ class Run(_Labelled):
     GRAPHS = "graphs", "recorded once and launched at once, as CUDA graphs are"
     COMPILED = "compiled", "the kernels that TorchInductor schedules for the device"
     COMPILED_GRAPHS = "compiled,graphs", "both"
+    ENGINE = "engine", "a prefill or a decoding step as an inference engine runs it"
 
     @property
     def compiled(self) -> bool:
@@ -95,7 +96,7 @@ class Run(_Labelled):
     @property
     def recorded(self) -> bool:
         """Whether all launches are recorded, so that the host takes no time for them."""
-        return "graphs" in self
+        return "graphs" in self or self is Run.ENGINE
 
 
 class FusionRule(_Labelled):

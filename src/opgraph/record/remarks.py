@@ -144,6 +144,11 @@ CODES: dict[str, Code] = {
         "What is taken to hold of a compiled run that is not measured.",
         "`opgraph measure` on the device says what it takes.",
     ),
+    "engine": Code(
+        "What is taken for granted of an inference engine: its kernels are not traced, but follow from the "
+        "model's by rule.",
+        "[docs/serving.md](serving.md) says how far predictions so made hold for published runs.",
+    ),
 }
 """Every code."""
 

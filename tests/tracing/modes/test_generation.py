@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import opgraph
 from opgraph.analysis.cost.totals import totals
 from opgraph.analysis.memory import memory
-from opgraph.analysis.serving import at_batch, shared_reads, steps
+from opgraph.analysis.serving.batches import at_batch, shared_reads, steps
 from opgraph.hardware import device
 from opgraph.record.errors import InputError
 from opgraph.record.profile import CachePart

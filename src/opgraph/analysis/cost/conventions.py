@@ -68,10 +68,15 @@ def _is_causal(node: Node) -> bool:
     return node.op == _ATTENTION and "is_causal=True" in node.arguments.split(", ")
 
 
+def as_causal(node: Node) -> tuple[Kernel, ...]:
+    """The kernels of a node with the pairs of attention alone that a causal mask leaves, if it has one."""
+    return _causal(node.kernels) if _is_causal(node) else node.kernels
+
+
 def _node(node: Node, changes: Mapping[str, str]) -> Node:
     kernels = node.kernels
-    if "attention" in changes and _is_causal(node):
-        kernels = _causal(kernels)
+    if "attention" in changes:
+        kernels = as_causal(node)
     if "embedding" in changes and node.op == "embedding":
         kernels = tuple(map(_as_product, kernels))
     return node if kernels is node.kernels else replace(node, kernels=kernels)

@@ -77,7 +77,7 @@ def generation_facts(profile: ProfileRecord) -> list[tuple[str, str]]:
         prompt = f" of {units.plural(cache.tokens, 'token')}" if cache.tokens else ""
         rows.append(("Mode", f"prefill: {many}, a prompt{prompt} into an empty cache{logits}"))
     elif profile.mode == "decode":
-        from opgraph.analysis.serving import shared_reads
+        from opgraph.analysis.serving.batches import shared_reads
 
         before = f" after {units.integer(cache.tokens - 1)} in the cache" if cache.tokens else ""
         rows.append(("Mode", f"decode: one token for {many}{before}{logits}"))

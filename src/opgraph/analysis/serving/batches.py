@@ -9,6 +9,7 @@ from typing import Any
 
 from opgraph.analysis.cost.totals import cost_of
 from opgraph.analysis.memory import fit
+from opgraph.analysis.serving.engine import engine
 from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
@@ -54,6 +55,8 @@ def steps(profile: ProfileRecord, device: Device, run: Run = Run.EAGER) -> tuple
     times = 1
     while cache.sequences * times <= LARGEST or not found:
         graph = at_batch(profile.graph, times)
+        if run is Run.ENGINE:
+            graph = engine(graph)
         seconds = predict(graph, device, run).seconds
         need = fit(graph, device)
         batch = cache.sequences * times

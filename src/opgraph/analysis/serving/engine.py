@@ -1,0 +1,326 @@
+"""A prefill or a decoding step as an inference engine runs it: the cache of keys and values stays in place
+and is read where it lies, projections of one input are one product, what stands between products is one
+kernel, and what follows from positions alone is not made.
+
+A pass from a graph to a graph, by what the graph shows: a joint of cached values with new ones whose result
+the model returns is a cache, whatever the model is called. A node keeps its place and as many kernels as it
+had, so that memory over time stays what it was; kernels that an engine does not run do no work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from opgraph.analysis.cost.conventions import as_causal
+from opgraph.analysis.fusion.grouping import Grouping, Role, Rule, role_of
+from opgraph.analysis.fusion.partition import Subgraph, subgraphs
+from opgraph.record.graph import Graph, Kernel, Node, Value
+from opgraph.record.remarks import Remark
+
+ASSUMED = tuple(
+    Remark("engine", text)
+    for text in (
+        "the cache stays in place and is paged, projections of one input are one product, what stands "
+        "between products is one kernel, attention is causal, and each step is launched at once",
+        "keys and values are made of the cache as the model makes them (latent attention is not absorbed), "
+        "and drawing the next token takes no time",
+    )
+)
+"""The remarks on what is taken for granted of an engine."""
+
+_POINTWISE: frozenset[Role] = frozenset({"elementwise", "scale", "reduction", "normalization", "softmax"})
+_BETWEEN = _POINTWISE | {"movement"}
+_SPELLED: frozenset[Role] = frozenset({"elementwise", "scale", "movement", "reduction"})
+
+RULES: tuple[Rule, ...] = (
+    Rule("attention", "attention: the scores never leave the chip", seed="attention"),
+    Rule("attention", "attention, spelled as two products with a softmax between them",
+         seed="softmax", before=_SPELLED, after=_SPELLED, opens="contraction",
+         closes="contraction", private=True),
+    Rule("contraction", "a product", seed="contraction"),
+    Rule("normalization", "a normalization with what is done before and after it",
+         seed="normalization", before=_BETWEEN, after=_BETWEEN),
+    Rule("normalization", "a normalization with what is done before and after it",
+         operators=frozenset({"rsqrt", "sqrt"}), before=_BETWEEN, after=_BETWEEN),
+    *(Rule("elementwise", "what stands between products", seed=seed, before=_BETWEEN, after=_BETWEEN)
+      for seed in ("softmax", "reduction", "elementwise", "scale", "movement")),
+    Rule("single", "no rule takes it in", seed="other"),
+    Rule("view", "no work", seed="view"),
+    Rule("boundary", "no work", seed="boundary"),
+)  # fmt: skip
+"""What an engine runs as one kernel, in this order."""
+
+_COPIES = frozenset({"reshape", "contiguous", "clone", "to", "expand", "repeat_interleave", "repeat"})
+"""Operators by which a cache is brought into the form that a kernel of attention takes."""
+
+_PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.linear", "aten.bmm", "aten.matmul"})
+
+
+def engine(graph: Graph, *, causal: bool = True) -> Graph:
+    """The same graph with the kernels that an engine runs. `causal` says whether attention that is causal
+    has still to be counted so."""
+    return _Engine(graph, causal=causal).run()
+
+
+class _Engine:
+    def __init__(self, graph: Graph, *, causal: bool) -> None:
+        self.graph = graph
+        self.kernels = {n.id: as_causal(n) if causal else n.kernels for n in graph.nodes}
+        self.learned = _from_weights(graph)
+        self.cached = _caches(graph)
+
+    def run(self) -> Graph:
+        self._in_place()
+        self._read_in_place()
+        self._looked_up()
+        self._fuse()
+        self._merge()
+        self._launch_together()
+        graph = self.graph
+        gone = {graph.value[v].storage for v in self.cached if self._joined(v) is not None}
+        return replace(
+            graph,
+            nodes=tuple(replace(n, kernels=self.kernels[n.id]) for n in graph.nodes),
+            storages=tuple(
+                replace(s, bytes=0) if i in gone else s for i, s in enumerate(graph.storages)
+            ),
+        )
+
+    # The cache
+
+    def _joined(self, cached: int) -> Value | None:
+        """What is new in a cache: what its earlier content, an input of the model, is joined with."""
+        node = self.graph.producer.get(cached)
+        if node is None or node.op != "cat":
+            return None
+        parts = [self.graph.value[v] for v in node.inputs]
+        if not any(_root(self.graph, p).kind == "input" for p in parts):
+            return None
+        return next((p for p in parts if _root(self.graph, p).kind != "input"), None)
+
+    def _in_place(self) -> None:
+        for cached in self.cached:
+            new = self._joined(cached)
+            if new is None:
+                continue
+            node = self.graph.producer[cached]
+            self.kernels[node.id] = tuple(
+                replace(k, read=new.bytes, written=new.bytes, shapes=(new.shape,),
+                        out_shapes=(new.shape,))
+                if k.bytes else k
+                for k in self.kernels[node.id]
+            )  # fmt: skip
+
+    def _read_in_place(self) -> None:
+        """Attention reads the cache where it lies, not copies of it for each head."""
+        for node in self.graph.nodes:
+            if role_of(node) not in ("attention", "contraction"):
+                continue
+            for number in dict.fromkeys(node.inputs):
+                source, way = self._source(number)
+                if source is None or not way:
+                    continue
+                saved = self.graph.value[number].bytes - self.graph.value[source].bytes
+                for each in way:
+                    self.kernels[each.id] = _idle(self.kernels[each.id])
+                if saved > 0:
+                    self.kernels[node.id] = _reading_less(self.kernels[node.id], saved)
+
+    def _source(self, number: int) -> tuple[int | None, list[Node]]:
+        """The cache that a value is a copy or a view of, and the nodes on the way that copy."""
+        way = []
+        while number not in self.cached:
+            node = self.graph.producer.get(number)
+            if node is None or not node.inputs:
+                return None, []
+            if any(k.bytes for k in node.kernels):
+                if node.op not in _COPIES:
+                    return None, []
+                way.append(node)
+            elif role_of(node) != "view":
+                return None, []
+            number = node.inputs[0]
+        return number, way
+
+    # Positions
+
+    def _looked_up(self) -> None:
+        """What follows from positions alone is not made in a step: the angles of rotary embeddings are in a
+        table, and which keys a query sees is worked out by the kernel of attention."""
+        for node in self.graph.nodes:
+            if node.kind != "input" and node.outputs and self.learned.isdisjoint(node.outputs):
+                self.kernels[node.id] = _idle(self.kernels[node.id])
+            elif role_of(node) == "attention":
+                masks = sum(self.graph.value[v].bytes for v in {*node.inputs} - self.learned)
+                self.kernels[node.id] = _reading_less(self.kernels[node.id], masks)
+
+    # Fusion
+
+    def _fuse(self) -> None:
+        graph = replace(
+            self.graph,
+            nodes=tuple(replace(n, kernels=self.kernels[n.id]) for n in self.graph.nodes),
+        )
+        joints = {graph.producer[v].id for v in self.cached if v in graph.producer}
+        roles = [
+            "other" if n.id in joints
+            else "boundary" if n.outputs and self.learned.isdisjoint(n.outputs)
+            else role_of(n)
+            for n in graph.nodes
+        ]  # fmt: skip
+        groups = list(Grouping(graph, RULES, roles).groups())
+        for part in subgraphs(graph, groups):
+            if len(part.nodes) > 1 and part.kernels > 1:
+                self._as_one(graph, part)
+
+    def _as_one(self, graph: Graph, part: Subgraph) -> None:
+        nodes = [graph.node(i) for i in part.nodes]
+        working = [n for n in nodes if any(k.bytes for k in n.kernels)]
+        own = [k for n in working for k in n.kernels if k.bytes]
+        products = [k for k in own if k.flops]
+        last = (products or own)[-1]
+        made = {v for n in nodes for v in n.outputs}
+        outside = dict.fromkeys(v for n in working for v in n.inputs if v not in made)
+        category = "attention" if products else _category(own)
+        masks = [v for v in outside if category == "attention" and v not in self.learned]
+        some = _causal_share(products[0]) if masks else 1.0
+        kernel = Kernel(
+            op=f"engine.{category}", category=category, dtype=last.dtype,
+            flops=int(some * sum(k.flops for k in own)),
+            other_flops=int(some * sum(k.other_flops for k in own)),
+            read=max(0, part.fused_read - sum(graph.value[v].bytes for v in masks)),
+            written=part.fused_written,
+            shapes=products[0].shapes if products else tuple(graph.value[v].shape for v in outside),
+            out_shapes=last.out_shapes,
+        )  # fmt: skip
+        for node in working:
+            self.kernels[node.id] = _idle(self.kernels[node.id])
+        place = working[-1].id
+        self.kernels[place] = (kernel, *self.kernels[place][1:])
+
+    def _merge(self) -> None:
+        """Products of one value with several weights of a module are one, with the weights side by side."""
+        alike: dict[tuple[int, str], list[Node]] = {}
+        for node in self.graph.nodes:
+            if (found := self._projected(node)) is not None:
+                alike.setdefault((found, node.scope.rpartition(".")[0]), []).append(node)
+        for (number, _), nodes in alike.items():
+            if len(nodes) < 2:
+                continue
+            each = [next(k for k in self.kernels[n.id] if k.flops) for n in nodes]
+            shared = min(self.graph.value[number].bytes, *(k.read for k in each))
+            columns = [k.out_shapes[0][-1] for k in each]
+            wide = sum(c for c in columns if isinstance(c, int))
+            first = replace(
+                each[0],
+                flops=sum(k.flops for k in each), other_flops=sum(k.other_flops for k in each),
+                read=sum(k.read for k in each) - shared * (len(each) - 1),
+                written=sum(k.written for k in each),
+                out_shapes=((*each[0].out_shapes[0][:-1], wide),),
+            )  # fmt: skip
+            for node, kernel in zip(nodes, each, strict=True):
+                self._put(node, kernel, first if node is nodes[0] else _nothing(kernel))
+
+    def _launch_together(self) -> None:
+        """The same work on several tensors of a module, one after the other, is one kernel: rotary embeddings
+        of queries and keys, new keys and values into the cache."""
+        before: tuple[Node, Kernel] | None = None
+        for node in self.graph.nodes:
+            for kernel in self.kernels[node.id]:
+                if not kernel.bytes:
+                    continue
+                alike = before is not None and (before[0].scope, before[1].op, before[1].dtype) == (
+                    node.scope, kernel.op, kernel.dtype
+                )  # fmt: skip
+                if before is not None and alike and not kernel.flops:
+                    both = replace(
+                        kernel,
+                        other_flops=before[1].other_flops + kernel.other_flops,
+                        read=before[1].read + kernel.read,
+                        written=before[1].written + kernel.written,
+                        shapes=before[1].shapes + kernel.shapes,
+                    )
+                    self._put(before[0], before[1], _nothing(before[1]))
+                    self._put(node, kernel, both)
+                    kernel = both  # noqa: PLW2901 - what the next one is joined with
+                before = (node, kernel)
+
+    def _put(self, node: Node, old: Kernel, new: Kernel) -> None:
+        self.kernels[node.id] = tuple(new if k is old else k for k in self.kernels[node.id])
+
+    def _projected(self, node: Node) -> int | None:
+        """The value that a node multiplies by a weight of its own, if that is all that it does."""
+        own = [k for k in self.kernels[node.id] if k.bytes]
+        if node.kind != "call" or len(own) != 1 or own[0].op not in _PRODUCTS or not own[0].out_shapes:
+            return None
+        weights = [v for v in node.inputs if _root(self.graph, self.graph.value[v]).kind == "parameter"]
+        rest = [v for v in node.inputs if v not in weights]
+        return rest[0] if weights and len(rest) == 1 else None
+
+
+def _caches(graph: Graph) -> frozenset[int]:
+    """The values that the model returns as its cache: joints of what it had with what is new, and in a
+    prefill of nothing with it; a window of such a joint counts as the joint."""
+    found = set()
+    for number in graph.outputs:
+        value = graph.value[number]
+        while True:
+            node = graph.producer.get(value.id)
+            if node is not None and node.op == "cat":
+                found.add(value.id)
+                break
+            if value.alias_of is None:
+                break
+            value = graph.value[value.alias_of]
+    return frozenset(found)
+
+
+def _from_weights(graph: Graph) -> set[int]:
+    """Values that follow from weights (or tables that stand for them) or from inputs that are no integers
+    (caches, images)."""
+    found = {
+        v.id for v in graph.values
+        if v.kind == "parameter" or (v.kind == "input" and "float" in v.dtype)
+        or (v.kind == "buffer" and len(v.shape) > 1 and v.dtype != "bool")
+    }  # fmt: skip
+    for node in graph.nodes:
+        if not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return found
+
+
+def _causal_share(product: Kernel) -> float:
+    """The share of the pairs of as many queries as keys that a causal mask leaves."""
+    queries, keys = product.out_shapes[0][-2:]
+    alike = isinstance(queries, int) and queries == keys
+    return (queries + 1) / (2 * queries) if alike and isinstance(queries, int) else 1.0
+
+
+def _category(kernels: Sequence[Kernel]) -> str:
+    kinds = {k.category for k in kernels}
+    order = ("indexing", "softmax", "normalization", "reduction")
+    return next((c for c in order if c in kinds), "elementwise")
+
+
+def _nothing(kernel: Kernel) -> Kernel:
+    return Kernel(kernel.op, "view", kernel.dtype, cost="zero")
+
+
+def _idle(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
+    """As many kernels that do nothing."""
+    return tuple(_nothing(k) if k.bytes or k.flops else k for k in kernels)
+
+
+def _reading_less(kernels: Sequence[Kernel], saved: int) -> tuple[Kernel, ...]:
+    """The kernels without reading so many bytes, which the one that reads most does."""
+    most = max(kernels, key=lambda k: k.read, default=None)
+    return tuple(
+        replace(k, read=max(0, k.read - saved)) if k is most else k for k in kernels
+    )
+
+
+def _root(graph: Graph, value: Value) -> Value:
+    while value.alias_of is not None:
+        value = graph.value[value.alias_of]
+    return value

@@ -1,0 +1,354 @@
+"""The time of any step of an engine, from the model's own graph at a few sizes.
+
+A step runs `tokens` new tokens of some sequences: prompts in chunks and one token each of those that decode.
+Every number of a kernel (FLOPs, bytes, the sizes of its product) is a straight line in these tokens, or, for
+what reads the cache, in the keys that are read and in the pairs of a query and a key; the lines are exact,
+and the time of a kernel with such numbers is that of any other. Mixtures of experts have two lines, with
+the corner where every expert has a token. What is not exact: what the cache of the device still holds is
+taken from a short context.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import ceil
+
+from opgraph.analysis.memory import memory
+from opgraph.analysis.parallel.sharding import sharded, sharding
+from opgraph.analysis.serving.batches import at_batch
+from opgraph.analysis.serving.engine import engine
+from opgraph.analysis.timing.collectives import collective_seconds
+from opgraph.analysis.timing.kernels import kernel_cost
+from opgraph.analysis.timing.prediction import device_costs
+from opgraph.analysis.timing.workload import Contraction, Task, Work, workload
+from opgraph.hardware import Device
+from opgraph.record.errors import InputError, RenderError
+from opgraph.record.graph import Collective, Graph
+from opgraph.record.kinds import CollectiveKind
+from opgraph.record.profile import KVCache, ProfileRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What the times of steps are made from: decoding steps of the same sequences after some contexts (the
+    first two shorter than any window of attention, the last longer), and a prefill."""
+
+    decodes: tuple[ProfileRecord, ...]
+    prefill: ProfileRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is in a step: new tokens, sequences that get a token, and for each limit of the layers that keep
+    a cache (None for those that keep all) the keys read and the pairs of queries and keys."""
+
+    tokens: int
+    sampled: int
+    keys: tuple[int, ...]
+    pairs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A kernel over the tokens of a step: the same task at some numbers of tokens, and how far back its
+    operands were touched."""
+
+    tasks: tuple[Task, ...]
+    distances: tuple[tuple[int | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """A kernel that reads the cache: its numbers as (fixed, a token, a key or a pair)."""
+
+    task: Task
+    flops: tuple[float, float, float]
+    other_flops: tuple[float, float, float]
+    read: tuple[float, float, float]
+    written: tuple[float, float, float]
+    limit: int | None
+
+
+@dataclass
+class StepTimes:
+    """The seconds of any step of a model on one device, or on several that share each operator (`tensor`).
+
+    `weights` are the bytes of weights on a device, `activation` those of what else lives for each token of a
+    step, `once` the seconds of what runs once for a request (an encoder, a tower for images), and `cache` what
+    a device keeps of a sequence.
+    """
+
+    device: Device
+    tensor: int
+    knots: tuple[int, ...]
+    lines: Counter[_Line]
+    heads: Counter[_Line]
+    readers: Counter[_Reader]
+    exchanged: tuple[tuple[CollectiveKind, bool, float], ...]
+    weights: int
+    activation: float
+    once: float
+    cache: KVCache
+    _known: dict[tuple[int, bool], float] = field(default_factory=dict)
+
+    @cached_property
+    def limits(self) -> tuple[int | None, ...]:
+        """How many keys of a sequence layers read at most, each limit once."""
+        found = {r.limit for r in self.readers}
+        return tuple(sorted(found, key=lambda n: (n is not None, n or 0)))
+
+    def seconds(self, load: Load) -> float:
+        """The seconds of a step."""
+        if not load.tokens:
+            return 0.0
+        found = self._of(load.tokens, heads=False)
+        if load.sampled:
+            found += self._of(load.sampled, heads=True)
+        for reader, times in self.readers.items():
+            at = self.limits.index(reader.limit)
+            found += times * self._reading(reader, load.tokens, load.keys[at], load.pairs[at])
+        return found
+
+    def decoding(self, batch: int, context: int) -> float:
+        """The seconds of a step in which so many sequences get a token after such a context."""
+        keys = tuple(batch * _kept(context + 1, n) for n in self.limits)
+        return self.seconds(Load(batch, batch, keys, keys))
+
+    def reading(self, tokens: int, before: int = 0) -> float:
+        """The seconds of a prompt, or of so many tokens of it after others."""
+        keys = tuple(_kept(before + tokens, n) for n in self.limits)
+        pairs = tuple(seen(before, tokens, n) for n in self.limits)
+        return self.seconds(Load(tokens, 1, keys, pairs))
+
+    def _of(self, count: int, *, heads: bool) -> float:
+        key = (count, heads)
+        if key not in self._known:
+            lines = self.heads if heads else self.lines
+            taken = 0.0
+            for line, times in lines.items():
+                work = _at(line, self.knots, count)
+                (cost,) = device_costs([work], self.device)
+                taken += times * cost.seconds
+            for kind, of_heads, each in self.exchanged:
+                if of_heads is heads:
+                    moved = Collective(kind, round(each * count), self.tensor)
+                    taken += collective_seconds(moved, self.device)
+            self._known[key] = taken
+        return self._known[key]
+
+    def _reading(self, reader: _Reader, tokens: int, keys: int, pairs: int) -> float:
+        def number(line: tuple[float, float, float], by: int) -> int:
+            return max(0, round(line[0] + line[1] * tokens + line[2] * by))
+
+        task = replace(
+            reader.task, flops=number(reader.flops, pairs), other_flops=number(reader.other_flops, pairs),
+            sizes=(number(reader.read, keys),), written=number(reader.written, keys),
+        )  # fmt: skip
+        return kernel_cost(task, 0, self.device).seconds
+
+
+def seen(before: int, tokens: int, limit: int | None) -> int:
+    """The pairs of new tokens with the keys up to them, of which each sees at most the last `limit`."""
+    first, last = before + 1, before + tokens
+    if limit is None or last <= limit:
+        return (first + last) * tokens // 2
+    if first >= limit:
+        return limit * tokens
+    grows = limit - first + 1
+    return (first + limit) * grows // 2 + limit * (tokens - grows)
+
+
+def _kept(tokens: int, limit: int | None) -> int:
+    return tokens if limit is None else min(tokens, limit)
+
+
+def step_times(traces: Traces, device: Device, tensor: int = 1) -> StepTimes:
+    """The times of steps on a device, or on one of `tensor` devices that share each operator.
+
+    Raises `RenderError` where the model does not divide, and `InputError` where its graph changes with the
+    length in another way than kernels that read more.
+    """
+    first, *longer = traces.decodes
+    cache = first.cache
+    if cache is None or not longer:
+        raise InputError("the times of steps are made from decoding steps")
+    if tensor > 1 and device.link_bandwidth is None:
+        raise RenderError(f"the file of {device.name} has no link to other devices",
+                          hint="add [link] to a copy of it")  # fmt: skip
+    batch = cache.sequences
+    whole = first.graph
+    heads = _of_the_last_token(traces, batch)
+    knots = _knots(whole, batch)
+    shares = [_share(at_batch(whole, n // batch), tensor) for n in knots]
+    worked = [_works(share) for share, _ in shares]
+    long = [_works(_share(p.graph, tensor)[0]) for p in longer]
+    if len({tuple(w.task.kernel for w in works) for works in (*worked, *long)}) != 1:
+        raise InputError(f"{first.model.name} runs other kernels after another context",
+                         hint="its steps cannot be worked out from a few of them")  # fmt: skip
+    lines, head, readers = Counter[_Line](), Counter[_Line](), Counter[_Reader]()
+    contexts = [_context(p) for p in traces.decodes]
+    for i, work in enumerate(worked[0]):
+        same = [w[i] for w in worked]
+        after = [w[i] for w in long]
+        if all(_alike(work.task, w.task) for w in after):
+            line = _Line(tuple(w.task for w in same), tuple(w.distances for w in same))
+            (head if work.node in heads else lines)[line] += 1
+        else:
+            readers[_reader(same, after, batch, contexts)] += 1
+    found = sharding(whole) if tensor > 1 else None
+    exchanged = tuple(
+        (CollectiveKind(e.kind), e.node in heads, e.bytes / batch)
+        for e in (() if found is None else found.exchanges)
+    )
+    divided = found is not None and any(
+        v in found.values and v not in found.gathered for v in whole.outputs
+    )
+    share, prefill = shares[0][0], traces.prefill
+    read = prefill.cache.tokens * prefill.cache.sequences if prefill.cache else 0
+    once, peak = _beside(prefill, {n.scope for n in whole.nodes}, device, tensor)
+    held = prefill.cache.bytes if prefill.cache else 0
+    peak = max(0, peak - (held // tensor if divided else held))
+    return StepTimes(
+        device, tensor, knots, lines, head, readers, exchanged,
+        weights=sum(p.bytes for p in share.parameters),
+        activation=peak / max(1, read), once=once,
+        cache=_divided(cache, tensor) if divided else cache,
+    )  # fmt: skip
+
+
+def _share(graph: Graph, tensor: int) -> tuple[Graph, int]:
+    """What one device runs. Several share each operator on paper."""
+    return (graph if tensor == 1 else sharded(graph, tensor)), tensor
+
+
+def _works(graph: Graph) -> list[Work]:
+    return [w for w in workload(engine(graph)) if w.task.kernel]
+
+
+def _context(profile: ProfileRecord) -> int:
+    return profile.cache.tokens if profile.cache is not None else 0
+
+
+def _divided(cache: KVCache, tensor: int) -> KVCache:
+    parts = tuple(
+        replace(p, bytes_per_token=ceil(p.bytes_per_token / tensor), fixed=ceil(p.fixed / tensor))
+        for p in cache.parts
+    )
+    return replace(cache, bytes=ceil(cache.bytes / tensor), parts=parts)
+
+
+def _knots(graph: Graph, batch: int) -> tuple[int, ...]:
+    """The tokens at which steps are worked out: two, and where every expert of a mixture has a token."""
+    corner = 0
+    for node in graph.nodes:
+        for kernel in node.kernels:
+            if kernel.op == "aten._grouped_mm" and len(kernel.shapes) > 1:
+                rows, experts = kernel.shapes[0][0], kernel.shapes[1][0]
+                if isinstance(rows, int) and isinstance(experts, int) and rows:
+                    corner = max(corner, ceil(experts / rows) * batch)
+    return (batch, corner, 2 * corner) if corner > batch else (batch, 2 * batch)
+
+
+def _of_the_last_token(traces: Traces, batch: int) -> set[int]:
+    """The nodes of a decoding step that run for the last token of a sequence alone: those with weights that
+    a prefill multiplies by one row a sequence, and all that follows from them."""
+    graph = traces.prefill.graph
+    prompts = traces.prefill.cache.sequences if traces.prefill.cache else 1
+    weights: set[str] = set()
+    for node in graph.nodes:
+        for kernel in node.kernels:
+            if kernel.flops and kernel.category == "matmul" and kernel.out_shapes:
+                rows = 1
+                for n in kernel.out_shapes[0][:-1]:
+                    rows *= n if isinstance(n, int) else 1
+                if rows == prompts:
+                    weights.update(node.parameters or _weights(graph, node.inputs))
+    graph = traces.decodes[0].graph
+    found: set[int] = set()
+    made: set[int] = set()
+    for node in graph.nodes:
+        if weights & {*_weights(graph, node.inputs)} and any(k.flops for k in node.kernels):
+            found.add(node.id)
+        elif made & {*node.inputs}:
+            found.add(node.id)
+        if node.id in found:
+            made.update(node.outputs)
+    return found
+
+
+def _weights(graph: Graph, values: Sequence[int]) -> list[str]:
+    names = []
+    for number in values:
+        value = graph.value[number]
+        while value.alias_of is not None:
+            value = graph.value[value.alias_of]
+        if value.kind == "parameter" and value.name:
+            names.append(value.name)
+    return names
+
+
+def _beside(
+    prefill: ProfileRecord, known: set[str], device: Device, tensor: int
+) -> tuple[float, int]:
+    """The seconds of what a prefill runs in modules that a decoding step does not call, and the most bytes
+    that live beside weights."""
+    graph = engine(_share(prefill.graph, tensor)[0])
+    works = [w for w in workload(graph) if graph.node(w.node).scope not in known]
+    return sum(c.seconds for c in device_costs(works, device)), memory(graph).peak
+
+
+def _alike(one: Task, two: Task) -> bool:
+    return (one.flops, one.written, one.read) == (two.flops, two.written, two.read)
+
+
+def _at(line: _Line, knots: Sequence[int], count: int) -> Work:
+    """The work of a line for so many tokens."""
+    after = next((i for i, n in enumerate(knots) if i and count <= n), len(knots) - 1)
+    low, high = knots[after - 1], knots[after]
+    part = (count - low) / (high - low)
+
+    def between(a: int, b: int) -> int:
+        return max(0, round(a + (b - a) * part))
+
+    one, two = line.tasks[after - 1], line.tasks[after]
+    sizes = None
+    if one.contraction is not None and two.contraction is not None:
+        a, b = one.contraction, two.contraction
+        pairs = zip((a.batch, a.m, a.n, a.k), (b.batch, b.m, b.n, b.k), strict=True)
+        sizes = Contraction(*(max(1, between(x, y)) for x, y in pairs), a.window)
+    task = replace(
+        one, flops=between(one.flops, two.flops), other_flops=between(one.other_flops, two.other_flops),
+        written=between(one.written, two.written),
+        sizes=tuple(between(x, y) for x, y in zip(one.sizes, two.sizes, strict=True)),
+        contraction=sizes, positions=between(one.positions, two.positions),
+    )  # fmt: skip
+    distances = tuple(
+        None if x is None or y is None else between(x, y)
+        for x, y in zip(line.distances[after - 1], line.distances[after], strict=True)
+    )
+    return Work(0, task, distances)
+
+
+def _reader(
+    same: Sequence[Work], after: Sequence[Work], batch: int, contexts: Sequence[int]
+) -> _Reader:
+    """The lines of a kernel that reads the cache, from twice the sequences and from longer contexts."""
+    first, twice, longer, longest = same[0].task, same[1].task, after[0].task, after[-1].task
+    times = 2 if len(same) == 2 else 0  # noqa: PLR2004 - the second knot has twice the sequences
+    short = contexts[0]
+    step = (contexts[1] - short) * batch
+
+    def line(name: str) -> tuple[float, float, float]:
+        one, two, far = (getattr(t, name) for t in (first, twice, longer))
+        each = (far - one) / step
+        fixed = 2 * one - two if times else 0
+        return fixed, (one - fixed) / batch - each * short, each
+
+    read, flops = line("read"), line("flops")
+    reach = (longest.read - first.read) / (batch * read[2]) + short if read[2] else contexts[-1]
+    limit = None if reach > contexts[-1] - 1 else round(reach)
+    task = replace(first, contraction=None, sizes=())
+    return _Reader(task, flops, line("other_flops"), read, line("written"), limit)
