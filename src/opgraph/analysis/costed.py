@@ -502,8 +502,10 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
     partition = Partition(given.get("partition", Partition.FUSE))
     run, price = Run(given.get("run", Run.EAGER)), given.get("price_per_hour")
     if run is Run.ENGINE and not Mode(profile.mode).generates:
-        raise InputError(f"an engine runs a prefill or a decoding step, and this is the mode {profile.mode}",
-                         hint="add --mode decode, or --mode prefill")  # fmt: skip
+        raise InputError(
+            f"an engine runs a prefill or a decoding step, and this is the mode {profile.mode}",
+            hint="add --mode decode, or --mode prefill",
+        )
     if run is Run.ENGINE and layout is not None:
         raise InputError("a step of an engine over several devices is what opgraph serve works out",
                          hint="opgraph serve MODEL --hardware 4xh100-sxm")  # fmt: skip

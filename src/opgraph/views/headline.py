@@ -11,7 +11,7 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.tree import Metric
 from opgraph.record import units
 from opgraph.record.graph import Graph
-from opgraph.record.kinds import Bound
+from opgraph.record.kinds import Bound, Run
 from opgraph.views.terminal import safe
 
 _TIMED = "{model} on {device}, {inputs}: {total}; {share} of the time is {what}; costliest {spot}, {part}."
@@ -79,11 +79,11 @@ def headline(costed: CostedRecord) -> tuple[str, str]:
 def _advice(bound: Bound, costed: CostedRecord) -> str:
     """What a bound means; what is compiled is not told to be."""
     said = _WORDS[bound][2]
-    return (
-        said.replace(" (torch.compile),", "").replace("torch.compile, ", "")
-        if (costed.run.compiled)
-        else said
-    )
+    if costed.run is Run.ENGINE:
+        said = said.replace(", or fewer and cheaper starts (torch.compile, CUDA graphs),", "")
+    if costed.run is Run.ENGINE or costed.run.compiled:
+        said = said.replace(" (torch.compile),", "").replace("torch.compile, ", "")
+    return said
 
 
 _MOST = 0.95
@@ -101,6 +101,8 @@ def whole_of(costed: CostedRecord) -> str:
 def total_of(costed: CostedRecord) -> str:
     """The time on the device as the sentence has it; with the energy and the price where that was asked."""
     said = "" if costed.prediction is None else costed.prediction.said
+    if costed.run is Run.ENGINE:
+        said += " through an engine"
     if (gain := costed.speed_up) is not None:
         said += f" compiled, {gain.factor:.2f} times as fast as eager"
     if costed.price is None:

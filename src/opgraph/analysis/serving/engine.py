@@ -29,8 +29,10 @@ ASSUMED = tuple(
 )
 """The remarks on what is taken for granted of an engine."""
 
-_POINTWISE: frozenset[Role] = frozenset({"elementwise", "scale", "reduction", "normalization", "softmax"})
-_BETWEEN = _POINTWISE | {"movement"}
+_POINTWISE: frozenset[Role] = frozenset(
+    {"elementwise", "scale", "reduction", "normalization", "softmax"}
+)
+_BETWEEN: frozenset[Role] = _POINTWISE | {"movement"}
 _SPELLED: frozenset[Role] = frozenset({"elementwise", "scale", "movement", "reduction"})
 
 RULES: tuple[Rule, ...] = (
@@ -51,7 +53,9 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 """What an engine runs as one kernel, in this order."""
 
-_COPIES = frozenset({"reshape", "contiguous", "clone", "to", "expand", "repeat_interleave", "repeat"})
+_COPIES = frozenset(
+    {"reshape", "contiguous", "clone", "to", "expand", "repeat_interleave", "repeat"}
+)
 """Operators by which a cache is brought into the form that a kernel of attention takes."""
 
 _PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.linear", "aten.bmm", "aten.matmul"})
@@ -223,8 +227,8 @@ class _Engine:
                 self._put(node, kernel, first if node is nodes[0] else _nothing(kernel))
 
     def _launch_together(self) -> None:
-        """The same work on several tensors of a module, one after the other, is one kernel: rotary embeddings
-        of queries and keys, new keys and values into the cache."""
+        """The same work on several tensors of a module, one after the other, is one kernel: rotary
+        embeddings of queries and keys, new keys and values into the cache."""
         before: tuple[Node, Kernel] | None = None
         for node in self.graph.nodes:
             for kernel in self.kernels[node.id]:
@@ -252,9 +256,16 @@ class _Engine:
     def _projected(self, node: Node) -> int | None:
         """The value that a node multiplies by a weight of its own, if that is all that it does."""
         own = [k for k in self.kernels[node.id] if k.bytes]
-        if node.kind != "call" or len(own) != 1 or own[0].op not in _PRODUCTS or not own[0].out_shapes:
+        if (
+            node.kind != "call"
+            or len(own) != 1
+            or own[0].op not in _PRODUCTS
+            or not own[0].out_shapes
+        ):
             return None
-        weights = [v for v in node.inputs if _root(self.graph, self.graph.value[v]).kind == "parameter"]
+        weights = [
+            v for v in node.inputs if _root(self.graph, self.graph.value[v]).kind == "parameter"
+        ]
         rest = [v for v in node.inputs if v not in weights]
         return rest[0] if weights and len(rest) == 1 else None
 
@@ -315,9 +326,7 @@ def _idle(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
 def _reading_less(kernels: Sequence[Kernel], saved: int) -> tuple[Kernel, ...]:
     """The kernels without reading so many bytes, which the one that reads most does."""
     most = max(kernels, key=lambda k: k.read, default=None)
-    return tuple(
-        replace(k, read=max(0, k.read - saved)) if k is most else k for k in kernels
-    )
+    return tuple(replace(k, read=max(0, k.read - saved)) if k is most else k for k in kernels)
 
 
 def _root(graph: Graph, value: Value) -> Value:

@@ -1,7 +1,8 @@
-"""Requests through an engine: a loop over its steps. Each step takes the sequences that decode, and of the
-prompts that wait as much as its budget of tokens leaves; its time is that of the model (`StepTimes`), or any
-other function of what is in it. Nothing of it is random but the requests and what is drafted, both from a
-seed.
+"""Requests through an engine: a loop over its steps.
+
+Each step takes the sequences that decode, and of the prompts that wait as much as its budget of tokens
+leaves; its time is that of the model (`StepTimes`), or any other function of what is in it. Nothing of it
+is random but the requests and what is drafted, both from a seed.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from opgraph.record.profile import KVCache
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt of so many tokens that arrives at some second, and so many tokens that it asks for. The first
-    `shared` tokens of the prompt are in the cache already."""
+    """A prompt of so many tokens that arrives at some second, and so many tokens that it asks for. The
+    first `shared` tokens of the prompt are in the cache already."""
 
     arrival: float
     prompt: int
@@ -30,8 +31,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """Speculative decoding: so many tokens are drafted in a step, each accepted with this chance after those
-    before it; `seconds` is a step of the drafting model for so many sequences after so many keys."""
+    """Speculative decoding: so many tokens are drafted in a step, each accepted with this chance after
+    those before it; `seconds` is a step of the drafting model for so many sequences and keys."""
 
     tokens: int
     acceptance: float
@@ -121,7 +122,7 @@ class Run:
 def simulate(
     requests: Iterable[Request], engine: Engine, seconds: Callable[[Load], float], seed: int = 0
 ) -> Run:
-    """Let an engine serve some requests, first come first served. A request that could never fit is refused."""
+    """Let an engine serve some requests, first come first served. One that could never fit is refused."""
     return _Simulation(requests, engine, seconds, seed).run()
 
 
@@ -251,8 +252,12 @@ class _Simulation:
         engine = self.engine
         left = engine.tokens - (taken if engine.chunked else 0)
         found = []
-        for s in self.reading:
+        for s in list(self.reading):
+            if s not in self.reading:
+                continue  # it gave its pages to one before it
             n = min(left, s.to_read - s.cached)
+            while n > 0 and not self._take(s, s.cached + n) and self.reading[-1] is not s:
+                self._preempt(self.reading.pop())
             if n > 0 and self._take(s, s.cached + n):
                 found.append((s, n))
                 left -= n

@@ -1,11 +1,11 @@
 """The time of any step of an engine, from the model's own graph at a few sizes.
 
-A step runs `tokens` new tokens of some sequences: prompts in chunks and one token each of those that decode.
-Every number of a kernel (FLOPs, bytes, the sizes of its product) is a straight line in these tokens, or, for
-what reads the cache, in the keys that are read and in the pairs of a query and a key; the lines are exact,
-and the time of a kernel with such numbers is that of any other. Mixtures of experts have two lines, with
-the corner where every expert has a token. What is not exact: what the cache of the device still holds is
-taken from a short context.
+A step runs some new tokens of some sequences: prompts in chunks, and one token each of those that decode.
+Every number of a kernel (FLOPs, bytes, the sizes of its product) is a straight line in these tokens, or,
+for what reads the cache, in the keys that are read and in the pairs of a query and a key; the lines are
+exact, and the time of a kernel with such numbers is that of any other. Mixtures of experts have two lines,
+with the corner where every expert has a token. What is not exact: what the cache of the device still holds
+is taken from a short context.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class _Reader:
 class StepTimes:
     """The seconds of any step of a model on one device, or on several that share each operator (`tensor`).
 
-    `weights` are the bytes of weights on a device, `activation` those of what else lives for each token of a
-    step, `once` the seconds of what runs once for a request (an encoder, a tower for images), and `cache` what
-    a device keeps of a sequence.
+    `weights` are the bytes of weights on a device, `activation` those of what else lives for each token of
+    a step, `once` the seconds of what runs once for a request (an encoder, a tower for images), and `cache`
+    what a device keeps of a sequence.
     """
 
     device: Device
@@ -180,7 +180,7 @@ def step_times(traces: Traces, device: Device, tensor: int = 1) -> StepTimes:
                           hint="add [link] to a copy of it")  # fmt: skip
     batch = cache.sequences
     whole = first.graph
-    heads = _of_the_last_token(traces, batch)
+    heads = _of_the_last_token(traces)
     knots = _knots(whole, batch)
     shares = [_share(at_batch(whole, n // batch), tensor) for n in knots]
     worked = [_works(share) for share, _ in shares]
@@ -252,9 +252,9 @@ def _knots(graph: Graph, batch: int) -> tuple[int, ...]:
     return (batch, corner, 2 * corner) if corner > batch else (batch, 2 * batch)
 
 
-def _of_the_last_token(traces: Traces, batch: int) -> set[int]:
-    """The nodes of a decoding step that run for the last token of a sequence alone: those with weights that
-    a prefill multiplies by one row a sequence, and all that follows from them."""
+def _of_the_last_token(traces: Traces) -> set[int]:
+    """The nodes of a decoding step that run for the last token of a sequence alone: those with weights
+    that a prefill multiplies by one row a sequence, and all that follows from them."""
     graph = traces.prefill.graph
     prompts = traces.prefill.cache.sequences if traces.prefill.cache else 1
     weights: set[str] = set()
@@ -270,11 +270,10 @@ def _of_the_last_token(traces: Traces, batch: int) -> set[int]:
     found: set[int] = set()
     made: set[int] = set()
     for node in graph.nodes:
-        if weights & {*_weights(graph, node.inputs)} and any(k.flops for k in node.kernels):
+        multiplies = any(k.flops for k in node.kernels)
+        own = multiplies and not weights.isdisjoint(_weights(graph, node.inputs))
+        if own or not made.isdisjoint(node.inputs):
             found.add(node.id)
-        elif made & {*node.inputs}:
-            found.add(node.id)
-        if node.id in found:
             made.update(node.outputs)
     return found
 
@@ -318,7 +317,8 @@ def _at(line: _Line, knots: Sequence[int], count: int) -> Work:
     if one.contraction is not None and two.contraction is not None:
         a, b = one.contraction, two.contraction
         pairs = zip((a.batch, a.m, a.n, a.k), (b.batch, b.m, b.n, b.k), strict=True)
-        sizes = Contraction(*(max(1, between(x, y)) for x, y in pairs), a.window)
+        many, m, n, k = (max(1, between(x, y)) for x, y in pairs)
+        sizes = Contraction(many, m, n, k, a.window)
     task = replace(
         one, flops=between(one.flops, two.flops), other_flops=between(one.other_flops, two.other_flops),
         written=between(one.written, two.written),
@@ -337,14 +337,14 @@ def _reader(
 ) -> _Reader:
     """The lines of a kernel that reads the cache, from twice the sequences and from longer contexts."""
     first, twice, longer, longest = same[0].task, same[1].task, after[0].task, after[-1].task
-    times = 2 if len(same) == 2 else 0  # noqa: PLR2004 - the second knot has twice the sequences
+    doubled = len(same) == 2
     short = contexts[0]
     step = (contexts[1] - short) * batch
 
     def line(name: str) -> tuple[float, float, float]:
         one, two, far = (getattr(t, name) for t in (first, twice, longer))
         each = (far - one) / step
-        fixed = 2 * one - two if times else 0
+        fixed = 2 * one - two if doubled else 0
         return fixed, (one - fixed) / batch - each * short, each
 
     read, flops = line("read"), line("flops")

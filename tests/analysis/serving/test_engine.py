@@ -1,0 +1,122 @@
+"""Prefill and decode as an engine runs them, and the time of any step from a few traces."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+import opgraph
+from opgraph.analysis.serving.engine import engine
+from opgraph.analysis.serving.steps import StepTimes, Traces, step_times
+from opgraph.api.pipeline import profiled
+from opgraph.hardware import device
+from opgraph.options import Options
+from opgraph.record.errors import InputError
+from opgraph.record.verify import verify
+
+pytestmark = [pytest.mark.slow, pytest.mark.live]
+
+H100 = device("h100-sxm")
+SMALL = ("HuggingFaceTB/SmolLM2-135M", {"num_hidden_layers": 2})
+WINDOWED = (
+    "hf-type:gpt_oss",
+    {"num_hidden_layers": 2, "num_local_experts": 16, "vocab_size": 1000},
+)
+GPT2 = ("gpt2", {"n_layer": 2})
+MIXTURE = ("hf-type:mixtral", {"num_hidden_layers": 1, "vocab_size": 1000})
+
+
+@cache
+def traced(model, mode: str, context: int, batch: int):
+    name, arguments = model[0], dict(model[1])
+    options = Options(mode=mode, context_len=context, batch_size=batch, dtype="bfloat16",
+                      model_args=arguments, target=H100.target)  # fmt: skip
+    return profiled(name, options=options)
+
+
+def key(model):
+    return model[0], tuple(model[1].items())
+
+
+def steps_of(model, contexts=(32, 200), tensor: int = 1) -> StepTimes:
+    decodes = tuple(traced(key(model), "decode", c, 2) for c in contexts)
+    return step_times(Traces(decodes, traced(key(model), "prefill", 32, 2)), H100, tensor)
+
+
+def test_the_cache_stays_in_place():
+    """The joint with the cache writes the new keys and values alone, and a layer has ten kernels."""
+    profile = traced(key(SMALL), "decode", 100, 4)
+    graph = engine(profile.graph)
+    verify(graph)
+    layer = [
+        (node, kernel) for node in graph.nodes if node.scope.startswith("model.layers.1")
+        for kernel in node.kernels if kernel.bytes
+    ]  # fmt: skip
+    assert len(layer) == 10
+    joints = [kernel for node, kernel in layer if node.op == "cat"]
+    assert [k.written for k in joints] == [2 * 4 * 3 * 64 * 2]  # keys and values of 3 heads of 64
+    before = sum(k.bytes for n in profile.graph.nodes for k in n.kernels)
+    assert sum(k.bytes for n in graph.nodes for k in n.kernels) < before
+    assert sum(n.flops for n in graph.nodes) == sum(n.flops for n in profile.graph.nodes)
+
+
+def test_attention_that_is_spelled_out_is_one_kernel():
+    graph = engine(traced(key(WINDOWED), "decode", 200, 2).graph)
+    found = [n for n in graph.nodes for k in n.kernels if k.category == "attention"]
+    assert len(found) == 2
+    masks = [n for n in graph.nodes if n.scope == "model" and any(k.bytes for k in n.kernels)]
+    assert masks == []
+
+
+def test_costed_as_an_engine_runs_it():
+    profile = opgraph.profile(
+        SMALL[0], mode="decode", context_len=100, batch_size=4, model_args=SMALL[1], target="cuda"
+    )
+    eager, engine = profile.on("h100-sxm"), profile.on("h100-sxm", run="engine")
+    assert engine.prediction.seconds < eager.prediction.seconds
+    assert engine.prediction.host_seconds == 0
+    assert engine.memory.peak < eager.memory.peak  # the cache is there once
+    assert [s.seconds for s in engine.steps[:2]] < [s.seconds for s in eager.steps[:2]]
+    assert "engine" in {r.code for r in engine.remarks}
+    assert "through an engine" in str(engine)
+    plain = opgraph.profile(SMALL[0], model_args=SMALL[1])
+    with pytest.raises(InputError, match="prefill or a decoding step"):
+        plain.on("h100-sxm", run="engine")
+
+
+@pytest.mark.parametrize(
+    ("model", "contexts"),
+    [(SMALL, (32, 200)), (GPT2, (32, 200)), (MIXTURE, (32, 200)), (WINDOWED, (32, 64, 300))],
+    ids=lambda x: x[0] if isinstance(x[0], str) else "",
+)
+def test_steps_take_what_full_graphs_take(model, contexts):
+    """At batches and lengths that were not traced; of small models on a large device, whose cache holds
+    much of what is read, which is taken from a short context."""
+    found = steps_of(model, contexts)
+    for batch, context in ((1, 50), (3, 150), (40, 260)):
+        full = engine(traced(key(model), "decode", context, batch).graph)
+        assert found.decoding(batch, context) == pytest.approx(_seconds(full), rel=0.02)
+    full = engine(traced(key(model), "prefill", 400, 1).graph)
+    assert found.reading(400) == pytest.approx(_seconds(full), rel=0.02)
+
+
+def _seconds(graph) -> float:
+    from opgraph.analysis.timing.prediction import predict
+    from opgraph.record.kinds import Run
+
+    return predict(graph, H100, Run.ENGINE).seconds
+
+
+def test_layers_with_a_window_read_no_more_than_it():
+    found = steps_of(WINDOWED, (32, 64, 300))
+    assert found.limits == (None, 128)
+    assert found.decoding(8, 5000) > found.decoding(8, 400)
+
+
+def test_devices_that_share_operators_share_weights_and_cache():
+    one, two = steps_of(GPT2), steps_of(GPT2, tensor=2)
+    assert two.cache.bytes_per_token == one.cache.bytes_per_token // 2
+    assert one.weights / 2 < two.weights < one.weights * 0.6
+    assert two.exchanged
+    assert not one.exchanged
