@@ -19,7 +19,8 @@ from opgraph.record.profile import Attempt, ModelInfo, Tracing
 from opgraph.record.verify import verify
 from opgraph.views import render
 from opgraph.views.picture.build import is_hidden
-from opgraph.views.picture.picture import Options, Picture, written
+from opgraph.views.picture.formats import written
+from opgraph.views.picture.picture import Options, Picture
 from opgraph.views.text.explore import node_list
 
 
