@@ -24,7 +24,7 @@ PUBLIC = {
     "opgraph.inputs": ("Example InputRequest OpenSize TensorSpec inputs_at make_inputs open_sizes"),
     "opgraph.inputs.rules": "RULES Rule audio images rule structured text",
     "opgraph.options": (
-        "AXES CAPTURED CONVENTIONS Commanding Costing NAMES OPTIONS Option Options "
+        "AXES CAPTURED CONVENTIONS Commanding Costing NAMES ON_PAPER OPTIONS Option Options "
         "PRECISION QUANTIZED SETTINGS SIZES Showing Stage TRACED TensorSpec check_needs checked "
         "named_options names option options_of targeted"
     ),

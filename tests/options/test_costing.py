@@ -10,13 +10,13 @@ import pytest
 from tests.conftest import DATA
 
 import opgraph
-from opgraph.options import Stage, names
+from opgraph.options import ON_PAPER, Stage, names
 from opgraph.record.errors import OpgraphError
 
 
 def test_costing_takes_what_the_command_line_takes() -> None:
     parameters = inspect.signature(opgraph.Profile.on).parameters
-    assert {*names(Stage.COSTING, Stage.PARALLEL)} - {"memory"} <= {*parameters}
+    assert {*names(Stage.COSTING), *ON_PAPER} - {"memory"} <= {*parameters}
 
 
 def test_a_layout_by_its_options() -> None:

@@ -24,7 +24,7 @@ from opgraph.analysis.cost.totals import (
     totals,
 )
 from opgraph.analysis.tree import Metric, Tree, build_tree, usual_metric
-from opgraph.options import OPTIONS, QUANTIZED, Stage, checked, names
+from opgraph.options import ON_PAPER, OPTIONS, QUANTIZED, Stage, checked, names
 from opgraph.record import units
 from opgraph.record.errors import InputError, RenderError
 from opgraph.record.graph import Graph, Node
@@ -53,13 +53,14 @@ if TYPE_CHECKING:
     from opgraph.analysis.measured.times import Measurement
     from opgraph.analysis.memory import Fit, Footprint, MemoryTimeline
     from opgraph.analysis.parallel.exchanges import Exchanged
-    from opgraph.analysis.parallel.plan import Layout, Plan
+    from opgraph.analysis.parallel.plan import Plan
     from opgraph.analysis.serving.batches import Step
     from opgraph.analysis.timing.energy import Energy, Price
     from opgraph.analysis.timing.prediction import Prediction
     from opgraph.analysis.timing.roofline import RooflinePoint
     from opgraph.analysis.timing.workload import Work
     from opgraph.hardware import Device
+    from opgraph.record.layout import Layout
 
 
 @dataclass(frozen=True, eq=False)
@@ -450,7 +451,8 @@ Terms: TypeAlias = (
 )
 
 ASKED = (
-    *(n for n in names(Stage.COSTING, Stage.PARALLEL) if n not in ("hardware", "memory")),
+    *(n for n in names(Stage.COSTING) if n not in ("hardware", "memory")),
+    *ON_PAPER,
     "count",
 )
 """The options, beside the device, that say how a profile is costed."""
@@ -483,12 +485,16 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
     if "autocast" in given:
         profile = in_precision(profile, given["autocast"])
     profile = quantized(profile, given, hardware)
-    sizes = [given.get(name) for name in names(Stage.PARALLEL)]
+    sizes = [given.get(name) for name in ON_PAPER]
     layout = None
     if any(sizes):
-        from opgraph.analysis.parallel.plan import Layout
+        from opgraph.record.layout import Layout
 
-        layout = Layout(*(1 if size is None else size for size in sizes))
+        if profile.world is not None:
+            raise InputError("this profile is of one rank of many: it is laid out already",
+                             hint="lay out a profile of the whole model")  # fmt: skip
+        tensor, pipeline, data, micro_batches = (size or 1 for size in sizes)
+        layout = Layout(tensor, pipeline, data, micro_batches)
     ranks = (
         profile.world.size if layout is None and profile.world else layout.devices if layout else 1
     )

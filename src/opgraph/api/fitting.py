@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.memory import fit as fit_of
-from opgraph.analysis.parallel.plan import Layout
 from opgraph.analysis.parallel.plan import smallest as smallest_plan
 from opgraph.analysis.targets import retargeted
 from opgraph.api.pipeline import profiled, resolved
@@ -16,6 +15,7 @@ from opgraph.hardware import Device, device, devices
 from opgraph.options import NAMES, Options, named_options, targeted
 from opgraph.record.errors import InputError, OpgraphError, first_line
 from opgraph.record.kinds import Mode
+from opgraph.record.layout import Layout
 
 if TYPE_CHECKING:
     from torch import nn

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.cost.conventions import counted
 from opgraph.inputs.base import Example, InputRequest
-from opgraph.options import Options
+from opgraph.options import OPTIONS, Options
 from opgraph.record.errors import InputError, SourceError, TraceError, first_line
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Mode
-from opgraph.record.profile import GUESSED, ProfileRecord, Tracing
+from opgraph.record.profile import GUESSED, ProfileRecord, Tracing, World
 from opgraph.record.remarks import Remark, no_effect
 from opgraph.sources import resolve
 from opgraph.sources.base import BuildOptions, Model
@@ -128,13 +128,8 @@ def profiled(
         if any(k.collective is not None for n in found.graph.nodes for k in n.kernels):
             return found
         return _noting(found, no_effect("world_size", "nothing is exchanged between ranks"))
-    if asked.fsdp is not None:
-        from opgraph.sources.ranks import ranks
-        from opgraph.tracing.modes.layouts import fully_sharded
-
-        plain = replace(asked, fsdp=None)
-        with ranks(asked.fsdp):
-            return profiled(fully_sharded(resolved(model, plain)), inputs, kwargs, plain)
+    if asked.laid_out:
+        return _laid_out(model, inputs, kwargs, asked)
     built, example = prepared(model, inputs, kwargs, asked)
     found = profile_model(built, example, asked)
     made = inputs is None and kwargs is None
@@ -153,6 +148,47 @@ def profiled(
             _blame_the_sizes(built, found.graph.failed, asked)
         found = _fitted(built, example, found, asked)
     return counted(found, asked.count)
+
+
+def _laid_out(
+    model: str | nn.Module | Model, inputs: Any, kwargs: Mapping[str, Any] | None, asked: Options
+) -> ProfileRecord:
+    """The profile of one rank of those that the options lay the model out over."""
+    from opgraph.analysis.parallel.sharding import sharding
+    from opgraph.sources.ranks import ranks
+    from opgraph.tracing.modes.layouts import laid_out
+
+    layout, rank = asked.layout, asked.rank or 0
+    alone: dict[str, Any] = dict.fromkeys(asked.laid_out)
+    one = replace(asked, rank=None, **alone)
+    if asked.global_batch is not None:
+        one = replace(one, batch_size=asked.global_batch // layout.copies // layout.micro_batches)
+    one = replace(one, micro_batches=layout.micro_batches if layout.micro_batches > 1 else None)
+    built = resolved(model, one)
+    forward = replace(one, micro_batches=None, mode="infer", **_FORWARD)
+
+    def allowed() -> dict[str, str]:
+        graph = profiled(built, inputs, kwargs, forward).graph
+        return {graph.node(n).scope: str(s) for n, s in sharding(graph).styles.items()}
+
+    if layout.devices == 1:
+        return profiled(built, inputs, kwargs, one)
+    with ranks(layout.devices, rank):
+        found = profiled(laid_out(built, layout, allowed), inputs, kwargs, one)
+    if found.graph.failed is not None:
+        raise InputError(
+            f"{built.info.name} does not run as {layout}: {found.graph.failed.failure}",
+            hint="a saved profile of it (-o FILE.json) can be laid out on paper",
+        )
+    if not any(k.collective is not None for n in found.graph.nodes for k in n.kernels):
+        found = _noting(found, no_effect(", ".join(asked.laid_out), "nothing is exchanged"))
+    return replace(found, world=World(layout.devices, rank, layout))
+
+
+_FORWARD: dict[str, Any] = {
+    n: OPTIONS[n].default for n in ("optimizer", "loss", "train", "accumulation", "checkpointing")
+}
+"""What makes a step of training a forward."""
 
 
 def _fitted(
@@ -308,7 +344,9 @@ def _trained(model: Model, example: Example, options: Options) -> ProfileRecord:
     from opgraph.tracing import eager
     from opgraph.tracing.modes.training import Training
 
-    make = partial(Training, options.optimizer, options.checkpointing)
+    make = partial(
+        Training, options.optimizer, options.checkpointing, micro_batches=options.micro_batches or 1
+    )
     step = make(options.loss, options.accumulation)
     outcomes = eager.trace_either(
         model, example, prepare=step.prepare, capture=step, **_how(options)
@@ -376,7 +414,7 @@ def resolved(model: str | nn.Module | Model, options: Options | None = None) -> 
     from opgraph.sources import resolve
 
     asked = options or Options()
-    if asked.world_size is not None or asked.fsdp is not None:
+    if asked.world_size is not None or asked.laid_out:
         raise InputError(
             "one rank of many is only traced: it is not built for anything else",
             hint="opgraph profile, explore, draw and view trace it",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.options import (
     NAMES,
+    ON_PAPER,
     OPTIONS,
     TRACED,
     Option,
@@ -244,13 +245,24 @@ def costed_from(args: argparse.Namespace, profile: ProfileRecord | None = None) 
 
         cluster(chosen)  # one that there is none of should not wait for the tracing
     asked = {n: getattr(args, n, None) for n in ASKED if n != "count"}  # which profiles have
+    if not _is_saved(args):  # it is traced as it is laid out
+        asked = {n: v for n, v in asked.items() if n not in ON_PAPER}
     return costed(profile_from(args) if profile is None else profile, chosen, **asked)
+
+
+def _is_saved(args: argparse.Namespace) -> bool:
+    from opgraph.record.loading import is_saved_profile
+
+    model = getattr(args, "model", None)
+    return isinstance(model, str) and is_saved_profile(model)
 
 
 def _refuse_tracing(args: argparse.Namespace, saved_mode: str) -> None:
     """A saved profile is as it was traced: what cannot be had from it is not passed over in silence."""
     for name in _given(args):
         if name == "mode" and args.mode == saved_mode:
+            continue
+        if name in ON_PAPER and getattr(args, "on_paper", False):
             continue
         if OPTIONS[name].stage in TRACED and OPTIONS[name].stage is not Stage.COUNTING:
             raise InputError(
@@ -314,7 +326,10 @@ def view_from(
         view = view_for(args.output, kind, result=result)
     else:
         view = view_named(usual)
-    refuse_unheeded(args, heeded_by(view), f"the view {view.name}", result=result)
+    heeded = heeded_by(view)
+    if _is_saved(args):
+        heeded -= {*ON_PAPER} - {*view.costs}
+    refuse_unheeded(args, heeded, f"the view {view.name}", result=result)
     if "color_by" in view.heeds and "partition" in args.given and args.color_by != "fusion":
         raise RenderError(f"--partition changes nothing of {view.name} coloured by {args.color_by}",
                           hint="add --color-by fusion")  # fmt: skip

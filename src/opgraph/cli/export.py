@@ -40,7 +40,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         f"formats of a profile: {formats}\nformats that need the model: {models}\n\n{EXAMPLES}"
     )
     add_model(parser)
-    own = (*names(Stage.COSTING, Stage.PARALLEL), *heeded("costed", Stage.NODES, Stage.VIEW))
+    parser.set_defaults(on_paper=True)
+    own = (*names(Stage.COSTING), *heeded("costed", Stage.NODES, Stage.VIEW))
     add_options(parser, *own, "format", "output",
                 words={"output": "stdout when it is not given",
                        "format": "instead of what the file's suffix means"})  # fmt: skip

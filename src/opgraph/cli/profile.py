@@ -20,15 +20,16 @@ EXAMPLES = """examples:
   opgraph profile meta-llama/Llama-3.1-8B --mode decode --context-len 8192 --hardware h100-sxm
   opgraph profile gpt2 --memory --partition fuse
   opgraph profile meta-llama/Llama-3.1-405B --dtype bfloat16 --hardware h100-sxm \\
-      --tensor-parallel 8 --pipeline-parallel 2"""
+      --mode train --tensor-parallel 8 --fsdp 128"""
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser)
+    parser.set_defaults(on_paper=True)
     add_options(
         parser,
-        *names(Stage.COSTING, Stage.PARALLEL),
+        *names(Stage.COSTING),
         *heeded("costed", Stage.VIEW),
         "json",
         "format",

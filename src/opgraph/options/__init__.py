@@ -8,6 +8,7 @@ from opgraph.options.fields import (
     AXES,
     CONVENTIONS,
     NAMES,
+    ON_PAPER,
     OPTIONS,
     PRECISION,
     QUANTIZED,
@@ -27,7 +28,7 @@ from opgraph.options.kinds import TensorSpec
 from opgraph.options.option import CAPTURED, TRACED, Option, Stage, option, options_of
 
 __all__ = [
-    "AXES", "CAPTURED", "CONVENTIONS", "NAMES", "OPTIONS", "PRECISION",
+    "AXES", "CAPTURED", "CONVENTIONS", "NAMES", "ON_PAPER", "OPTIONS", "PRECISION",
     "QUANTIZED", "SETTINGS", "SIZES", "TRACED",
     "Commanding", "Costing", "Option", "Options", "Showing", "Stage", "TensorSpec", "check_needs",
     "checked", "named_options", "names", "option", "options_of", "targeted",

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
 
 from opgraph.options.kinds import (
     Amount,
@@ -32,6 +32,7 @@ from opgraph.options.kinds import (
 from opgraph.options.option import Option, Stage, option, options_of
 from opgraph.record.errors import InputError, did_you_mean
 from opgraph.record.kinds import Bound, Mode, Partition, Run, Tracer
+from opgraph.record.layout import SCHEDULES, Layout
 from opgraph.record.quantization import ACTIVATIONS, CACHES, FORMATS
 from opgraph.record.targets import TARGETS, USUAL
 
@@ -154,13 +155,37 @@ class Options:
         "channels_last: weights and inputs of four dimensions have their channels last, as convolutions on "
         "matrix units want them", default="contiguous", unit="LAYOUT")
 
-    fsdp: int | None = option(Whole(), Stage.MODE,
-        "ranks over which weights, gradients and optimizer state are sharded, by torch's fully_shard on "
-        "the repeated blocks and the rest; each has a batch of its own")
     world_size: int | None = option(Whole(), Stage.MODE,
         "ranks of a parallel program, of which one is traced: a file's own code joins them (see "
         "docs/parallel.md)")
-    rank: int | None = option(Whole(0), Stage.MODE, "which of them (0)", needs={"world_size": ()})
+    rank: int | None = option(Whole(0), Stage.MODE, "which of them (0)",
+        needs=dict.fromkeys(("world_size", "fsdp", "tensor_parallel", "pipeline_parallel"), ()))
+
+    tensor_parallel: int | None = option(Whole(), Stage.PARALLEL,
+        "ranks that share each operator: columns and rows of linear layers, attention by heads")
+    sequence_parallel: bool = option(Flag(), Stage.PARALLEL,
+        "between these the tokens are split over the same ranks", default=False,
+        needs={"tensor_parallel": ()})
+    expert_parallel: int | None = option(Whole(), Stage.PARALLEL,
+        "ranks of which each has some of the experts, among those of tensor_parallel and fsdp")
+    context_parallel: int | None = option(Whole(), Stage.PARALLEL,
+        "ranks over which the tokens are split throughout: only a program of one's own does it so far")
+    pipeline_parallel: int | None = option(Whole(), Stage.PARALLEL, "stages, cut between layers")
+    schedule: str = option(Choice(SCHEDULES), Stage.PARALLEL,
+        f"in which order a stage takes its micro-batches: {', '.join(SCHEDULES)}", default="1f1b",
+        unit="NAME", needs={"pipeline_parallel": ()})
+    data_parallel: int | None = option(Whole(), Stage.PARALLEL,
+        "copies of all this, each with a batch of its own")
+    fsdp: int | None = option(Whole(), Stage.PARALLEL,
+        "ranks over which weights, gradients and optimizer state are sharded, by torch's fully_shard on "
+        "the repeated blocks and the rest; each has a batch of its own")
+    zero: int | None = option(Whole(), Stage.PARALLEL,
+        "what fsdp shards: 3 all of it, 2 weights only between steps, 1 gradients only when all "
+        "micro-batches are done (3)", needs={"fsdp": ()})
+    micro_batches: int | None = option(Whole(), Stage.PARALLEL,
+        "that a step goes through, one after the other (1)")
+    global_batch: int | None = option(Whole(), Stage.PARALLEL,
+        "how many of all ranks and micro-batches together")
 
     count: Mapping[str, str] = option(Named(Text(), CONVENTIONS), Stage.COUNTING,
         "FLOPs by another convention: " + ", ".join(f"{n}={v[1]}" for n, v in CONVENTIONS.items()),
@@ -200,16 +225,30 @@ class Options:
         given = {name: getattr(self, name) for name in own}
         told = {n: v for n, v in given.items() if v != own[n].default}
         check_needs(told, _as_keyword)
-        if self.fsdp is not None and self.world_size is not None:
+        if self.laid_out and self.world_size is not None:
             raise InputError(
-                "fsdp shards a model that a program among ranks (world_size) shards itself",
+                f"{self.laid_out[0]} lays out a model that a program among ranks (world_size) lays out "
+                "itself",
                 hint="give one of them",
             )
-        if (self.fsdp or self.world_size) and (self.tracer in CAPTURES or self.inductor):
+        if (self.laid_out or self.world_size) and (self.tracer in CAPTURES or self.inductor):
             raise InputError(
                 f"one rank of many is run and recorded, and not captured by "
                 f"{self.tracer if self.tracer in CAPTURES else 'TorchInductor'}",
                 hint="leave out the tracer",
+            )
+        if self.zero is not None and self.zero > 3:
+            raise InputError(f"zero is 1, 2 or 3, and not {self.zero}")
+        if (self.micro_batches or self.zero) and self.mode != "train":
+            raise InputError(
+                f"{'micro_batches' if self.micro_batches else 'zero'} means nothing to the mode "
+                f"{self.mode}",
+                hint="it goes with mode=train",
+            )
+        if self.pipeline_parallel is not None:
+            raise InputError(
+                "a pipeline is not traced by an option",
+                hint="opgraph plan puts one together of traces; a saved profile is cut into one on paper",
             )
         if self.mode != "infer" and self.tracer in CAPTURES:
             raise InputError(
@@ -231,6 +270,40 @@ class Options:
         return self.target or USUAL
 
     @property
+    def laid_out(self) -> tuple[str, ...]:
+        """The options that were given of how it is laid out over ranks."""
+        own = options_of(Options)
+        given = (n for n in names(Stage.PARALLEL) if getattr(self, n) != own[n].default)
+        return tuple(n for n in given if n != "micro_batches")  # one device accumulates gradients, too
+
+    @property
+    def layout(self) -> Layout:
+        """Over how many ranks it is laid out, and how.
+
+        Raises `InputError` where the batches do not divide.
+        """
+        one = Layout(
+            tensor=self.tensor_parallel or 1, pipeline=self.pipeline_parallel or 1,
+            data=self.data_parallel or 1, micro_batches=self.micro_batches or 1, fsdp=self.fsdp or 1,
+            expert=self.expert_parallel or 1, context=self.context_parallel or 1,
+            sequence=self.sequence_parallel, zero=self.zero or 3, schedule=cast(Any, self.schedule),
+        )
+        if self.global_batch is None:
+            return one
+        batch = self.batch_size or 1
+        if self.micro_batches is None and self.batch_size is not None:
+            one = replace(one, micro_batches=max(1, self.global_batch // (one.copies * batch)))
+        each, left = divmod(self.global_batch, one.copies * one.micro_batches)
+        if left or not each or self.batch_size not in (None, each):
+            raise InputError(
+                f"a global batch of {self.global_batch:,} is not {one.copies:,} copies of "
+                f"{one.micro_batches:,} micro-batches"
+                + (f" of {batch:,}" if self.batch_size else ""),
+                hint="global_batch = batch_size x micro_batches x data_parallel x fsdp",
+            )
+        return one
+
+    @property
     def sized(self) -> bool:
         """Whether a size of the inputs was asked for."""
         return any(getattr(self, name) for name, each in options_of(Options).items() if each.size)
@@ -247,7 +320,7 @@ def _as_keyword(name: str, value: Any) -> str:
 
 
 class Costing:
-    """On what a profile is costed: a device, a precision, subgraphs, a layout over several devices."""
+    """On what a profile is costed: a device, a precision, subgraphs."""
 
     hardware: str | None = option(Text(), Stage.COSTING,
         "the time it takes there, its ridge point, and whether it fits (opgraph hardware lists "
@@ -279,13 +352,6 @@ class Costing:
         "live memory over the run", default=False)
     partition: str | None = option(Choice(tuple(Partition)), Stage.COSTING,
         "what would be fused, by rules or by TorchInductor's scheduler, and what that saves")
-    tensor_parallel: int | None = option(Whole(), Stage.PARALLEL,
-        "devices that share each operator")
-    pipeline_parallel: int | None = option(Whole(), Stage.PARALLEL, "stages, cut between layers")
-    data_parallel: int | None = option(Whole(), Stage.PARALLEL,
-        "copies, each with a batch of its own")
-    micro_batches: int | None = option(Whole(), Stage.PARALLEL,
-        "that go through the pipeline in a step (1)")
 
 
 class Showing:
@@ -426,6 +492,9 @@ def names(*stages: Stage) -> tuple[str, ...]:
     """The options that these stages heed."""
     return tuple(n for n, o in OPTIONS.items() if o.stage in stages and not o.hidden)
 
+
+ON_PAPER = ("tensor_parallel", "pipeline_parallel", "data_parallel", "micro_batches")
+"""The options by which a saved profile, too, is laid out over devices, on paper."""
 
 NAMES = tuple(options_of(Options))
 SIZES = tuple(n for n, o in OPTIONS.items() if o.size)

@@ -21,7 +21,7 @@ class Stage(Enum):
     TRACING = "tracing"
     COUNTING = "what is counted"
     COSTING = "what it costs"
-    PARALLEL = "over several devices, on paper"
+    PARALLEL = "over several devices (of a saved profile, on paper)"
     NODES = "which nodes (numbers are 1-based and inclusive; all that are given must hold)"
     VIEW = "how it is shown"
     COMMAND = "this command"
@@ -29,7 +29,9 @@ class Stage(Enum):
     SAYING = "what it says"
 
 
-TRACED = (Stage.BUILD, Stage.INPUTS, Stage.MODE, Stage.TRACING, Stage.COUNTING)
+TRACED = (
+    Stage.BUILD, Stage.INPUTS, Stage.MODE, Stage.PARALLEL, Stage.TRACING, Stage.COUNTING,
+)  # fmt: skip
 """The stages between a name and a profile."""
 CAPTURED = (Stage.BUILD, Stage.INPUTS, Stage.TRACING)
 """Those of one forward, whole and counted alike: what tracers are compared on."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta
 
 from opgraph.record.graph import Graph, Kernel
+from opgraph.record.layout import Layout
 from opgraph.record.quantization import Scheme
 from opgraph.record.remarks import Remark
 from opgraph.record.run import RunRecord
@@ -130,10 +131,12 @@ class Tracing:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """So many ranks, of which one, with the number `rank`, was traced."""
+    """So many ranks, of which one, with the number `rank`, was traced. `layout` says how the model was laid
+    out over them, where that was by options."""
 
     size: Annotated[int, Meta(ge=1)]
     rank: Count = 0
+    layout: Layout | None = None
 
     def __str__(self) -> str:
         return f"rank {self.rank:,} of {self.size:,}"

@@ -186,6 +186,21 @@ def rebuild(modules: Iterable[torch.nn.Module]) -> None:
             module.reducer._rebuild_buckets()
 
 
+KEPT = "_opgraph_zero"
+"""Where a module that is sharded says what of it is (see `opgraph.record.layout.Layout.zero`)."""
+
+
+def between_micro_batches(module: torch.nn.Module, last: bool) -> None:
+    """Before a micro-batch, of which this is the `last` one or not: what is not sharded within a step is
+    gathered, or reduced, once for all of them."""
+    zero = getattr(module, KEPT, 3)
+    sharded: Any = module
+    if zero < 3:
+        sharded.set_reshard_after_backward(last)
+    if zero == 1:
+        sharded.set_requires_gradient_sync(last)
+
+
 def are_replicated(modules: Iterable[torch.nn.Module]) -> bool:
     """Whether one of some modules is a copy whose gradients are reduced in buckets."""
     return any(isinstance(m, torch.nn.parallel.DistributedDataParallel) for m in modules)
@@ -196,3 +211,27 @@ def finished(tensors: list[Tensor]) -> Any:
     future: Any = torch.futures.Future()
     future.set_result(tensors)
     return torch._C._distributed_c10d._create_work_from_future(future)
+
+
+def exchange_alike(operator: str, args: tuple[Any, ...], out: Any) -> Any:
+    """What a collective gives where tensors have values: what it would if all other ranks had the same
+    ones, which is how sizes that ranks tell each other are found."""
+    import torch.distributed as dist
+
+    world = current()
+    if world is None or operator not in _ALIKE:
+        return out
+    into, given = args[0], args[1]
+    if operator == "c10d.alltoall_base_":
+        group = dist.ProcessGroup.unbox(args[2])
+        into.copy_(
+            given.chunk(group.size())[group.rank()].repeat(group.size(), *[1] * (given.dim() - 1))
+        )
+    elif operator == "c10d._allgather_base_":
+        into.copy_(
+            given.repeat(into.numel() // given.numel(), *[1] * (given.dim() - 1)).view_as(into)
+        )
+    return out
+
+
+_ALIKE = frozenset({"c10d.alltoall_base_", "c10d._allgather_base_"})

@@ -16,6 +16,7 @@ from opgraph.record import units
 from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.record.remarks import Remark
 from opgraph.sources.base import Model
+from opgraph.sources.ranks import current
 from opgraph.tracing.base import Outcome, arguments, record
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.fake.weights import set_eval, stored_bytes
@@ -58,7 +59,9 @@ def trace_either(model: Model, example: Example, **how: Any) -> list[Outcome]:
     values, and at last one on real tensors altogether. The outcome that counts is the last."""
     plain = "tracer" not in how
     attempts = [trace_fake(model, example, **how)]
-    if _lacks_values(attempts[-1]) and _chooses(attempts[-1]):
+    # Among ranks, what each is sent hangs on values that a run may take from memory nothing was written to.
+    apart = current() is not None and attempts[-1].error is not None
+    if (apart or _lacks_values(attempts[-1])) and _chooses(attempts[-1]):
         attempts.append(trace_fake(model, example, spread=True, **how))
     if _lacks_values(attempts[-1]) and _has_numbers(example):
         attempts.append(trace_fake(model, example, real_inputs=True, **how))
@@ -141,6 +144,8 @@ def materialized(model: Model, memory_limit: float | None = None) -> torch.nn.Mo
     module: torch.nn.Module = model.module
     if _has_values(module):
         return module
+    if current() is not None:
+        raise TraceError("among pretended ranks nothing is real to run on")
     needed, limit = _bytes(module), _limit(memory_limit)
     if needed > limit * 2**30:
         raise TraceError(

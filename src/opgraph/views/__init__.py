@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from opgraph.options import OPTIONS, PRECISION, Stage, names
+from opgraph.options import ON_PAPER, OPTIONS, PRECISION, Stage, names
 from opgraph.options.fields import COLORINGS
 from opgraph.record.errors import RenderError, one_of
 
@@ -118,7 +118,7 @@ _PICTURE = ("depth", "fold", "module", "start", "end", "around", "context", "par
 _DRAWN = ("medium", "caption", "header", "numbers", "theme")
 _EVERY = ("hardware", "count", "partition", *PRECISION)
 _TIMED = (*_EVERY, "run", "network", "devices_per_node")
-_LAID = (*_TIMED, "price_per_hour", *names(Stage.PARALLEL))
+_LAID = (*_TIMED, "price_per_hour", *ON_PAPER)
 _COLORS = tuple(c for c in COLORINGS if c != "intensity")
 
 

@@ -25,6 +25,7 @@ from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Collective, Graph, Node, Parameter, Storage, Value
 from opgraph.record.kinds import CollectiveKind, Run
+from opgraph.record.layout import Layout
 
 # What the devices of a plan send to each other: the collectives of tensor parallelism, what goes from
 # stage to stage, and the gradients that several devices have parts of.
@@ -123,25 +124,8 @@ def _row(
 _RETURNING = ("recompute", "backward")
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How many devices share each operator, how many stages there are, and how many copies of it all.
-    The graph is one micro-batch of one copy."""
-
-    tensor: int = 1
-    pipeline: int = 1
-    data: int = 1
-    micro_batches: int = 1
-
-    @property
-    def devices(self) -> int:
-        return self.tensor * self.pipeline * self.data
-
-    @property
-    def bubble(self) -> float:
-        """The share of a step in which a device waits for the pipeline: (p - 1) / (m + p - 1) (Narayanan
-        et al., 2.2, who give it against the ideal time, (p - 1) / m)."""
-        return (self.pipeline - 1) / (self.micro_batches + self.pipeline - 1)
+PAPER = ("tensor", "pipeline", "data", "micro_batches")
+"""What of a layout is worked out on paper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +179,7 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
         return {
-            "layout": asdict(self.layout), "devices": self.layout.devices,
+            "layout": {n: getattr(self.layout, n) for n in PAPER}, "devices": self.layout.devices,
             "bubble": self.layout.bubble, "memory": self.memory, "seconds": self.seconds,
             "stages": [asdict(s) | {"memory": s.memory} for s in self.shares],
             "traffic": [asdict(t) for t in self.traffic],
@@ -211,7 +195,7 @@ def parallel(
 
     Raises `RenderError` where the model does not divide, with what does.
     """
-    for option in ("tensor", "pipeline", "data", "micro_batches"):
+    for option in PAPER:
         if getattr(layout, option) < 1:
             raise RenderError(f"{option.replace('_', ' ')} takes a number of at least 1")
     if layout.devices > 1 and device is not None and device.link_bandwidth is None:

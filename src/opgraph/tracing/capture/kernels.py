@@ -30,7 +30,7 @@ from opgraph.costs.formulas.linalg import SPARSE
 from opgraph.record.errors import first_line
 from opgraph.record.graph import Kernel, Storage
 from opgraph.record.remarks import Remark
-from opgraph.sources.ranks import current, finished
+from opgraph.sources.ranks import current, exchange_alike, finished
 from opgraph.sources.weightless import places_for_masks
 from opgraph.tracing.fake.cache import (
     CachedFunction,
@@ -494,6 +494,8 @@ class KernelCapture(TorchDispatchMode):
                 out = func(*args, **kwargs)
         else:
             out = self._run_on_real(func, args, kwargs, tensors, key, mode)
+            if operator.category == "collective":
+                out = exchange_alike(operator.name, args, out)
         if type(out) is tuple and fakes:
             out = _apart(out, mode)
         elif type(out) is FakeTensor and out.layout in SPARSE:

@@ -1,43 +1,363 @@
 """A model laid out over ranks by torch's own tools, where no program of a person's does it. The model that
-is laid out is a copy without values: what these tools change cannot be changed back."""
+is laid out is a copy without values: what these tools change cannot be changed back.
+
+Linear layers are split by columns and rows (Shoeybi et al., "Megatron-LM", 2019): by the plan that a model
+of transformers has for it, elsewhere as its graph allows. What several of them read is gathered, and its
+gradient reduced, once for all of a module.
+"""
 
 from __future__ import annotations
 
 import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from opgraph.record.errors import InputError, first_line
+from opgraph.record.layout import Layout
 from opgraph.sources.base import Model
-from opgraph.sources.ranks import current
+from opgraph.sources.ranks import KEPT, current, is_spread
 from opgraph.tracing.modes.training import repeated
 
+Styles = Mapping[str, str]
+"""How modules are split, by their paths: "column", "row", "gathered", "vocabulary", or a style that
+transformers knows."""
 
-def fully_sharded(model: Model) -> Model:
-    """The model with each repeated block, and what is beside them, sharded over all ranks of the world.
 
-    Raises `InputError` where torch refuses it.
+def laid_out(model: Model, layout: Layout, allowed: Callable[[], Styles]) -> Model:
+    """The model over all ranks of the world; `allowed` finds how its graph allows it to be split.
+
+    Raises `InputError` for what it, or torch, does not divide.
     """
+    from torch.distributed.device_mesh import init_device_mesh
+
+    if current() is None:
+        raise InputError("a model is laid out over the ranks of a world", hint="opgraph.ranks(8)")
+    if layout.context > 1:
+        raise InputError(
+            "tokens are split throughout (context_parallel) by a program of one's own alone so far",
+            hint="--world-size N traces one rank of it; --sequence-parallel splits them between layers",
+        )
+    shape = {n: getattr(layout, n) for n in _ORDER}
+    mesh = init_device_mesh("cpu", tuple(shape.values()), mesh_dim_names=tuple(shape))
+    module = _without_values(model.module)
+    notes: list[str] = []
+    try:
+        if layout.tensor > 1 or layout.expert > 1:
+            notes += _split(module, mesh, layout, allowed)
+        if layout.fsdp > 1 or layout.data > 1:
+            notes += _sharded(module, mesh, layout)
+    except InputError:
+        raise
+    except (RuntimeError, ValueError, NotImplementedError, AssertionError, TypeError) as error:
+        raise InputError(f"{model.info.name} cannot be laid out: {first_line(error)}") from error
+    return replace(model, module=module, info=model.info.noting(*notes), materialize=None)
+
+
+_ORDER = ("pipeline", "data", "fsdp", "tensor")
+"""Dimensions of the mesh, those whose ranks are nearest to each other last."""
+
+
+def _sharded(module: nn.Module, mesh: Any, layout: Layout) -> Iterator[str]:
+    """Shard each repeated block, and what is beside them, over the ranks that have batches of their own;
+    several copies of that exchange gradients."""
+    from torch.distributed.fsdp import fully_shard
+
+    if layout.fsdp == 1:
+        over = mesh["data"]
+        from torch.distributed._composable.replicate_with_fsdp import replicate
+
+        shard: Any = partial(replicate, mesh=over)
+    else:
+        over = mesh["fsdp"] if layout.data == 1 else mesh["data", "fsdp"]
+        shard = partial(
+            fully_shard, mesh=over, reshard_after_forward=None if layout.zero == 3 else False
+        )
+    blocks = list(repeated(module))
+    for block in blocks:
+        shard(block)
+    shard(module)
+    setattr(module, KEPT, layout.zero)
+    if layout.fsdp > 1:
+        how = {3: "gathered one after the other", 2: "kept from the forward to the backward",
+               1: "kept, and reduced with the last micro-batch"}[layout.zero]  # fmt: skip
+        yield f"sharded over {layout.fsdp:,} ranks as {len(blocks)} repeated blocks and the rest, {how}"
+    if layout.data > 1:
+        yield f"{layout.data:,} copies, whose gradients are added up"
+
+
+# Splitting operators over ranks.
+
+
+def _split(
+    module: nn.Module, mesh: Any, layout: Layout, allowed: Callable[[], Styles]
+) -> Iterator[str]:
+    """Split linear layers, tables and experts."""
+    planned = _planned(module, layout)
+    styles = planned if planned is not None else allowed() if layout.tensor > 1 else {}
+    modules = dict(module.named_modules())
+    own = {p: s for p, s in styles.items() if s in _OWN and isinstance(modules.get(p), _LAYERS)}
+    others = {p: s for p, s in styles.items() if p not in own}
+    if layout.tensor > 1:
+        if not own:
+            raise InputError("no linear layer of it can be split over ranks",
+                             hint="without tensor_parallel")  # fmt: skip
+        if layout.sequence and others:
+            raise InputError(
+                "sequence_parallel is for models whose blocks are linear layers alone so far"
+            )
+        yield from _replicated_heads(module, own, layout.tensor)
+        _linears(module, mesh["tensor"], own, layout)
+        how = "the model's own plan" if planned is not None else "what its graph allows"
+        yield f"split over {layout.tensor:,} ranks by {how}: {_counted(own)}"
+    if others or layout.expert > 1:
+        yield from _by_transformers(module, mesh, others, layout)
+
+
+_OWN = ("column", "row", "gathered", "vocabulary")
+_LAYERS = (nn.Linear, nn.Embedding)
+
+
+def _counted(styles: Styles) -> str:
+    names = {"column": "by columns", "row": "by rows", "gathered": "by columns and gathered",
+             "vocabulary": "by the vocabulary"}  # fmt: skip
+    found = {s: list(styles.values()).count(s) for s in _OWN}
+    return ", ".join(f"{n} {names[s]}" for s, n in found.items() if n)
+
+
+_TERMS = {"colwise": "column", "rowwise": "row", "colwise_gather_output": "gathered",
+          "colwise_rep": "gathered", "embedding_rowwise": "vocabulary"}  # fmt: skip
+"""Styles of transformers' plans as they are called here."""
+
+
+def _planned(module: nn.Module, layout: Layout) -> dict[str, str] | None:
+    """The model's own plan of transformers', by paths of modules and weights; None where it has none."""
+    rules: dict[str, str] = dict(getattr(module, "tp_plan", None) or {})
+    experts: dict[str, str] = dict(getattr(module, "ep_plan", None) or {})
+    if layout.expert > 1 and not experts:
+        raise InputError("this model has no plan for its experts",
+                         hint="a program of one's own spreads them: examples/experts_apart.py")  # fmt: skip
+    if layout.expert > 1:
+        covered = tuple(experts)
+        rules = {k: s for k, s in rules.items() if not k.startswith(covered)}
+    if not rules:
+        return None
+    known = [
+        (re.compile(re.escape(k).replace(r"\*", r"\d+")), _TERMS.get(s, s))
+        for k, s in rules.items()
+    ]
+    names = [*(n for n, _ in module.named_modules()), *(n for n, _ in module.named_parameters())]
+    found = {}
+    for name in names:
+        style = next((s for rule, s in known if rule.fullmatch(name)), None)
+        if style is not None:
+            found[name] = style
+    return found
+
+
+def _replicated_heads(module: nn.Module, styles: Styles, ranks: int) -> Iterator[str]:
+    """Let ranks that share a head of keys and values each have it, as engines do: the projection has each
+    of its rows as often as that."""
+    widened = set()
+    for path, style in styles.items():
+        layer = module.get_submodule(path)
+        if style != "column" or not isinstance(layer, nn.Linear):
+            continue
+        owner: Any = module.get_submodule(path.rpartition(".")[0])
+        size: int = getattr(owner, "head_dim", 0) or 0
+        heads = layer.out_features // size if size else 0
+        if not heads or layer.out_features % size or heads % ranks == 0:
+            if layer.out_features % ranks:
+                raise InputError(
+                    f"{layer.out_features:,} columns of {path} do not divide over {ranks:,} ranks"
+                )
+            continue
+        queries: int = getattr(getattr(owner, "config", None), "num_attention_heads", 0)
+        if (
+            not hasattr(owner, "num_key_value_groups")
+            or heads == queries
+            or ranks % heads
+            or queries % ranks
+        ):
+            raise InputError(f"{heads:,} heads of {path} do not divide over {ranks:,} ranks",
+                             hint=f"{_divisors(heads)} do")  # fmt: skip
+        layer.out_features = ranks * size
+        for name, weight in list(layer._parameters.items()):
+            if weight is not None:
+                bare = weight.new_empty((layer.out_features, *weight.shape[1:]))
+                setattr(layer, name, nn.Parameter(bare, requires_grad=weight.requires_grad))
+        widened.add((owner, queries // ranks, heads))
+    for owner, groups, _ in widened:
+        owner.num_key_value_groups = groups
+    for heads in sorted({h for _, _, h in widened}):
+        yield f"each of the {heads:,} heads of keys and values is on {ranks // heads:,} ranks"
+
+
+def _divisors(n: int) -> str:
+    return ", ".join(str(d) for d in range(1, n + 1) if n % d == 0)
+
+
+def _linears(module: nn.Module, mesh: Any, styles: Styles, layout: Layout) -> None:
+    """Split linear layers and tables by torch's styles. What the columns of one module read is gathered
+    there once; with `sequence`, tokens are split from the first block to the last."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    blocks = list(repeated(module)) if layout.sequence else []
+    if layout.sequence and not blocks:
+        raise InputError(
+            "sequence_parallel splits tokens between repeated blocks, of which it has none"
+        )
+    inside = {id(m) for b in blocks for m in b.modules()}
+    tied: dict[int, list[tuple[nn.Module, str]]] = {}
+    for part in module.modules():
+        for name, weight in part._parameters.items():
+            if weight is not None:
+                tied.setdefault(id(weight), []).append((part, name))
+    parents: dict[str, int] = {}
+    for path, style in styles.items():
+        layer: Any = module.get_submodule(path)
+        split = id(layer) in inside
+        if style == "column":
+            parents[path.rpartition(".")[0]] = layer.in_features
+        how: Any = {
+            "column": _Columns,
+            "gathered": partial(ColwiseParallel, output_layouts=Replicate()),
+            "row": partial(RowwiseParallel, output_layouts=Shard(1) if split else Replicate()),
+            "vocabulary": partial(RowwiseParallel, input_layouts=Replicate()),
+        }[style]
+        parallelize_module(layer, mesh, how(), src_data_rank=None)
+    for owners in tied.values():
+        first, name = next(((m, n) for m, n in owners if is_spread(m._parameters[n])), owners[0])
+        for other, also in owners:
+            setattr(other, also, first._parameters[name])
+    for path, width in parents.items():
+        parent = module.get_submodule(path)
+        split = id(parent) in inside
+        hook = _once(partial(_gathered, mesh=mesh, split=split), width)
+        parent.register_forward_pre_hook(hook, with_kwargs=True)
+    if blocks:
+        width = next(iter(parents.values()))
+        blocks[0].register_forward_pre_hook(
+            _once(partial(_scattered, mesh=mesh), width), with_kwargs=True
+        )
+        blocks[-1].register_forward_hook(partial(_put_together, mesh=mesh))
+
+
+def _columns_input(_from: Any, _to: Any, _module: Any, inputs: Any, mesh: Any) -> Any:
+    """What a layer split by columns reads: all of it, whose gradient the module around it reduces."""
+    from torch.distributed.tensor import DTensor, Partial, Replicate
+
+    made: Any = DTensor.from_local
+    return made(inputs[0], mesh, [Replicate()], run_check=False, grad_placements=[Partial()])
+
+
+def _Columns() -> Any:  # noqa: N802 - a style, like torch's
+    from torch.distributed.tensor.parallel import ColwiseParallel
+
+    style: Any = ColwiseParallel()
+    style._prepare_input_fn = _columns_input
+    return style
+
+
+def _once(change: Callable[[Tensor], Tensor], width: int) -> Callable[..., Any]:
+    """A hook that changes the first tensor of so many features that a module is called with."""
+
+    def hook(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for place, item in enumerate(args):
+            if _is_wide(item, width):
+                return (*args[:place], change(item), *args[place + 1 :]), kwargs
+        for name, item in kwargs.items():
+            if _is_wide(item, width):
+                return args, {**kwargs, name: change(item)}
+        return args, kwargs
+
+    return hook
+
+
+def _is_wide(item: Any, width: int) -> bool:
+    return isinstance(item, Tensor) and item.is_floating_point() and item.shape[-1] == width
+
+
+def _gathered(x: Tensor, mesh: Any, split: bool) -> Tensor:
+    """All of what layers read, of which each rank has its tokens where they are `split`; its gradient is
+    the sum of theirs."""
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+    here: Any = DTensor.from_local(x, mesh, [Shard(1) if split else Replicate()], run_check=False)
+    return here.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+
+
+def _scattered(x: Tensor, mesh: Any) -> Tensor:
+    """This rank's tokens of what all have."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    here: Any = DTensor.from_local(x, mesh, [Replicate()], run_check=False)
+    return here.redistribute(placements=[Shard(1)]).to_local()
+
+
+def _put_together(_module: nn.Module, _args: Any, out: Any, mesh: Any) -> Any:
+    """All tokens of what the last block gives."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    first = out if isinstance(out, Tensor) else out[0]
+    here: Any = DTensor.from_local(first, mesh, [Shard(1)], run_check=False)
+    whole = here.redistribute(placements=[Replicate()]).to_local()
+    return whole if isinstance(out, Tensor) else (whole, *out[1:])
+
+
+def _by_transformers(module: nn.Module, mesh: Any, styles: Styles, layout: Layout) -> Iterator[str]:
+    """Split what transformers has styles of its own for, and spread experts, by its own tools."""
+    try:
+        from transformers.distributed.expert_parallel import apply_expert_parallelism
+        from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+    except ImportError as error:
+        raise InputError(
+            "this version of transformers does not split models on the meta device",
+            hint="pip install -U transformers",
+        ) from error
+    back = {"column": "colwise", "row": "rowwise", "gathered": "colwise_gather_output",
+            "vocabulary": "embedding_rowwise"}  # fmt: skip
+    if layout.tensor > 1 and styles:
+        weights = {n for n, _ in module.named_parameters()}
+        plan = {p: back.get(s, s) for p, s in styles.items()}
+        apply_tensor_parallelism(
+            module, mesh["tensor"], dict(sorted(plan.items(), key=lambda p: p[0] not in weights))
+        )
+    if layout.expert > 1:
+        yield from _experts(module, mesh, layout, apply_expert_parallelism)
+
+
+def _experts(module: Any, mesh: Any, layout: Layout, apply: Callable[..., Any]) -> Iterator[str]:
+    """Spread experts over the ranks of `tensor` and `fsdp`, those of `tensor` first."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    world = current()
-    if world is None:
-        raise InputError("a model is sharded over the ranks of a world", hint="opgraph.ranks(8)")
-    mesh = init_device_mesh("cpu", (world.size,), mesh_dim_names=("fsdp",))
-    module = _without_values(model.module)
-    blocks = list(repeated(module))
-    try:
-        for block in blocks:
-            fully_shard(block, mesh=mesh)
-        fully_shard(module, mesh=mesh)
-    except (RuntimeError, ValueError, NotImplementedError, AssertionError, TypeError) as error:
-        raise InputError(f"{model.info.name} cannot be sharded: {first_line(error)}") from error
-    how = f"{len(blocks)} repeated blocks and the rest, gathered one after the other"
-    info = model.info.noting(f"sharded over {world.size:,} ranks as {how}")
-    return replace(model, module=module, info=info, materialize=None)
+    inner = layout.tensor * layout.fsdp
+    if inner % layout.expert or layout.expert % layout.tensor:
+        raise InputError(
+            f"experts over {layout.expert:,} ranks: these are among the {inner:,} of tensor_parallel x "
+            "fsdp, and a multiple of tensor_parallel",
+            hint=f"--fsdp {layout.expert // layout.tensor or 1}",
+        )
+    shape = (layout.pipeline * layout.data, inner // layout.expert, layout.expert)
+    spread = init_device_mesh("cpu", shape, mesh_dim_names=("copies", "expert_fsdp", "expert"))
+    plan = module._expand_parallel_plan(dict(module.ep_plan))
+    apply(module, spread["expert"], mesh["tensor"], plan, "all_to_all")
+    if layout.fsdp > 1:
+        for path, style in plan.items():
+            if style == "ep_dispatch_experts":
+                fully_shard(module.get_submodule(path), mesh=spread["expert_fsdp"])
+    yield f"experts are spread over {layout.expert:,} ranks, to which tokens go by all-to-all"
 
 
 def _without_values(module: nn.Module) -> nn.Module:

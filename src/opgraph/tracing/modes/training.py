@@ -16,7 +16,14 @@ from torch.utils.checkpoint import checkpoint
 
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.graph import GRADIENT
-from opgraph.sources.ranks import are_replicated, current, is_spread, local, rebuild
+from opgraph.sources.ranks import (
+    are_replicated,
+    between_micro_batches,
+    current,
+    is_spread,
+    local,
+    rebuild,
+)
 from opgraph.tracing.base import Runner
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
@@ -81,7 +88,7 @@ class Training:
     """One step of training: forward in training mode, backward through autograd from the loss, and a step
     of the optimizer. With `checkpointing`, blocks keep their inputs alone, and what runs again in the
     backward is the phase "recompute". With `accumulation` the gradients of a step before are there, and
-    the new ones are added to them.
+    the new ones are added to them, and so are those of one micro-batch to those of another.
 
     Weights that are frozen stay so. It is not the first step: what the optimizer keeps is there from the
     beginning, for every weight that gets a gradient. `loss` is what `opgraph.tracing.modes.loss.loss_for`
@@ -96,6 +103,7 @@ class Training:
         checkpointing: bool = False,
         loss: str | LossFunction = "auto",
         accumulation: bool = False,
+        micro_batches: int = 1,
     ) -> None:
         name, _, way = optimizer.partition("-")
         if name not in OPTIMIZERS or (way and way not in WAYS):
@@ -105,7 +113,7 @@ class Training:
         self.found: Loss | None = None
         self._optimizer, self._way = name, way
         self._checkpointing, self._accumulation = checkpointing, accumulation
-        self._loss = loss
+        self._loss, self._micro_batches = loss, micro_batches
 
     def prepare(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], _mode: Any
@@ -144,12 +152,15 @@ class Training:
                     rebuild(module.modules())
                 for weight in weights:
                     weight.grad = None
-            with torch.enable_grad():
-                result = recorder.complete(module(*args, **kwargs))
-                loss = self.loss(result)
-                del result
-            recorder.phase = "backward"
-            backward(loss)
+            for number in range(1, self._micro_batches + 1):
+                recorder.phase = "forward"
+                between_micro_batches(module, last=number == self._micro_batches)
+                with torch.enable_grad():
+                    result = recorder.complete(module(*args, **kwargs))
+                    loss = self.loss(result)
+                    del result
+                recorder.phase = "backward"
+                backward(loss)
             recorder.phase = "optimizer"
             self._update([w for w in weights if w.grad is not None], kept, recorder)
             return loss

@@ -1,0 +1,59 @@
+"""How a model is laid out over many devices: into how many parts, by what, and in which order a step goes
+through it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
+"""In which order a stage of a pipeline takes its micro-batches."""
+
+Ways = Annotated[int, Meta(ge=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Over how many ranks each operator is split (`tensor`), layers are (`pipeline`), the model is copied
+    (`data`), its weights are sharded (`fsdp`), tokens are split throughout (`context`) and experts are
+    spread (`expert`, among the ranks of `fsdp` and `tensor`). With `sequence` the tokens are split between
+    split operators, too. `zero` says what is sharded (Rajbhandari et al., "ZeRO", SC 2020): 3 all of it, 2
+    weights only between steps, 1 gradients only at the end of a step. A step goes through so many
+    `micro_batches`, in the order of the `schedule`.
+    """
+
+    tensor: Ways = 1
+    pipeline: Ways = 1
+    data: Ways = 1
+    micro_batches: Ways = 1
+    fsdp: Ways = 1
+    expert: Ways = 1
+    context: Ways = 1
+    sequence: bool = False
+    zero: Annotated[int, Meta(ge=1, le=3)] = 3
+    schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble"] = "1f1b"
+
+    @property
+    def devices(self) -> int:
+        """How many there are."""
+        return self.tensor * self.pipeline * self.data * self.fsdp * self.context
+
+    @property
+    def copies(self) -> int:
+        """How many batches are worked on at once."""
+        return self.data * self.fsdp
+
+    @property
+    def bubble(self) -> float:
+        """The share of a step in which a device waits for the pipeline: (p - 1) / (m + p - 1) (Narayanan et
+        al., "Efficient large-scale language model training on GPU clusters using Megatron-LM", SC 2021,
+        2.2, who give it against the ideal time, (p - 1) / m)."""
+        return (self.pipeline - 1) / (self.micro_batches + self.pipeline - 1)
+
+    def __str__(self) -> str:
+        """What of it is split, in words: "tensor 8 x fsdp 64"."""
+        ways = ("pipeline", "data", "fsdp", "context", "tensor", "expert")
+        parts = [f"{n} {getattr(self, n):,}" for n in ways if getattr(self, n) > 1]
+        return " x ".join(parts) or "one device"

@@ -1,0 +1,129 @@
+"""A model laid out over ranks by options: that the ranks together do its work, and what they exchange."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.tracing.ranks.programs import Model, inputs
+
+import opgraph
+from opgraph.analysis.parallel.plan import parallel
+from opgraph.record.kinds import CollectiveKind
+from opgraph.record.layout import Layout
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 256}
+
+
+def llama(heads: int = 4) -> torch.nn.Module:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    with torch.device("meta"):
+        return LlamaForCausalLM(
+            LlamaConfig(num_attention_heads=8, num_key_value_heads=heads, use_cache=False, **SMALL)
+        )
+
+
+def mixture() -> torch.nn.Module:
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    config = MixtralConfig(num_attention_heads=8, num_key_value_heads=4, use_cache=False, **SMALL)
+    with torch.device("meta"):
+        return MixtralForCausalLM(config)
+
+
+def bert() -> torch.nn.Module:
+    from transformers import BertConfig, BertForMaskedLM
+
+    with torch.device("meta"):
+        return BertForMaskedLM(BertConfig(num_attention_heads=8, **SMALL))
+
+
+STEP: dict[str, Any] = {"mode": "train", "batch_size": 1, "seq_len": 32, "target": "cpu"}
+
+
+def moved(profile: opgraph.Profile) -> dict[tuple[str, str, str], tuple[int, int]]:
+    """Times and bytes by phase, kind and group."""
+    return {(e.phase, str(e.kind), e.group): (e.times, e.bytes) for e in profile.on().exchanged}
+
+
+@pytest.mark.parametrize("make", [llama, bert, mixture])
+def test_what_is_split_is_as_on_paper(make: Any) -> None:
+    """Shares of FLOPs, of weights and of what is exchanged, by torch's own tools and from the graph."""
+    forward = {**STEP, "mode": "infer"}
+    alone = opgraph.profile(make(), **forward)
+    one = opgraph.profile(make(), tensor_parallel=2, **forward)
+    paper = parallel(alone.graph, Layout(tensor=2))
+    (share,) = paper.shares
+    assert one.totals.flops == pytest.approx(share.flops, rel=0.02)
+    assert one.totals.weight_bytes == pytest.approx(share.weights, rel=0.03)
+    sent = {str(t.kind): (t.times, t.bytes) for t in paper.traffic}
+    found = {str(e.kind): (e.times, e.sent) for e in one.on().exchanged}
+    if make is not mixture:  # on paper each token's experts are added up behind the exchange
+        assert found == sent
+
+
+def test_all_options_together() -> None:
+    alone = opgraph.profile(llama(), **STEP)
+    layout = {"tensor_parallel": 4, "sequence_parallel": True, "fsdp": 2, "data_parallel": 2}
+    one = opgraph.profile(llama(), **layout, zero=1, micro_batches=3, **STEP)
+    assert one.world is not None
+    assert one.world.layout == Layout(4, 1, 2, 3, fsdp=2, sequence=True, zero=1)
+    assert one.totals.flops * 4 == alone.totals.flops * 3
+    hidden = 32 * 64 * 4
+    found = moved(one)
+    # Two of each a layer and micro-batch, and what is put together behind the last layer.
+    assert found["forward", "reduce-scatter", "tensor"] == (12, 12 * hidden)
+    assert found["forward", "all-gather", "tensor"][0] == 12 + 3 + 3
+    assert found["backward", "reduce-scatter", "fsdp"][0] == 3  # with the last micro-batch alone
+    assert found["backward", "all-reduce", "data"][0] == 3
+    assert found["forward", "all-gather", "fsdp"][0] == 3  # and gathered with the first
+
+
+def test_heads_that_do_not_divide_are_on_several_ranks() -> None:
+    one = opgraph.profile(llama(heads=2), tensor_parallel=4, batch_size=1, seq_len=32)
+    weight = {p.name: p.shape for p in one.graph.parameters}
+    assert weight["model.layers.0.self_attn.k_proj.weight"] == (8, 64)
+    assert "each of the 2 heads of keys and values is on 2 ranks" in one.model.notes
+    with pytest.raises(opgraph.InputError, match=r"8 heads of .* do not divide over 3 ranks"):
+        opgraph.profile(llama(), tensor_parallel=3)
+
+
+def test_experts_are_spread_and_their_tokens_sent() -> None:
+    alone = opgraph.profile(mixture(), **STEP)
+    one = opgraph.profile(mixture(), fsdp=4, expert_parallel=4, **STEP)
+    assert one.totals.flops == alone.totals.flops
+    sent = [e for e in one.on().exchanged if e.kind is CollectiveKind.ALL_TO_ALL]
+    tokens = 2 * 32 * 64 * 4  # each to two experts
+    assert {(e.phase, e.times, e.bytes) for e in sent} >= {("backward", 4, 4 * tokens)}
+    counts = 8 * 8  # how many each expert gets
+    assert [(e.times, e.bytes) for e in sent if e.phase == "forward"] == [
+        (6, 4 * tokens + 2 * counts)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"tensor_parallel": 2, "context_parallel": 2}, "context_parallel"),
+        ({"expert_parallel": 4, "fsdp": 4}, "no plan for its experts"),
+        ({"fsdp": 4, "zero": 4, "mode": "train"}, "zero is 1, 2 or 3"),
+        ({"fsdp": 4, "global_batch": 6}, "a global batch of 6 is not 4 copies"),
+        ({"fsdp": 4, "world_size": 4}, "lays out itself"),
+        ({"zero": 2}, "means nothing"),
+    ],
+)
+def test_what_cannot_be_laid_out(asked: dict[str, Any], reason: str) -> None:
+    with pytest.raises(opgraph.InputError, match=reason):
+        opgraph.profile(llama(), **asked)
+
+
+def test_a_global_batch_is_divided() -> None:
+    asked = {"mode": "train", "loss": "sum", "global_batch": 16, "fsdp": 4, "micro_batches": 2}
+    one = opgraph.profile(llama(), seq_len=8, **asked)
+    assert one.graph.value[one.graph.inputs[0]].shape == (2, 8)
+    with pytest.raises(opgraph.InputError, match="does not run as fsdp 2"):
+        opgraph.profile(Model(), inputs()[..., :7], fsdp=2)
