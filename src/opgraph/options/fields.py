@@ -167,7 +167,8 @@ class Options:
         "between these the tokens are split over the same ranks", default=False,
         needs={"tensor_parallel": ()})
     expert_parallel: int | None = option(Whole(), Stage.PARALLEL,
-        "ranks of which each has some of the experts, among those of tensor_parallel and fsdp")
+        "ranks of which each has some of the experts, among those of tensor_parallel and fsdp",
+        needs={"fsdp": (), "tensor_parallel": ()})
     context_parallel: int | None = option(Whole(), Stage.PARALLEL,
         "ranks over which the tokens are split throughout: only a program of one's own does it so far")
     pipeline_parallel: int | None = option(Whole(), Stage.PARALLEL, "stages, cut between layers")
