@@ -1,16 +1,13 @@
 // The state of the page and everything that can be done to it. The parts of the page (graph, table, panel,
 // charts) call these methods and listen to the events; they do not know one another.
 
-import { type Filter, NO_FILTER, passing } from "./data/filters";
+import { type Filter, find, NO_FILTER, passing } from "./data/finding";
 import type { PageJson } from "./data/document";
-import type { Item } from "./data/tree";
-import { find } from "./data/search";
-import { bringing, type Camera, fitted, type Inset, showing, visible } from "./draw/camera";
-import { edgesAt, type Marks } from "./draw/marks";
+import { type Item, nodesIn } from "./data/tree";
+import { bringing, type Camera, edgesAt, fitted, type Inset, type Marks, showing, visible } from "./draw/camera";
 import { Figures } from "./figures";
-import { Layouts, Queue } from "./layout/layouts";
-import { type Box, type Scene, SceneMaker } from "./layout/scene";
-import { openReadable, plumbing, setDeep, View } from "./layout/view";
+import { type Box, Queue, type Scene, SceneMaker } from "./layout/scene";
+import { openReadable, setDeep, View } from "./layout/view";
 
 export type { AppEvent } from "./figures";
 export type Dock = "" | "memory" | "roofline" | "timeline";
@@ -52,14 +49,14 @@ export class App extends Figures {
   /** Laid out as one column, to be read from its top. */
   private tall = false;
 
-  private maker = new SceneMaker(new Layouts());
+  private maker = new SceneMaker();
   private queue = new Queue();
 
   constructor(page: PageJson) {
     super(page);
     const { graph } = this.model;
     this.view = new View(graph, this.tree);
-    this.view.hide(plumbing(graph));
+    this.view.hide(this.plumbing(true));
     this.colours.apart = this.view.all;
     this.openDefault();
     this.openAtFirst = new Set(this.view.open);
@@ -153,9 +150,14 @@ export class App extends Figures {
 
   setPlumbingHidden(hidden: boolean): Promise<void> {
     this.plumbingHidden = hidden;
-    this.view.hide(hidden ? plumbing(this.model.graph) : new Uint8Array(this.model.graph.nodes.length));
+    this.view.hide(this.plumbing(hidden));
     this.emit("look");
     return this.update();
+  }
+
+  /** By node whether it is hidden. */
+  private plumbing(hidden: boolean): Uint8Array {
+    return Uint8Array.from(this.model.graph.nodes, (_, n) => Number(hidden && this.page.plumbing[n] === "1"));
   }
 
   /** Lay out what is open. */
@@ -282,7 +284,7 @@ export class App extends Figures {
     this.hits = query.trim() ? find(this.model.graph, this.tree, query) : [];
     this.hit = -1;
     if (query.trim()) {
-      this.light("search", this.hits.flatMap((item) => range(item.first, item.last)));
+      this.light("search", this.hits.flatMap(nodesIn));
     } else if (this.litName === "search") this.light("", null);
     this.emit("search");
   }
@@ -332,8 +334,4 @@ export class App extends Figures {
     const { hovered, lit, litBefore } = this;
     return { selected, hovered, lit, litBefore, current: this.box(this.hits[this.hit] ?? null), ...edgesAt(selected) };
   }
-}
-
-function range(first: number, last: number): number[] {
-  return Array.from({ length: last - first + 1 }, (_, i) => first + i);
 }

@@ -2,13 +2,10 @@
 // one of the ways, light or dark.
 
 import { Costs, type Measure } from "./data/costs";
-import { type HotSpot, hotSpots, inRow } from "./data/costliest";
-import { Difference } from "./data/difference";
+import { headline, type HotSpot, hotSpots, inRow } from "./data/costliest";
+import { Difference, Fusion, Memory } from "./data/answers";
 import { clean, type DeviceJson, numbers, type PageJson, stepped } from "./data/document";
-import { Fusion } from "./data/fusion";
-import { Memory } from "./data/memory";
-import { type Model, readModel } from "./data/model";
-import { headline } from "./data/headline";
+import { type Model, readModel } from "./data/graph";
 import { type Item, readTree, type Tree } from "./data/tree";
 import { COLOUR_MODES, type ColourMode, Colours } from "./draw/colours";
 import { DARK, LIGHT, type Theme } from "./draw/theme";
@@ -61,7 +58,7 @@ export class Figures extends Events<AppEvent> {
   readonly firstMode: ColourMode;
   readonly firstDevice: string;
   device: DeviceJson | null = null;
-  /** Sizes of the inputs other than those profiled, in the order of the formulas' variables. */
+  /** Sizes of the inputs other than those profiled, in the order of the variables. */
   sizes: number[] | null = null;
   themeChoice: ThemeChoice = "auto";
   /** Whether what is around the page is dark: of a file that is the system's choice, of a widget the notebook's. */
@@ -129,16 +126,23 @@ export class Figures extends Events<AppEvent> {
 
   // Predicting.
 
-  /** The costs at other sizes of the inputs, or with null as profiled. False where no formula holds. */
-  setSizes(point: number[] | null): boolean {
-    const { formulas, graph } = this.model;
-    if (!formulas) return false;
-    const base = formulas.base;
-    const asked = point && point.some((size, i) => size !== base[i]) ? point : null;
-    const values = QUANTITIES.map((q) => (asked ? formulas.nodes(graph, q, (n) => this.costs.own(q, n), asked) : null));
-    if (asked && values.includes(null)) return false;
-    QUANTITIES.forEach((q, i) => this.costs.replace(q, values[i]));
-    this.sizes = asked;
+  /** Where sizes of the inputs stand among the points that are offered; -1 where they do not. */
+  pointOf(sizes: number[]): number {
+    const { variables = [] } = this.page.sizes ?? {};
+    const at = variables.map(({ offered }, i) => offered.indexOf(sizes[i]));
+    if (sizes.length !== variables.length || at.includes(-1)) return -1;
+    return variables.reduce((point, { offered }, i) => point * offered.length + at[i], 0);
+  }
+
+  /** The costs at sizes that are offered, or with null as profiled. False where no formula holds. */
+  setSizes(asked: number[] | null): boolean {
+    const { sizes } = this.page;
+    const other = asked && sizes?.variables.some(({ value }, i) => value !== asked[i]) ? asked : null;
+    const costs = other ? (sizes?.costs[this.pointOf(other)] ?? null) : null;
+    if (!sizes || (other && !costs)) return false;
+    const kinds = numbers(sizes.nodes);
+    QUANTITIES.forEach((q, i) => this.costs.replace(q, costs && kinds.map((kind) => costs[kind]?.[i] ?? 0)));
+    this.sizes = other;
     this.time();
     this.recolour();
     return true;

@@ -1,8 +1,7 @@
 // The way into the bundle: `opgraph.page` for a file, `opgraph.render` for a notebook.
 
 import type { PageJson } from "./data/document";
-import { decoded } from "./font";
-import { mount } from "./mount";
+import { decoded, mount } from "./mount";
 import { bind } from "./url";
 
 export { mount } from "./mount";

@@ -1,11 +1,12 @@
-// Building the page inside an element, for a file and for a notebook.
+// Building the page inside an element, for a file and for a notebook, in letters that travel with it: a page on a disk
+// cannot fetch them.
 
+import inter from "@fontsource-variable/inter/files/inter-latin-wght-normal.woff2?inline";
 import { App } from "./app";
 import type { PageJson } from "./data/document";
 import { forgetMeasures } from "./draw/pen";
-import { loadFont } from "./font";
-import style from "./ui/style.css?inline";
 import { type Shell, shell } from "./ui/shell";
+import style from "./ui/style.css?inline";
 import { read } from "./url";
 
 /** What is seen first, in the letters of the page. */
@@ -49,4 +50,27 @@ export function mount(host: HTMLElement, data: PageJson, state = "", darkAround?
       root.replaceChildren();
     },
   };
+}
+
+/** The bytes of a text in base 64. */
+export function decoded(text: string): Uint8Array<ArrayBuffer> {
+  const letters = atob(text);
+  const bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
+  return bytes;
+}
+
+let loading: Promise<void> | null = null;
+
+/** Resolves when the letters are there; without them the system's are used. */
+export function loadFont(): Promise<void> {
+  loading ??= (async () => {
+    try {
+      const face = new FontFace("Inter Variable", decoded(inter.slice(inter.indexOf(",") + 1)), { weight: "100 900" });
+      document.fonts.add(await face.load());
+    } catch {
+      // The page is as good with other letters.
+    }
+  })();
+  return loading;
 }

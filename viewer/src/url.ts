@@ -2,7 +2,7 @@
 // as it would be without a fragment is left out.
 
 import type { App } from "./app";
-import { NO_FILTER, type Filter } from "./data/filters";
+import { NO_FILTER, type Filter } from "./data/finding";
 import { MAX_ZOOM, MIN_ZOOM, overlaps, visible } from "./draw/camera";
 import { clamp } from "./ui/dom";
 
@@ -84,11 +84,7 @@ export async function read(app: App, text: string): Promise<void> {
     : "";
   app.emit("dock");
   const sizes = state.get("sizes")?.split("~").map(Number) ?? [];
-  app.setSizes(
-    sizes.length === app.model.formulas?.variables.length && sizes.every((s) => Number.isInteger(s) && s > 0)
-      ? sizes
-      : null
-  );
+  if (!app.setSizes(sizes.length ? sizes : null)) app.setSizes(null);
   const hidden = state.get("reshapes") !== "1";
   if (hidden !== app.plumbingHidden) await app.setPlumbingHidden(hidden);
   const at = state.get("at")?.split("~").map(Number);

@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { Planner, Specs } from "../src/layout/plan";
 import type { Layout } from "../src/layout/spec";
-import { openReadable, plumbing, setDeep, View } from "../src/layout/view";
+import { openReadable, setDeep, View } from "../src/layout/view";
 import { layoutContainer } from "../src/layout/container";
-import { model, NAMES, tree } from "./saved";
+import { model, NAMES, page, tree } from "./saved";
 
 function view(name: string): View {
   return new View(model(name).graph, tree(name));
@@ -64,23 +64,13 @@ test("layers of equal structure are laid out once", () => {
 
 test.each(NAMES)("%s opens to what a person can read", (name) => {
   const v = view(name);
-  v.hide(plumbing(v.graph));
+  v.hide(Uint8Array.from(page(name).plumbing, Number));
   openReadable(v, (item) => item.last - item.first);
   const planner = new Planner(v, new Specs(), 1.4);
   const plan = planner.plan(v.tree.root, v.tree.root, 0, () => -1);
   const count = (p: typeof plan): number => p.children.length + p.inner.reduce((sum, i) => sum + (i ? count(i) : 0), 0);
   expect(count(plan)).toBeGreaterThan(4);
   expect(count(plan)).toBeLessThan(40);
-});
-
-test("what only steers and what is of constants is hidden, however much it moves", () => {
-  const { graph } = view("bert-base-uncased");
-  const hidden = plumbing(graph);
-  for (const kind of ["control", "constant"]) {
-    const node = graph.nodes.find((n) => n.kind === "call" && !hidden[n.id - 1])!;
-    node.kind = kind;
-    expect(plumbing(graph)[node.id - 1]).toBe(1);
-  }
 });
 
 test("showing an item opens what hides it, and the fold shows its member", () => {

@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { PageJson, ProfileJson } from "../src/data/document";
-import { type Model, readModel } from "../src/data/model";
+import { type Model, readModel } from "../src/data/graph";
 import { readTree, type Tree } from "../src/data/tree";
 
 export const NAMES = ["resnet18", "bert-base-uncased", "gpt2", "yolov8n"];

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 
 from opgraph import Profile
 from opgraph.analysis.costed import costed
-from opgraph.analysis.selection import heaviest_path
+from opgraph.analysis.selection import heaviest_path, sources
 from opgraph.hardware import device, devices
 from opgraph.views.page.data import page_data
+from opgraph.views.page.plumbing import plumbing
 
 Saved = Callable[[str], Profile]
 
@@ -83,6 +85,37 @@ def test_a_measured_run_goes_into_the_page_by_node_and_by_stream(saved: Saved) -
         event = measured.run.events[part.event]
         assert [begin / 1e6, length / 1e6] == pytest.approx([part.start, part.seconds], rel=1e-6)
         assert (node, found["names"][name]) == (event.nodes[0] if event.nodes else 0, event.name)
+
+
+def test_the_sizes_that_are_offered_cost_what_the_formulas_say(saved: Saved) -> None:
+    profile = saved("resnet18-formulas")
+    formulas, found = profile.formulas, data_of(profile)["sizes"]
+    assert formulas is not None
+    offered = [v["offered"] for v in found["variables"]]
+    assert {1, 8, 32, 128} <= {*offered[0]}
+    assert 224 in offered[1]
+    kinds = [ord(character) - ord("1") for character in found["nodes"]]
+    points = list(product(*offered))
+    for point, total, costs in zip(points, found["totals"], found["costs"], strict=True):
+        at = formulas.at(B=point[0], N=point[1])
+        assert total == [at[q] for q in ("flops", "other_flops", "bytes", "peak_memory")]
+        sums = [sum(costs[kind][q] for kind in kinds) for q in range(3)]
+        assert sums == pytest.approx(total[:3], rel=1e-9)
+    own = points.index(formulas.point())
+    assert [found["costs"][own][kind][0] for kind in kinds] == [n.flops for n in profile.nodes]
+
+
+def test_what_only_looks_at_data_or_steers_is_plumbing_however_much_it_moves(saved: Saved) -> None:
+    graph = saved("bert-base-uncased").graph
+    reads = [sources(graph, node) for node in graph.nodes]
+    hidden = plumbing(graph, reads, (), ())
+    views = [n.op for n, is_hidden in zip(graph.nodes, hidden, strict=True) if is_hidden]
+    assert {"reshape", "transpose"} <= {*views}
+    assert not {"linear", "layer_norm", "embedding"} & {*views}
+    for kind in ("control", "constant"):
+        at = next(i for i, n in enumerate(graph.nodes) if n.kind == "call" and not hidden[i])
+        nodes = [replace(n, kind=kind) if i == at else n for i, n in enumerate(graph.nodes)]
+        assert plumbing(replace(graph, nodes=tuple(nodes)), reads, (), ())[at]
 
 
 def test_a_device_of_ones_own_is_among_those_of_the_page(saved: Saved) -> None:

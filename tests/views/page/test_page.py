@@ -19,6 +19,7 @@ from opgraph.analysis.selection import heaviest_path, sources
 from opgraph.analysis.timing.prediction import predict
 from opgraph.analysis.tree import build_tree
 from opgraph.hardware import device
+from opgraph.record import units
 from opgraph.views import render
 from opgraph.views.headline import headline
 
@@ -225,9 +226,11 @@ def test_sizes_follow_the_formulas(saved: Saved, browse: Browse) -> None:
     assert formulas is not None
     page = browse(profile, "sizes")
     page.page.get_by_role("button", name="Sizes").click()
-    page.page.get_by_label("batch, exactly").fill("8")
-    page.page.get_by_label("batch, exactly").press("Enter")
+    said = page.page.get_by_role("button", name="B = 8 ")
+    said.click()
     expected = formulas.at(B=8)
+    assert expected["flops"] is not None
+    assert units.flops(expected["flops"]) in said.inner_text()
     measures = page.run("return ['flops', 'otherFlops', 'bytes'].map(m => app.costs.total(m))")
     assert measures == pytest.approx([expected[q] for q in ("flops", "other_flops", "bytes")])
     layer = page.run(

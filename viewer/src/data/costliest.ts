@@ -1,7 +1,9 @@
-// What costs most: the modules that do most themselves, and the row that all of them make.
+// What costs most: the modules that do most themselves, the row that all of them make, and the sentence over the graph.
 
-import type { Costs, Measure } from "./costs";
-import { clean, type PageJson } from "./document";
+import * as format from "../format";
+import type { Bound, Costs, Measure } from "./costs";
+import { clean, type DeviceJson, type HeadlineJson, type PageJson } from "./document";
+import type { Model } from "./graph";
 import { type Item, repetitions, type Tree } from "./tree";
 
 /** A module by what it computes itself, in all repetitions. */
@@ -55,4 +57,28 @@ export function inRow(tree: Tree, costs: Costs, measure: Measure, most = 18, hea
     if (!parts.length || row.filter(([, part]) => part > 0.002).length + parts.length - 1 > most) stuck.add(heaviest);
     else row = row.flatMap((entry) => (entry[0] === heaviest ? parts : [entry]));
   }
+}
+
+/** The sentence, and what it means; both empty where nothing is moved. */
+export function headline(
+  words: HeadlineJson, model: Model, costs: Costs, device: DeviceJson | null, tree: Tree, spots: PageJson["spots"],
+): [string, string] {
+  const [spot] = hotSpots(spots, tree, costs, weighedBy(costs), 1);
+  if (!spot) return ["", ""];
+  const timed = costs.total("time") > 0;
+  const by = costs.byBound(timed ? "time" : "bytes");
+  const [bound, share] = [...by].reduce((a, b) => (b[1] > a[1] ? b : a), ["compute" as Bound, 0]);
+  const [time, limit, meaning] = words.words[bound];
+  const values: Record<string, string> = {
+    model: model.name,
+    device: device?.name ?? "",
+    inputs: words.inputs,
+    total: timed ? (device?.said ?? format.seconds(costs.total("time"))) : format.flops(costs.total("flops")),
+    share: format.percent(share),
+    what: timed ? time : limit,
+    spot: spot.path || "the model itself",
+    part: `${format.percent(spot.share)} of ${words.of[weighedBy(costs)]}`,
+  };
+  const sentence = (timed ? words.timed : words.plain).replace(/\{(\w+)\}/g, (_, name: string) => values[name]);
+  return [sentence, timed ? meaning : words.meaning];
 }

@@ -30,6 +30,8 @@ export class Costs {
   private profiled: Partial<Record<Measure, Float64Array>> = {};
   private boundCache = new Map<number, Bound | null>();
   private parameterCache = new Map<number, Parameter[]>();
+  /** By path, what a module and those in it own. */
+  private owned = new Map<string, Parameter[]>();
 
   constructor(
     private graph: Graph,
@@ -45,7 +47,7 @@ export class Costs {
       running(nodes.length, (i) => nodes[i].kernels.reduce((sum, k) => sum + of(kernels[k]), 0));
     this.sums = {
       flops: total((k) => k.flops),
-      otherFlops: total((k) => k.otherFlops),
+      otherFlops: total((k) => k.other_flops),
       bytes: total((k) => k.read + k.written),
       unknown: total((k) => (k.cost === "unknown" ? k.launches : 0)),
       kernels: total((k) => k.launches),
@@ -57,6 +59,11 @@ export class Costs {
       removed: running(nodes.length, (i) => Number(nodes[i].removed)),
     };
     this.setDevice(null);
+    for (const p of graph.parameters) {
+      for (let path = p.scope; path; path = path.slice(0, Math.max(0, path.lastIndexOf(".")))) {
+        this.owned.set(path, [...(this.owned.get(path) ?? []), p]);
+      }
+    }
   }
 
   /** Take over what is predicted for a device; without `times`, its ridge point alone. */
@@ -116,7 +123,7 @@ export class Costs {
   }
 
   /** Put other values in place of what the profile has, or with null take them back. */
-  replace(measure: Measure, values: Float64Array | null): void {
+  replace(measure: Measure, values: number[] | null): void {
     this.profiled[measure] ??= this.sums[measure];
     const own = this.profiled[measure] as Float64Array;
     this.boundCache.clear();
@@ -162,7 +169,7 @@ export class Costs {
     if (!found) {
       const seen = new Set<Parameter>();
       if (item.kind === "root") this.graph.parameters.forEach((p) => seen.add(p));
-      if (item.kind === "module") this.owned(item.path).forEach((p) => seen.add(p));
+      if (item.kind === "module") this.owned.get(item.path)?.forEach((p) => seen.add(p));
       for (let i = item.first; i <= item.last; i++) {
         for (const name of this.graph.nodes[i].parameters) {
           const p = this.graph.parameter.get(name);
@@ -178,27 +185,6 @@ export class Costs {
   parameterCount(item: Item): number {
     return this.parameters(item).reduce((sum, p) => sum + (p.kind === "parameter" ? p.numel : 0), 0);
   }
-
-  private byScope: Parameter[] | null = null;
-
-  private owned(path: string): Parameter[] {
-    this.byScope ??= [...this.graph.parameters].sort((a, b) => (a.scope < b.scope ? -1 : a.scope > b.scope ? 1 : 0));
-    const all = this.byScope;
-    const own = all.slice(lower(all, path), lower(all, path + "\u0000"));
-    return own.concat(all.slice(lower(all, path + "."), lower(all, path + "/")));
-  }
-}
-
-/** The first position whose scope is not before `path` ("/" is the character after "."). */
-function lower(sorted: Parameter[], path: string): number {
-  let low = 0;
-  let high = sorted.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (sorted[middle].scope < path) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 export function running(count: number, of: (i: number) => number): Float64Array {

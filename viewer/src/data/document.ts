@@ -3,117 +3,61 @@
 
 export type Dim = number | string;
 
-export interface KernelJson {
-  op: string;
-  category?: string;
-  dtype?: string;
-  flops?: number;
-  other_flops?: number;
-  read?: number;
-  written?: number;
-  cost?: "formula" | "zero" | "unknown";
+// Records as they are where all that they leave out is filled in (see `filled`).
+
+export const KERNEL = {
+  op: "", category: "other", dtype: "", flops: 0, other_flops: 0, read: 0, written: 0, cost: "formula",
   /** 0 of a part of a kernel that is divided over modules, all but the first. */
-  launches?: number;
-}
+  launches: 1,
+};
+export const VALUE = { id: 0, shape: [] as Dim[], dtype: "", bytes: 0, kind: "activation", name: "" };
+export const NODE = {
+  id: 0, kind: "call", op: "", name: "", scope: "", target: "", arguments: "", inputs: [] as number[],
+  outputs: [] as number[], parameters: [] as string[], kernels: [] as number[], file: "", line: 0, fragment: 0,
+  phase: "forward", error: "",
+};
+export const PARAMETER = {
+  name: "", shape: [] as Dim[], dtype: "", numel: 0, bytes: 0, scope: "", kind: "parameter", tied: [] as string[],
+};
 
-export interface ValueJson {
-  id: number;
-  shape: Dim[];
-  dtype: string;
-  bytes: number;
-  kind?: string;
-  name?: string | null;
-}
-
-export interface NodeJson {
-  id: number;
-  kind: string;
-  op: string;
-  name: string;
-  scope?: string;
-  target?: string;
-  arguments?: string;
-  inputs?: number[];
-  outputs?: number[];
-  parameters?: string[];
-  kernels?: number[];
-  file?: string | null;
-  line?: number | null;
-  fragment?: number;
-  phase?: string;
-  error?: string | null;
-}
-
-export interface ScopeJson {
-  path: string;
-  cls: string;
-}
-
-export interface ParameterJson {
-  name: string;
-  shape: Dim[];
-  dtype: string;
-  numel: number;
-  bytes: number;
-  scope: string;
-  kind?: string;
-  tied?: string[];
-}
-
-export interface BreakJson {
-  fragment: number;
-  reason: string;
-  file?: string | null;
-  line?: number | null;
-}
+/** A record in JSON: some fields are left out, and some may be null. */
+type Json<T> = { [K in keyof T]?: T[K] | null };
 
 /** bytes, first kernel, the kernel before which it died (null: it outlived the run), node id. */
 export type StorageJson = [number, number, number | null, number | null];
 
 export interface GraphJson {
-  inputs?: number[];
-  outputs?: number[];
-  breaks?: BreakJson[];
-  scopes?: ScopeJson[];
-  parameters?: ParameterJson[];
-  kernels?: KernelJson[];
-  nodes?: NodeJson[];
-  values?: ValueJson[];
+  breaks?: { fragment?: number; reason?: string; file?: string | null; line?: number | null }[];
+  scopes?: { path: string; cls: string }[];
+  parameters?: Json<typeof PARAMETER>[];
+  kernels?: Json<typeof KERNEL>[];
+  nodes?: Json<typeof NODE>[];
+  values?: Json<typeof VALUE>[];
   storages?: StorageJson[];
 }
 
-export interface AttemptJson {
-  tracer: string;
-  tensors: string;
-  error?: string | null;
-  seconds?: number;
-}
-
-/** Where a polynomial holds (low, high or null, step, by variable), and its terms: numerator, denominator, powers. */
-export interface PieceJson {
-  where: [number, number | null, number][];
-  terms: [number, number, ...number[]][];
-}
-
-export interface FormulasJson {
-  variables: { name: string; option: string; meaning: string; value: number }[];
-  totals: Record<string, number>;
-  modules: Record<string, Record<string, number>>;
-  formulas: PieceJson[][];
-  checked?: number[][];
-  notes?: string[];
+/**
+ * What the model costs at other sizes of its inputs. Of each size its name, what it is, as it was profiled, and those
+ * offered; by point (the last size changes first) the totals FLOPs, other FLOPs, bytes and the peak of activations, or
+ * null where no formula holds, and by distinct cost of a node the first three of them; by node its distinct cost.
+ */
+export interface SizesJson {
+  variables: { name: string; meaning: string; value: number; offered: number[] }[];
+  totals: (number[] | null)[];
+  costs: ([number, number, number][] | null)[];
+  nodes: number[] | string;
+  notes: string[];
 }
 
 export interface ProfileJson {
-  formulas?: FormulasJson;
-  model: { name: string; source: string; cls: string; notes?: string[] };
+  model?: { name?: string; cls?: string; notes?: string[] };
   mode?: string;
-  target?: { name: string };
+  target?: { name?: string };
   convention?: Record<string, string>;
   versions?: Record<string, string>;
-  tracing?: AttemptJson[];
+  tracing?: { tracer?: string; tensors?: string; error?: string | null; seconds?: number }[];
   totals?: Record<string, unknown>;
-  graph: GraphJson;
+  graph?: GraphJson;
 }
 
 /**
@@ -176,8 +120,6 @@ export interface AgainstJson {
   /** By node, its number in its own graph, and what became of it (a letter: see `CHANGES`). */
   ids: number[];
   changes: string;
-  /** Positions of removed nodes that did no work. */
-  idle: number[];
   /** Nodes that read something only before: position, and how many of their last inputs that are. */
   former: [number, number][];
   /** Where it differs, what a node cost before: position, FLOPs, bytes. */
@@ -226,6 +168,7 @@ export interface HeadlineJson {
 export interface PageJson {
   profile: ProfileJson;
   tree: TreeJson;
+  sizes?: SizesJson;
   marks: MarksJson;
   against?: AgainstJson;
   measured?: MeasuredJson;
@@ -242,6 +185,8 @@ export interface PageJson {
   headline: HeadlineJson;
   /** What is said of operators in few characters ("7×7 /2"), with the ids of their nodes. */
   details?: Record<string, number[]>;
+  /** By node "1" where it only looks at data differently: it is drawn only if that is asked for. */
+  plumbing: string;
   /** By node its distinct work, or -1 (see `numbers`). */
   work: number[] | string;
   /** Modules that compute something themselves: the path with the ranges of folds, the item, and what is its own. */
@@ -271,4 +216,16 @@ export function clean(text: unknown, limit = 300): string {
   const line = String(text ?? "");
   const cut = line.length > limit ? line.slice(0, limit - 1) + "…" : line;
   return cut.replace(UNSEEN, "\ufffd");
+}
+
+/** A record of which what is left out, or is of another type, is as usual. Its texts are made fit to be shown. */
+export function filled<T extends object>(usual: T, json: Json<T> = {}): T {
+  const fit = (value: unknown): unknown =>
+    typeof value === "string" ? clean(value, 2000) : Array.isArray(value) ? value.map(fit) : value;
+  const made = { ...usual };
+  for (const key in usual) {
+    const value = json[key];
+    if (value !== null && typeof value === typeof usual[key]) made[key] = fit(value) as T[typeof key];
+  }
+  return made;
 }

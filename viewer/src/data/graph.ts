@@ -1,26 +1,38 @@
-// The operator graph in the page: nodes by position (0-based), values by position, and who makes and
-// reads them. What does not fit together in a file is left out and counted, so that the page always opens.
+// A profile in the page: its operator graph, with nodes by position (0-based), values by position, and who makes and
+// reads them; and how it was made. A reference that leads nowhere is left out, so that a page always opens.
 
-import {
-  type AgainstJson, clean, type GraphJson, type KernelJson, type NodeJson, type ParameterJson, type ValueJson,
-} from "./document";
+import { type AgainstJson, clean, filled, type GraphJson, KERNEL, NODE, PARAMETER, type ProfileJson, VALUE } from "./document";
 
-export type Value = ReturnType<typeof readValue>;
-export type Node = ReturnType<typeof readNode> & {
-  index: number;
-  /** As a person sees it: its number in its own graph, from 1. */
-  id: number;
-  inputs: number[];
-  outputs: number[];
-  kernels: number[];
-  /** Only in the graph that this one is compared with, and whether it did some work there. */
-  removed: boolean;
-  worked: boolean;
+export type Value = typeof VALUE & {
+  /** The node that makes it, or -1, and those that read it. */
+  producer: number;
+  users: number[];
 };
-export type Kernel = ReturnType<typeof readKernel>;
-export type Parameter = ReturnType<typeof readParameter>;
-type Storage = { bytes: number; born: number; died: number; node: number };
-type Break = { fragment: number; reason: string; source: string };
+export type Node = typeof NODE & {
+  index: number;
+  /** Where it is called: the file and the line. */
+  source: string;
+  /** Only in the graph that this one is compared with. */
+  removed: boolean;
+};
+export type Kernel = typeof KERNEL;
+export type Parameter = typeof PARAMETER;
+
+export type Model = ReturnType<typeof readModel>;
+
+export function readModel(json: ProfileJson, against?: AgainstJson) {
+  const pairs = (record: Record<string, string> = {}): [string, string][] =>
+    Object.entries(record).map(([key, value]) => [clean(key), clean(value)]);
+  return {
+    ...filled({ name: "model", cls: "", notes: [] as string[] }, json.model),
+    ...filled({ mode: "infer" }, json),
+    target: filled({ name: "cpu" }, json.target).name,
+    attempts: (json.tracing ?? []).map((a) => filled({ tracer: "", tensors: "", error: "", seconds: 0 }, a)),
+    versions: pairs(json.versions),
+    convention: pairs(json.convention),
+    graph: new Graph(json.graph ?? {}, against),
+  };
+}
 
 export class Graph {
   nodes: Node[] = [];
@@ -30,11 +42,9 @@ export class Graph {
   classes = new Map<string, string>();
   parameters: Parameter[] = [];
   parameter = new Map<string, Parameter>();
-  storages: Storage[] = [];
-  breaks: Break[] = [];
-  /** By node, the values that it reads, and those that it read before. */
-  private reads: number[][] = [];
-  /** By node, the nodes that make what it reads, in the order of its inputs, each once. */
+  storages: { bytes: number; born: number; died: number; node: number }[] = [];
+  breaks: { fragment: number; reason: string; source: string }[] = [];
+  /** By node, the nodes that make what it reads (or read before), in the order of its inputs, each once. */
   sources: number[][] = [];
   /** Kernels before node i ran: `kernelStart[i]`; one more entry for the end. */
   kernelStart: Float64Array;
@@ -42,78 +52,51 @@ export class Graph {
   details: string[] = [];
   /** How many nodes it has without those that are removed. */
   own = 0;
-  /** How many references in the file led nowhere. */
-  broken = 0;
 
   constructor(json: GraphJson, against?: AgainstJson) {
-    this.kernels = list(json.kernels).map(readKernel);
-    for (const s of list(json.scopes)) this.classes.set(clean(s.path, 2000), clean(s.cls));
-    this.parameters = list(json.parameters).map(readParameter);
-    for (const p of this.parameters) for (const name of [p.name, ...p.tied]) this.parameter.set(name, p);
-    const place = new Map<number, number>();
-    for (const v of list(json.values)) {
-      place.set(v.id, this.values.length);
-      this.values.push(readValue(v));
+    this.kernels = (json.kernels ?? []).map((k) => filled(KERNEL, k));
+    for (const s of json.scopes ?? []) {
+      const { path, cls } = filled({ path: "", cls: "" }, s);
+      this.classes.set(path, cls);
     }
-    this.readNodes(json, place, against);
+    this.parameters = (json.parameters ?? []).map((p) => filled(PARAMETER, p));
+    for (const p of this.parameters) for (const name of [p.name, ...p.tied]) this.parameter.set(name, p);
+    this.values = (json.values ?? []).map((v) => ({ ...filled(VALUE, v), producer: -1, users: [] }));
+    this.readNodes(json, against);
     const count = this.nodes.length;
-    this.storages = list(json.storages).map(([bytes, born, died, node]) => ({
-      bytes: number(bytes),
-      born: number(born),
-      died: died ?? Infinity,
-      node: node && node >= 1 && node <= count ? node - 1 : -1,
+    this.storages = (json.storages ?? []).map(([bytes, born, died, node]) => ({
+      bytes, born, died: died ?? Infinity, node: node && node >= 1 && node <= count ? node - 1 : -1,
     }));
-    this.breaks = list(json.breaks).map((b) => ({
-      fragment: number(b.fragment),
-      reason: clean(b.reason, 2000),
-      source: source(b.file, b.line),
-    }));
+    this.breaks = (json.breaks ?? []).map((b) => {
+      const { fragment, reason, file, line } = filled({ fragment: 0, reason: "", file: "", line: 0 }, b);
+      return { fragment, reason, source: source(file, line) };
+    });
     this.kernelStart = new Float64Array(count + 1);
     this.nodes.forEach((n, i) => (this.kernelStart[i + 1] = this.kernelStart[i] + n.kernels.length));
   }
 
-  private readNodes(json: GraphJson, place: Map<number, number>, against?: AgainstJson): void {
-    const known = (ids: number[] | undefined): number[] => {
-      const found = list(ids).map((id) => place.get(id) ?? -1).filter((v) => v >= 0);
-      this.broken += list(ids).length - found.length;
-      return found;
-    };
+  private readNodes(json: GraphJson, against?: AgainstJson): void {
+    const place = new Map(this.values.map((v, i) => [v.id, i]));
+    const known = (ids: number[]): number[] => ids.flatMap((id) => place.get(id) ?? []);
     const former = new Map(against?.former);
-    const idle = new Set(against?.idle);
-    list(json.nodes).forEach((n, index) => {
-      const read = known(n.inputs);
+    (json.nodes ?? []).forEach((n, index) => {
+      const node = filled(NODE, n);
+      const read = known(node.inputs);
       const removed = against?.changes[index] === "-";
-      const kernels = list(n.kernels).filter((k) => this.kernels[k] !== undefined);
-      this.broken += list(n.kernels).length - kernels.length;
-      const node: Node = {
-        ...readNode(n),
-        index,
-        id: against?.ids[index] ?? n.id,
-        inputs: read.slice(0, read.length - (former.get(index) ?? 0)),
-        outputs: known(n.outputs),
-        kernels,
-        removed,
-        worked: !idle.has(index),
-      };
-      if (!node.removed) this.own++;
-      this.reads.push(read);
+      const outputs = known(node.outputs);
+      this.nodes.push({
+        ...node, index, id: against?.ids[index] ?? node.id, source: source(node.file, node.line),
+        // What it read before only stands last.
+        inputs: read.slice(0, read.length - (former.get(index) ?? 0)), outputs,
+        kernels: node.kernels.filter((k) => this.kernels[k]), removed,
+      });
+      if (!removed) this.own++;
       for (const v of new Set(read)) this.values[v].users.push(index);
-      for (const v of node.outputs) {
-        if (this.values[v].producer < 0) this.values[v].producer = index;
-        else this.broken += 1;
-      }
-      this.nodes.push(node);
+      this.sources.push([...new Set(read.map((v) => this.values[v].producer).filter((p) => p >= 0))]);
+      for (const v of outputs) if (this.values[v].producer < 0) this.values[v].producer = index;
     });
-    // A reader must come after its maker; an edge against the order of execution is dropped.
-    for (const value of this.values) {
-      const after = value.users.filter((user) => user > value.producer);
-      this.broken += value.users.length - after.length;
-      value.users = after;
-    }
-    this.sources = this.nodes.map((node, i) => {
-      const made = this.reads[i].map((v) => this.values[v].producer);
-      return [...new Set(made)].filter((p) => p >= 0 && p < node.index);
-    });
+    // A reader comes after its maker; an edge against the order of execution is none.
+    for (const value of this.values) value.users = value.users.filter((user) => user > value.producer);
   }
 
   /** An interval of nodes in words, by the numbers of those that are not removed. */
@@ -125,10 +108,8 @@ export class Graph {
 
   /** The numbers of the first and the last node of an interval that are not removed; null where all are. */
   ids(first: number, last: number): [number, number] | null {
-    let [from, to] = [first, last];
-    while (from <= to && this.nodes[from].removed) from++;
-    while (to >= from && this.nodes[to].removed) to--;
-    return from <= to ? [this.nodes[from].id, this.nodes[to].id] : null;
+    const own = this.nodes.slice(first, last + 1).filter((n) => !n.removed);
+    return own.length ? [own[0].id, own[own.length - 1].id] : null;
   }
 
   /** The nodes that read what this node makes. */
@@ -137,71 +118,6 @@ export class Graph {
   }
 }
 
-function readValue(v: ValueJson) {
-  return {
-    id: v.id,
-    shape: list(v.shape).map((d) => (typeof d === "number" ? d : clean(d, 40))),
-    dtype: clean(v.dtype, 40),
-    bytes: number(v.bytes),
-    kind: v.kind ?? "activation",
-    name: clean(v.name),
-    /** The node that makes it, or -1, and those that read it. */
-    producer: -1,
-    users: [] as number[],
-  };
-}
-
-function readNode(n: NodeJson) {
-  return {
-    kind: n.kind,
-    op: clean(n.op, 120),
-    name: clean(n.name, 200),
-    scope: clean(n.scope, 2000),
-    target: clean(n.target),
-    arguments: clean(n.arguments, 1000),
-    parameters: list(n.parameters).map((p) => clean(p, 500)),
-    source: source(n.file, n.line),
-    fragment: number(n.fragment),
-    phase: clean(n.phase ?? "forward", 40),
-    error: clean(n.error, 2000),
-  };
-}
-
-function readKernel(k: KernelJson) {
-  return {
-    op: clean(k.op),
-    category: clean(k.category ?? "other", 40),
-    dtype: clean(k.dtype, 40),
-    flops: number(k.flops),
-    otherFlops: number(k.other_flops),
-    read: number(k.read),
-    written: number(k.written),
-    cost: k.cost ?? "formula",
-    launches: number(k.launches ?? 1),
-  };
-}
-
-function readParameter(p: ParameterJson) {
-  return {
-    name: clean(p.name, 500),
-    shape: list(p.shape),
-    dtype: clean(p.dtype, 40),
-    numel: number(p.numel),
-    bytes: number(p.bytes),
-    scope: clean(p.scope, 2000),
-    kind: p.kind ?? "parameter",
-    tied: list(p.tied).map((t) => clean(t, 500)),
-  };
-}
-
-function source(file: string | null | undefined, line: number | null | undefined): string {
-  return file ? clean(file, 500) + (line ? `:${line}` : "") : "";
-}
-
-export function list<T>(items: T[] | undefined | null): T[] {
-  return Array.isArray(items) ? items : [];
-}
-
-export function number(value: unknown): number {
-  return typeof value === "number" && Number.isFinite(value) ? value : 0;
+function source(file: string, line: number): string {
+  return file && file + (line ? `:${line}` : "");
 }

@@ -54,6 +54,11 @@ export interface Tree {
   leaf: Item[];
 }
 
+/** The positions of the nodes in an interval. */
+export function nodesIn({ first, last }: Interval): number[] {
+  return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+}
+
 const KINDS: Record<string, ItemKind> = { r: "root", p: "phase", m: "module", f: "fold", g: "group", n: "node" };
 /** A list longer than this is drawn in groups of `GROUP`. */
 const LONGEST = 120;

@@ -3,8 +3,7 @@
 // Python has for all views.
 
 import type { Costs, Measure } from "../data/costs";
-import type { Fusion } from "../data/fusion";
-import type { Difference } from "../data/difference";
+import type { Difference, Fusion } from "../data/answers";
 import { weighedBy } from "../data/costliest";
 import type { Mark, MarksJson } from "../data/document";
 import type { Graph } from "../data/graph";
@@ -112,7 +111,7 @@ export class Colours {
     for (const k of graph.nodes[node].kernels) {
       const kernel = graph.kernels[k];
       if (kernel.cost === "zero") continue;
-      const weight = kernel.flops * 1e3 + kernel.otherFlops + kernel.read + kernel.written;
+      const weight = kernel.flops * 1e3 + kernel.other_flops + kernel.read + kernel.written;
       if (weight > most) [most, costliest] = [weight, kernel.category];
     }
     return costliest ? (this.marks.work[costliest] ?? this.named(costliest)) : this.marks.none;

@@ -5,10 +5,8 @@ import type { Item } from "../data/tree";
 import * as format from "../format";
 import type { Box } from "../layout/scene";
 import { HEADER } from "../layout/spec";
-import type { Rect } from "./camera";
-import { overlaps } from "./camera";
-import { type PathSink, trace } from "./path";
-import { measure } from "./pen";
+import { overlaps, type Rect } from "./camera";
+import { measure, type PathSink, trace } from "./pen";
 
 export const LABEL = 10.5;
 /** So many edges to one place are said to be that many. */

@@ -1,8 +1,8 @@
-// The laid-out picture: a tree of boxes with absolute places. The points of edges stay relative to their
-// container, since equal containers share them.
+// The laid-out picture: a tree of boxes with absolute places. The points of edges stay relative to their container, since
+// equal containers share them, and each container is laid out once, a few at a time so that the page stays alive meanwhile.
 
 import type { Item } from "../data/tree";
-import type { Layouts } from "./layouts";
+import { layoutContainer } from "./container";
 import { type Plan, Planner, Specs } from "./plan";
 import type { Edge, Layout } from "./spec";
 import type { View } from "./view";
@@ -32,16 +32,26 @@ export interface Scene {
   find: (item: Item) => Box;
 }
 
+/** Milliseconds of laying out after which others have their turn. */
+const TURN = 40;
+
 export class SceneMaker {
   private specs = new Specs();
-
-  constructor(private layouts: Layouts) {}
+  private layouts = new Map<number, Layout>();
 
   async make(view: View, aspect: number): Promise<Scene> {
     const planner = new Planner(view, this.specs, aspect);
     const { root } = view.tree;
     const plan = planner.plan(root, root, 0, () => -1);
-    await this.layouts.ensure(planner.specs);
+    let began = performance.now();
+    // Inner ones stand before those that hold them.
+    for (const spec of planner.specs) {
+      if (this.layouts.has(spec.id)) continue;
+      this.layouts.set(spec.id, layoutContainer(spec, (id) => this.layouts.get(id) as Layout));
+      if (performance.now() - began < TURN) continue;
+      await new Promise((done) => setTimeout(done));
+      began = performance.now();
+    }
     return this.compose(view, plan);
   }
 
@@ -78,5 +88,22 @@ export class SceneMaker {
       return root;
     };
     return { root, boxes, find };
+  }
+}
+
+/** One thing at a time: all that is asked for while something runs is done once, when that has ended. */
+export class Queue {
+  private running: Promise<void> | null = null;
+  private next: Promise<void> | null = null;
+  private job: () => Promise<void> = async () => {};
+
+  run(job: () => Promise<void>): Promise<void> {
+    this.job = job;
+    if (!this.running) return (this.running = job().finally(() => (this.running = null)));
+    const go = (): Promise<void> => {
+      this.next = null;
+      return this.run(this.job);
+    };
+    return (this.next ??= this.running.then(go, go));
   }
 }

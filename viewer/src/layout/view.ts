@@ -91,43 +91,6 @@ export class View {
   }
 }
 
-/** Of all bytes moved: what ends in nothing and moves less is no part of the model's work. */
-const NOTHING = 0.001;
-
-/**
- * Nodes that only look at data differently: no work, weights or error; those that steer, or are of constants; and what
- * is worked out for those alone (a mask that is summed up to choose a branch).
- */
-export function plumbing(graph: Graph): Uint8Array {
-  const hidden = looking(graph);
-  // Where the data decided is shown; what was worked out for that alone is not.
-  const decided = (n: number): boolean => graph.nodes[n].op === "item" && graph.details[n] !== undefined;
-  if (!graph.nodes.some((node) => node.kind === "output")) return hidden;
-  const moved = (n: number): number =>
-    graph.nodes[n].kernels.reduce((sum, k) => sum + graph.kernels[k].read + graph.kernels[k].written, 0);
-  const little = NOTHING * graph.nodes.reduce((sum, _, n) => sum + moved(n), 0);
-  const used = new Uint8Array(hidden.length);
-  for (let n = hidden.length - 1; n >= 0; n--) {
-    const { kind, error, parameters, op, phase, removed } = graph.nodes[n];
-    const writes = op.endsWith("_");
-    const ends = kind === "call" && !used[n] && !error && !parameters.length && !writes && !removed;
-    if (decided(n)) hidden[n] = 0;
-    else if (ends && phase === "forward" && moved(n) < little) hidden[n] = 1;
-    else if (!hidden[n] || used[n]) for (const s of graph.sources[n]) used[s] = 1;
-  }
-  return hidden;
-}
-
-function looking(graph: Graph): Uint8Array {
-  return Uint8Array.from(graph.nodes, (node) => {
-    if (node.kind === "input" || node.kind === "output" || node.error) return 0;
-    if (node.kind === "control" || node.kind === "constant") return 1;
-    if (node.removed) return node.worked ? 0 : 1;
-    if (node.kernels.some((k) => graph.kernels[k].cost !== "zero")) return 0;
-    return node.parameters.length ? 0 : 1;
-  });
-}
-
 const MOST = 40;
 
 /** Open the costliest items until there is as much to see as a person can read at once. */

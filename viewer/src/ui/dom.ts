@@ -48,6 +48,17 @@ export function fill(element: Element, ...children: Child[]): void {
   append(element, ...children);
 }
 
+/** Fill anew what has the focus in it, or is scrolled: by their `data-key`, what had the focus has it again. */
+export function refill(element: Element, ...children: Child[]): void {
+  const root = element.getRootNode() as Document | ShadowRoot;
+  const focused = (root.activeElement as HTMLElement | null)?.dataset.key;
+  const { scrollTop } = element;
+  fill(element, ...children);
+  element.scrollTop = scrollTop;
+  const again = [...element.querySelectorAll<HTMLElement>("[data-key]")].find((e) => focused && e.dataset.key === focused);
+  again?.focus({ preventScroll: true });
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /** An icon from the `d` of its strokes, on a grid of 16. */

@@ -42,7 +42,7 @@ export function link(app: App, item: Item, name: string, note: string): HTMLElem
 }
 
 /** A line that can be pressed: what it is, and a note. */
-export function entry(name: Child | Child[], note: Child, run: () => void): HTMLElement {
+export function entry(name: Child | Child[], note: Child, run: () => void): HTMLButtonElement {
   return press([span("value", ...[name].flat()), span("note", note)], run, { class: "link" });
 }
 

@@ -2,7 +2,7 @@
 // under the roof of the chosen device. Without a device, under that of the generic ridge point.
 
 import type { App } from "../app";
-import type { Subgraph } from "../data/fusion";
+import type { Subgraph } from "../data/answers";
 import type { Theme } from "../draw/theme";
 import * as format from "../format";
 import { overlaps, type Rect } from "../draw/camera";

@@ -6,19 +6,11 @@ import type { ColourMode } from "../draw/colours";
 import { zoomed } from "../draw/camera";
 import * as format from "../format";
 import { dock, legend } from "./dock";
-import { card } from "./card";
+import { card, fileName, paper, png, save, seen, svg, whole } from "./export";
 import { button, clamp, copyText, div, fill, h, ICONS, span } from "./dom";
-import { fileName, png, save, seen, svg, whole } from "./export";
-import { filterSheet } from "./filters";
-import { headlineBar } from "./headline";
-import { help } from "./help";
-import { hoverCard } from "./hover";
-import { minimap } from "./minimap";
+import { filterSheet, help, menu, popover, searchField, sizesSheet } from "./menus";
+import { headlineBar, hoverCard, minimap } from "./overlays";
 import { panel } from "./panel";
-import { paper } from "./paper";
-import { menu, popover } from "./popover";
-import { searchField } from "./search";
-import { sizesSheet } from "./sizes";
 import { Stage } from "./stage";
 import { Table } from "./table";
 
@@ -67,7 +59,7 @@ export function shell(app: App): Shell {
     deviceChoice(app),
     plumbingToggle(app),
     div(
-      "tools", app.model.formulas ? popover("Sizes", ICONS.sizes, () => sizesSheet(app)) : null,
+      "tools", app.page.sizes ? popover("Sizes", ICONS.sizes, () => sizesSheet(app)) : null,
       popover("Filter", ICONS.filter, () => filterSheet(app)), exports(app), tableToggle, panelToggle, themeButton(app),
       helper,
     ),
@@ -134,7 +126,7 @@ function chips(app: App): HTMLElement {
   const chip = (value: string, name: string): HTMLElement => span("chip", h("b", null, value), ` ${name}`);
   const element = div("chips");
   const paint = (): void => {
-    const sizes = app.sizes?.map((size, i) => `${model.formulas?.variables[i].name} = ${format.integer(size)}`)
+    const sizes = app.sizes?.map((size, i) => `${app.page.sizes?.variables[i].name} = ${format.integer(size)}`)
       .join(", ");
     fill(
       element,

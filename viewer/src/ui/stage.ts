@@ -2,8 +2,7 @@
 // calls of the app.
 
 import type { App } from "../app";
-import { type Camera, type Inset, mixed, zoomed } from "../draw/camera";
-import { innermost } from "../draw/marks";
+import { type Camera, innermost, type Inset, mixed, zoomed } from "../draw/camera";
 import { Painter } from "../draw/painter";
 import { CanvasPen } from "../draw/pen";
 import { HEADER } from "../layout/spec";

@@ -13,12 +13,15 @@ page shows and does not work out itself. The page in a file and the widget in a 
 - `headline`: the words of the sentence over the graph (see `opgraph.views.headline`).
 - `details`: "7×7 /2" and the like, and "branch taken: True", each with the ids of its nodes (see
   `opgraph.views.details`).
+- `plumbing`: by node 1 where it is drawn only if that is asked for (see `opgraph.views.page.plumbing`).
 - `work`: by node its distinct work, as a place in a device's `work` and `bounds`; -1 for none. It is a text
   whose characters are "0" for -1, "1" for 0 and so on, or a list where there are too many.
 - `spots`: every module that computes something itself: its title, its item, and its own leaves.
 - `partition`: rules with their reasons; distinct parts by rule, bytes read and bytes written as one kernel;
   and every subgraph as its distinct part, the id of its first node, and the steps to the others.
 - `next`: questions that the page does not answer, each with the command that does.
+- `sizes`: what it costs at other sizes, where the profile has formulas (see `opgraph.views.page.sizes`),
+  and by node which of the distinct costs it has (as `work`).
 - `devices`: every device with the bytes that a run needs and those there are, with its ridge and roof
   in the model's main dtype, and with the place of its costliest path; by distinct work its microseconds in
   the queues of the device and of the host, of which `limit` is the longer, and what it waits for
@@ -61,6 +64,8 @@ from opgraph.views.details import branches, details
 from opgraph.views.files.json import profile_data
 from opgraph.views.headline import headline_data, total_of
 from opgraph.views.marks import BOUNDS, CATEGORIES, CHANGES, NO_WORK, RULES, SERIES, UNKNOWN, Mark
+from opgraph.views.page.plumbing import plumbing
+from opgraph.views.page.sizes import sizes_data
 
 DIGITS = 9
 """Of times: with as many, sums over ten thousand nodes are printed as they are in Python."""
@@ -85,24 +90,26 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
     union = None if against is None else unite(against.graph, graph)
     profile = profile_data(costed)
     del profile["memory"]  # the page has the storages
+    profile.pop("formulas", None)  # the page has what they give at the sizes that it offers
     profile.pop("inductor", None)  # its kernels are at the nodes, and its groups in the partition
     if union is None:
         # Without a device: the page weighs hot spots by the one that is chosen there.
         tree = replace(costed.tree, seconds=None, bounds=None, measured=None)
         place = list(range(len(graph.nodes) + 1))
+        removed: set[int] = set()
     else:
         became = union.changes
         tree = build_tree(union.graph, mark=lambda node: became[node.id - 1])
         place = _places(union)
+        removed = {at for at, change in enumerate(became, 1) if change is ChangeKind.REMOVED}
         profile["graph"] = schema.encode(union.graph)
     times = _Times(costed)
     machines, needs = {d.id: d for d in devices()}, Footprint(costed.profile.graph, costed.memory)
     if costed.device is not None:  # it may be from a file of its own
         machines[costed.device.id] = costed.device
-    work = [-1] * len(tree.nodes)
-    for node, kind in times.by_node.items():
-        work[place[node] - 1] = kind
+    work = _by_place(times.by_node, place, len(tree.nodes))
     ways = _Ways(tree.graph)
+    decided = {place[node] for node in branches(graph)}
     changes = _steps(costed.memory.live)
     distinct = {change: at for at, change in enumerate(dict.fromkeys(changes))}
     data: dict[str, Any] = {
@@ -115,6 +122,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         "peak": costed.memory.peak_kernel,
         "headline": headline_data(costed),
         "details": _details(costed.graph, place),
+        "plumbing": "".join("01"[h] for h in plumbing(tree.graph, ways.read, removed, decided)),
         "work": _text(work),
         "spots": [
             [spot.label, spot.item.id, *(leaf.id for leaf in spot.leaves)]
@@ -130,6 +138,10 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         taken = [*machine["queues"][machine["limit"]], 0.0]  # of no work
         machine["path"] = ways.place([taken[kind] for kind in work])
     data["paths"] = [_text(_steps(path)) for path in ways.known]
+    formulas = costed.profile.formulas
+    if formulas is not None and (found := sizes_data(formulas, graph)) is not None:
+        data["sizes"], kinds = found
+        data["sizes"]["nodes"] = _text(_by_place(kinds, place, len(tree.nodes)))
     if costed.device is not None:
         data["device"] = costed.device.id
         if costed.price is not None:
@@ -142,6 +154,14 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
     if against is not None and union is not None:
         data["against"] = _against(against, union)
     return data
+
+
+def _by_place(kinds: Mapping[int, int], place: Sequence[int], count: int) -> list[int]:
+    """What nodes have by their ids, by the positions in the page; -1 for those that have none."""
+    found = [-1] * count
+    for node, kind in kinds.items():
+        found[place[node] - 1] = kind
+    return found
 
 
 def _details(graph: Graph, place: Sequence[int]) -> dict[str, list[int]]:
@@ -204,14 +224,14 @@ class _Ways:
     """The distinct costliest ways through a graph, by what its nodes weigh."""
 
     def __init__(self, graph: Graph) -> None:
-        self._read = [
+        self.read = [
             [s for s in sources(graph, node) if s < at] for at, node in enumerate(graph.nodes, 1)
         ]
         self.known: dict[tuple[int, ...], int] = {}
 
     def place(self, weights: Sequence[float]) -> int:
         """Where the costliest way by these weights stands among those known."""
-        path = tuple(heaviest_path(self._read, weights))
+        path = tuple(heaviest_path(self.read, weights))
         return self.known.setdefault(path, len(self.known))
 
 
@@ -361,9 +381,9 @@ def _places(union: Union) -> list[int]:
 
 def _against(other: CostedRecord, union: Union) -> dict[str, Any]:
     """Of the other model its name and totals. Of every node of the union its id in its own graph and a sign
-    for what became of it (see `_SIGNS`). Further the positions of removed nodes that did no work; of nodes
-    that read something only before, with how many of their last inputs that are; and where it differs what
-    a node cost before (its position, FLOPs and bytes)."""
+    for what became of it (see `_SIGNS`). Further of nodes that read something only before the position, and
+    how many of their last inputs that are; and where it differs what a node cost before (its position,
+    FLOPs and bytes)."""
     totals = other.totals
     rows = list(zip(union.graph.nodes, union.before, union.own, union.former, strict=True))
     cost = {
@@ -377,10 +397,6 @@ def _against(other: CostedRecord, union: Union) -> dict[str, Any]:
         },
         "ids": [own or (then.id if then else 0) for _, then, own, _ in rows],
         "changes": "".join(_SIGNS[change] for change in union.changes),
-        "idle": [
-            i for i, (_, then, own, _) in enumerate(rows)
-            if not own and then and not then.parameters and all(k.cost == "zero" for k in then.kernels)
-        ],
         "former": [[i, former] for i, (_, _, _, former) in enumerate(rows) if former],
         "before": [
             [i, *cost[i]] for i, (node, _, _, _) in enumerate(rows) if cost[i] != (node.flops, node.bytes)

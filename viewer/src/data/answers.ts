@@ -1,0 +1,144 @@
+// What Python found out beside the costs: the memory that is live over the run, kernel by kernel; the fused subgraphs; and
+// what differs from another profile, where the graph is the union of both (`opgraph.analysis.compare` said of every node
+// what became of it and what it cost before).
+
+import { type Costs, type Measure, running } from "./costs";
+import { type AgainstJson, clean, numbers, type PageJson, type PartitionJson, stepped } from "./document";
+import type { Graph } from "./graph";
+import type { Item } from "./tree";
+
+export class Memory {
+  /** Bytes live while each kernel runs. */
+  readonly live: Float64Array;
+  readonly peakAt: number;
+  readonly kernels: number;
+
+  constructor(private graph: Graph, { live: [changes, kinds] = [[], []], peak }: PageJson) {
+    const by = numbers(kinds);
+    this.kernels = by.length;
+    this.live = running(by.length, (k) => changes[by[k]]).slice(1);
+    this.peakAt = peak ?? 0;
+  }
+
+  get peak(): number {
+    return this.live[this.peakAt] ?? 0;
+  }
+
+  /** The node that runs kernel `k`. */
+  node(k: number): number {
+    const starts = this.graph.kernelStart;
+    let low = 0;
+    let high = this.graph.nodes.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (starts[middle] <= k) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  /** What is live while kernel `k` runs, largest first: the bytes and the node that made them (or -1). */
+  at(k: number): { bytes: number; node: number }[] {
+    return this.graph.storages
+      .filter((s) => s.born <= k && s.died > k && s.bytes > 0)
+      .map(({ bytes, node }) => ({ bytes, node }))
+      .sort((a, b) => b.bytes - a.bytes);
+  }
+}
+
+export interface Subgraph {
+  index: number;
+  rule: string;
+  reason: string;
+  nodes: number[];
+  /** Bytes that the one fused kernel moves. */
+  read: number;
+  written: number;
+  /** Which distinct part it is, for the times of devices. */
+  part: number;
+}
+
+export class Fusion {
+  readonly subgraphs: Subgraph[];
+  /** By node, the position of its subgraph, or -1. */
+  readonly of: Int32Array;
+
+  constructor(graph: Graph, json: PartitionJson) {
+    const count = graph.nodes.length;
+    this.of = new Int32Array(count).fill(-1);
+    const rules = (json.rules ?? []).map(([rule, reason]) => [clean(rule), clean(reason, 1000)]);
+    this.subgraphs = (json.subgraphs ?? []).map(([part, ...steps], index) => {
+      const [rule, read, written] = json.parts[part];
+      const nodes = stepped(steps).filter((id) => id >= 1 && id <= count).map((id) => id - 1);
+      for (const n of nodes) this.of[n] = index;
+      const [name, reason] = rules[rule] ?? ["", ""];
+      return { index, rule: name, reason, nodes, read, written, part };
+    });
+  }
+
+  at(node: number): Subgraph | null {
+    return this.subgraphs[this.of[node]] ?? null;
+  }
+}
+
+export type Change = "same" | "added" | "removed" | "costlier" | "cheaper" | "changed";
+
+const LETTERS: Record<string, Change> = {
+  "=": "same", "+": "added", "-": "removed", ">": "costlier", "<": "cheaper", "~": "changed",
+};
+
+export class Difference {
+  readonly name: string;
+  readonly totals: AgainstJson["totals"];
+  private sums: Partial<Record<Measure, Float64Array>>;
+  private changes = new Map<number, Change>();
+
+  constructor(
+    private here: Costs,
+    private json: AgainstJson,
+  ) {
+    this.name = clean(json.name);
+    this.totals = json.totals;
+    const before = new Map(json.before.map(([node, flops, bytes]) => [node, { flops, bytes }]));
+    const sums = (measure: "flops" | "bytes"): Float64Array =>
+      running(json.changes.length, (n) => (before.get(n) ?? { [measure]: here.own(measure, n) })[measure] ?? 0);
+    this.sums = { flops: sums("flops"), bytes: sums("bytes") };
+  }
+
+  change(node: number): Change {
+    return LETTERS[this.json.changes[node]];
+  }
+
+  /** What an item cost before: its counterparts, and what is gone from it. */
+  was(measure: "flops" | "bytes", item: Item): number {
+    const sums = this.sums[measure] as Float64Array;
+    return sums[item.last + 1] - sums[item.first];
+  }
+
+  /** Forget what depends on the costs of this profile: they have changed. */
+  forget(): void {
+    this.changes.clear();
+  }
+
+  /** What is gone from an item. */
+  removed(item: Item): number[] {
+    const found: number[] = [];
+    for (let n = item.first; n <= item.last; n++) if (this.change(n) === "removed") found.push(n);
+    return found;
+  }
+
+  itemChange(item: Item): Change {
+    let found = this.changes.get(item.id);
+    if (!found) this.changes.set(item.id, (found = this.changeOf(item)));
+    return found;
+  }
+
+  private changeOf(item: Item): Change {
+    let all: Change = this.change(item.first);
+    for (let n = item.first + 1; n <= item.last && all !== "changed"; n++) if (this.change(n) !== all) all = "changed";
+    if (all !== "changed" || item.node >= 0) return all;
+    const by = (measure: "flops" | "bytes"): number => this.here.item(measure, item) - this.was(measure, item);
+    const more = by("flops") || by("bytes");
+    return more ? (more > 0 ? "costlier" : "cheaper") : "changed";
+  }
+}

@@ -1,0 +1,186 @@
+// What lies over the graph: the sentence that says where the cost is, with the whole as a row of folded modules; the note
+// beside the pointer; and the whole picture in a corner, with a frame around what is seen.
+
+import type { App } from "../app";
+import type { Measure } from "../data/costs";
+import type { Item } from "../data/tree";
+import { visible } from "../draw/camera";
+import { mix } from "../draw/theme";
+import * as format from "../format";
+import type { Box } from "../layout/scene";
+import { div, fill, h, onFrame, p } from "./dom";
+import { ending, hint, shareText } from "./parts";
+
+/** Pixels that a name needs in the row. */
+const LETTER = 6.6;
+
+export function headlineBar(app: App): HTMLElement {
+  const sentence = p("sentence");
+  const row = h("div", { class: "parts-row", role: "group", "aria-label": "Share of each part" });
+  const second = h("div", { class: "parts-row second", "aria-hidden": "true" });
+  const element = div("headline", sentence, row, second);
+  const draw = (into: HTMLElement, parts: [Item, number][], whole: number): void => {
+    const width = into.clientWidth || row.clientWidth;
+    fill(into, ...parts.map(([item, share]) => {
+      // Of a node that is nearly all of its module, the module's name says more.
+      const of = item.node >= 0 && !item.path && item.parent && app.colours.share(item.parent) * 0.9 < share;
+      const name = ending(of && item.parent ? item.parent : item);
+      const room = (share / whole) * width - 10;
+      const last = /^\d*$/.test(item.label) ? "" : item.label;
+      const text = [`${name} ${format.percent(share)}`, name, last].find((t) => t.length * LETTER < room) ?? "";
+      const { colour } = app.colours.look(item);
+      return h("button", {
+        type: "button", class: "parts-one", title: hint(app, item), "aria-label": hint(app, item),
+        style: { "flex-grow": String(share / whole), "--part": colour },
+        onclick: () => void app.select(item, true),
+        onmouseenter: () => into === row && below(item, share),
+      }, text);
+    }));
+  };
+  const below = (item: Item, share: number): void => {
+    const member = item.kind === "fold" ? item.children[0] : item;
+    const parts = member.children.map((c): [Item, number] => [c, app.colours.share(c)]).filter(([, s]) => s > 0);
+    second.classList.toggle("shown", parts.length > 1);
+    draw(second, parts.length > 1 ? parts : [], share);
+  };
+  const paint = (): void => {
+    const [said, meaning] = app.headline();
+    sentence.textContent = said;
+    sentence.title = meaning;
+    element.hidden = !said;
+    draw(row, app.row(), 1);
+    second.classList.remove("shown");
+  };
+  element.addEventListener("mouseleave", () => second.classList.remove("shown"));
+  app.on("look", paint);
+  new ResizeObserver(() => row.clientWidth && draw(row, app.row(), 1)).observe(row);
+  return element;
+}
+
+/** Milliseconds that the pointer rests before anything is said. */
+const REST = 180;
+
+export function hoverCard(app: App): HTMLElement {
+  const element = h("div", { class: "tip hover", hidden: true });
+  let rest = 0;
+  app.on("hover", () => {
+    clearTimeout(rest);
+    element.hidden = true;
+    const { hovered, pointer } = app;
+    if (!hovered || !pointer) return;
+    rest = window.setTimeout(() => {
+      const [first, ...lines] = said(app, hovered.item);
+      fill(element, h("b", null, first), ...lines.map((line) => div("", line)));
+      element.hidden = false;
+      const { width, height } = app.size;
+      const { offsetWidth: w, offsetHeight: tall } = element;
+      const right = pointer.x + 16 + w < width ? pointer.x + 16 : Math.max(4, pointer.x - 16 - w);
+      element.style.left = `${right}px`;
+      element.style.top = `${Math.max(4, Math.min(pointer.y + 12, height - tall - 4))}px`;
+    }, REST);
+  });
+  app.on("camera", () => (element.hidden = true));
+  return element;
+}
+
+/** Path, class, shapes, what it costs and its share, what it waits for, and where it is called. */
+function said(app: App, item: Item): string[] {
+  const { costs, colours, model: { graph } } = app;
+  const node = graph.nodes[item.node];
+  const shapes = (values: number[]): string =>
+    values.map((v) => graph.values[v]).filter((v) => v.kind !== "parameter" && v.kind !== "buffer")
+      .map((v) => `${format.shape(v.shape)} ${v.dtype}`).join(", ");
+  const measures: Measure[] = ["measured", "time", "flops", "bytes"];
+  const bound = costs.bound(item);
+  return [
+    item.path || node?.name || item.label,
+    [item.cls.split(".").pop(), node && node.op !== item.label ? node.op : "", graph.details[item.node]]
+      .filter(Boolean).join(" · "),
+    node ? [shapes(node.inputs), shapes(node.outputs)].filter(Boolean).join(" → ") : item.output && `→ ${item.output}`,
+    ...measures.filter((m) => costs.item(m, item)).map((m) => `${shareText(m, costs.share(m, item))} of ${OF[m]}`),
+    bound ? `${colours.marks.bounds[bound].label}, ${format.intensity(costs.intensity(item))} FLOPs/byte` : "",
+    node?.source ?? "",
+  ].filter(Boolean);
+}
+
+const OF: Partial<Record<Measure, string>> = { measured: "the measured time", time: "the predicted time", flops: "the FLOPs", bytes: "the bytes moved" };
+
+const WIDTH = 168;
+const HEIGHT = 120;
+
+export function minimap(app: App): HTMLElement {
+  const canvas = h("canvas", { class: "minimap", "aria-label": "Overview", role: "img", title: "Drag to move" });
+  const scale = globalThis.devicePixelRatio || 1;
+  canvas.width = WIDTH * scale;
+  canvas.height = HEIGHT * scale;
+  const ctx = canvas.getContext("2d") as CanvasRenderingContext2D;
+  let picture: HTMLCanvasElement | null = null;
+  let zoom = 1;
+  let left = 0;
+  let top = 0;
+
+  const paint = (): void => {
+    const root = app.scene?.root;
+    if (!root) return;
+    zoom = Math.min((WIDTH - 12) / root.w, (HEIGHT - 12) / root.h);
+    left = (WIDTH - root.w * zoom) / 2;
+    top = (HEIGHT - root.h * zoom) / 2;
+    picture = document.createElement("canvas");
+    picture.width = canvas.width;
+    picture.height = canvas.height;
+    const pen = picture.getContext("2d") as CanvasRenderingContext2D;
+    pen.scale(scale, scale);
+    const draw = (box: Box): void => {
+      const w = box.w * zoom;
+      const height = box.h * zoom;
+      if (box.parent) {
+        const look = app.colours.look(box.item);
+        pen.fillStyle = box.layout
+          ? mix(app.theme.canvas, app.theme.nestBorder, 0.55)
+          : mix(app.theme.canvas, look.colour, 0.7);
+        pen.fillRect(left + box.x * zoom, top + box.y * zoom, Math.max(w, 0.8), Math.max(height, 0.8));
+      }
+      if (height > 3) box.children.forEach(draw);
+    };
+    draw(root);
+    frame();
+  };
+  const frame = (): void => {
+    ctx.setTransform(scale, 0, 0, scale, 0, 0);
+    ctx.clearRect(0, 0, WIDTH, HEIGHT);
+    if (!picture || !app.scene) return;
+    const { root } = app.scene;
+    const all = visible(app.camera, app.size.width, app.size.height);
+    // Where everything is seen, an overview shows nothing.
+    canvas.hidden = all.x <= 0 && all.y <= 0 && all.x + all.w >= root.w && all.y + all.h >= root.h;
+    ctx.drawImage(picture, 0, 0, WIDTH, HEIGHT);
+    const view = visible(app.camera, app.size.width, app.size.height);
+    ctx.strokeStyle = app.theme.accent;
+    ctx.lineWidth = 1.5;
+    const x = Math.max(1, left + view.x * zoom);
+    const y = Math.max(1, top + view.y * zoom);
+    ctx.strokeRect(
+      x, y, Math.max(3, Math.min(WIDTH - 1, left + (view.x + view.w) * zoom) - x),
+      Math.max(3, Math.min(HEIGHT - 1, top + (view.y + view.h) * zoom) - y),
+    );
+  };
+  const move = (event: PointerEvent): void => {
+    const rect = canvas.getBoundingClientRect();
+    const view = visible(app.camera, app.size.width, app.size.height);
+    const x = (event.clientX - rect.left - left) / zoom;
+    const y = (event.clientY - rect.top - top) / zoom;
+    app.setCamera({ ...app.camera, x: x - view.w / 2, y: y - view.h / 2 });
+  };
+  canvas.addEventListener("pointerdown", (event) => {
+    canvas.setPointerCapture(event.pointerId);
+    move(event);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (event.buttons) move(event);
+  });
+  const whole = onFrame(paint);
+  app.on("scene", whole);
+  app.on("look", whole);
+  app.on("camera", onFrame(frame));
+  return canvas;
+}
