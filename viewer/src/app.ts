@@ -2,6 +2,7 @@
 // charts) call these methods and listen to the events; they do not know one another.
 
 import { type Filter, find, NO_FILTER, passing } from "./data/finding";
+import { running } from "./data/costs";
 import type { PageJson } from "./data/document";
 import { type Item, nodesIn } from "./data/tree";
 import { bringing, type Camera, edgesAt, fitted, type Inset, type Marks, showing, visible } from "./draw/camera";
@@ -10,7 +11,8 @@ import { type Box, Queue, type Scene, SceneMaker } from "./layout/scene";
 import { openReadable, setDeep, View } from "./layout/view";
 
 export type { AppEvent } from "./figures";
-export type Dock = "" | "memory" | "roofline" | "timeline";
+export const DOCKS = ["memory", "roofline", "timeline"] as const;
+export type Dock = "" | (typeof DOCKS)[number];
 
 /** How many boxes are opened at first, as far as they can be read. */
 const BUDGETS = [26, 20, 16];
@@ -34,7 +36,7 @@ export class App extends Figures {
   hit = -1;
   litName = "";
   lit: Uint8Array | null = null;
-  litBefore: Int32Array | null = null;
+  litBefore: Float64Array | null = null;
   plumbingHidden = true;
   filter: Filter = NO_FILTER;
   /** The kernel whose live tensors are shown. */
@@ -264,16 +266,10 @@ export class App extends Figures {
     this.litName = nodes ? name : "";
     if (this.litName !== "moment") this.moment = null;
     if (this.litName !== "filter") this.filter = NO_FILTER;
-    this.lit = null;
-    this.litBefore = null;
-    if (nodes) {
-      const count = this.model.graph.nodes.length;
-      const lit = new Uint8Array(count);
-      for (const n of nodes) lit[n] = 1;
-      this.lit = lit;
-      this.litBefore = new Int32Array(count + 1);
-      for (let i = 0; i < count; i++) this.litBefore[i + 1] = this.litBefore[i] + lit[i];
-    }
+    const lit = nodes && new Uint8Array(this.model.graph.nodes.length);
+    for (const n of nodes ?? []) if (lit) lit[n] = 1;
+    this.lit = lit;
+    this.litBefore = lit && running(lit.length, (i) => lit[i]);
     this.emit("lit");
   }
 

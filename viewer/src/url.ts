@@ -1,7 +1,7 @@
 // The state of the page in the fragment of its address, so that a view can be sent to someone else. What is
 // as it would be without a fragment is left out.
 
-import type { App } from "./app";
+import { type App, DOCKS } from "./app";
 import { NO_FILTER, type Filter } from "./data/finding";
 import { MAX_ZOOM, MIN_ZOOM, overlaps, visible } from "./draw/camera";
 import { clamp } from "./ui/dom";
@@ -79,9 +79,7 @@ export async function read(app: App, text: string): Promise<void> {
   const theme = state.get("theme");
   app.themeChoice = theme === "light" || theme === "dark" ? theme : "auto";
   app.setDevice(state.get("device") ?? app.firstDevice);
-  app.dock = state.get("dock") === "memory" || state.get("dock") === "roofline"
-    ? (state.get("dock") as "memory" | "roofline")
-    : "";
+  app.dock = DOCKS.find((dock) => dock === state.get("dock")) ?? "";
   app.emit("dock");
   const sizes = state.get("sizes")?.split("~").map(Number) ?? [];
   if (!app.setSizes(sizes.length ? sizes : null)) app.setSizes(null);
@@ -116,8 +114,8 @@ function readFilter(state: URLSearchParams): Filter {
   return known && Number(least) > 0 ? { facets, measure: known, least: Number(least) } : { ...NO_FILTER, facets };
 }
 
-/** Keep the fragment in step with the app, both ways. Returns how to stop. */
-export function bind(app: App): () => void {
+/** Keep the fragment in step with the app, both ways. */
+export function bind(app: App): void {
   let pause = 0;
   let own = "";
   const keep = (): void => {
@@ -134,13 +132,8 @@ export function bind(app: App): () => void {
     }, 300);
   };
   for (const event of ["scene", "select", "look", "lit", "camera", "search", "dock"] as const) app.on(event, keep);
-  const follow = (): void => {
+  window.addEventListener("hashchange", () => {
     const text = location.hash.slice(1);
     if (text !== own) void read(app, text);
-  };
-  window.addEventListener("hashchange", follow);
-  return () => {
-    clearTimeout(pause);
-    window.removeEventListener("hashchange", follow);
-  };
+  });
 }

@@ -2,7 +2,7 @@
 // what differs from another profile, where the graph is the union of both (`opgraph.analysis.compare` said of every node
 // what became of it and what it cost before).
 
-import { type Costs, type Measure, running } from "./costs";
+import { type Costs, lastOf, type Measure, running } from "./costs";
 import { type AgainstJson, clean, numbers, type PageJson, type PartitionJson, stepped } from "./document";
 import type { Graph } from "./graph";
 import type { Item } from "./tree";
@@ -26,15 +26,8 @@ export class Memory {
 
   /** The node that runs kernel `k`. */
   node(k: number): number {
-    const starts = this.graph.kernelStart;
-    let low = 0;
-    let high = this.graph.nodes.length - 1;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (starts[middle] <= k) low = middle;
-      else high = middle - 1;
-    }
-    return low;
+    const { kernelStart, nodes } = this.graph;
+    return lastOf(nodes.length, (n) => kernelStart[n] <= k);
   }
 
   /** What is live while kernel `k` runs, largest first: the bytes and the node that made them (or -1). */
@@ -93,10 +86,7 @@ export class Difference {
   private sums: Partial<Record<Measure, Float64Array>>;
   private changes = new Map<number, Change>();
 
-  constructor(
-    private here: Costs,
-    private json: AgainstJson,
-  ) {
+  constructor(private here: Costs, private json: AgainstJson) {
     this.name = clean(json.name);
     this.totals = json.totals;
     const before = new Map(json.before.map(([node, flops, bytes]) => [node, { flops, bytes }]));

@@ -34,8 +34,7 @@ export class Costs {
   private owned = new Map<string, Parameter[]>();
 
   constructor(
-    private graph: Graph,
-    private work: number[] = [],
+    private graph: Graph, private work: number[] = [],
     /** The ridge point without a device, and the parts of one below and above which memory and arithmetic limit. */
     private generic: Pick<PageJson, "ridge" | "balanced" | "measured"> = { ridge: 0, balanced: [0, 0] },
   ) {
@@ -185,6 +184,17 @@ export class Costs {
   parameterCount(item: Item): number {
     return this.parameters(item).reduce((sum, p) => sum + (p.kind === "parameter" ? p.numel : 0), 0);
   }
+}
+
+/** The last of so many things in order that holds; the first where none does. */
+export function lastOf(count: number, holds: (at: number) => boolean): number {
+  let [low, high] = [0, count - 1];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (holds(middle)) low = middle;
+    else high = middle - 1;
+  }
+  return low;
 }
 
 export function running(count: number, of: (i: number) => number): Float64Array {

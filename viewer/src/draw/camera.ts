@@ -30,9 +30,7 @@ export function fitted(
   rect: Rect, width: number, height: number, margin = 24, most = 1.15, { left, top }: Inset = { left: 0, top: 0 },
 ): Camera {
   const zoom = Math.min(
-    (width - left - 2 * margin) / Math.max(rect.w, 1),
-    (height - top - 2 * margin) / Math.max(rect.h, 1),
-    most,
+    (width - left - 2 * margin) / Math.max(rect.w, 1), (height - top - 2 * margin) / Math.max(rect.h, 1), most,
   );
   const safe = Math.max(MIN_ZOOM, zoom);
   return {
@@ -110,7 +108,7 @@ export interface Marks {
   /** Nodes to be lit; all others fade. Null where nothing is lit. */
   lit: Uint8Array | null;
   /** Of `lit`, running sums by node, so that a container knows at once. */
-  litBefore: Int32Array | null;
+  litBefore: Float64Array | null;
   current: Box | null;
   into: Ends[];
   out: Ends[];

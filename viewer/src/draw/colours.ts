@@ -49,10 +49,7 @@ export class Colours {
   private drawn: Item[] = [];
 
   constructor(
-    readonly graph: Graph,
-    readonly costs: Costs,
-    readonly marks: MarksJson,
-    public mode: ColourMode,
+    readonly graph: Graph, readonly costs: Costs, readonly marks: MarksJson, public mode: ColourMode,
     public theme: Theme,
   ) {}
 

@@ -29,13 +29,9 @@ const DASH = [6, 4];
 
 export class Painter {
   constructor(
-    private graph: Graph,
-    private colours: Colours,
-    private theme: Theme,
+    private graph: Graph, private colours: Colours, private theme: Theme,
     /** Pixels per unit of the world. */
-    private zoom: number,
-    private view: Rect,
-    private marks: Marks,
+    private zoom: number, private view: Rect, private marks: Marks,
   ) {}
 
   paint(scene: Scene, pen: Pen): void {

@@ -2,6 +2,7 @@
 // pen knows the camera. The curve of an edge is straight where two of its points share an x or y, round at corners, and
 // otherwise an S that leaves and arrives upright.
 
+import { lastOf } from "../data/costs";
 import { overlaps, type Rect } from "./camera";
 import { FAMILY, font } from "./theme";
 
@@ -62,13 +63,8 @@ export function fit(text: string, size: number, weight: number, max: number): st
   const key = `${weight}|${Math.round((max / size) * 10)}|${text}`;
   const known = fitted.get(key);
   if (known !== undefined) return known;
-  let low = 0;
-  let high = Math.min(text.length, Math.ceil(max / (size * 0.2)));
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (measure(text.slice(0, middle) + "…", size, weight) <= max) low = middle;
-    else high = middle - 1;
-  }
+  const longest = Math.min(text.length, Math.ceil(max / (size * 0.2)));
+  const low = lastOf(longest + 1, (length) => measure(text.slice(0, length) + "…", size, weight) <= max);
   const cut = low ? text.slice(0, low) + "…" : "";
   if (fitted.size > 50_000) fitted.clear();
   fitted.set(key, measure(text, size, weight) <= max ? text : cut);

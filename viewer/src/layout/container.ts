@@ -121,12 +121,8 @@ class Router {
   private lanes = new Map<number, number[]>();
 
   constructor(
-    private spec: Spec,
-    private ranked: Ranked,
-    private columnOf: (row: number) => Column,
-    private rowTop: number[],
-    private heights: number[],
-    private placed: Float64Array,
+    private spec: Spec, private ranked: Ranked, private columnOf: (row: number) => Column, private rowTop: number[],
+    private heights: number[], private placed: Float64Array,
     private rim: { w: number; h: number; ins: Float32Array; outs: Float32Array },
     private inner: (id: number) => Layout,
   ) {}

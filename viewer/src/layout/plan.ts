@@ -1,6 +1,7 @@
 // From what is open to what must be laid out: for every open container its drawn children, the edges
 // between them, and its ways in and out. Edges of nodes are lifted to the children that hold the nodes.
 
+import { lastOf } from "../data/costs";
 import type { Item } from "../data/tree";
 import type { Box, Edge, Spec } from "./spec";
 import type { View } from "./view";
@@ -46,11 +47,7 @@ export class Planner {
   specs: Spec[] = [];
   private used = new Set<number>();
 
-  constructor(
-    private view: View,
-    private known: Specs,
-    private aspect: number,
-  ) {}
+  constructor(private view: View, private known: Specs, private aspect: number) {}
 
   /** The plan of an open item, whose sources outside are told apart by `portOf`. */
   plan(key: Item, item: Item, ins: number, portOf: (source: number) => number): Plan {
@@ -162,14 +159,5 @@ function box(view: View, key: Item, inner: Plan | null): Box {
 
 /** From a node to the position of the child that holds it. */
 function placer(children: Item[]): (node: number) => number {
-  return (node) => {
-    let low = 0;
-    let high = children.length - 1;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (children[middle].first <= node) low = middle;
-      else high = middle - 1;
-    }
-    return low;
-  };
+  return (node) => lastOf(children.length, (i) => children[i].first <= node);
 }

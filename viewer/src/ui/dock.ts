@@ -43,9 +43,7 @@ export function legend(app: App): HTMLElement {
     if (scale) {
       const stops = Array.from({ length: 9 }, (_, i) => ramp(app.theme, i / 8)).join(",");
       fill(
-        element,
-        div("legend-title", name),
-        span("ramp-end", scale.low),
+        element, div("legend-title", name), span("ramp-end", scale.low),
         h("div", { class: "ramp", style: { background: `linear-gradient(to right, ${stops})` } }),
         span("ramp-end", `${scale.high}, the costliest here`),
       );
@@ -60,10 +58,8 @@ export function legend(app: App): HTMLElement {
           title: "Light these",
           onclick: () => (app.litName === light ? app.light("", null) : app.light(light, entry.nodes)),
         },
-        h("span", { class: "swatch", style: { background: entry.colour } }),
-        span("legend-mark", entry.mark),
-        span("legend-name", entry.name),
-        span("legend-note", entry.note),
+        h("span", { class: "swatch", style: { background: entry.colour } }), span("legend-mark", entry.mark),
+        span("legend-name", entry.name), span("legend-note", entry.note),
       );
     });
     const edges = app.selected && app.selected.kind !== "root" ? [

@@ -112,6 +112,23 @@ export function onFrame(run: () => void): () => void {
   };
 }
 
+/** Do what belongs to a key, and nothing else then. */
+export function onKey(event: KeyboardEvent, actions: Record<string, () => unknown>): void {
+  const action = actions[event.key] ?? actions[event.key.toLowerCase()];
+  if (!action) return;
+  event.preventDefault();
+  event.stopPropagation();
+  action();
+}
+
+/** Put a note beside a point of what holds it: to the right and below where there is room, and always inside. */
+export function beside(note: HTMLElement, x: number, y: number, width: number, height: number): void {
+  const { offsetWidth, offsetHeight } = note;
+  const left = x + 15 + offsetWidth > width ? x - 15 - offsetWidth : x + 15;
+  note.style.left = `${Math.max(3, left)}px`;
+  note.style.top = `${Math.max(3, Math.min(y, height - offsetHeight - 3))}px`;
+}
+
 export function clamp(value: number, low: number, high: number): number {
   return Math.min(high, Math.max(low, value));
 }

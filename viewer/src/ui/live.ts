@@ -3,7 +3,7 @@
 import type { App } from "../app";
 import type { Theme } from "../draw/theme";
 import * as format from "../format";
-import { div, fill, h, p, press, span } from "./dom";
+import { div, fill, h, onKey, p, press, span } from "./dom";
 import { link } from "./parts";
 import { type Frame, Plot, RULE, ticks } from "./plot";
 
@@ -12,15 +12,11 @@ export class LiveMemory extends Plot {
     super(app, "Live memory over the run", ["look", "select", "lit"]);
     this.canvas.addEventListener("keydown", (event) => {
       const { memory, moment } = app;
-      const actions: Record<string, () => void> = {
+      onKey(event, {
         ArrowRight: () => app.setMoment(Math.min(memory.kernels - 1, (moment ?? -1) + 1)),
         ArrowLeft: () => app.setMoment(Math.max(0, (moment ?? memory.kernels) - 1)),
         Enter: () => app.setMoment(memory.peakAt),
-      };
-      if (!actions[event.key]) return;
-      event.preventDefault();
-      event.stopPropagation();
-      actions[event.key]();
+      });
     });
   }
 
@@ -152,8 +148,7 @@ export function alive(app: App): HTMLElement {
         "p", null, h("b", null, `${format.size(memory.live[moment])} in ${format.plural(all.length, "tensor")}`),
         span("note", ` alive at kernel ${format.integer(moment + 1)}${moment === memory.peakAt ? ", the peak" : ""}`),
       ),
-      moment === memory.peakAt ? null : div("choices", peak),
-      h("ul", { class: "links" }, ...entries),
+      moment === memory.peakAt ? null : div("choices", peak), h("ul", { class: "links" }, ...entries),
     );
   };
   app.on("lit", paint);

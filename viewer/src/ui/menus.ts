@@ -213,8 +213,7 @@ const KEYS: [string, string][] = [
 
 export function help(): HTMLElement {
   return h(
-    "div",
-    { class: "sheet help", role: "dialog", "aria-label": "Help", tabindex: "-1" },
+    "div", { class: "sheet help", role: "dialog", "aria-label": "Help", tabindex: "-1" },
     h("dl", null, ...KEYS.flatMap(([keys, what]) => [h("dt", null, keys), h("dd", null, what)])),
     p("note", "Search takes op:, class:, name:, shape:, dtype:, kernel: and file: before a word."),
     p("note", "The address of the page holds what you see."),

@@ -8,7 +8,7 @@ import { visible } from "../draw/camera";
 import { mix } from "../draw/theme";
 import * as format from "../format";
 import type { Box } from "../layout/scene";
-import { div, fill, h, onFrame, p } from "./dom";
+import { beside, div, fill, h, onFrame, p } from "./dom";
 import { ending, hint, shareText } from "./parts";
 
 /** Pixels that a name needs in the row. */
@@ -72,11 +72,7 @@ export function hoverCard(app: App): HTMLElement {
       const [first, ...lines] = said(app, hovered.item);
       fill(element, h("b", null, first), ...lines.map((line) => div("", line)));
       element.hidden = false;
-      const { width, height } = app.size;
-      const { offsetWidth: w, offsetHeight: tall } = element;
-      const right = pointer.x + 16 + w < width ? pointer.x + 16 : Math.max(4, pointer.x - 16 - w);
-      element.style.left = `${right}px`;
-      element.style.top = `${Math.max(4, Math.min(pointer.y + 12, height - tall - 4))}px`;
+      beside(element, pointer.x, pointer.y + 12, app.size.width, app.size.height);
     }, REST);
   });
   app.on("camera", () => (element.hidden = true));

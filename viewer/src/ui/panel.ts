@@ -28,10 +28,7 @@ function details(app: App, item: Item): HTMLElement[] {
   const node = item.node >= 0 ? app.model.graph.nodes[item.node] : null;
   const title = node ? (item.path ? item.label : node.op) : item.label;
   const head = h(
-    "header",
-    { class: "panel-head" },
-    div("panel-kind", kindOf(app, item)),
-    h("h2", null, title),
+    "header", { class: "panel-head" }, div("panel-kind", kindOf(app, item)), h("h2", null, title),
     item.cls && item.cls !== title ? div("panel-class", item.cls) : null,
     div(
       "panel-tools",
@@ -58,8 +55,7 @@ function details(app: App, item: Item): HTMLElement[] {
         node.inputs.map((v) => app.model.graph.values[v]).filter((v) => v.kind !== "parameter" && v.kind !== "buffer"),
         true,
       ),
-      values(app, "Outputs", node.outputs.map((v) => app.model.graph.values[v]), false),
-      fused(app, item.node),
+      values(app, "Outputs", node.outputs.map((v) => app.model.graph.values[v]), false), fused(app, item.node),
       neighbours(app, "Made by", app.model.graph.sources[item.node]),
       neighbours(app, "Read by", app.model.graph.users(item.node)),
     );
@@ -130,8 +126,7 @@ function fused(app: App, node: number): HTMLElement | null {
   const alone = part.nodes.length < 2;
   const moved = part.nodes.reduce((sum, n) => sum + app.costs.node("bytes", n), 0);
   return section(
-    `Fused subgraph ${part.index + 1}`,
-    p("text", part.reason),
+    `Fused subgraph ${part.index + 1}`, p("text", part.reason),
     moved && !alone
       ? p("note", `moves ${format.size(part.read + part.written)} as one kernel, ${format.size(moved)} one by one`)
       : null,
@@ -152,8 +147,7 @@ function members(app: App, item: Item): HTMLElement | null {
   const tools = div(
     "choices",
     press(all ? "Show one for all" : `Show all ${item.children.length}`, () => box && void app.unfold(box, !all)),
-    open && !all ? step("Previous", -1) : null,
-    open && !all ? step("Next", 1) : null,
+    open && !all ? step("Previous", -1) : null, open && !all ? step("Next", 1) : null,
   );
   return section("Repeats", tools, list(item.children.slice(0, 200).map((m) => link(app, m, m.label, figure(app, m)))));
 }
@@ -195,8 +189,7 @@ function neighbours(app: App, title: string, nodes: number[]): HTMLElement | nul
   if (!nodes.length) return null;
   const { graph } = app.model;
   return section(
-    title,
-    list(nodes.slice(0, 60).map((n) => link(app, app.tree.leaf[n], graph.nodes[n].name, graph.nodes[n].op))),
+    title, list(nodes.slice(0, 60).map((n) => link(app, app.tree.leaf[n], graph.nodes[n].name, graph.nodes[n].op))),
     more(nodes.length, 60),
   );
 }
@@ -207,9 +200,7 @@ function parameters(all: Parameter[]): HTMLElement | null {
   const bytes = all.reduce((sum, p) => sum + p.bytes, 0);
   const entries = all.slice(0, 40).map((p) =>
     h(
-      "li",
-      { class: "parameter" },
-      span("value", p.name),
+      "li", { class: "parameter" }, span("value", p.name),
       span(
         "note", `${format.shape(p.shape)} ${p.dtype} · ${format.size(p.bytes)}`,
         p.kind === "buffer" ? " · buffer" : "", p.tied.length ? ` · tied to ${p.tied.join(", ")}` : "",
@@ -239,9 +230,7 @@ function kernels(app: App, item: Item): HTMLElement | null {
   const all = [...byOp.values()].sort((a, b) => b.flops - a.flops || b.bytes - a.bytes);
   const entries = all.slice(0, 40).map(({ kernel, times, flops, bytes }) =>
     h(
-      "li",
-      { class: "parameter" },
-      span("value", kernel.op, times > 1 ? ` × ${format.integer(times)}` : ""),
+      "li", { class: "parameter" }, span("value", kernel.op, times > 1 ? ` × ${format.integer(times)}` : ""),
       kernel.cost === "unknown" ? span("note warn", "cost unknown") : span(
         "note", kernel.cost === "zero" ? "no work: a view"
           : `${format.flops(flops)} · ${format.size(bytes)} · ${kernel.category} ${kernel.dtype}`,
@@ -377,8 +366,7 @@ function hotspots(app: App): HTMLElement {
     return link(app, spot.item, spot.path || app.model.name, text);
   });
   const tools = div(
-    "choices",
-    press("Light them", () => app.light("hotspots", app.hotspots().flatMap(nodesOf))),
+    "choices", press("Light them", () => app.light("hotspots", app.hotspots().flatMap(nodesOf))),
     press("Light the costliest path", () => app.lightPath()),
   );
   return section("Hot spots", tools, list(all));

@@ -5,7 +5,7 @@ import type { App, AppEvent } from "../app";
 import type { Item } from "../data/tree";
 import { measure } from "../draw/pen";
 import { font, mix, type Theme } from "../draw/theme";
-import { div, fill, h, onFrame } from "./dom";
+import { beside, div, fill, h, onFrame } from "./dom";
 
 /** The height of a row of the ruler. */
 export const RULE = 15;
@@ -121,10 +121,7 @@ export abstract class Plot {
     const [first, ...rest] = lines;
     fill(this.tip, h("b", null, first), ...rest.map((line) => h("div", null, line)));
     this.tip.hidden = false;
-    const { offsetWidth, offsetHeight } = this.tip;
-    const left = x + 14 + offsetWidth > this.element.clientWidth ? x - 14 - offsetWidth : x + 14;
-    this.tip.style.left = `${Math.max(2, left)}px`;
-    this.tip.style.top = `${Math.max(2, Math.min(y - 10, this.element.clientHeight - offsetHeight - 2))}px`;
+    beside(this.tip, x, y - 10, this.element.clientWidth, this.element.clientHeight);
   }
 
   private point(event: MouseEvent): { x: number; y: number } {

@@ -7,7 +7,7 @@ import { zoomed } from "../draw/camera";
 import * as format from "../format";
 import { dock, legend } from "./dock";
 import { card, fileName, paper, png, save, seen, svg, whole } from "./export";
-import { button, clamp, copyText, div, fill, h, ICONS, span } from "./dom";
+import { button, clamp, copyText, div, fill, h, ICONS, onKey, span } from "./dom";
 import { filterSheet, help, menu, popover, searchField, sizesSheet } from "./menus";
 import { headlineBar, hoverCard, minimap } from "./overlays";
 import { panel } from "./panel";
@@ -23,12 +23,10 @@ export interface Shell {
 export function shell(app: App): Shell {
   const zoom = (by: number): void => stage.fly(zoomed(app.camera, by, app.size.width / 2, app.size.height / 2));
   const controls = h(
-    "div",
-    { class: "zoom-tools", role: "toolbar", "aria-label": "Graph" },
+    "div", { class: "zoom-tools", role: "toolbar", "aria-label": "Graph" },
     button("Open all (E)", ICONS.open, () => void app.openAll(true)),
     button("Close all (C)", ICONS.close, () => void app.openAll(false)),
-    button("Zoom in (+)", ICONS.plus, () => zoom(1.5)),
-    button("Zoom out (−)", ICONS.minus, () => zoom(1 / 1.5)),
+    button("Zoom in (+)", ICONS.plus, () => zoom(1.5)), button("Zoom out (−)", ICONS.minus, () => zoom(1 / 1.5)),
     button("Fit (F)", ICONS.fit, () => app.fit()),
   );
   const stage = new Stage(app, controls);
@@ -48,16 +46,10 @@ export function shell(app: App): Shell {
   const panelToggle = side("panel", "Details", ICONS.panel);
   const helper = popover("Help (?)", ICONS.help, help);
   const bar = h(
-    "header",
-    { class: "bar" },
+    "header", { class: "bar" },
     div("brand", h("span", { class: "logo", "aria-hidden": "true" }), h("span", null, "opgraph")),
-    h("h1", { title: app.model.name }, app.model.name),
-    chips(app),
-    span("spring"),
-    search.element,
-    modeChoice(app),
-    deviceChoice(app),
-    plumbingToggle(app),
+    h("h1", { title: app.model.name }, app.model.name), chips(app), span("spring"), search.element, modeChoice(app),
+    deviceChoice(app), plumbingToggle(app),
     div(
       "tools", app.page.sizes ? popover("Sizes", ICONS.sizes, () => sizesSheet(app)) : null,
       popover("Filter", ICONS.filter, () => filterSheet(app)), exports(app), tableToggle, panelToggle, themeButton(app),
@@ -99,7 +91,7 @@ export function shell(app: App): Shell {
   element.addEventListener("keydown", (event) => {
     const typing = (event.composedPath()[0] as HTMLElement).tagName === "INPUT";
     if (typing || event.metaKey || event.ctrlKey || event.altKey) return;
-    const actions: Record<string, () => void> = {
+    onKey(event, {
       "/": search.focus,
       n: () => void app.stepHit(1),
       p: () => void app.stepHit(-1),
@@ -111,11 +103,7 @@ export function shell(app: App): Shell {
       t: () => app.setTheme(app.dark ? "light" : "dark"),
       h: () => app.light("hotspots", app.hotspots().flatMap(nodesOf)),
       x: () => app.lightPath(),
-    };
-    const action = actions[event.key];
-    if (!action) return;
-    event.preventDefault();
-    action();
+    });
   });
   return { element, stage, table };
 }
@@ -129,12 +117,9 @@ function chips(app: App): HTMLElement {
     const sizes = app.sizes?.map((size, i) => `${app.page.sizes?.variables[i].name} = ${format.integer(size)}`)
       .join(", ");
     fill(
-      element,
-      sizes ? chip(sizes, "") : null,
-      chip(format.count(count), "parameters"),
+      element, sizes ? chip(sizes, "") : null, chip(format.count(count), "parameters"),
       chip(format.count(costs.total("flops")).replace(/B$/, "G"), "FLOPs"),
-      chip(format.size(costs.total("bytes")), "moved"),
-      chip(format.integer(model.graph.own), "nodes"),
+      chip(format.size(costs.total("bytes")), "moved"), chip(format.integer(model.graph.own), "nodes"),
     );
   };
   app.on("look", paint);

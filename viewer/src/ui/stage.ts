@@ -7,7 +7,7 @@ import { Painter } from "../draw/painter";
 import { CanvasPen } from "../draw/pen";
 import { HEADER } from "../layout/spec";
 import type { Box } from "../layout/scene";
-import { div, h, onFrame } from "./dom";
+import { div, h, onFrame, onKey } from "./dom";
 
 const DOUBLE_CLICK = 350;
 
@@ -23,10 +23,7 @@ export class Stage {
   /** Where the camera stood, in pixels, in the picture that is on the canvas; null where it is out of date. */
   private drawn: { x: number; y: number; scale: number } | null = null;
 
-  constructor(
-    private app: App,
-    private tools: HTMLElement,
-  ) {
+  constructor(private app: App, private tools: HTMLElement) {
     this.canvas = h("canvas", {
       class: "graph", tabindex: "0", role: "application",
       "aria-label": "Operator graph. Arrow keys move, Enter opens and closes, plus and minus zoom, F fits.",
@@ -244,7 +241,7 @@ export class Stage {
     if (event.metaKey || event.ctrlKey || event.altKey) return;
     const { width, height } = app.size;
     const box = app.box(app.selected);
-    const actions: Record<string, () => void> = {
+    onKey(event, {
       ArrowDown: () => this.step(1),
       ArrowUp: () => this.step(-1),
       ArrowLeft: () => {
@@ -272,12 +269,7 @@ export class Stage {
       s: () => app.setCamera({ ...app.camera, y: app.camera.y + 80 / app.camera.zoom }),
       a: () => app.setCamera({ ...app.camera, x: app.camera.x - 80 / app.camera.zoom }),
       d: () => app.setCamera({ ...app.camera, x: app.camera.x + 80 / app.camera.zoom }),
-    };
-    const action = actions[event.key] ?? actions[event.key.toLowerCase()];
-    if (!action) return;
-    event.preventDefault();
-    event.stopPropagation();
-    action();
+    });
   }
 
   /** The box drawn before or after the chosen one, in the order of execution. */

@@ -4,9 +4,10 @@
 import type { App } from "../app";
 import type { Measure } from "../data/costs";
 import type { Item } from "../data/tree";
+import { show } from "../draw/colours";
 import * as format from "../format";
 import type { Box } from "../layout/scene";
-import { button, copyText, div, fill, h, ICONS, onFrame, press, span } from "./dom";
+import { button, copyText, div, fill, h, ICONS, onFrame, onKey, press, span } from "./dom";
 import { hint } from "./parts";
 
 // Columns, and rows as CSV.
@@ -30,70 +31,53 @@ const figure = (
   },
 });
 
-/** A measure of all repetitions of an item, or of one. */
-const total = (measure: Measure) => (app: App, item: Item): number => app.costs.share(measure, item, app.view.all).total;
-const each = (measure: Measure) => (app: App, item: Item): number => app.costs.share(measure, item).each;
-const own = (measure: Measure) => (app: App, item: Item): number => app.costs.item(measure, item);
-const share = (value: number): string => (value < 0.0005 ? "" : format.percent(value));
-const flops = (value: number): string =>
-  format.count(value, "").replace(/B$/, "G").replace(/([A-Za-z])$/, " $1");
+/** How much of a measure an item has: in all repetitions, in one of them, or by itself. */
+type Amount = (measure: Measure) => (app: App, item: Item) => number;
+const total: Amount = (measure) => (app, item) => app.costs.share(measure, item, app.view.all).total;
+const each: Amount = (measure) => (app, item) => app.costs.share(measure, item).each;
+const own: Amount = (measure) => (app, item) => app.costs.item(measure, item);
 
-const INTENSITY = figure("Intensity", "intensity", 72, (app, i) => app.costs.intensity(i) ?? 0, format.intensity);
-const ENDS: Column[] = [
-  { name: "Class or operator", key: "kind", width: 150, value: (app, i) => kindOf(app, i), text: kindOf },
-  { name: "Output", key: "output", width: 140, value: (app, i) => outputOf(app, i), text: outputOf },
-];
-const PARAMETERS = figure("Parameters", "parameters", 84, (app, i) => app.costs.parameterCount(i), (v) => format.count(v));
+const percent = (value: number): string => (value < 0.0005 ? "" : format.percent(value));
+const flops = (value: number): string => format.count(value, "").replace(/B$/, "G").replace(/([A-Za-z])$/, " $1");
+const written = (measure: Measure, value: number): string => (measure === "flops" ? flops(value) : show(measure, value));
+const text = (name: string, key: string, width: number, value: (app: App, item: Item) => string): Column =>
+  ({ name, key, width, value, text: value });
 
-/** Of the tree: what all repetitions take, and then what one does. */
-const TREE: Column[] = [
-  { name: "Name", key: "name", width: 0, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
-  figure("Share", "share", 84, (app, i) => app.colours.share(i), share),
-  figure("Measured", "measured", 76, total("measured"), format.seconds),
-  figure("Time", "time", 76, total("time"), format.seconds),
-  figure("FLOPs", "flops", 82, total("flops"), flops),
-  figure("Bytes", "bytes", 84, total("bytes"), format.size),
-  figure("Time each", "time_each", 74, each("time"), format.seconds),
-  figure("FLOPs each", "flops_each", 84, each("flops"), flops),
-  figure("Bytes each", "bytes_each", 84, each("bytes"), format.size),
-  figure("Times", "times", 54, (app, i) => app.costs.share("kernels", i, app.view.all).times, (v) => (v > 1 ? `× ${v}` : "")),
-  PARAMETERS,
-  INTENSITY,
-  figure("Memory made", "memory", 84, total("memory"), format.size),
-  ...ENDS,
-];
-
-/** Of the list of all nodes: what each takes itself, and where it stands. */
-const NODES: Column[] = [
-  { name: "Name", key: "name", width: 0, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
-  figure("Share", "share", 84, (app, i) => own(app.metric)(app, i) / (app.costs.total(app.metric) || 1), share),
-  figure("Measured", "measured", 76, own("measured"), format.seconds),
-  figure("Time", "time", 76, own("time"), format.seconds),
-  figure("FLOPs", "flops", 82, own("flops"), flops),
-  figure("Bytes", "bytes", 84, own("bytes"), format.size),
-  { name: "Path", key: "path", width: 190, value: pathOf, text: pathOf },
-  PARAMETERS,
-  INTENSITY,
-  figure("Memory made", "memory", 84, own("memory"), format.size),
-  ...ENDS,
+const MEASURES: [string, Measure, number][] = [
+  ["Measured", "measured", 76], ["Time", "time", 76], ["FLOPs", "flops", 84], ["Bytes", "bytes", 84],
 ];
 
 /** By how much an item differs from the other profile. */
-const more = (measure: "flops" | "bytes") => (app: App, item: Item): number =>
-  app.costs.item(measure, item) - (app.difference?.was(measure, item) ?? 0);
-const signed = (write: (value: number) => string) => (value: number): string =>
-  `${value > 0 ? "+" : "−"}${write(Math.abs(value))}`;
-const DIFFERENCE = [
-  figure("Δ FLOPs", "flops_more", 86, more("flops"), signed(flops)),
-  figure("Δ bytes", "bytes_more", 92, more("bytes"), signed(format.size)),
-];
+const difference = (name: string, measure: "flops" | "bytes", width: number): Column => figure(
+  name, `${measure}_more`, width, (app, item) => app.costs.item(measure, item) - (app.difference?.was(measure, item) ?? 0),
+  (value) => `${value > 0 ? "+" : "−"}${written(measure, Math.abs(value))}`,
+);
 
-/** Time is a column where a device is chosen, and what differs where there is another profile. */
+/**
+ * Of the tree what all repetitions take, and then what one does; of the list of all nodes (`flat`) what each takes itself,
+ * and where it stands. Time is a column where there is any, and what differs where there is another profile.
+ */
 function columnsOf(app: App, flat: boolean): Column[] {
-  const [name, ...others] = flat ? NODES : TREE;
-  const columns = [name, ...(app.difference ? DIFFERENCE : []), ...others];
-  const timed = (["time", "measured"] as const).filter((measure) => !app.costs.total(measure));
-  return columns.filter((c) => !timed.some((measure) => c.key.split("_")[0] === measure));
+  const amount = flat ? own : total;
+  const measures = MEASURES.filter(([, measure]) => app.costs.total(measure));
+  const share = flat ? (_: App, item: Item): number => own(app.metric)(app, item) / (app.costs.total(app.metric) || 1)
+    : (_: App, item: Item): number => app.colours.share(item);
+  return [
+    { name: "Name", key: "name", width: 0, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
+    ...(app.difference ? [difference("Δ FLOPs", "flops", 86), difference("Δ bytes", "bytes", 92)] : []),
+    figure("Share", "share", 84, share, percent),
+    ...measures.map(([name, measure, width]) => figure(name, measure, width, amount(measure), (v) => written(measure, v))),
+    ...(flat ? [text("Path", "path", 190, (_, i) => i.path || (i.parent?.path ?? ""))] : [
+      ...measures.slice(Number(measures[0]?.[1] === "measured")).map(([name, measure, width]) =>
+        figure(`${name} each`, `${measure}_each`, width, each(measure), (v) => written(measure, v))),
+      figure("Times", "times", 54, (_, i) => app.costs.share("kernels", i, app.view.all).times, (v) => (v > 1 ? `× ${v}` : "")),
+    ]),
+    figure("Parameters", "parameters", 84, (_, i) => app.costs.parameterCount(i), (v) => format.count(v)),
+    figure("Intensity", "intensity", 72, (_, i) => app.costs.intensity(i) ?? 0, format.intensity),
+    figure("Memory made", "memory", 84, amount("memory"), format.size),
+    text("Class or operator", "kind", 150, (_, i) => app.model.graph.nodes[i.node]?.op ?? i.cls),
+    text("Output", "output", 140, outputOf),
+  ];
 }
 
 /** Items as lines of plain figures. */
@@ -109,21 +93,11 @@ function csv(app: App, items: Item[], columns: Column[]): string {
   return [columns.map((c) => c.key).join(","), ...items.map(line)].join("\n") + "\n";
 }
 
-function nameOf(item: Item): string {
-  if (item.node < 0) return item.label + (item.call ? ` (call ${item.call})` : "");
-  return item.label;
+function nameOf({ node, label, call }: Item): string {
+  return node < 0 && call ? `${label} (call ${call})` : label;
 }
 
-function pathOf(_: App, item: Item): string {
-  return item.path || (item.parent?.path ?? "");
-}
-
-function kindOf(app: App, item: Item): string {
-  return item.node >= 0 ? app.model.graph.nodes[item.node].op : item.cls;
-}
-
-function outputOf(app: App, item: Item): string {
-  const { graph } = app.model;
+function outputOf({ model: { graph } }: App, item: Item): string {
   const value = graph.nodes[item.last]?.outputs[0];
   return value === undefined ? "" : format.shape(graph.values[value].shape);
 }
@@ -169,21 +143,16 @@ function rowElement(app: App, { item, box, depth }: Row, at: number, columns: Co
         app.emit("hover");
       },
     },
-    ...columns.map((c, i) => {
-      if (i) {
-        const part = c.key === "share" ? { "--share": `${Math.min(1, Number(c.value(app, item))) * 100}%` } : undefined;
-        const kind = part ? "cell number share" : typeof c.value(app, item) === "number" ? "cell number" : "cell";
-        return h("span", { class: kind, role: "gridcell", style: part, title: typeof c.value(app, item) === "string" ? c.text(app, item) : undefined },
-          c.text(app, item));
-      }
-      return h(
-        "span",
-        { class: "cell name", role: "gridcell", style: { "padding-left": `${8 + depth * 13}px` } },
-        toggle,
-        h("span", { class: "swatch", style: { background: look.colour } }),
-        span(branch ? "label strong" : "label", c.text(app, item)),
-        item.kind === "fold" ? span("pill", `× ${item.count}`) : null,
-      );
+    h("span", { class: "cell name", role: "gridcell", style: { "padding-left": `${8 + depth * 13}px` } },
+      toggle,
+      h("span", { class: "swatch", style: { background: look.colour } }),
+      span(branch ? "label strong" : "label", nameOf(item)),
+      item.kind === "fold" ? span("pill", `× ${item.count}`) : null),
+    ...columns.slice(1).map((c) => {
+      const [value, text] = [c.value(app, item), c.text(app, item)];
+      const part = c.key === "share" ? { "--share": `${Math.min(1, Number(value)) * 100}%` } : undefined;
+      const kind = part ? "cell number share" : typeof value === "number" ? "cell number" : "cell";
+      return h("span", { class: kind, role: "gridcell", style: part, title: kind === "cell" ? text : undefined }, text);
     }),
   );
 }
@@ -193,6 +162,7 @@ export class Table {
   private body: HTMLElement;
   private space: HTMLElement;
   private head: HTMLElement;
+  private columns: Column[] = [];
   private rows: Row[] = [];
   private place = new Map<number, number>();
   private sortKey = "";
@@ -207,10 +177,8 @@ export class Table {
   constructor(private app: App) {
     this.head = h("div", { class: "table-head", role: "row" });
     this.space = h("div", { class: "table-space", role: "rowgroup" });
-    this.body = h(
-      "div", { class: "table-body", role: "treegrid", tabindex: "0", "aria-label": "Modules and nodes" }, this.head,
-      this.space,
-    );
+    const words = { class: "table-body", role: "treegrid", tabindex: "0", "aria-label": "Modules and nodes" };
+    this.body = h("div", words, this.head, this.space);
     this.element = h("section", { class: "table", "aria-label": "Table" }, this.tools(), this.body);
     const draw = onFrame(() => this.draw());
     const redraw = onFrame(() => this.redraw());
@@ -251,10 +219,6 @@ export class Table {
     });
   }
 
-  private get columns(): Column[] {
-    return columnsOf(this.app, this.flat);
-  }
-
   private tools(): HTMLElement {
     const choice = (name: string, flat: boolean): HTMLButtonElement =>
       h("button", { type: "button", "aria-pressed": String(this.flat === flat), onclick: () => {
@@ -275,34 +239,25 @@ export class Table {
 
   private rebuild(): void {
     const { app } = this;
-    this.rows = [];
-    if (this.flat) {
-      for (const item of app.tree.leaf) this.rows.push({ item, box: null, depth: 0 });
-      this.sort(this.rows);
-    } else if (app.scene) {
-      const add = (box: Box, depth: number): void => {
-        this.rows.push({ item: box.item, box, depth });
-        const children = box.children.map((c): Row => ({ item: c.item, box: c, depth: depth + 1 }));
-        for (const child of this.sort(children)) add(child.box as Box, depth + 1);
-      };
-      for (const child of this.sort(app.scene.root.children.map((box) => ({ item: box.item, box, depth: 0 })))) {
-        add(child.box as Box, 0);
-      }
-    }
+    this.columns = columnsOf(app, this.flat);
+    const below = (inside: Box, depth: number): Row[] =>
+      this.sort(inside.children.map((box): Row & { box: Box } => ({ item: box.item, box, depth })))
+        .flatMap((row) => [row, ...below(row.box, depth + 1)]);
+    if (this.flat) this.rows = this.sort(app.tree.leaf.map((item) => ({ item, box: null, depth: 0 })));
+    else this.rows = app.scene ? below(app.scene.root, 0) : [];
     this.place = new Map(this.rows.map((row, i) => [row.item.id, i]));
     this.space.style.setProperty("height", `${this.rows.length * ROW}px`);
     this.drawHead();
     this.redraw();
   }
 
-  private sort(rows: Row[]): Row[] {
+  private sort<R extends Row>(rows: R[]): R[] {
     const column = this.columns.find((c) => c.key === this.sortKey);
     if (!column) return rows;
-    const values = new Map(rows.map((r) => [r, column.value(this.app, r.item)]));
-    return rows.sort((a, b) => {
-      const [x, y] = [values.get(a) as number | string, values.get(b) as number | string];
-      return typeof x === "number" ? (y as number) - x : x.localeCompare(String(y), "en", { numeric: true });
-    });
+    const values = rows.map((row) => ({ row, value: column.value(this.app, row.item) }));
+    values.sort(({ value: x }, { value: y }) =>
+      typeof x === "number" ? (y as number) - x : x.localeCompare(String(y), "en", { numeric: true }));
+    return values.map(({ row }) => row);
   }
 
   /** Names take what room the figures leave that are seen whole. */
@@ -317,17 +272,15 @@ export class Table {
   }
 
   private drawHead(): void {
-    const { columns } = this;
     this.widen();
-    fill(this.head, ...columns.map((c) =>
-      h("div", {
-        class: c.key === "name" ? "cell" : "cell number", role: "columnheader",
-        "aria-sort": this.sortKey === c.key ? "descending" : "none",
-      }, press([c.name, this.sortKey === c.key ? " ↓" : ""], () => {
-        this.sortKey = this.sortKey === c.key ? "" : c.key;
+    fill(this.head, ...this.columns.map(({ name, key }) => {
+      const [kind, sorted] = [key === "name" ? "cell" : "cell number", this.sortKey === key];
+      const sort = press([name, sorted ? " ↓" : ""], () => {
+        this.sortKey = sorted ? "" : key;
         this.rebuild();
-      }, { title: `Sort by ${c.name.toLowerCase()}` })),
-    ));
+      }, { title: `Sort by ${name.toLowerCase()}` });
+      return h("div", { class: kind, role: "columnheader", "aria-sort": sorted ? "descending" : "none" }, sort);
+    }));
   }
 
   private redraw(): void {
@@ -373,24 +326,19 @@ export class Table {
   /** The graph was moved: show the row of what is in its middle. */
   private followGraph(): void {
     const { app } = this;
-    if (!this.inStep || this.flat || this.sortKey || app.following || performance.now() - Math.max(
-      this.movedGraph, this.touched,
-    ) < 400) {
-      return;
-    }
     const { camera, size, scene } = app;
-    if (!scene) return;
+    const moved = performance.now() - Math.max(this.movedGraph, this.touched) < 400;
+    if (!this.inStep || this.flat || this.sortKey || app.following || moved || !scene) return;
     const x = camera.x + size.width / 2 / camera.zoom;
     const y = camera.y + size.height / 2 / camera.zoom;
-    let best: Box | null = null;
+    let at: number | undefined;
     let least = Infinity;
     for (const box of scene.boxes) {
       if (box.layout) continue;
       const distance = (Math.abs(box.y + box.h / 2 - y) * size.width) / size.height + Math.abs(box.x + box.w / 2 - x);
-      if (distance < least) [best, least] = [box, distance];
+      if (distance < least) [at, least] = [this.place.get(box.item.id), distance];
     }
-    const at = best && this.place.get(best.item.id);
-    if (at !== null && at !== undefined) this.scrollTo(at, true);
+    if (at !== undefined) this.scrollTo(at, true);
   }
 
   /** The table was scrolled: bring what is in its middle to the middle of the graph. */
@@ -418,7 +366,7 @@ export class Table {
       if (next) void app.select(next.item, true);
     };
     const page = Math.floor(this.body.clientHeight / ROW) - 2;
-    const actions: Record<string, () => void> = {
+    onKey(event, {
       ArrowDown: () => go(at + 1),
       ArrowUp: () => go(at - 1),
       PageDown: () => go(at + page),
@@ -428,11 +376,7 @@ export class Table {
       ArrowRight: () => row?.box && !row.box.layout && void app.toggle(row.box),
       ArrowLeft: () => row?.box && row.box.layout && void app.toggle(row.box),
       Enter: () => row?.box && void app.toggle(row.box),
-    };
-    const action = actions[event.key];
-    if (!action) return;
-    event.preventDefault();
-    action();
+    });
   }
 
   private async copy(near: HTMLElement): Promise<void> {

@@ -18,6 +18,9 @@ from opgraph.views.text.markdown import markdown_cell
 
 # How the differences between profiles are written: which profile, by how much, how many times as much.
 
+_FIGURE = 12
+"""The width of a column: the longest figure, 1023.50 MiB, and a space before it."""
+
 MARKS: dict[Status, tuple[str, str]] = {
     "same": (" ", "dim"),
     "changed": ("~", "yellow"),
@@ -93,11 +96,11 @@ def _by_module(
     if depth is None:
         depth = fitting_depth(change)
     shown = [c for c in change.walk(depth) if worth_showing(c)]
-    figures = 29
+    figures = 2 * _FIGURE + 9
     label = min(width - figures, 50)
     room = width - figures - label - 2
     b = letter(other)
-    head = fit("", label) + "FLOPs A".rjust(10) + f"FLOPs {b}".rjust(10) + f"{b} / A".rjust(9)
+    head = fit("", label) + "FLOPs A".rjust(_FIGURE) + f"FLOPs {b}".rjust(_FIGURE) + f"{b} / A".rjust(9)
     yield Text(head + ("  what differs" if room >= 24 else ""), "bold")
     for c in shown:
         mark, style = MARKS[c.status]
@@ -165,12 +168,12 @@ def _flops(change: Change) -> str:
     flops = [None if m is None else m.flops for m in (a, b)]
     if any(flops):
         cells = ["—" if f is None else units.count(f) for f in flops]
-        return "".join(c.rjust(10) for c in cells) + ratio_of(flops)
+        return "".join(c.rjust(_FIGURE) for c in cells) + ratio_of(flops)
     traffic = [None if m is None else m.bytes for m in (a, b)]
     if any(traffic):
         cells = ["—" if t is None else units.size(t) for t in traffic]
-        return "".join(c.rjust(10) for c in cells) + ratio_of(traffic)
-    return " " * 29
+        return "".join(c.rjust(_FIGURE) for c in cells) + ratio_of(traffic)
+    return " " * (2 * _FIGURE + 9)
 
 
 def _by_op(comparison: ComparisonRecord, other: int, width: int) -> Iterator[RenderableType]:
@@ -243,7 +246,7 @@ def _node_line(change: NodeChange) -> Text:
     traffic = [None if n is None else n.bytes for n in (a, b)]
     values, form = (flops, units.count) if any(flops) else (traffic, units.size)
     for value in values:
-        line.append(("—" if value is None else form(value) if value else "no work").rjust(11))
+        line.append(("—" if value is None else form(value) if value else "no work").rjust(_FIGURE))
     line.append(ratio_of(values))
     return line
 
