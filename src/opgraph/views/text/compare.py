@@ -100,7 +100,8 @@ def _by_module(
     label = min(width - figures, 50)
     room = width - figures - label - 2
     b = letter(other)
-    head = fit("", label) + "FLOPs A".rjust(_FIGURE) + f"FLOPs {b}".rjust(_FIGURE) + f"{b} / A".rjust(9)
+    heads = [name.rjust(_FIGURE) for name in ("FLOPs A", f"FLOPs {b}")]
+    head = fit("", label) + "".join(heads) + f"{b} / A".rjust(9)
     yield Text(head + ("  what differs" if room >= 24 else ""), "bold")
     for c in shown:
         mark, style = MARKS[c.status]
