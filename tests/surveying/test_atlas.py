@@ -50,7 +50,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("set enable_external_access = true", "was asked for set"),
         ("attach 'x.db'", "was asked for attach"),
         ("install httpfs", "was asked for load"),
-        ("pragma database_list", "was asked for"),
+        ("pragma enable_profiling", "was asked for pragma"),
         ("", "was asked for nothing"),
         ("select * from read_text('/etc/passwd')", "Permission Error"),
         ("select * from '/etc/passwd'", "passwd"),

@@ -1,0 +1,37 @@
+"""For the site (mkdocs.yml): where commands on a page run, and what a link to outside of docs/ leads to."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+_OUTSIDE = re.compile(r"\]\(\.\./([^)\s]+)\)")
+_REPOSITORY = "https://github.com/opgraph/opgraph/blob/main/"
+_ROOT = Path(__file__).parent.parent
+_RUN = ' exec="1"'
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def on_pre_build(**_: Any) -> None:
+    """Tables as wide as a page, and no profile from an earlier build."""
+    os.environ |= {"COLUMNS": "100", "OPGRAPH_CACHE": "0"}
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Run the commands of a page in a folder of its own; point links that leave docs/ to the repository."""
+    if _RUN in markdown:
+        folder = tempfile.TemporaryDirectory(prefix="opgraph-docs-")
+        _folders.append(folder)
+        for name in ("examples", "tests"):
+            (Path(folder.name) / name).symlink_to(_ROOT / name)
+        markdown = markdown.replace(_RUN, f'{_RUN} workdir="{folder.name}"')
+    return _OUTSIDE.sub(rf"]({_REPOSITORY}\1)", markdown)
+
+
+def on_post_build(**_: Any) -> None:
+    """Remove what the pages wrote."""
+    while _folders:
+        _folders.pop().cleanup()
