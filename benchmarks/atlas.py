@@ -107,7 +107,7 @@ def page(found: Atlas) -> str:
         "Times are predicted ([how well](prediction.md)), in eager mode, for the usual sizes of each model "
         "if a question says nothing else: at a batch of one most models wait for the host, which is the "
         "same beside all GPUs, so devices differ little. What is in it:\n",
-        "    opgraph atlas\n",
+        "<!-- not run for the site: benchmarks/atlas.py ran it -->\n\n    opgraph atlas\n",
         f"```text\n{answered()}\n```\n",
         "## Ten questions\n",
         "The same in Python is `opgraph.atlas().sql(\"…\").to_pandas()`; `opgraph.atlas().to_pandas()` has "

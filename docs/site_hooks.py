@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,12 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return _OUTSIDE.sub(rf"]({_REPOSITORY}\1)", markdown)
 
 
-def on_post_build(**_: Any) -> None:
-    """Remove what the pages wrote."""
+def on_post_build(config: Any, **_: Any) -> None:
+    """Keep the interactive pages that were made, which pages of the site show, and nothing else of it."""
+    kept = Path(config["site_dir"]) / "views"
+    kept.mkdir(exist_ok=True)
     while _folders:
-        _folders.pop().cleanup()
+        folder = _folders.pop()
+        for page in Path(folder.name).glob("*.html"):
+            shutil.copy(page, kept)
+        folder.cleanup()

@@ -67,3 +67,21 @@ def _exists(dotted: str) -> bool:
             found = getattr(found, part, None)
         return True
     return False
+
+
+_CODE = re.compile(
+    r"(?P<before>(?:^.*\S.*\n)?\n?)(?:^```(?P<how>.*)\n(?P<fenced>(?s:.*?))^```$|(?P<plain>(?:^    .*\n|^\n(?=    ))+))",
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
+def test_commands_run_when_the_site_is_built_or_it_is_said_why_not(page: Path) -> None:
+    idle = []
+    for code in _CODE.finditer(page.read_text(encoding="utf-8")):
+        how = code["how"] or ""
+        if 'exec="1"' in how or how == "yaml" or "<!-- not run" in code["before"]:
+            continue
+        lines = (code["fenced"] or code["plain"]).splitlines()
+        idle += [line for line in lines if line.strip().removeprefix("$ ").startswith("opgraph ")]
+    assert idle == []

@@ -14,11 +14,9 @@ from opgraph.views.terminal import draw, safe
 if TYPE_CHECKING:
     from opgraph.sources.registry import Listing
 
-WIDE = 110
-"""Columns of a terminal from which on all is shown."""
-_TASK = 20
-"""Columns for a task where there is little room."""
-_WIDE_ALONE = ("family", "at", "licence")
+_LEAST = ("at", "licence", "family", "task")
+"""What is left out first where there is no room for all; figures never are."""
+_GAP = 2
 SAMPLES = 4
 """Names of a family that are shown where only families are asked for."""
 
@@ -50,31 +48,39 @@ def names(
 ) -> str:
     """One line a name, with its family and what is known; `latencies` are seconds on a device by what is
     typed."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    wide = width >= WIDE
-    timed = () if latencies is None else ("latency",)
-    every = ("name", "family", "task", "parameters", "FLOPs", *timed, "at", "licence")
-    heads = [h for h in every if wide or h not in _WIDE_ALONE]
-    figures = ("parameters", "FLOPs", "latency")
-    room = {} if wide else {"task": _TASK, "name": width - _TASK - 2 * len("parameters") - 6}
-    for head in heads:
-        table.add_column(head, no_wrap=True, justify="right" if head in figures else "left",
-                         max_width=room.get(head))  # fmt: skip
-    for f in found:
-        known = f.facts
-        cells = {
-            "name": safe(f.spec, 60),
-            "family": safe(f.family, 24),
-            "task": known.task or "—",
-            "parameters": _count(known.parameters),
-            "FLOPs": _count(known.flops),
-            "latency": _seconds((latencies or {}).get(f.spec)),
-            "at": _first(known.inputs),
-            "licence": known.licence or "—",
-        }
-        table.add_row(*(cells[head] for head in heads))
-    note = "" if wide else "families, inputs and licences: --format csv, or a wider terminal"
+    known = {head: [cell(f) for f in found] for head, cell in _CELLS.items()}
+    if latencies is not None:
+        known["latency"] = [_seconds(latencies.get(f.spec)) for f in found]
+    heads = [h for h in _ORDER if any(cell != "—" for cell in known.get(h, ()))]
+    room = {head: max(map(len, (head, *known[head]))) for head in heads}
+    left_out = []
+    for head in (h for h in _LEAST if h in heads):
+        if sum(room.values()) + _GAP * len(room) <= width:
+            break
+        left_out.append(head)
+        del room[head]
+    others = sum(room.values()) - room["name"] + _GAP * len(room)
+    table = Table(box=None, padding=(0, _GAP, 0, 0), header_style="bold")
+    for head in room:
+        table.add_column(head, no_wrap=True, justify="right" if head in _FIGURES else "left",
+                         max_width=width - others if head == "name" else None)  # fmt: skip
+    for row in zip(*(known[head] for head in room), strict=True):
+        table.add_row(*row)
+    note = f"not shown: {', '.join(left_out)} (--format csv, or a wider terminal)" if left_out else ""
     return draw([table, *([Text(f"\n{note}", style="dim")] if note else [])], width, color)
+
+
+_FIGURES = ("parameters", "FLOPs", "latency")
+_ORDER = ("name", "family", "task", *_FIGURES, "at", "licence")
+_CELLS: Mapping[str, Callable[[Listing], str]] = {
+    "name": lambda f: safe(f.spec, 60),
+    "family": lambda f: safe(f.family, 24),
+    "task": lambda f: f.facts.task or "—",
+    "parameters": lambda f: _count(f.facts.parameters),
+    "FLOPs": lambda f: _count(f.facts.flops),
+    "at": lambda f: _first(f.facts.inputs),
+    "licence": lambda f: f.facts.licence or "—",
+}
 
 
 def _span(members: Sequence[Listing]) -> str:
