@@ -84,4 +84,6 @@ def test_commands_run_when_the_site_is_built_or_it_is_said_why_not(page: Path) -
             continue
         lines = (code["fenced"] or code["plain"]).splitlines()
         idle += [line for line in lines if line.strip().removeprefix("$ ").startswith("opgraph ")]
-    assert idle == []
+    assert idle == [], (
+        'write ```bash exec="1" source="above" result="text", or <!-- not run: why --> before it'
+    )

@@ -66,7 +66,9 @@ def names(
                          max_width=width - others if head == "name" else None)  # fmt: skip
     for row in zip(*(known[head] for head in room), strict=True):
         table.add_row(*row)
-    note = f"not shown: {', '.join(left_out)} (--format csv, or a wider terminal)" if left_out else ""
+    note = (
+        f"not shown: {', '.join(left_out)} (--format csv, or a wider terminal)" if left_out else ""
+    )
     return draw([table, *([Text(f"\n{note}", style="dim")] if note else [])], width, color)
 
 
