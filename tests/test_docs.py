@@ -70,7 +70,8 @@ def _exists(dotted: str) -> bool:
 
 
 _CODE = re.compile(
-    r"(?P<before>(?:^.*\S.*\n)?\n?)(?:^```(?P<how>.*)\n(?P<fenced>(?s:.*?))^```$|(?P<plain>(?:^    .*\n|^\n(?=    ))+))",
+    r"(?P<before>(?:^.*\S.*\n)?\n?)"
+    r"(?:^```(?P<how>.*)\n(?P<fenced>(?s:.*?))^```$|(?P<plain>(?:^    .*\n|^\n(?=    ))+))",
     re.MULTILINE,
 )
 
