@@ -131,7 +131,7 @@ def kills(count: int) -> list[tuple[str, float, bool]]:
             right = rows(folder / "undisturbed", "cases")
             for i in range(count):
                 what = ("worker", "node", "driver")[i % 3]
-                node = cluster.nodes.add_node(**cluster.own)
+                node = cluster.add_node()
                 driver = cluster.driver(folder, *SIXTY, "-o", f"run{i}")
                 moment = random.uniform(0.2, 1.0) * took
                 time.sleep(moment)
@@ -167,7 +167,7 @@ def main() -> int:
     ]
     before = {p.partition(".**")[0]: p + "\n" for p in PAGE.read_text().split("\n\n")}
     if not args.models:
-        parts.append(before["**Overhead"])
+        parts += [before[p] for p in before if p == "**Overhead"]
     else:
         cases, inside, engine = overhead(args.models)
         parts.append(
@@ -176,7 +176,7 @@ def main() -> int:
             f"{engine:.1f} s, {100 * engine / inside:.1f} % of that, beside what starting them takes.\n"
         )
     if not args.kills:
-        parts.append(before["**Kills"])
+        parts += [before[p] for p in before if p == "**Kills"]
     else:
         killed = kills(args.kills)
         right = sum(same for *_, same in killed)

@@ -1,11 +1,16 @@
 """What simulators of accelerators make of opgraph's workload files, and docs/workloads.md from it.
 
-    python benchmarks/workloads.py [--environment DIR] [--sources DIR] [--cycles IMAGE_SIZE]
+    python benchmarks/workloads.py --timeloop DIR --maestro FILE [--sources DIR] [--cycles IMAGE_SIZE]
+    python benchmarks/workloads.py --every DATASET
 
 SCALE-Sim and ZigZag (pinned, from PyPI) go into an environment of its own. Each model is written in all
 formats, and each file is read back: by SCALE-Sim's and ZigZag's own parsers, by ONNX's checker and shape
-inference, and Timeloop's as YAML, since Timeloop is not on PyPI. The multiply-accumulates that are in the
-file must be the graph's. SCALE-Sim then runs ResNet-18 (at 32 x 32 unless told) on an array of 32 x 32.
+inference, by Timeloop's own reader, which is built of its sources (`--timeloop`; it needs g++, libconfig++
+and yaml-cpp), and by MAESTRO itself, as its SConstruct builds it, with a dataflow for each layer. The
+multiply-accumulates that are in the file must be the graph's. SCALE-Sim then runs ResNet-18 (at 32 x 32
+unless told) on an array of 32 x 32.
+
+`--every` writes the files of all graphs that a survey kept, and counts what is in them.
 
 `--sources` holds layer files of others: `topologies/` of SCALE-Sim and `layer_shapes/` of the Timeloop
 exercises (both under their own licences; nothing of them is kept here). They are compared row by row.
@@ -15,6 +20,8 @@ from __future__ import annotations
 
 import argparse
 import csv
+import gzip
+import io
 import json
 import re
 import shutil
@@ -22,13 +29,17 @@ import subprocess
 import sys
 import tempfile
 import venv
+import zipfile
 from collections import Counter
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import opgraph
+from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.layers import layers
+from opgraph.record.loading import loaded
+from opgraph.views.files.workloads import to_maestro, to_scalesim, to_timeloop, to_zigzag
 
 PACKAGES = ("scalesim==3.0.0", "zigzag-dse==3.9.1", "numpy==2.2.6", "six==1.17.0")
 PAGE = Path(__file__).parents[1] / "docs" / "workloads.md"
@@ -59,21 +70,6 @@ checked = WorkloadValidator(yaml.load(open(base + ".zigzag.yaml"), yaml.CSafeLoa
 assert checked.validate()
 nodes = [LayerNodeFactory(data, None).create_node_attr() for data in checked.normalized_data]
 found["zigzag"] = sum(math.prod(node.layer_dim_sizes.data.values()) for node in nodes)
-import io, zipfile
-found["timeloop"] = 0
-with zipfile.ZipFile(base + ".timeloop.zip") as archive:
-    import csv
-    for row in csv.DictReader(io.StringIO(archive.read("layers.csv").decode())):
-        problem = yaml.safe_load(archive.read(row["file"]))["problem"]
-        sizes = [problem["instance"][name] for name in problem["shape"]["dimensions"]]
-        found["timeloop"] += int(row["runs"]) * math.prod(sizes)
-import re
-found["maestro"] = 0
-for sx, sy, dims in re.findall(r"Stride \{ X: (\d+), Y: (\d+) \}\s+Dimensions \{ (.*) \}",
-                               open(base + ".maestro.m").read()):
-    d = {k: int(v) for k, v in (pair.split(": ") for pair in dims.split(", "))}
-    y, x = ((d["Y"] - d["R"]) // int(sy) + 1, (d["X"] - d["S"]) // int(sx) + 1)
-    found["maestro"] += d["N"] * d["K"] * d["C"] * d["R"] * d["S"] * y * x
 import onnx
 from onnx import shape_inference
 model = onnx.load(base + ".shapes.onnx")
@@ -86,6 +82,42 @@ for node in model.graph.node:
     w, y = shapes[node.input[1]], shapes[node.output[0]]
     found["onnx-shapes"] += math.prod(y) * (math.prod(w[1:]) if node.op_type == "Conv" else w[-2])
 print(json.dumps(found))
+"""
+
+TIMELOOP_READER = r"""
+#include <iostream>
+#include "compound-config/compound-config.hpp"
+#include "workload/workload.hpp"
+bool gResetOnStrideChange = true;
+int main(int count, char** files) {
+  for (int i = 1; i < count; i++) {
+    config::CompoundConfig read(files[i]);
+    problem::Workload workload;
+    problem::ParseWorkload(read.getRoot().lookup("problem"), workload);
+    unsigned long long points = 1;
+    for (unsigned d = 0; d < workload.GetShape()->NumFlattenedDimensions; d++)
+      points *= workload.GetFlattenedBound(d);
+    std::cout << "points " << points << "\n";
+  }
+}
+"""
+TIMELOOP_FILES = (
+    "workload/workload.cpp", "workload/shape-models/*.cpp", "workload/density-models/*.cpp",
+    "compound-config/*.cpp", "loop-analysis/point*.cpp", "loop-analysis/aahr-carve.cpp",
+    "loop-analysis/coordinate-space-tile-info.cpp", "util/numeric.cpp",
+)  # fmt: skip
+
+DATAFLOW = """
+    Dataflow {
+      SpatialMap(1,1) %s; TemporalMap(1,1) %s;
+      TemporalMap(Sz(R),Sz(R)) R; TemporalMap(Sz(S),Sz(S)) S;
+      TemporalMap(Sz(R),1) Y; TemporalMap(Sz(S),1) X;
+    }"""
+MACHINE = """num_pes: 256
+l1_size_cstr: 100
+l2_size_cstr: 3000
+noc_bw_cstr: 1000
+offchip_bw_cstr: 50
 """
 
 RUN = r"""
@@ -146,16 +178,135 @@ def main() -> None:
     )
     parser.add_argument("--sources", type=Path)
     parser.add_argument("--cycles", type=int, default=32, metavar="IMAGE_SIZE")
+    parser.add_argument("--timeloop", type=Path, metavar="DIR", help="its sources")
+    parser.add_argument("--maestro", type=Path, metavar="FILE", help="its program")
+    parser.add_argument(
+        "--every", type=Path, metavar="DATASET", help="count all graphs of a survey"
+    )
     args = parser.parse_args()
+    if args.every is not None:
+        write(every(args.every), "every")
+        return
     python = environment(args.environment)
     with tempfile.TemporaryDirectory() as folder:
-        lines = [*parsed(python, Path(folder)), "", *simulated(python, Path(folder), args.cycles)]
-        if args.sources is not None:
-            lines += ["", *compared(args.sources)]
+        timeloop = None if args.timeloop is None else reader(args.timeloop, args.environment)
+        lines = [
+            *parsed(python, Path(folder), timeloop, args.maestro),
+            "",
+            *simulated(python, Path(folder), args.cycles),
+        ]
     write(lines)
+    if args.sources is not None:
+        write(compared(args.sources), "others")
 
 
-def parsed(python: Path, folder: Path) -> list[str]:
+def reader(sources: Path, folder: Path) -> Path:
+    """A program of Timeloop's own reader that prints the product of the loops of each problem."""
+    program, main_file = folder / "timeloop-reader", folder / "reader.cpp"
+    if not program.is_file():
+        main_file.write_text(TIMELOOP_READER, "utf-8")
+        files = [file for pattern in TIMELOOP_FILES for file in (sources / "src").glob(pattern)]
+        built = ["-std=c++17", "-w", '-DBUILD_BASE_DIR="."', f"-I{sources / 'include'}"]
+        subprocess.run(["g++", *built, main_file, *(f for f in files if "isl" not in f.name), "-o", program,
+                        "-lconfig++", "-lyaml-cpp", "-lboost_serialization"], check=True)  # fmt: skip
+    return program
+
+
+def of_timeloop_file(file: Path, program: Path | None) -> int:
+    """The MACs of a file for Timeloop: by Timeloop's own reader, or as YAML (which JSON is)."""
+    with zipfile.ZipFile(file) as archive, tempfile.TemporaryDirectory() as place:
+        rows = list(csv.DictReader(io.StringIO(archive.read("layers.csv").decode())))
+        if program is None:
+            problems = [json.loads(archive.read(r["file"]).partition(b":")[2]) for r in rows]
+            points = [prod(p["instance"][d] for d in p["shape"]["dimensions"]) for p in problems]
+        else:
+            archive.extractall(place)
+            said = subprocess.run([program, *(r["file"] for r in rows)], cwd=place, check=True,
+                                  capture_output=True, text=True).stdout  # fmt: skip
+            points = [int(n) for n in re.findall(r"^points (\d+)$", said, re.MULTILINE)]
+    return sum(int(r["runs"]) * n for r, n in zip(rows, points, strict=True))
+
+
+_MAESTRO = re.compile(r"Type: (\w+)\s+Stride \{ X: (\d+), Y: (\d+) \}\s+Dimensions \{ (.*) \}")
+
+
+def of_maestro_file(file: Path, program: Path | None) -> int:
+    """The MACs of a file for MAESTRO: what MAESTRO itself counts, or what its text says."""
+    text = file.read_text("utf-8")
+    if program is None:
+        found = 0
+        for _, sx, sy, dims in _MAESTRO.findall(text):
+            d = {k: int(v) for k, v in (pair.split(": ") for pair in dims.split(", "))}
+            y, x = ((d["Y"] - d["R"]) // int(sy) + 1, (d["X"] - d["S"]) // int(sx) + 1)
+            found += d["N"] * d["K"] * d["C"] * d["R"] * d["S"] * y * x
+        return found
+    with tempfile.TemporaryDirectory() as place:
+        mapped = _MAESTRO.sub(
+            lambda m: m[0] + DATAFLOW % (("C", "K") if m[1] == "DSCONV" else ("K", "C")), text
+        )
+        (Path(place) / "x.m").write_text(mapped, "utf-8")
+        (Path(place) / "machine.m").write_text(MACHINE, "utf-8")
+        subprocess.run([program.resolve(), "--HW_file=machine.m", "--Mapping_file=x.m", "--print_res=false",
+                        "--print_res_csv_file=true", "--print_log_file=false"],
+                       cwd=place, check=True, capture_output=True)  # fmt: skip
+        rows = list(csv.reader((Path(place) / "x.csv").read_text("utf-8").splitlines()))
+    column = [head.strip() for head in rows[0]].index("Num MACs")
+    return round(sum(float(row[column]) for row in rows[1:]))
+
+
+def of_scalesim_file(text: str) -> int:
+    """The MACs of a topology, as SCALE-Sim counts them."""
+    found = 0
+    for row in text.splitlines()[1:]:
+        h, w, r, s, c, n, stride = map(int, row.split(",")[1:8])
+        found += ((h - r) // stride + 1) * ((w - s) // stride + 1) * r * s * c * n
+    return found
+
+
+def of_zigzag_file(text: str) -> int:
+    """The MACs of a workload of ZigZag, whose lines are JSON."""
+    return sum(
+        prod(json.loads(line[2:])["loop_sizes"]) for line in text.splitlines() if len(line) > 4
+    )
+
+
+def every(dataset: Path) -> list[str]:
+    """Of all graphs that a survey kept: in how many files the MACs are the graph's."""
+    counts: Counter[str] = Counter()
+    other: list[str] = []
+    with tempfile.TemporaryDirectory() as place:
+        zipped, network = Path(place) / "x.zip", Path(place) / "x.m"
+        for path in sorted(dataset.rglob("graphs/*/*.zip")):
+            with zipfile.ZipFile(path) as archive:
+                for name in archive.namelist():
+                    costed = CostedRecord(loaded(gzip.decompress(archive.read(name))))
+                    macs = costed.totals.macs - sum(n for _, n in layers(costed.graph).lost)
+                    zipped.write_bytes(to_timeloop(costed))
+                    network.write_text(to_maestro(costed), "utf-8")
+                    read = {
+                        "SCALE-Sim": of_scalesim_file(to_scalesim(costed)),
+                        "Timeloop": of_timeloop_file(zipped, None),
+                        "ZigZag": of_zigzag_file(to_zigzag(costed)),
+                        "MAESTRO": of_maestro_file(network, None),
+                    }
+                    counts["graphs"] += 1
+                    counts["whole"] += macs == costed.totals.macs
+                    counts.update(tool for tool, n in read.items() if n == macs)
+                    if set(read.values()) != {macs}:
+                        other.append(f"{costed.profile.model.name}: {macs:,} and {read}")
+                        print(other[-1], flush=True)
+    tools = ", ".join(
+        f"{tool} {counts[tool]:,}" for tool in ("SCALE-Sim", "Timeloop", "ZigZag", "MAESTRO")
+    )
+    return [
+        f"Of the {counts['graphs']:,} graphs of the atlas at default sizes, so many files have the graph's "
+        f"multiply-accumulates to the digit: {tools}; {counts['graphs'] - counts['whole']:,} graphs have "
+        f"contractions whose loops are not known, which the command lists and this leaves out.",
+        *other[:10],
+    ]
+
+
+def parsed(python: Path, folder: Path, timeloop: Path | None, maestro: Path | None) -> list[str]:
     """A row a model: its layers, and whether the MACs that each tool reads are the graph's."""
     lines = [
         "| model | distinct layers | runs | MACs of the graph | SCALE-Sim rows | "
@@ -173,6 +324,8 @@ def parsed(python: Path, folder: Path) -> list[str]:
         read = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {}
         if not read:
             print(done.stderr[-2000:], file=sys.stderr)
+        read["timeloop"] = of_timeloop_file(Path(f"{base}.timeloop.zip"), timeloop)
+        read["maestro"] = of_maestro_file(Path(f"{base}.maestro.m"), maestro)
         found, macs = layers(costed.graph), costed.totals.cost.macs
         names = ("scalesim", "timeloop", "zigzag", "maestro", "onnx-shapes")
         cells = ["equal" if read.get(n) == macs else f"{read.get(n, 'not read')}" for n in names]
@@ -281,9 +434,9 @@ SCALESIM = (("Resnet18.csv", "resnet18"), ("Resnet50.csv", "resnet50"), ("alexne
             ("Googlenet.csv", "googlenet"), ("mobilenet.csv", "timm:mobilenetv1_100"))  # fmt: skip
 
 
-def write(lines: list[str]) -> None:
+def write(lines: list[str], what: str = "figures") -> None:
     """Put the figures between the marks of the page."""
-    begin, end = "<!-- figures -->", "<!-- end -->"
+    begin, end = f"<!-- {what} -->", "<!-- end -->"
     text = PAGE.read_text("utf-8")
     head, _, rest = text.partition(begin)
     PAGE.write_text(

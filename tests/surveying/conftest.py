@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,15 @@ class Hungry(Small):
 """
 
 
+def started(start: Callable[[], Any]) -> Any:
+    """What of Ray was started: its raylet gives its agents fifteen seconds, which are too few on a machine
+    that has much to do."""
+    for _ in range(7):
+        with suppress(Exception):
+            return start()
+    return start()
+
+
 class Cluster:
     """Nodes of Ray that go on from test to test; a driver is a process of its own."""
 
@@ -52,16 +62,11 @@ class Cluster:
 
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         self.own = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_log_monitor": False}
-        for left in range(4, -1, -1):  # a machine that is busy takes longer than Ray waits for
-            try:
-                self.nodes = Nodes(
-                    True,
-                    head_node_args={**self.own, "include_dashboard": False, "no_monitor": True},
-                )
-                break
-            except Exception:
-                if not left:
-                    raise
+        head = {**self.own, "include_dashboard": False, "no_monitor": True}
+        self.nodes = started(lambda: Nodes(True, head_node_args=head))
+
+    def add_node(self) -> Any:
+        return started(lambda: self.nodes.add_node(**self.own))
 
     def driver(self, folder: Path, *arguments: str) -> subprocess.Popen[str]:
         asked = [

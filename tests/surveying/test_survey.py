@@ -213,7 +213,7 @@ def test_further_devices_come_from_saved_graphs_without_torch(
 def test_what_is_killed_loses_nothing_and_writes_nothing_twice(
     cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = cluster.nodes.add_node(**cluster.own)
+    node = cluster.add_node()
     driver = cluster.driver(folder, *SIXTY, "-o", "zoo")
     until(lambda: workers() or driver.poll() is not None)
     for process in workers():
