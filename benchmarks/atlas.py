@@ -1,10 +1,15 @@
 """Make the atlas that comes with opgraph from datasets of surveys, its page, and docs/atlas.md with
 questions to it and their answers.
 
-    opgraph survey --models zoo.txt --hardware h100-sxm,l4,… -o zoo     (hours)
-    python benchmarks/atlas.py zoo [more …]
+    python benchmarks/atlas.py --models zoo.txt
+    opgraph survey --models zoo.txt --mode infer --keep graphs -o infer
+    opgraph survey --models zoo.txt --mode train --target cuda --keep graphs -o train
+    opgraph survey --models zoo.txt --mode infer --batch-size 8,32,128 --keep graphs -o sizes
+    opgraph survey --recost --hardware h100-sxm,l4,… -o infer        (without torch)
+    python benchmarks/atlas.py infer [train sizes …]
     python benchmarks/atlas.py                  only the pages, from the atlas that is there
 
+Each survey goes on where it was when it is asked again, and times are made anew when predictions change.
 `--models FILE` writes the list of all names, the sources one after the other, each in an order that is
 random and always the same: a survey that is cut short is a sample.
 """
@@ -87,20 +92,26 @@ def answered(*sql: str) -> str:
 
 def page(found: Atlas) -> str:
     """docs/atlas.md."""
-    ((specs, count, good, hours),) = found.sql(
-        "select count(distinct spec), count(*), count(*) filter (where ok), sum(cpu) / 3600 from cases"
-    ).rows
+    modes = found.sql(
+        "select mode, batch_size, count(*) as n, count(*) filter (where not ok) as bad, "
+        "count(distinct spec) as specs, sum(cpu) / 3600 as hours, avg(cpu) as each from cases group by all "
+        "order by all"
+    ).records()
     named = len({f.spec for f in listed() if f.source in ORDER})
     size = sum(f.stat().st_size for f in BUILT_IN.glob("*.parquet"))
+    cases = "; ".join(
+        f"{'inference' if row['mode'] == 'infer' else 'training'}, "
+        + (f"a batch of {row['batch_size']}" if row["batch_size"] else "default sizes")
+        + f": {row['specs']:,} of the {named:,} names, {row['bad']:,} of them without a result "
+        f"({100 * float(row['bad'] or 0) / float(row['n'] or 1):.1f} %), traced in {row['hours']:.2f} "
+        f"hours of one core ({row['each']:.2f} s a case)"
+        for row in modes
+    )
     parts = [
         "# The atlas\n",
-        f"The atlas that comes with opgraph has {count:,} cases of {specs:,} of the {named:,} names, "
-        f"{good:,} of them with a result, each on {len(found.devices)} devices, in {size / 1e6:.1f} MB. "
-        f"Tracing took {hours:.2f} hours of one core ({3600 * hours / count:.2f} s a case): all names at "
-        f"four sizes in two modes would take some {hours / count * named * 8:.0f}, as far as these are "
-        "like the others; training and large sizes take longer. Made by `python benchmarks/atlas.py` from "
-        "datasets of [`opgraph survey`](survey.md); the rest is one more run of that, which "
-        "goes on where it was.\n",
+        f"What the atlas that comes with opgraph holds, in {size / 1e6:.1f} MB, each case on "
+        f"{len(found.devices)} devices: {cases}. Made by `python benchmarks/atlas.py` from datasets of "
+        "[`opgraph survey`](survey.md); the same commands go on with what is not there.\n",
         "[The page](every_model.html) has every model to search and sort, a plot of any two figures with "
         "the Pareto front, and the command that makes a model's own page. It is one file and needs no "
         "network; `opgraph atlas -o atlas.html` writes it.\n",

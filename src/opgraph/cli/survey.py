@@ -13,7 +13,6 @@ from opgraph.cli.arguments import add_options, form_of, refuse_unheeded
 from opgraph.cli.output import color, progress, say, show, width
 from opgraph.options import NAMES, TRACED, names
 from opgraph.record.errors import InputError
-from opgraph.record.files import dumps
 from opgraph.surveying.cases import AXES
 
 if TYPE_CHECKING:
@@ -77,11 +76,8 @@ def _survey(args: argparse.Namespace, folder: Path, form: str | None) -> int:
             args.models, folder, recost=args.recost, hardware=args.hardware or (), keep=args.keep,
             jobs=args.jobs, timeout=args.timeout, address=args.address, progress=report, **options,
         )  # fmt: skip
-    rows = cases(found)
-    if form == ".json":
-        show(dumps(rows, indent=1) + "\n")
-    elif form is not None:
-        show(written(rows, form[1:]))
+    if form is not None:
+        show(written(cases(found), form[1:]))
     else:
         show(survey_text(found, color(), width()))
-    return 0 if all(row["ok"] for row in rows) else 1
+    return 1 if found.sql("select 1 from cases where not ok limit 1").rows else 0

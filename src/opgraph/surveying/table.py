@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,10 +32,14 @@ def survey_text(atlas: Atlas, color: bool, width: int) -> str:
     from rich.table import Table
     from rich.text import Text
 
-    found = cases(atlas)
-    failed = [row for row in found if not row["ok"]]
+    groups = atlas.sql(
+        "select source, count(*) as cases, count(*) filter (where ok) as good, "
+        "count(*) filter (where not ok) as without from cases group by source order by source"
+    ).records()
+    count, good = (sum(int(str(row[n])) for row in groups) for n in ("cases", "good"))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    if len(found) <= MANY:
+    if count <= MANY:
+        found = cases(atlas)
         sizes = [n for n in ("batch_size", "seq_len", "image_size") if any(row[n] for row in found)]
         table.add_column("name", no_wrap=True)
         for heading in ("mode", *(n.replace("_", " ") for n in sizes), "outcome"):
@@ -57,18 +60,17 @@ def survey_text(atlas: Atlas, color: bool, width: int) -> str:
         table.add_column("source", no_wrap=True)
         for heading in ("cases", "with a result", "without"):
             table.add_column(heading, justify="right", no_wrap=True)
-        every = Counter(str(row["source"]) for row in found)
-        without = Counter(str(row["source"]) for row in failed)
-        for source, count in every.items():
-            good = f"{count - without[source]:,}"
-            table.add_row(safe(source), f"{count:,}", good, f"{without[source]:,}")
-    said = [
-        Text(safe(f"{row['spec']}: {row['reason']}", 400), style="red") for row in failed[:MANY]
-    ]
-    if len(failed) > MANY:
-        said.append(Text(f"and {len(failed) - MANY:,} more: opgraph atlas --dataset FOLDER "
+        for row in groups:
+            table.add_row(*(shown(n, row[n]) for n in ("source", "cases", "good", "without")))
+    failed = atlas.sql(
+        "select spec, reason from cases where not ok "
+        f"order by source, spec, mode, batch_size, seq_len, image_size, id limit {MANY}"
+    ).rows
+    said = [Text(safe(f"{spec}: {reason}", 400), style="red") for spec, reason in failed]
+    if count - good > MANY:
+        said.append(Text(f"and {count - good - MANY:,} more: opgraph atlas --dataset FOLDER "
                          "'select spec, reason from cases where not ok'", style="dim"))  # fmt: skip
-    well = f"{len(found) - len(failed):,} of {units.plural(len(found), 'case')} with a result"
+    well = f"{good:,} of {units.plural(count, 'case')} with a result"
     return draw([table, "", *said, *([""] if said else []), Text(well, style="bold")], width, color)
 
 
