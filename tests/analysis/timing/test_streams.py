@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opgraph.analysis.timing.streams import overlapped
+from opgraph.analysis.timing.streams import CONVERTED, KERNELS, PACKED, PACKING, WAITING, overlapped
 from opgraph.analysis.timing.workload import NOTHING, Task, Work
 from opgraph.record.graph import Collective
 from opgraph.record.kinds import CollectiveKind
@@ -20,27 +20,39 @@ def exchange(node: int, group: str = "", kind: CollectiveKind = CollectiveKind.A
 def test_a_kernel_waits_for_what_it_reads() -> None:
     """Gathered from 0 to 3, beside a kernel from 0 to 1; what reads it runs from 3 to 5."""
     works = [exchange(1), kernel(2), kernel(3)]
-    adds, found = overlapped(works, [3, 1, 2], {3: (1,)})
+    adds, found, slots = overlapped(works, [3, 1, 2], {3: (1,)})
     assert adds == [2, 1, 2]
     assert (found.seconds, found.exposed) == (3, 2)
+    assert [(s.node, s.queue, s.begin, s.end) for s in slots] == [
+        (1, "group of 4", 0, 3), (2, KERNELS, 0, 1), (1, WAITING, 1, 3), (3, KERNELS, 3, 5),
+    ]  # fmt: skip
 
 
 def test_a_view_does_not_wait_but_what_reads_it_does() -> None:
     works = [exchange(1), Work(2, NOTHING), kernel(3), kernel(4)]
-    adds, _ = overlapped(works, [3, 0, 2, 2], {2: (1,), 4: (2,)})
+    adds, *_ = overlapped(works, [3, 0, 2, 2], {2: (1,), 4: (2,)})
     assert adds == [1, 0, 2, 2]
 
 
 def test_a_group_is_a_queue_and_another_group_another() -> None:
-    one, _ = overlapped([exchange(1), exchange(2)], [3, 2], {})
-    two, _ = overlapped([exchange(1, "dp"), exchange(2, "tp")], [3, 2], {})
+    one, *_ = overlapped([exchange(1), exchange(2)], [3, 2], {})
+    two, *_ = overlapped([exchange(1, "dp"), exchange(2, "tp")], [3, 2], {})
     assert (sum(one), sum(two)) == (5, 3)
+
+
+def test_weights_are_converted_and_packed_beside_the_kernels() -> None:
+    """A kernel from 0 to 5; converted from 0 to 1, packed from 1 to 2, gathered from 2 to 4. A copy that
+    nothing packs is a kernel."""
+    works = [kernel(1), kernel(2, CONVERTED), kernel(3, PACKED), exchange(4), kernel(5, CONVERTED)]
+    adds, found, slots = overlapped(works, [5, 1, 1, 2, 1], {3: (2,), 4: (3,), 5: (4,)})
+    assert (sum(adds), found.exposed) == (6, 0)
+    assert [s.queue for s in slots] == [KERNELS, PACKING, PACKING, "group of 4", KERNELS]
 
 
 def test_what_ends_last_is_exposed() -> None:
     """A kernel from 0 to 1, and from 1 to 5 its gradients are reduced, beside a kernel from 1 to 2."""
     works = [kernel(1), exchange(2, kind=CollectiveKind.REDUCE_SCATTER), kernel(3)]
-    adds, found = overlapped(works, [1, 4, 1], {2: (1,)})
+    adds, found, _ = overlapped(works, [1, 4, 1], {2: (1,)})
     assert adds == [1, 3, 1]
     assert found.hidden == 0.25
 
@@ -52,5 +64,5 @@ def test_gradients_are_packed_when_those_before_are_reduced() -> None:
         exchange(2, kind=CollectiveKind.REDUCE_SCATTER),
         kernel(3, "fsdp.chunk_cat"),
     ]
-    adds, _ = overlapped(works, [1, 4, 1], {2: (1,)})
+    adds, *_ = overlapped(works, [1, 4, 1], {2: (1,)})
     assert adds == [1, 4, 1]

@@ -31,6 +31,7 @@ from opgraph.analysis.timing.kernels import (
 )
 from opgraph.analysis.timing.streams import (
     Communication,
+    Slot,
     exchanges_something,
     overlapped,
     sources,
@@ -72,7 +73,7 @@ class Prediction:
     those that the host needs to launch its kernels. `kernels` share out those of the longer queue,
     `by_queue` has those of both by node. `work` is what most of the run goes to, and `ratios` are those of
     the interval to the seconds. `communication` are the seconds of what ranks exchange; `by_queue` has
-    those that are exposed."""
+    those that are exposed, and `slots` say when what runs on the device, and when kernels wait."""
 
     device: str
     kernels: tuple[KernelTime, ...]
@@ -84,6 +85,7 @@ class Prediction:
     ratios: tuple[float, float] = (1.0, 1.0)
     by_queue: Mapping[Queue, Mapping[int, float]] = field(default_factory=dict)
     communication: Communication | None = None
+    slots: tuple[Slot, ...] = ()
 
     @property
     def by_node(self) -> Mapping[int, float]:
@@ -203,7 +205,7 @@ def predict_work(
 ) -> Prediction:  # fmt: skip
     """The time of some work on a device; `times` says how often each is done in the run. What ranks
     exchange runs beside it, as far as what each node reads was `made_by` others before."""
-    communication = None
+    communication, slots = None, list[Slot]()
     costs = device_costs(works, device, reach)
     hosts = [host_seconds(work, device, run) for work in works]
     often = times or [1] * len(works)
@@ -211,7 +213,7 @@ def predict_work(
     host = sum(h * n for h, n in zip(hosts, often, strict=True))
     adds = [c.seconds for c in costs]
     if made_by is not None and device.kind != "cpu":
-        adds, exchanged = overlapped(works, adds, made_by)
+        adds, exchanged, slots = overlapped(works, adds, made_by)
         busy = sum(adds)
         far = sum(
             c.seconds
@@ -246,7 +248,7 @@ def predict_work(
     )
     ratios = interval(kind, squares, distance(device, kind), len(device.missing))
     return Prediction(device.id, kernels, batch, busy, host, run, kind, ratios, queues,
-                      communication)  # fmt: skip
+                      communication, tuple(slots))  # fmt: skip
 
 
 def _add(sums: dict[int, float], work: Work, seconds: float) -> None:

@@ -4,8 +4,8 @@ for is exposed; what runs beside others is not.
 
 The order is the one in which a program launched the work, and the waits are those of its data, so that
 prefetching and resharding are as the program does them. What torch's `fully_shard` packs for a gather is
-packed beside the kernels, when what was gathered before has been taken apart; gradients are packed when
-those before have been reduced (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py).
+converted and packed beside the kernels, when what was gathered before has been taken apart; gradients are
+packed when those before have been reduced (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py).
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from opgraph.analysis.timing.workload import Work
-from opgraph.record.graph import Graph
+from opgraph.record.graph import Collective, Graph
 from opgraph.record.kinds import CollectiveKind
 
 PACKED = "fsdp.all_gather_copy_in"
+CONVERTED = "aten._foreach_copy_"
 TAKEN_APART = "fsdp.split_with_sizes_copy"
 GRADIENTS_PACKED = frozenset({"fsdp.chunk_cat", "fsdp.chunk_cat_mixed_dtype"})
 
@@ -56,7 +57,7 @@ def exchanges_something(works: Sequence[Work]) -> bool:
 
 def alone_in_time(works: Sequence[Work]) -> bool:
     """Whether some work runs beside the kernels: what it adds to the time hangs on where it is."""
-    return any(w.task.collective is not None or w.task.kernel == PACKED for w in works)
+    return any(w.task.collective is not None or w.task.kernel in (PACKED, CONVERTED) for w in works)
 
 
 def sources(graph: Graph) -> Mapping[int, tuple[int, ...]]:
@@ -67,30 +68,78 @@ def sources(graph: Graph) -> Mapping[int, tuple[int, ...]]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """When a piece of work runs, in seconds from the beginning: in the queue of kernels, in that of a
+    group, or in none, while kernels wait for what `node` gives them."""
+
+    node: int
+    kernel: str
+    queue: str
+    begin: float
+    end: float
+    collective: Collective | None = None
+
+    @property
+    def bubble(self) -> bool:
+        """Whether it is a wait for another stage of a pipeline."""
+        each = self.collective
+        return (
+            self.queue == WAITING
+            and each is not None
+            and each.kind in (CollectiveKind.SEND, CollectiveKind.RECEIVE)
+        )
+
+
+KERNELS, PACKING, WAITING = "kernels", "packing", "waiting"
+"""The queues that are no group's."""
+
+
+def group_of(each: Collective) -> str:
+    """What the queue of a group is called: by its dimension and its size."""
+    return f"{each.group or 'group'} of {each.ranks:,}" + (
+        f" every {each.stride:,}" if each.stride > 1 and not each.group else ""
+    )
+
+
 def overlapped(
     works: Sequence[Work], seconds: Sequence[float], made_by: Mapping[int, Sequence[int]]
-) -> tuple[list[float], Communication]:
+) -> tuple[list[float], Communication, list[Slot]]:
     """What each piece of work adds to the time of the run, in order: its own seconds in the queue of
-    kernels, and beside it those that others wait for it. They add up to the time of the run."""
+    kernels, and beside it those that others wait for it. They add up to the time of the run. The slots say
+    when each runs, and when kernels wait."""
     queues: dict[Hashable, float] = {}
     ends: dict[int, float] = {}
     causes: dict[int, int] = {}
     adds = [0.0] * len(works)
+    slots: list[Slot] = []
     last = {"apart": 0.0, "reduced": 0.0}
     reduced = latest = -1
     clock = end_of_all = total = 0.0
+
+    packed = {node for w in works if w.task.kernel == PACKED for node in made_by.get(w.node, ())}
+
+    def wait(until: float, cause: int) -> None:
+        adds[cause] += until - clock
+        work = works[cause]
+        slots.append(Slot(work.node, work.task.kernel, WAITING, clock, until, work.task.collective))
+
     for i, (work, taken) in enumerate(zip(works, seconds, strict=True)):
         task = work.task
         ready, cause = 0.0, -1
         for node in made_by.get(work.node, ()):
             if node != work.node and ends.get(node, 0.0) > ready:
                 ready, cause = ends[node], causes[node]
-        if task.collective is not None or task.kernel == PACKED:
-            if task.kernel == PACKED:
+        each = task.collective
+        packs = task.kernel == PACKED or (task.kernel == CONVERTED and work.node in packed)
+        if each is not None or packs:
+            if packs:
                 ready = max(ready, last["apart"])
-            each = task.collective
             queue = PACKED if each is None else (each.ranks, each.stride, each.group)
-            end = queues[queue] = max(queues.get(queue, 0.0), ready) + taken
+            begin = max(queues.get(queue, 0.0), ready)
+            end = queues[queue] = begin + taken
+            name = PACKING if each is None else group_of(each)
+            slots.append(Slot(work.node, task.kernel, name, begin, end, each))
             cause = i
             if each is not None:
                 total += taken
@@ -100,11 +149,13 @@ def overlapped(
             if task.kernel in GRADIENTS_PACKED and last["reduced"] > ready:
                 ready, cause = last["reduced"], reduced
             if ready > clock:
-                adds[cause] += ready - clock
+                wait(ready, cause)
                 clock = ready
-            clock += taken
+            end = clock + taken
+            slots.append(Slot(work.node, task.kernel, KERNELS, clock, end))
+            clock = end
             adds[i] += taken
-            end, cause = clock, i
+            cause = i
             if task.kernel == TAKEN_APART:
                 last["apart"] = end
         else:
@@ -114,6 +165,6 @@ def overlapped(
         if end > end_of_all:
             end_of_all, latest = end, cause
     if end_of_all > clock:
-        adds[latest] += end_of_all - clock
+        wait(end_of_all, latest)
     beside = sum(a for a, w in zip(adds, works, strict=True) if w.task.collective is not None)
-    return adds, Communication(total, beside)
+    return adds, Communication(total, beside), slots

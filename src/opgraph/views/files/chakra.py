@@ -1,5 +1,6 @@
 """The graph as a Chakra execution trace (https://github.com/mlcommons/chakra), which ASTRA-sim and others
-read: one node a call that does work, with what it depends on, its FLOPs and its bytes."""
+read: one node a call that does work, with what it depends on, its FLOPs and its bytes. Of a rank of many,
+what it exchanges are nodes of communication, with the ranks of the group."""
 
 from __future__ import annotations
 
@@ -8,16 +9,28 @@ from functools import cache
 from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.timing.streams import WAITING, group_of
 from opgraph.record import units
 from opgraph.record.errors import MissingDependency
-from opgraph.record.graph import Graph, Node
+from opgraph.record.graph import Collective, Graph, Node
+from opgraph.record.kinds import CollectiveKind
 
 VERSION = "0.0.4"
 """The version of the schema whose fields are written."""
 
-COMPUTE = 4  # NodeType.COMP_NODE
+COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
+"""Values of NodeType: COMP_NODE, COMM_SEND_NODE, COMM_RECV_NODE, COMM_COLL_NODE."""
+
+COLLECTIVES = {
+    CollectiveKind.ALL_REDUCE: 0, CollectiveKind.REDUCE: 1, CollectiveKind.ALL_GATHER: 2,
+    CollectiveKind.GATHER: 3, CollectiveKind.SCATTER: 4, CollectiveKind.BROADCAST: 5,
+    CollectiveKind.ALL_TO_ALL: 6, CollectiveKind.REDUCE_SCATTER: 7, CollectiveKind.BARRIER: 9,
+}  # fmt: skip
+"""Values of CollectiveCommType."""
+
 MICRO = 1e6
 
+_GATHERED = (CollectiveKind.ALL_GATHER, CollectiveKind.GATHER)
 _TEXT, _BOOL, _UINT64, _INT64, _MESSAGE = 9, 8, 4, 3, 11
 _FIELDS = {
     "AttributeProto": (("name", 1, _TEXT), ("int64_val", 9, _INT64), ("bool_val", 27, _BOOL),
@@ -35,7 +48,9 @@ _REPEATED = {("GlobalMetadata", "attr"), ("Node", "attr"), ("Node", "data_deps")
 
 def to_chakra(costed: CostedRecord) -> bytes:
     """The trace of one rank: `num_ops` are FLOPs of all kinds, `tensor_size` the bytes that are read and
-    written, `duration_micros` the predicted time where there is a device.
+    written, `duration_micros` the predicted time where there is a device. What is exchanged has
+    `comm_type`, `comm_size` (the bytes that this rank gives) and `pg_name`, whose ranks are in the
+    metadata; its time is all that it takes, whatever runs beside it.
 
     A call without work (a view) is no node: who reads its result depends on what it read. Raises
     `MissingDependency` without protobuf.
@@ -43,12 +58,20 @@ def to_chakra(costed: CostedRecord) -> bytes:
     message = _messages()
     out = io.BytesIO()
     write = message["write"]
+    world = costed.profile.world
     about = {"model": costed.profile.model.name}
+    if world is not None:
+        about |= {"rank": str(world.rank), "world_size": str(world.size)}
+        groups = filter(None, map(_exchanged, costed.graph.nodes))
+        about |= {group_of(g): str(list(group_ranks(g, world.rank))) for g in groups}
     if costed.device is not None:
         about["device"] = costed.device.name
     attributes = [message["AttributeProto"](name=k, string_val=_text(v)) for k, v in about.items()]
     write(message["GlobalMetadata"](version=VERSION, attr=attributes), out)
-    seconds = costed.seconds_by_node or {}
+    seconds = dict(costed.seconds_by_node or {})
+    for slot in () if costed.prediction is None else costed.prediction.slots:
+        if slot.collective is not None and slot.queue != WAITING:
+            seconds[slot.node] = slot.end - slot.begin
     for node, needed in _work(costed.graph):
         write(_node(message, costed.graph, node, needed, seconds.get(node.id)), out)
     return out.getvalue()
@@ -60,12 +83,24 @@ def _work(graph: Graph) -> list[tuple[Node, list[int]]]:
     found = []
     for node in graph.nodes:
         needed = frozenset[int]().union(*(made.get(v, frozenset()) for v in node.inputs))
-        if node.flops or node.other_flops or node.bytes:
+        if node.flops or node.other_flops or node.bytes or _exchanged(node):
             found.append((node, sorted(needed)))
             needed = frozenset({node.id})
         for value in node.outputs:
             made[value] = needed
     return found
+
+
+def _exchanged(node: Node) -> Collective | None:
+    return next((k.collective for k in node.kernels if k.collective is not None), None)
+
+
+def group_ranks(each: Collective, rank: int) -> tuple[int, ...]:
+    """The ranks of the group of a collective in which this rank is."""
+    if each.members:
+        return each.members
+    first = rank - rank // each.stride % each.ranks * each.stride
+    return tuple(range(first, first + each.ranks * each.stride, each.stride))
 
 
 def _node(
@@ -77,11 +112,22 @@ def _node(
     attributes = [attribute(name="is_cpu_op", bool_val=False)]
     attributes += [attribute(name=k, int64_val=v) for k, v in numbers.items()]
     words = {"op": node.op, "phase": node.phase}
+    kind = COMPUTE
+    if (each := _exchanged(node)) is not None:
+        kind = {CollectiveKind.SEND: SEND, CollectiveKind.RECEIVE: RECEIVE}.get(
+            each.kind, COLLECTIVE
+        )
+        given = each.bytes // each.ranks if each.kind in _GATHERED else each.bytes
+        exchanged = {"comm_size": given}
+        if kind == COLLECTIVE:
+            exchanged["comm_type"] = COLLECTIVES[each.kind]
+        attributes += [attribute(name=k, int64_val=v) for k, v in exchanged.items()]
+        words["pg_name"] = group_of(each)
     attributes += [attribute(name=k, string_val=_text(v)) for k, v in words.items()]
     return message["Node"](
         id=node.id,
         name=_text(f"{node.scope}.{node.op}".lstrip(".")),
-        type=COMPUTE,
+        type=kind,
         data_deps=needed,
         duration_micros=0 if seconds is None else max(1, round(seconds * MICRO)),
         inputs=_operands(message, graph, node.inputs),

@@ -1,7 +1,8 @@
 """The trace view: a run as a timeline in the Trace Event Format, for https://ui.perfetto.dev and
 chrome://tracing. As it is predicted on a device, modules hold modules, these operators, these kernels, and
-live memory is a counter; what was measured stands beside it as a process of its own, with a thread for each
-stream, and each kernel with the node that it was for."""
+live memory is a counter. What ranks exchange has a thread for each group, and what kernels wait for is a
+slice of its own among them. What was measured stands beside it as a process of its own, with a thread for
+each stream, and each kernel with the node that it was for."""
 
 from __future__ import annotations
 
@@ -10,12 +11,14 @@ from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.memory import live_bytes
-from opgraph.analysis.timing.prediction import KernelTime
+from opgraph.analysis.timing.prediction import KernelTime, Prediction
+from opgraph.analysis.timing.streams import KERNELS, WAITING, Slot
 from opgraph.analysis.tree import Item, ItemKind
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.files import dumps
 from opgraph.record.graph import Graph, Node
+from opgraph.record.kinds import Bound
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunRecord
 
@@ -29,10 +32,12 @@ def to_trace(costed: CostedRecord) -> str:
     profile, found, prediction = costed.profile, costed.device, costed.prediction
     run, events = profile.measured, list[Event]()
     if found is not None and prediction is not None:
-        timeline = _Timeline(profile, prediction.kernels)
-        name = f"{profile.model.name} on {found.name}, predicted"
+        timeline = _Timeline(profile, prediction)
+        rank = "" if profile.world is None else f", {profile.world}"
+        name = f"{profile.model.name} on {found.name}{rank}, predicted"
         events += [_named("process", 1, 1, name), _named("thread", 1, 1, "forward")]
         events += [*timeline.item(costed.tree.root), *timeline.memory()]
+        events += _exchanged(prediction.slots)
     elif run is None:
         raise RenderError(
             "a timeline needs a device, or a run that was measured",
@@ -83,21 +88,53 @@ def _measured(model: str, run: RunRecord, graph: Graph) -> Iterator[Event]:
                "args": {"bytes": held}}  # fmt: skip
 
 
-class _Timeline:
-    """When each node begins and ends if kernels run one after the other."""
+def _exchanged(slots: tuple[Slot, ...]) -> Iterator[Event]:
+    """What runs in queues beside the kernels, a thread each, and what kernels wait for in a thread of its
+    own: for what comes from another stage (a bubble), or for a collective (exposed)."""
+    threads: dict[str, int] = {}
+    for slot in slots:
+        if slot.queue == KERNELS or slot.end <= slot.begin:
+            continue
+        thread = threads.get(slot.queue)
+        if thread is None:
+            thread = threads[slot.queue] = 2 + len(threads)
+            yield _named("thread", 1, thread, slot.queue)
+        waits, each = slot.queue == WAITING, slot.collective
+        name = slot.kernel if each is None else str(each.kind)
+        said = f"{'bubble' if slot.bubble else 'exposed'}: {name}" if waits else name
+        facts = {"node": slot.node, "exchanges": "" if each is None else str(each)}
+        color = {"cname": "terrible" if slot.bubble else "bad"} if waits else {}
+        yield _slice(said, "waiting" if waits else "exchange", slot.begin, slot.end, facts) | {
+            "tid": thread, **color
+        }  # fmt: skip
 
-    def __init__(self, profile: ProfileRecord, kernels: tuple[KernelTime, ...]) -> None:
+
+class _Timeline:
+    """When each node begins and ends: as its kernels run, where ranks exchange something beside them, else
+    one kernel after the other."""
+
+    def __init__(self, profile: ProfileRecord, prediction: Prediction) -> None:
         self._profile = profile
         self._kernels: dict[int, list[KernelTime]] = {}
-        for kernel in kernels:
-            self._kernels.setdefault(kernel.node, []).append(kernel)
         self._begin: dict[int, float] = {}
         self._end: dict[int, float] = {}
+        if prediction.slots:
+            for slot in prediction.slots:
+                if slot.queue == KERNELS:
+                    self._begin.setdefault(slot.node, slot.begin)
+                    self._end[slot.node] = slot.end
+                    self._kernels.setdefault(slot.node, []).append(
+                        KernelTime(slot.node, slot.kernel, slot.end - slot.begin,
+                                   prediction.bounds.get(slot.node, Bound.MEMORY))
+                    )  # fmt: skip
+        else:
+            for kernel in prediction.kernels:
+                self._kernels.setdefault(kernel.node, []).append(kernel)
         at = 0.0
         for node in profile.graph.nodes:
-            self._begin[node.id] = at
+            at = self._begin.setdefault(node.id, at)
             at += sum(k.seconds for k in self._kernels.get(node.id, ()))
-            self._end[node.id] = at
+            at = self._end.setdefault(node.id, at)
 
     def item(self, item: Item) -> Iterator[Event]:
         """The slice of a module and all in it; of an operator and its kernels."""

@@ -1,9 +1,9 @@
-"""Sections below the table for what is asked beside it: the time on a device, memory over time, and the
-partition into fused subgraphs."""
+"""Sections below the table for what is asked beside it: the time on a device, what ranks exchange beside
+the kernels, memory over time, and the partition into fused subgraphs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 
 from rich.console import Group, RenderableType
@@ -17,6 +17,7 @@ from opgraph.analysis.memory import Fit
 from opgraph.analysis.parallel.plan import Plan, Share
 from opgraph.analysis.timing.energy import Energy, Price
 from opgraph.analysis.timing.prediction import Prediction
+from opgraph.analysis.timing.streams import KERNELS, PACKING, WAITING, Slot
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.kinds import CollectiveKind
@@ -89,6 +90,64 @@ def _costliest(costed: CostedRecord, found: Prediction, top: int) -> Table:
     return result
 
 
+_WAITS = {False: "red", True: "magenta"}
+"""The colours of what is exposed, and of bubbles; the lines say so in words, too."""
+
+
+def queues_over_time(costed: CostedRecord, width: int) -> Group:
+    """The queues of a rank over the time of the run, and a table of what each adds to it."""
+    from rich.console import Group
+    from rich.text import Text
+
+    found = costed.prediction
+    if found is None or not found.slots:
+        raise RenderError("a timeline of queues needs a device, and ranks that exchange something")
+    end = max(slot.end for slot in found.slots)
+    waits = [s for s in found.slots if s.queue == WAITING]
+    lines = {KERNELS: [s for s in found.slots if s.queue == KERNELS]}
+    for slot in found.slots:
+        if slot.queue not in (KERNELS, PACKING, WAITING):
+            lines.setdefault(slot.queue, []).append(slot)
+    for name, bubble in (("exposed", False), ("bubbles", True)):
+        if some := [s for s in waits if s.bubble == bubble]:
+            lines[name] = some
+    room = max(map(len, lines)) + 2
+    across = max(10, min(96, width - room))
+    style = {"exposed": _WAITS[False], "bubbles": _WAITS[True], KERNELS: "green"}
+    drawn = [
+        Text.assemble(f"{safe(name):<{room}}", (_line(slots, end, across), style.get(name, "cyan")))
+        for name, slots in lines.items()
+    ]
+    table = columns("beside the kernels", "collectives", "time", "exposed", "% of the run")
+    for name, slots in lines.items():
+        if name in style:
+            continue
+        nodes = {s.node for s in slots}
+        exposed = sum(s.end - s.begin for s in waits if s.node in nodes)
+        table.add_row(safe(name), f"{len(slots):,}", units.seconds(sum(s.end - s.begin for s in slots)),
+                      units.seconds(exposed), units.percent(exposed / end if end else 0.0))  # fmt: skip
+    ruler = f"{'':<{room}}0{units.seconds(end):>{across - 1}}"
+    parts: list[RenderableType] = [
+        _title("Queues over the time of the run"),
+        *drawn,
+        ruler,
+        "",
+        table,
+    ]
+    return Group(*parts)
+
+
+def _line(slots: Iterable[Slot], end: float, across: int) -> str:
+    """How busy a queue is, by the height of a block for each stretch of time."""
+    busy = [0.0] * across
+    for slot in slots:
+        first, last = slot.begin / end * across, slot.end / end * across
+        for at in range(int(first), min(across, int(last) + 1)):
+            busy[at] += max(0.0, min(last, at + 1) - max(first, at))
+    top = len(_STEPS) - 1
+    return "".join(" " if b <= 0 else _STEPS[min(top, int(b * top + 0.5))] for b in busy)
+
+
 def memory_over_time(costed: CostedRecord, width: int, top: int = 8) -> Group:
     """Live memory over the run, and what is alive at the peak."""
     graph, found = costed.graph, costed.memory
@@ -144,6 +203,8 @@ def sections(costed: CostedRecord, *, memory: bool, width: int) -> list[Renderab
         found += ["", measured(costed.measurement)]
     if costed.device is not None:
         found += ["", time_on(costed)]
+        if costed.prediction is not None and costed.prediction.slots:
+            found += ["", queues_over_time(costed, width)]
     if costed.plan is not None:
         name = None if costed.device is None else costed.device.name
         found += ["", over_devices(costed.plan, name)]

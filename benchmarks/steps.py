@@ -1,0 +1,335 @@
+"""Published steps of training on many devices, against what is predicted of them. Nothing is fitted.
+
+    python -m benchmarks.steps [ROW …]    # all that can be expressed, or some; the worst first
+
+Traces are kept in benchmarks/.cache/steps.
+
+pytorch/torchtitan (BSD-3): `benchmarks/llama3_h100_202412_torchtitan.md` and
+`benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md`, tokens a second of a device, H100 with 96 GB at 2.4
+TB/s and 500 W, in bfloat16. The model is written as theirs, with `fully_shard` on each layer and on the
+rest, bfloat16 parameters and float32 sums of gradients, selective checkpointing as theirs (attention, what
+is scattered, and every second product are kept), tensor and sequence parallelism by their plan with the
+loss split over ranks, and AdamW in one kernel. TorchInductor does not compile a step of training here: of
+compiled rows what stands between products is fused by rules; products and attention stay as they are.
+
+"The Llama 3 Herd of Models" (arXiv 2407.21783), table 4: TFLOP/s of a device with pipelines, laid out on
+paper from a traced step of training, without their interleaved schedule.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from opgraph.analysis.timing.prediction import device_costs, predict_parts
+
+CACHE = Path(__file__).parent / ".cache" / "steps"
+TITAN = "h100-96gb-hbm2e-500w"
+SIZES = {
+    "8b": (4096, 14_336, 32, 32),
+    "70b": (8192, 28_672, 80, 64),
+    "405b": (16_384, 53_248, 126, 128),
+}  # hidden, intermediate, layers, heads
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published row: the model, how it is laid out, and what was measured: tokens a second of a device,
+    or its TFLOP/s."""
+
+    name: str
+    size: str
+    data: int
+    batch: int
+    measured: float
+    tensor: int = 1
+    pipeline: int = 1
+    kept: str = "selective"
+    compiled: bool = False
+
+
+ROWS = (
+    Row("8b-fsdp8", "8b", 8, 2, 5762),
+    Row("8b-fsdp8-compiled", "8b", 8, 2, 6667, compiled=True),
+    Row("8b-fsdp128", "8b", 128, 2, 5605),
+    Row("8b-fsdp128-compiled", "8b", 128, 2, 6514, compiled=True),
+    Row("8b-fsdp8-tp8-compiled", "8b", 8, 12, 4378, tensor=8, compiled=True),
+    Row("70b-fsdp32-tp8-compiled", "70b", 32, 16, 597.3, tensor=8, kept="none", compiled=True),
+    Row("405b-tp8-pp16-dp64", "405b", 64, 32, 430, tensor=8, pipeline=16),
+    Row("405b-tp8-pp16-dp128", "405b", 128, 16, 400, tensor=8, pipeline=16),
+)
+LEFT_OUT = (
+    ("8 rows of torchtitan with Float8", "float8 products of training are not traced"),
+    ("2 rows of torchtitan with asynchronous tensor parallelism in bfloat16",
+     "products and gathers in one kernel are not predicted"),
+    ("1 row of the paper with sequences of 131,072", "context parallelism is not laid out on paper"),
+)  # fmt: skip
+LENGTH, VOCABULARY = 8192, 128_256
+
+
+def policy(second: list[int]) -> Callable[..., Any]:
+    """What torchtitan keeps of a layer: attention, what is scattered, and every second product."""
+    import torch
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    aten = torch.ops.aten
+    kept = {
+        aten._scaled_dot_product_efficient_attention.default,
+        aten._scaled_dot_product_flash_attention.default,
+        aten._scaled_dot_product_cudnn_attention.default,
+        torch.ops._c10d_functional.reduce_scatter_tensor.default,
+    }
+
+    def choose(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+        if operator == aten.mm.default:
+            second[context.is_recompute] += 1
+            keep = second[context.is_recompute] % 2 == 1
+        else:
+            keep = operator in kept
+        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return choose
+
+
+def llama(row: Row, layers: int | None = None) -> Any:
+    """Llama as training code writes it: rotations as complex numbers in float32, and keys and values
+    repeated for the heads that share them. It returns its loss."""
+    import torch
+    from torch import Tensor, nn
+    from torch.nn import functional
+
+    hidden, inner, depth, heads = SIZES[row.size]
+    head, key_values = hidden // heads, 8
+
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.empty(hidden))
+
+        def forward(self, x: Tensor) -> Tensor:  # torch of 2024 had no kernel of its own for it
+            y = x.float()
+            y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-5)
+            return y.type_as(x) * self.weight
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wq, self.wo = (nn.Linear(hidden, hidden, bias=False) for _ in range(2))
+            self.wk, self.wv = (nn.Linear(hidden, key_values * head, bias=False) for _ in range(2))
+
+        def forward(self, x: Tensor, turns: Tensor) -> Tensor:
+            def turned(y: Tensor) -> Tensor:
+                pairs = torch.view_as_complex(y.float().reshape(*y.shape[:-1], -1, 2))
+                return torch.view_as_real(pairs * turns[:, None]).flatten(3).type_as(y)
+
+            q, k, v = (f(x).unflatten(-1, (-1, head)) for f in (self.wq, self.wk, self.wv))
+            q, k = turned(q), turned(k)
+            shared = heads // key_values
+            k, v = (
+                y[:, :, :, None].expand(-1, -1, -1, shared, -1).flatten(2, 3).transpose(1, 2)
+                for y in (k, v)
+            )
+            out = functional.scaled_dot_product_attention(q.transpose(1, 2), k, v, is_causal=True)
+            return self.wo(out.transpose(1, 2).flatten(2))
+
+    class FeedForward(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w1, self.w3 = (nn.Linear(hidden, inner, bias=False) for _ in range(2))
+            self.w2 = nn.Linear(inner, hidden, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.w2(functional.silu(self.w1(x)) * self.w3(x))
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention, self.feed_forward = Attention(), FeedForward()
+            self.attention_norm, self.ffn_norm = (Norm() for _ in range(2))
+
+        def forward(self, x: Tensor, turns: Tensor) -> Tensor:
+            x = x + self.attention(self.attention_norm(x), turns)
+            return x + self.feed_forward(self.ffn_norm(x))
+
+    class Llama(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tok_embeddings = nn.Embedding(VOCABULARY, hidden)
+            self.layers = nn.ModuleList(Block() for _ in range(layers or depth))
+            self.norm = Norm()
+            self.output = nn.Linear(hidden, VOCABULARY, bias=False)
+            turns = torch.zeros(LENGTH, head // 2, dtype=torch.complex64)
+            self.register_buffer("turns", turns, persistent=False)
+
+        def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
+            x = self.tok_embeddings(tokens)
+            for layer in self.layers:
+                x = layer(x, self.turns)
+            logits = self.output(self.norm(x))
+            return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1))
+
+    with torch.device("meta"):
+        return Llama()
+
+
+def built(row: Row, layers: int | None = None) -> Any:
+    """The model of a row as torchtitan shards it, on the ranks of the world that there is."""
+    import torch
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+        SequenceParallel,
+        parallelize_module,
+    )  # fmt: skip
+    from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+    mesh = init_device_mesh("cuda", (row.data, row.tensor), mesh_dim_names=("dp", "tp"))
+    model = llama(row, layers)
+    whole, part = Replicate(), Shard(1)
+    if row.tensor > 1:
+        parallelize_module(model, mesh["tp"], {
+            "tok_embeddings": RowwiseParallel(input_layouts=whole, output_layouts=part),
+            "norm": SequenceParallel(),
+            "output": ColwiseParallel(
+                input_layouts=part, output_layouts=Shard(-1), use_local_output=False),
+        })  # fmt: skip
+        columns = "attention.wq attention.wk attention.wv feed_forward.w1 feed_forward.w3".split()
+        plan: dict[str, Any] = dict.fromkeys(columns, ColwiseParallel())
+        plan |= dict.fromkeys(
+            ("attention.wo", "feed_forward.w2"), RowwiseParallel(output_layouts=part)
+        )
+        plan |= dict.fromkeys(("attention_norm", "ffn_norm"), SequenceParallel())
+        plan["attention"] = PrepareModuleInput(
+            input_layouts=(part, None), desired_input_layouts=(whole, None)
+        )
+        plan["feed_forward"] = PrepareModuleInput(
+            input_layouts=(part,), desired_input_layouts=(whole,)
+        )
+        for layer in model.layers:
+            parallelize_module(layer, mesh["tp"], plan)
+    lower = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    selective = {
+        "context_fn": lambda: create_selective_checkpoint_contexts(policy([0, 0]))
+    }  # what is counted anew in each layer
+    for i, layer in enumerate(model.layers):
+        kept = checkpoint_wrapper(
+            layer, preserve_rng_state=False, **(selective if row.kept == "selective" else {})
+        )
+        model.layers[i] = fully_shard(kept, mesh=mesh["dp"], mp_policy=lower)
+    return fully_shard(model, mesh=mesh["dp"], mp_policy=lower)
+
+
+def traced(row: Row, layers: int | None = None) -> Any:
+    """The profile of a rank; logits stay split over the ranks of a tensor, and so does their loss."""
+    import torch
+    from torch.distributed.tensor.parallel import loss_parallel
+
+    import opgraph
+
+    ids = torch.zeros(row.batch, LENGTH, dtype=torch.int64)
+    with opgraph.ranks(row.data * row.tensor), loss_parallel():
+        return opgraph.profile(
+            built(row, layers), (ids, ids), mode="train", loss="sum", optimizer="adamw-fused",
+            target="cuda:9.0",
+        )  # fmt: skip
+
+
+def laid_out(row: Row) -> Any:
+    """A step of training of one sequence, on one device."""
+    import opgraph
+
+    name = f"meta-llama/Llama-3.1-{row.size.upper()}"
+    return opgraph.profile(name, mode="train", dtype="bfloat16", batch_size=1, seq_len=LENGTH,
+                           optimizer="adamw-fused", target="cuda:9.0")  # fmt: skip
+
+
+def profile_of(row: Row) -> Any:
+    """The profile of a row, from the cache if it is there."""
+    import opgraph
+
+    key = f"{row.size}-paper" if row.pipeline > 1 else row.name.removesuffix("-compiled")
+    file = CACHE / f"{key}.json"
+    if not file.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        (laid_out if row.pipeline > 1 else traced)(row).save(file)
+    return opgraph.load(file)
+
+
+def fused(costed: Any) -> float:
+    """The seconds that are spared where element-wise work between products is fused."""
+    parts = [
+        p for p in costed.parts
+        if not any(costed.graph.node(n).flops for n in p.nodes) and len(p.nodes) > 1
+    ]  # fmt: skip
+    within = {n for p in parts for n in p.nodes}
+    each = device_costs(costed.work, costed.device)
+    alone = sum(c.seconds for w, c in zip(costed.work, each, strict=True) if w.node in within)
+    return alone - sum(t.seconds for t in predict_parts(costed.work, parts, costed.device))
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A row's prediction: its step in seconds with the interval, what kernels wait for of it, and measured
+    by predicted seconds."""
+
+    row: Row
+    seconds: float
+    interval: tuple[float, float]
+    exposed: float
+    ratio: float
+
+
+def predicted(row: Row) -> Predicted:
+    """What is predicted of a row."""
+    profile = profile_of(row)
+    if row.pipeline > 1:
+        devices = row.tensor * row.pipeline * row.data
+        plan = profile.on(
+            f"{devices}xh100-sxm", tensor_parallel=row.tensor, pipeline_parallel=row.pipeline,
+            data_parallel=row.data, micro_batches=row.batch,
+        ).plan  # fmt: skip
+        flops = 6 * profile.totals.parameters * LENGTH * row.batch * row.data
+        measured = flops / devices / (row.measured * 1e12)
+        return Predicted(row, plan.seconds, (0.0, 0.0), 0.0, plan.seconds / measured)
+    costed = profile.on(TITAN)
+    found = costed.prediction
+    seconds = found.seconds - (fused(costed) if row.compiled else 0.0)
+    measured = row.batch * LENGTH / row.tensor / row.measured
+    low, high = (end / found.seconds * seconds for end in found.interval)
+    return Predicted(row, seconds, (low, high), found.communication.exposed, seconds / measured)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="ROW")
+    names = parser.parse_args().names
+    if unknown := set(names) - {row.name for row in ROWS}:
+        parser.error(f"no row is called {min(unknown)}: {', '.join(r.name for r in ROWS)}")
+    found = [predicted(row) for row in ROWS if not names or row.name in names]
+    print("| row | measured | step measured | predicted | exposed | predicted / measured |")
+    print("|---|---|---|---|---|---|")
+    for one in sorted(found, key=lambda p: -abs(p.ratio - 1)):
+        row, unit = one.row, "TFLOP/s" if one.row.pipeline > 1 else "tokens/s"
+        low, high = one.interval
+        said = f"{one.seconds:.3g} s" + (f" ({low:.3g}–{high:.3g})" if high else "")
+        print(f"| {row.name} | {row.measured:,g} {unit} | {one.seconds / one.ratio:.3g} s | {said} | "
+              f"{one.exposed:.2g} s | {one.ratio:.2f} |")  # fmt: skip
+    off = sorted(abs(one.ratio - 1) for one in found)
+    print(f"\nmedian error {100 * median(off):.0f} % of {len(off)} rows")
+    for what, why in LEFT_OUT:
+        print(f"left out: {what}: {why}")
+
+
+if __name__ == "__main__":
+    main()
