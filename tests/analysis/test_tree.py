@@ -111,6 +111,10 @@ def test_hot_spots_are_by_time_where_it_is_known_and_else_by_flops(saved: Saved)
     assert (hottest.path, hottest.seconds, hottest.share) == ("h.[0-11].ln_1", 1.0, 1.0)
     whole = build_tree(graph).hot_spots()
     assert sum(h.cost.flops for h in whole) == sum(n.flops for n in graph.nodes)
+    assert all(h.share > 0 for h in whole)
+    every = build_tree(graph).hot_spots(every=True)
+    assert every[: len(whole)] == whole
+    assert "h.[0-11].ln_1" in {h.path for h in every} - {h.path for h in whole}
 
 
 class Residual(nn.Module):

@@ -309,9 +309,10 @@ class Tree:
         found.sort(key=lambda i: (-self.total(flops, i), -self.total(moved, i)))
         return tuple(found)
 
-    def hot_spots(self, most: int | None = None) -> tuple[HotSpot, ...]:
+    def hot_spots(self, most: int | None = None, *, every: bool = False) -> tuple[HotSpot, ...]:
         """The modules that cost most themselves, costliest first, each with all its repetitions and calls:
-        by the metric that the tree is judged by, then by FLOPs and bytes."""
+        by the metric that the tree is judged by, then by FLOPs and bytes. `every` lists those, too, that
+        have no share by it, for who weighs them by others."""
         groups: dict[str, tuple[Item, list[Item]]] = {}
         titles: dict[int, str] = {}
         for leaf in self.root.shown():
@@ -330,17 +331,15 @@ class Tree:
 
         found = []
         for title, (item, leaves) in groups.items():
+            share = sum(self.share(metric, leaf).share for leaf in leaves)
             cost = sum((self.cost(leaf) for leaf in leaves), Cost())
-            if not (cost.flops or cost.bytes):
-                continue
-            found.append(
-                HotSpot(
-                    title, item.cls, item, tuple(leaves), sum(leaf.times for leaf in leaves), cost,
-                    taken(Metric.SECONDS, leaves),
-                    sum(self.share(metric, leaf).share for leaf in leaves),
-                    taken(Metric.MEASURED, leaves),
-                )
-            )  # fmt: skip
+            if share > 0 or (every and (cost.flops or cost.bytes)):
+                found.append(
+                    HotSpot(
+                        title, item.cls, item, tuple(leaves), sum(leaf.times for leaf in leaves),
+                        cost, taken(Metric.SECONDS, leaves), share, taken(Metric.MEASURED, leaves),
+                    )
+                )  # fmt: skip
         # Shares are differences of running sums: what is equal differs in its last digits.
         found.sort(key=lambda h: (-round(h.share, 9), -h.cost.flops, -h.cost.bytes, h.path))
         return tuple(found[:most])

@@ -90,7 +90,7 @@ def test_the_page_says_what_python_says(
     assert rows["peak of live memory"] == units.size(costed.memory.peak)
 
     tree = costed.tree
-    spots = [s.label for s in tree.hot_spots(10) if s.share]
+    spots = [s.label for s in tree.hot_spots(10)]
     listed = page.page.locator(".panel section", has_text="Hot spots").locator("li .value")
     assert listed.all_inner_texts() == spots
 

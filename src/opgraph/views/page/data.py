@@ -126,7 +126,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         "work": _text(work),
         "spots": [
             [spot.label, spot.item.id, *(leaf.id for leaf in spot.leaves)]
-            for spot in tree.hot_spots()
+            for spot in tree.hot_spots(every=True)
         ],
         "partition": _partition(costed.parts, times, place),
         "devices": [times.on(d, costed.main_dtype, needs.on(d)) for d in machines.values()],
