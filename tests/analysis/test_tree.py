@@ -109,10 +109,10 @@ def test_hot_spots_are_by_time_where_it_is_known_and_else_by_flops(saved: Saved)
     slow = next(n for n in graph.nodes if n.op == "layer_norm")
     hottest = build_tree(graph, seconds={slow.id: 1.0}).hot_spots(1)[0]
     assert (hottest.path, hottest.seconds, hottest.share) == ("h.[0-11].ln_1", 1.0, 1.0)
-    whole = build_tree(graph).hot_spots()
+    tree = build_tree(graph)
+    whole, every = tree.hot_spots(), tree.hot_spots(every=True)
     assert sum(h.cost.flops for h in whole) == sum(n.flops for n in graph.nodes)
     assert all(h.share > 0 for h in whole)
-    every = build_tree(graph).hot_spots(every=True)
     assert every[: len(whole)] == whole
     assert "h.[0-11].ln_1" in {h.path for h in every} - {h.path for h in whole}
 
