@@ -18,18 +18,18 @@ from opgraph.record.errors import InputError
 class Format:
     """Numbers of so many `bits`, of which a `group` along a row shares a scale (None: the whole row).
 
-    A scale and a zero point take `scale` and `zero` bytes. `nested` scales are themselves kept in 8 bits,
-    with a float32 scale for so many of them. `tensor` are the bytes that a whole tensor has beside (a
-    scale, tables of values), `flops` what an element takes to be made a number again. `activations` are
-    what such weights can be multiplied with on units of fewer bits, `groups` says whether another group
-    can be asked for.
+    A scale and a zero point take `scale` and `zero` bytes, None as many as a number of the model. `nested`
+    scales are themselves kept in 8 bits, with a float32 scale for so many of them. `tensor` are the bytes
+    that a whole tensor has beside (a scale, tables of values), `flops` what an element takes to be made a
+    number again. `activations` are what such weights can be multiplied with on units of fewer bits,
+    `groups` says whether another group can be asked for.
     """
 
     dtype: str
     bits: int
     group: int | None = None
-    scale: int = 4
-    zero: int = 0
+    scale: int | None = 4
+    zero: int | None = 0
     nested: int = 0
     tensor: int = 0
     flops: int = 1
@@ -40,7 +40,7 @@ class Format:
 FORMATS: Mapping[str, Format] = {
     "fp8": Format("float8_e4m3fn", 8, activations=("fp8",)),
     "int8": Format("int8", 8, zero=1, activations=("int8",), groups=True),
-    "int4": Format("int4", 4, 128, scale=2, zero=2, flops=2, activations=("int8", "fp8"), groups=True),
+    "int4": Format("int4", 4, 128, None, None, flops=2, activations=("int8", "fp8"), groups=True),
     "nvfp4": Format("float4", 4, 16, scale=1, tensor=4, flops=2, activations=("fp4", "fp8")),
     "mxfp4": Format("float4", 4, 32, scale=1, activations=("fp4", "fp8")),
     "nf4": Format("nf4", 4, 64, scale=1, nested=256, tensor=4 + 4 * (16 + 256), flops=2, groups=True),
@@ -81,8 +81,8 @@ class Scheme:
         """How many numbers along a row share a scale; None: all of them."""
         return self.group or self.format.group
 
-    def bytes(self, rows: int, columns: int) -> int:
-        """What a matrix takes, scales and zero points included.
+    def bytes(self, rows: int, columns: int, item: int = 2) -> int:
+        """What a matrix takes, scales and zero points included; a number of the model takes `item` bytes.
 
         In int8 zero points are only kept where activations are not in int8, too: bitsandbytes' layers have
         none.
@@ -91,8 +91,9 @@ class Scheme:
         if form.nested:  # blocks go over the rows' ends
             rows, columns = 1, rows * columns
         scales = ceil(rows / self.rows) * ceil(columns / group)
-        zero = 0 if self.activations == self.weights else form.zero
-        beside = scales * (form.scale + zero) + form.tensor
+        scale = item if form.scale is None else form.scale
+        zero = item if form.zero is None else 0 if self.activations == self.weights else form.zero
+        beside = scales * (scale + zero) + form.tensor
         if form.nested:
             beside += ceil(scales / form.nested) * 4
         return ceil(rows * columns * form.bits / 8) + beside

@@ -189,7 +189,8 @@ class _Pass:
             return 0
         stack = _stack(product, self._own[name])
         rows = whole // product.depth // stack
-        return stack * self._scheme.bytes(rows, product.depth)
+        item = item_size(self._own[name].dtype)
+        return stack * self._scheme.bytes(rows, product.depth, item)
 
     # The graph with them.
 
