@@ -179,10 +179,20 @@ class CostedRecord:
         from opgraph.analysis.timing.prediction import predict
 
         found = predict(self.graph, self.device, self.run, works=self.work)
-        others = run_otherwise(self.profile, self.device)
+        others = run_otherwise(self.profile, self.device) | self._quantized
         if self.run.compiled and found.limit == "host":
             found = found.unmeasured()  # no compiled run that waits for the host was
         return found.without_knowing(others) if others else found
+
+    @property
+    def _quantized(self) -> frozenset[int]:
+        """Nodes with kernels for weights in fewer bits, to which nothing is fitted (docs/quantized.md)."""
+        if "weights" not in self.profile.convention:
+            return frozenset()
+        from opgraph.analysis.timing.workload import QUANTIZED
+
+        nodes = self.graph.nodes
+        return frozenset(n.id for n in nodes if any(k.op.startswith(QUANTIZED) for k in n.kernels))
 
     @cached_property
     def work(self) -> tuple[Work, ...]:
