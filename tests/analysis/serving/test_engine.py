@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 
 import opgraph
+from opgraph.analysis.costed import costed
 from opgraph.analysis.serving.engine import engine
 from opgraph.analysis.serving.steps import StepTimes, Traces, step_times
 from opgraph.api.pipeline import profiled
@@ -59,6 +60,25 @@ def test_the_cache_stays_in_place():
     before = sum(k.bytes for n in profile.graph.nodes for k in n.kernels)
     assert sum(k.bytes for n in graph.nodes for k in n.kernels) < before
     assert sum(n.flops for n in graph.nodes) == sum(n.flops for n in profile.graph.nodes)
+
+
+@pytest.mark.parametrize("cache", ["fp8", "int8"])
+def test_an_engine_runs_weights_and_caches_in_fewer_bits(cache):
+    """As many kernels as else and one for what goes into each product, and attention reads the cache as it
+    is kept."""
+    profile = traced(key(SMALL), "decode", 100, 4)
+    plain, low = (
+        costed(profile, "h100-sxm", run="engine", **asked)
+        for asked in ({}, {"weights": "fp8", "activations": "fp8", "kv_cache": cache})
+    )
+    working = [
+        [k for n in found.graph.nodes for k in n.kernels if k.bytes] for found in (plain, low)
+    ]
+    scaling = [k for k in working[1] if k.op.startswith("quantized.scale")]
+    assert len(scaling) == 4 * 2  # queries, keys and values; their result; gate and up; down
+    assert len(working[1]) == len(working[0]) + len(scaling)
+    reads = [sum(k.read for k in each if k.category == "attention") for each in working]
+    assert reads[1] < 0.6 * reads[0]
 
 
 def test_attention_that_is_spelled_out_is_one_kernel():

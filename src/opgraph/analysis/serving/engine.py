@@ -15,6 +15,7 @@ from dataclasses import replace
 from opgraph.analysis.cost.conventions import as_causal
 from opgraph.analysis.fusion.grouping import Grouping, Role, Rule, role_of
 from opgraph.analysis.fusion.partition import Subgraph, subgraphs
+from opgraph.analysis.timing.workload import QUANTIZED, SCALING
 from opgraph.record.graph import Graph, Kernel, Node, Value
 from opgraph.record.remarks import Remark
 
@@ -58,7 +59,9 @@ _COPIES = frozenset(
 )
 """Operators by which a cache is brought into the form that a kernel of attention takes."""
 
-_PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.linear", "aten.bmm", "aten.matmul"})
+_PRODUCTS = frozenset({"mm", "addmm", "linear", "bmm", "matmul"})
+_INDICES = frozenset({"int64", "int32", "bool"})
+"""What tokens, positions and masks are in; a cache can be kept in fewer bits."""
 
 
 def engine(graph: Graph, *, causal: bool = True) -> Graph:
@@ -175,7 +178,7 @@ class _Engine:
         ]  # fmt: skip
         groups = list(Grouping(graph, RULES, roles).groups())
         for part in subgraphs(graph, groups):
-            if len(part.nodes) > 1 and part.kernels > 1:
+            if len(part.nodes) > 1 and part.kernels > 1 and part.rule != "contraction":
                 self._as_one(graph, part)
 
     def _as_one(self, graph: Graph, part: Subgraph) -> None:
@@ -224,7 +227,10 @@ class _Engine:
                 out_shapes=((*each[0].out_shapes[0][:-1], wide),),
             )  # fmt: skip
             for node, kernel in zip(nodes, each, strict=True):
-                self._put(node, kernel, first if node is nodes[0] else _nothing(kernel))
+                if node is nodes[0]:
+                    self._put(node, kernel, first)
+                else:  # nor are rows scaled once more
+                    self.kernels[node.id] = _idle(self.kernels[node.id])
 
     def _launch_together(self) -> None:
         """The same work on several tensors of a module, one after the other, is one kernel: rotary
@@ -255,11 +261,11 @@ class _Engine:
 
     def _projected(self, node: Node) -> int | None:
         """The value that a node multiplies by a weight of its own, if that is all that it does."""
-        own = [k for k in self.kernels[node.id] if k.bytes]
+        own = [k for k in self.kernels[node.id] if k.bytes and not k.op.startswith(SCALING)]
         if (
             node.kind != "call"
             or len(own) != 1
-            or own[0].op not in _PRODUCTS
+            or _product(own[0].op) not in _PRODUCTS
             or not own[0].out_shapes
         ):
             return None
@@ -268,6 +274,12 @@ class _Engine:
         ]
         rest = [v for v in node.inputs if v not in weights]
         return rest[0] if weights and len(rest) == 1 else None
+
+
+def _product(op: str) -> str:
+    """What a kernel is of, whatever its weights are kept in."""
+    room, _, name = op.rpartition(".")
+    return name.partition("_")[0] if room == QUANTIZED.rstrip(".") else name
 
 
 def _caches(graph: Graph) -> frozenset[int]:
@@ -292,7 +304,7 @@ def _from_weights(graph: Graph) -> set[int]:
     (caches, images)."""
     found = {
         v.id for v in graph.values
-        if v.kind == "parameter" or (v.kind == "input" and "float" in v.dtype)
+        if v.kind == "parameter" or (v.kind == "input" and v.dtype not in _INDICES)
         or (v.kind == "buffer" and len(v.shape) > 1 and v.dtype != "bool")
     }  # fmt: skip
     for node in graph.nodes:

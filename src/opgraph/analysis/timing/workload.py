@@ -104,7 +104,9 @@ def _passes(kernel: Kernel) -> float:
 
 
 QUANTIZED = "quantized."
-"""What the names of kernels begin with that read weights in fewer bits."""
+SCALING = f"{QUANTIZED}scale_"
+"""What the names of kernels begin with that read weights in fewer bits, and of those that scale the rows
+that such weights are multiplied with."""
 
 Layout = Literal["contiguous", "channels-last", "mixed"]
 """Channels-last is by the first operand, and of convolutions by any: cuDNN brings the others into that
