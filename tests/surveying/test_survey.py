@@ -17,7 +17,8 @@ from tests.surveying.conftest import Cluster, small
 import opgraph
 from opgraph.cli import main
 from opgraph.record.errors import InputError, ProfileError, UnknownModel
-from opgraph.surveying.cases import GROUP, Plan
+from opgraph.surveying import worker
+from opgraph.surveying.cases import GROUP, Case, Plan
 from opgraph.surveying.columns import SPENT
 from opgraph.surveying.dataset import opened
 from opgraph.surveying.job import planned
@@ -114,6 +115,20 @@ def test_a_folder_is_for_one_survey_and_one_driver(tmp_path: Path) -> None:
         opened(DATA, plan, (), frozenset(), {}),
     ):
         pass
+
+
+@pytest.mark.live
+def test_a_case_is_not_counted_with_what_earlier_ones_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is half as large as a case may be hands its cases back, but for its first one."""
+    for name, value in (("_begun", 0), ("_spoiled", False)):
+        monkeypatch.setattr(worker, name, value)
+    cases = (Case("no/such:1", "file"), Case("no/such:2", "file"))
+    now = worker._resident("VmRSS:")
+    if now is None:
+        pytest.skip("the system does not say what a process takes")
+    found = work(Task(cases, graphs={c.key: b"" for c in cases}, memory=2 * now - 2**20))
+    assert [row["id"] for row in found.tables["cases"]] == [cases[0].key]
+    assert found.left == 1
 
 
 def test_a_plan_of_a_million_cases_is_small() -> None:

@@ -9,6 +9,7 @@ wants too much memory is refused it. What a dead worker had is somebody else's t
 from __future__ import annotations
 
 import faulthandler
+import gc
 import gzip
 import os
 import signal
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
     from opgraph.record.profile import ProfileRecord
 
-OUT_OF_MEMORY = (
-    "its path depends on values, and real tensors take more memory than a case is allowed"
-)
+OUT_OF_MEMORY = "it takes more memory than a case is allowed, on real tensors perhaps"
 _GRACE = 20.0
 """Seconds after its time in which a case that does not hear the alarm may still end."""
 
@@ -69,15 +68,18 @@ class Found:
 
 
 _spoiled = False
-"""Whether an alarm went off in this process: it may have stopped an import half way, of which no later case
-should hear."""
+"""Whether this process takes no further case: an alarm went off in it, which may have stopped an import
+half way, or its libraries keep too much of earlier cases."""
+_begun = 0
+"""Cases that this process has begun."""
 
 
 def work(task: Task) -> Found:
-    """Do what a task asks of every case of it, or of those up to one that takes too long: this process
-    takes no case after it, and ends when it is asked to."""
+    """Do what a task asks of every case of it, or of those up to one that takes too long, or for which
+    there is too little room: this process takes no case after it, and ends when it is asked to."""
     from opgraph.analysis.costed import CostedRecord, costed
 
+    global _spoiled, _begun
     if _spoiled:
         os._exit(1)
     with suppress(OSError):
@@ -88,6 +90,10 @@ def work(task: Task) -> Found:
     times: tuple[list[Row], ...] = tuple([] for _ in task.stages)
     graphs: dict[str, bytes] = {}
     for done, case in enumerate(task.cases, start=1):
+        if _begun and not _has_room(task.memory):
+            _spoiled = True
+            return Found(tables, times, graphs, left=len(task.cases) - done + 1)
+        _begun += 1
         row, profile = _traced(case, task)
         if task.figures:
             tables["cases"].append(row)
@@ -105,6 +111,15 @@ def work(task: Task) -> Found:
         if "graphs" in task.keep:
             graphs[case.key] = _packed(traced)
     return Found(tables, times, graphs)
+
+
+def _has_room(memory: int | None) -> bool:
+    """Whether this process is small enough for a case that is allowed so many bytes: what earlier ones left
+    would be counted with it. Rubbish is thrown away first, where there is much."""
+    if memory is None or (_resident("VmRSS:") or 0) < memory // 4:
+        return True
+    gc.collect()
+    return (_resident("VmRSS:") or 0) < memory // 2
 
 
 def empty_row(case: Case, reason: str, stage: str = "build") -> Row:
@@ -168,7 +183,7 @@ def _traced(case: Case, task: Task) -> tuple[Row, ProfileRecord | None]:
         row = empty_row(case, f"not done after {task.timeout:g} s", "process")
     row["seconds"] = round(time.perf_counter() - start, 3)
     row["cpu"] = round(time.process_time() - cpu, 3)
-    row["memory"] = _peak()
+    row["memory"] = _resident("VmHWM:")
     return row, profile if row["ok"] else None
 
 
@@ -355,9 +370,10 @@ def _forget_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
-def _peak() -> int | None:
-    """The most bytes that this process had resident since then; None where the system does not say."""
+def _resident(what: str) -> int | None:
+    """Bytes that this process has resident (VmRSS), or the most since then (VmHWM); None where the system
+    does not say."""
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
+        return int(next(line for line in lines if line.startswith(what)).split()[1]) * 1024
     return None
