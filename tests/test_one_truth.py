@@ -159,14 +159,18 @@ def test_the_time_of_modules_is_the_same_in_python(costed: Costed) -> None:
 def test_what_the_shares_are_of_is_the_same(
     file: str, more: list[str], of: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In the facts, on the card and in the sentence below the table: that of the costliest module."""
+    """In the facts, on the card, in the overview and in the sentence below the table: that of the costliest
+    module."""
     path = str(DATA / f"{file}.json")
     device = more[1] if more else None
     spot = opgraph.load(path).on(device).tree.hot_spots(1)[0]
     share, said = units.percent(spot.share), {}
-    for command in ("explain", "card", "profile"):
+    for command in ("explain", "card", "explore", "profile"):
         assert main([command, path, *more]) == 0
         said[command] = " ".join(capsys.readouterr().out.split())
     assert f"the costliest part is {spot.path}: {share} of {of}." in said["explain"]
     assert f"| costliest modules | share of {of} |" in said["card"]
+    assert re.search(
+        rf"Costliest modules [^%]* {re.escape(spot.path)} [^%]* {share} ", said["explore"]
+    )
     assert f"{spot.path}, {share} of {'it' if of == 'the time' else of}." in said["profile"]

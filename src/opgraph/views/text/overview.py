@@ -36,7 +36,7 @@ TOP_REPEATS = 6
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a section: how often, cost, seconds."""
+    """One line of a section: how often, cost, predicted and measured seconds."""
 
     label: str
     count: int
@@ -44,6 +44,12 @@ class Entry:
     seconds: float | None
     detail: str = ""
     mark: Mark | None = None
+    measured: float | None = None
+
+    @property
+    def taken(self) -> float:
+        """The seconds that it is ordered by: measured ones where there are any."""
+        return (self.seconds if self.measured is None else self.measured) or 0.0
 
 
 def overview(
@@ -108,6 +114,7 @@ def _entry_data(entry: Entry) -> dict[str, str | float | None]:
         "bytes": entry.cost.bytes,
         "intensity": entry.cost.arithmetic_intensity,
         **({} if entry.seconds is None else {"seconds": entry.seconds}),
+        **({} if entry.measured is None else {"measured": entry.measured}),
     }
 
 
@@ -144,6 +151,10 @@ def _facts(costed: CostedRecord) -> Table:
                                   f"{units.count(time.throughput)} items/s"))  # fmt: skip
         shares = ", ".join(f"{units.percent(b.share)} {b.bound.label}" for b in costed.bounds)
         rows.append(("Bound", f"{shares} of the time"))
+    if (run := costed.profile.measured) is not None:
+        rows.append(
+            ("Measured", f"{units.seconds(run.seconds)} on {run.device_name or run.device}")
+        )
     if t.coverage < 1:
         rows.append(("Coverage", f"{units.percent(t.coverage)} of kernels have a known cost"))
     failed = costed.graph.failed
@@ -165,37 +176,46 @@ def _intensities(graph: Graph) -> tuple[float | None, float | None, float | None
 def _sections(
     costed: CostedRecord, *, constants_apart: bool = True
 ) -> Iterator[tuple[str, list[Entry]]]:
-    graph = costed.graph
+    graph, tree, times = costed.graph, costed.tree, costed.seconds_by_node
+    measured = None if costed.measurement is None else costed.measurement.by_node
+    bounds = []
+    for s in costed.bounds:
+        nodes = (n for n in graph.nodes if costed.node_bounds.get(n.id) is s.bound)
+        bounds.append(Entry(s.bound.value, s.nodes, s.cost, s.seconds, mark=BOUNDS[s.bound],
+                            measured=total_seconds(nodes, measured)))  # fmt: skip
+    yield "Bottlenecks", bounds
+    predicted = {c.op: c.seconds for c in by_op(graph, times, constants_apart=constants_apart)}
+    operators = by_op(graph, measured or times, constants_apart=constants_apart)
     yield (
-        "Bottlenecks",
+        "Operators",
         [
-            Entry(s.bound.value, s.nodes, s.cost, s.seconds, mark=BOUNDS[s.bound])
-            for s in costed.bounds
+            Entry(c.op, c.count, c.cost, predicted[c.op], measured=c.seconds if measured else None)
+            for c in operators
         ],
     )
-    times = costed.seconds_by_node
-    operators = by_op(graph, times, constants_apart=constants_apart)
-    yield "Operators", [Entry(c.op, c.count, c.cost, c.seconds) for c in operators]
     fused = []
     for saved in savings(costed.parts):
         if saved.rule not in ("boundary", "view"):
             parts = [p for p in costed.parts if p.rule == saved.rule]
-            taken = total_seconds((graph.node(n) for p in parts for n in p.nodes), times)
-            cost = sum((p.cost for p in parts), Cost())
-            fused.append(Entry(saved.rule, saved.subgraphs, cost, taken))
+            held = [graph.node(n) for p in parts for n in p.nodes]
+            fused.append(
+                Entry(saved.rule, saved.subgraphs, sum((p.cost for p in parts), Cost()),
+                      total_seconds(held, times), measured=total_seconds(held, measured))
+            )  # fmt: skip
     yield "Fusion", fused
-    tree = costed.tree
-    costly = tree.hot_spots(TOP_MODULES)
     yield (
         "Costliest modules",
-        [Entry(h.path or h.cls, h.nodes, h.cost, h.seconds, h.cls) for h in costly],
+        [
+            Entry(h.path or h.cls, h.nodes, h.cost, h.seconds, h.cls, measured=h.measured)
+            for h in tree.hot_spots(TOP_MODULES)
+        ],
     )
-    repeats = [
-        Entry(tree.title(i), i.count, tree.cost(i),
-              None if times is None else tree.total(Metric.SECONDS, i), i.cls)
-        for i in tree.repeats()
-    ]  # fmt: skip
-    yield "Repeated blocks", sorted(repeats, key=lambda e: -(e.seconds or 0.0))
+    repeats = []
+    for i in tree.repeats():
+        seconds, taken = (tree.total(m, i) if tree.has(m) else None
+                          for m in (Metric.SECONDS, Metric.MEASURED))  # fmt: skip
+        repeats.append(Entry(tree.title(i), i.count, tree.cost(i), seconds, i.cls, measured=taken))
+    yield "Repeated blocks", sorted(repeats, key=lambda e: -e.taken)
 
 
 _MOST = {"Operators": TOP_OPERATORS, "Repeated blocks": TOP_REPEATS}
@@ -206,14 +226,16 @@ def _costs(costed: CostedRecord, width: int) -> Table:
     """All sections in one grid, figures below each other."""
     roomy = width >= 100
     bars = min(16, width // 5 - 15) if roomy else 6
-    timed = costed.device is not None
+    measured = costed.measurement
+    timed = costed.device is not None or measured is not None
     columns = [c for c in _columns(bars, timed=timed) if roomy or not c[2]]
     for share in ("seconds %", "seconds bar") if timed else ("bytes %", "flops %", "flops bar"):
         if width - sum(size + 1 for _, size, _ in columns) <= _NARROWEST:
             columns = [c for c in columns if c[0] != share]
     label = width - sum(size + 1 for _, size, _ in columns)
     total = costed.totals.cost
-    whole = total_seconds(costed.graph.nodes, costed.seconds_by_node) or 0.0
+    times = costed.seconds_by_node if measured is None else measured.by_node
+    whole = total_seconds(costed.graph.nodes, times) or 0.0
     result = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     result.add_column(no_wrap=True, min_width=label - 1, max_width=label - 1)
     for name, size, _ in columns:
@@ -227,7 +249,7 @@ def _costs(costed: CostedRecord, width: int) -> Table:
             result.add_row()
         note = f", ridge {costed.ridge:.4g}" if title == "Bottlenecks" else ""
         heads = {"count": _COUNTED.get(title, "nodes"), "flops": "FLOPs", "bytes": "bytes",
-                 "intensity": "FLOPs/byte", "seconds": "time"}  # fmt: skip
+                 "intensity": "FLOPs/byte", "seconds": "measured" if measured else "time"}  # fmt: skip
         result.add_row(Text(title + note, style="bold"),
                        *(Text(heads.get(name, ""), style="dim") for name, _, _ in columns))  # fmt: skip
         most = _MOST.get(title, len(entries))
@@ -241,7 +263,7 @@ def _costs(costed: CostedRecord, width: int) -> Table:
 
 def _columns(bars: int, *, timed: bool) -> tuple[tuple[str, int, bool], ...]:
     """The columns behind the label: name, width, and whether only wide terminals have them. Shares stand
-    behind what they are of: the time on a device, FLOPs and bytes without one."""
+    behind what they are of: the time that was measured or is predicted, else FLOPs and bytes."""
     if timed:
         return (
             ("count", 6, False), ("flops", 7, False), ("bytes", 10, False), ("intensity", 10, True),
@@ -257,7 +279,7 @@ def _columns(bars: int, *, timed: bool) -> tuple[tuple[str, int, bool], ...]:
 def _cells(entry: Entry, total: Cost, whole: float, bars: int) -> dict[str, RenderableType]:
     cost = entry.cost
     none = Text("—", style="dim")
-    time = (entry.seconds or 0.0) / whole if whole else 0.0
+    time = entry.taken / whole if whole else 0.0
     flops = cost.flops / total.flops if total.flops else 0.0
     traffic = cost.bytes / total.bytes if total.bytes else 0.0
     return {
@@ -269,7 +291,7 @@ def _cells(entry: Entry, total: Cost, whole: float, bars: int) -> dict[str, Rend
         "bytes %": units.percent(traffic) if cost.bytes else "",
         "bytes bar": bar(traffic, bars),
         "intensity": units.intensity(cost.arithmetic_intensity),
-        "seconds": units.seconds(entry.seconds) if entry.seconds else none,
+        "seconds": units.seconds(entry.taken) if entry.taken else none,
         "seconds %": units.percent(time) if time else "",
         "seconds bar": bar(time, bars),
     }
@@ -286,7 +308,8 @@ def _label(entry: Entry, width: int) -> Text:
 
 def next_steps(costed: CostedRecord, command: str) -> Iterator[tuple[str, str]]:
     """Commands that show more of this graph, with what each shows."""
-    times = costed.seconds_by_node or {}
+    measured = costed.measurement
+    times = (costed.seconds_by_node if measured is None else measured.by_node) or {}
     costly: Node | None = max(
         costed.graph.nodes, key=lambda n: (times.get(n.id, 0.0), n.flops, n.bytes), default=None
     )
