@@ -12,6 +12,7 @@ from opgraph.record.graph import Collective
 from opgraph.record.kinds import CollectiveKind
 from opgraph.views.files.chakra import COLLECTIVE, COMPUTE, _messages, group_ranks, to_chakra
 from opgraph.views.files.trace import to_trace
+from opgraph.views.page.data import page_data
 from opgraph.views.terminal import draw
 from opgraph.views.text.device import queues_over_time
 
@@ -91,6 +92,9 @@ def test_queues_are_threads_and_lines(rank) -> None:
     assert all(b[0] >= a[1] - 1e-3 for a, b in pairwise(kernels))
     end = max(e["ts"] + e["dur"] for e in events if e["ph"] == "X")
     assert end == pytest.approx(rank.prediction.device_seconds * 1e6, abs=0.01)
+    lanes = page_data(rank)["queues"]
+    assert next(iter(lanes)) == "kernels"
+    assert [row[3] for row in lanes["waiting"]] == [1] * len(of["waiting"])
     text = draw([queues_over_time(rank, 80)], 80, False)
     assert [line.split("  ")[0] for line in text.splitlines()[1:4]] == [
         "kernels",

@@ -103,6 +103,10 @@ export interface DeviceJson {
   limit: "device" | "host";
 }
 
+/** By queue what runs in it: begin and length in microseconds, the id of a node, and whether kernels wait there for a
+ * collective (1) or for another stage (2). */
+export type QueuesJson = Record<string, [number, number, number, 0 | 1 | 2][]>;
+
 /** A run that was measured: on what, how long a step took, the microseconds of nodes by id, the names of what ran, and
  * by stream or thread one step of it: begin and length in microseconds, the id of a node or 0, the place of a name. */
 export interface MeasuredJson {
@@ -172,6 +176,8 @@ export interface PageJson {
   marks: MarksJson;
   against?: AgainstJson;
   measured?: MeasuredJson;
+  /** When what runs on the device that the model is costed on, where ranks exchange something. */
+  queues?: QueuesJson;
   partition?: PartitionJson;
   /** FLOPs per byte, where no device is chosen, and the parts of a ridge point between which work is balanced. */
   ridge: number;

@@ -1,5 +1,5 @@
-// What runs when: the predicted queues of the host and of the device, each from the beginning of the run, and beneath
-// them on the same scale one step as it was measured, stream by stream.
+// What runs when: the predicted queues of the host and of the device, each from the beginning of the run, those of what
+// ranks exchange with what kernels wait for, and beneath them on the same scale one step as it was measured.
 
 import type { App } from "../app";
 import { running } from "../data/costs";
@@ -16,7 +16,11 @@ interface Slice {
   to: number;
   node: number;
   name: string;
+  /** Whether nothing runs, since kernels wait for a collective (1) or for another stage (2). */
+  wait?: 0 | 1 | 2;
 }
+
+const WAITS = ["", "exposed", "bubble"];
 
 interface Lane {
   name: string;
@@ -40,17 +44,25 @@ export class Timeline extends Plot {
   }
 
   private read(): void {
-    const { device, sizes, page: { measured }, costs, model: { graph } } = this.app;
+    const { device, sizes, page: { measured, queues, device: costed }, costs, model: { graph } } = this.app;
     const of = sizes ? null : device;
     if (this.of === of) return;
     this.of = of;
     this.lanes = [];
+    const apart = of && (of as DeviceJson).id === costed ? queues : undefined;
     for (const queue of of ? (["host", "device"] as const) : []) {
+      if (apart && queue === "device") continue;
       const starts = running(graph.nodes.length, (node) => costs.queued(of as DeviceJson, queue, node));
       const slices = graph.nodes.map((_, node): Slice => ({ from: starts[node], to: starts[node + 1], node, name: "" }));
       const total = starts[slices.length];
       const note = `predicted ${format.seconds(total)}${of?.limit === queue ? ", the limit" : ""}`;
       if (total) this.lanes.push({ name: queue, note, slices: slices.filter(({ from, to }) => to > from), starts });
+    }
+    for (const [name, rows] of Object.entries(apart ?? {})) {
+      const slices = rows.map(([from, length, node, wait]): Slice =>
+        ({ from: from / 1e6, to: (from + length) / 1e6, node: node - 1, name: WAITS[wait], wait }));
+      const busy = slices.reduce((sum, { from, to }) => sum + to - from, 0);
+      this.lanes.push({ name: clean(name), note: `predicted ${format.seconds(busy)}`, slices });
     }
     for (const [name, rows] of Object.entries(measured?.lanes ?? {})) {
       const slices = rows.map(([from, length, node, text]): Slice =>
@@ -105,14 +117,14 @@ export class Timeline extends Plot {
     this.text(lane.name, left - 8, y + 4 + high / 2, theme.text, "right");
     this.text(lane.note, left, top + 10, theme.muted);
     let drawn = 0;
-    for (const { from, to, node, name } of lane.slices) {
+    for (const { from, to, node, name, wait } of lane.slices) {
       const x = left + (from / end) * width;
       const wide = (to / end) * width + left - x;
       // Of many that share a pixel the first is drawn.
       if (x + wide < drawn) continue;
       drawn = x + Math.max(wide, 0.7);
       const leaf = tree.leaf[node];
-      const colour = leaf ? mix(theme.card, colours.look(leaf).colour, 0.75) : theme.none;
+      const colour = wait ? [theme.none, theme.error, theme.out][wait] : leaf ? mix(theme.card, colours.look(leaf).colour, 0.75) : theme.none;
       ctx.globalAlpha = lit && !lit[node] ? 0.25 : 1;
       ctx.fillStyle = colour;
       ctx.fillRect(x, y, Math.max(0.7, wide - (wide > 3 ? 0.7 : 0)), high);
@@ -120,7 +132,7 @@ export class Timeline extends Plot {
         ctx.fillStyle = theme.accent;
         ctx.fillRect(x, y + high - 3, Math.max(1, wide), 3);
       }
-      const said = leaf ? ending(leaf) : name;
+      const said = wait ? `${name}: ${leaf ? ending(leaf) : ""}` : leaf ? ending(leaf) : name;
       if (wide > 30 && measure(said, 11) < wide * 2) {
         this.text(fit(said, 11, 400, wide - 8), x + 4, y + 4 + high / 2, ink(colour).text, "left", 400, "");
       }

@@ -27,7 +27,8 @@ page shows and does not work out itself. The page in a file and the widget in a 
   the queues of the device and of the host, of which `limit` is the longer, and what it waits for
   (`c`ompute, `m`emory, `l`aunch), by distinct part its microseconds.
 - `measured`: of a run that was measured, on what and how long it took (see `_measured`).
-- `device`: the id of the one that the model is costed on, if any.
+- `device`: the id of the one that the model is costed on, if any, and `queues`: when what runs there, by
+  queue, where ranks exchange something (see `_queues`).
 - `against`: the other model: its totals, and by node of the union what became of it (see `_against`).
 
 Repeated layers share their distinct work, so a model of 126 equal layers has one layer's times for each
@@ -38,7 +39,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import sub
 from typing import Any
@@ -51,7 +52,13 @@ from opgraph.analysis.measured.times import Measurement
 from opgraph.analysis.memory import Fit, Footprint
 from opgraph.analysis.selection import heaviest_path, sources
 from opgraph.analysis.timing.prediction import predict, predict_parts, predict_work
-from opgraph.analysis.timing.streams import alone_in_time, exchanges_something
+from opgraph.analysis.timing.streams import (
+    KERNELS,
+    WAITING,
+    Slot,
+    alone_in_time,
+    exchanges_something,
+)
 from opgraph.analysis.timing.workload import Work
 from opgraph.analysis.tree import ItemKind, Metric, Tree, build_tree
 from opgraph.hardware import Device, devices
@@ -144,6 +151,8 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         data["sizes"]["nodes"] = _text(_by_place(kinds, place, len(tree.nodes)))
     if costed.device is not None:
         data["device"] = costed.device.id
+        if costed.prediction is not None and costed.prediction.slots:
+            data["queues"] = _queues(costed.prediction.slots, place)
         if costed.price is not None:
             chosen = next(d for d in data["devices"] if d["id"] == costed.device.id)
             chosen["said"] = total_of(costed)
@@ -366,6 +375,18 @@ def _measured(found: Measurement, place: Sequence[int]) -> dict[str, Any]:
     by_node = [[place[node], _microseconds(s)] for node, s in found.by_node.items()]
     return {"on": run.device_name or run.device, "seconds": run.seconds, "nodes": by_node,
             "names": list(names), "lanes": lanes}  # fmt: skip
+
+
+def _queues(slots: Iterable[Slot], place: Sequence[int]) -> dict[str, list[list[float]]]:
+    """By queue what runs in it, the kernels first: begin and length in microseconds, the id of the node it
+    is for, and 0, or 1 where kernels wait for a collective, 2 for another stage."""
+    lanes: dict[str, list[list[float]]] = {KERNELS: []}
+    for slot in slots:
+        if slot.end > slot.begin:
+            times = (_microseconds(time, 7) for time in (slot.begin, slot.end - slot.begin))
+            wait = 0 if slot.queue != WAITING else 1 + slot.bubble
+            lanes.setdefault(slot.queue, []).append([*times, place[slot.node], wait])
+    return lanes
 
 
 # Two models as one graph.
