@@ -370,7 +370,7 @@ class CostedRecord:
         """
         from opgraph.analysis.timing.roofline import roofline
 
-        return roofline(self.graph, self.parts, self._named_device(), self.work)
+        return roofline(self.graph, self.parts, self.named_device(), self.work)
 
     @cached_property
     def memory(self) -> MemoryTimeline:
@@ -441,9 +441,10 @@ class CostedRecord:
         """The costs by canonical operator, the costliest first: by time on a device."""
         return by_op(self.graph, self.seconds_by_node)
 
-    def _named_device(self) -> Device:
+    def named_device(self, what: str = "this") -> Device:
+        """The device. Raises `RenderError` where none was named, saying `what` needs one."""
         if self.device is None:
-            raise RenderError("this is worked out for a device",
+            raise RenderError(f"{what} needs a device",
                               hint="--hardware h100-sxm (opgraph hardware lists them)")  # fmt: skip
         return self.device
 

@@ -387,6 +387,16 @@ def view_options(args: argparse.Namespace, view: View) -> dict[str, Any]:
     return {n: v for n, v in taken.items() if n in args.given or v != OPTIONS[n].default}
 
 
+def show_view(args: argparse.Namespace, view: View, result: Any) -> None:
+    """Answer with a view of a result; one that is read on a terminal is as wide as that is."""
+    from opgraph.cli.output import answer, color, width
+
+    options = view_options(args, view)
+    if view.name in ("table", "comparison") and args.output is None:
+        options |= {"color": color(), "width": width()}
+    answer(args.output, view.load()(result, **options))
+
+
 def options_from(args: argparse.Namespace) -> dict[str, Any]:
     """The options for `profile` (see `opgraph.options.Options`) that the arguments ask for.
 

@@ -12,11 +12,11 @@ from opgraph.cli.arguments import (
     costed_from,
     profile_of,
     refuse_untraced,
+    show_view,
     suffixes,
     view_from,
-    view_options,
 )  # fmt: skip
-from opgraph.cli.output import answer, color, insist, status_of, width
+from opgraph.cli.output import insist, status_of
 from opgraph.options import QUANTIZED, Stage
 from opgraph.record.errors import RenderError
 from opgraph.record.kinds import Run
@@ -88,10 +88,7 @@ def run(args: argparse.Namespace) -> int:
         models = [costed_from(args, profile_of(spec, args)) for spec in args.specs]
         labels = _labels(args.specs, models)
     comparison = compared(models, labels, args.fail_if)
-    options = view_options(args, view)
-    if view.name == "comparison" and args.output is None:
-        options |= {"color": color(), "width": width()}
-    answer(args.output, view.load()(comparison, **options))
+    show_view(args, view, comparison)
     for broken in comparison.broken:
         from opgraph.views.text.compare import verdict
 

@@ -10,10 +10,10 @@ from opgraph.cli.arguments import (
     add_options,
     costed_from,
     profile_from,
+    show_view,
     view_from,
-    view_options,
 )
-from opgraph.cli.output import answer, color, status_of, width
+from opgraph.cli.output import status_of
 from opgraph.options import Stage
 from opgraph.views import heeded
 
@@ -43,8 +43,5 @@ def run(args: argparse.Namespace) -> int:
     view = view_from(args, usual="table")
     profile = profile_from(args)
     costed = costed_from(args, replace(profile, measured=joined(profile, args.trace)))
-    options = view_options(args, view)
-    if view.name == "table" and args.output is None:
-        options |= {"color": color(), "width": width()}
-    answer(args.output, view.load()(costed, **options))
+    show_view(args, view, costed)
     return status_of(costed)

@@ -11,10 +11,10 @@ from opgraph.cli.arguments import (
     add_options,
     costed_from,
     options_from,
+    show_view,
     view_from,
-    view_options,
 )
-from opgraph.cli.output import answer, color, progress, width
+from opgraph.cli.output import progress
 from opgraph.options import Options, Stage
 from opgraph.record.errors import InputError
 from opgraph.record.loading import is_saved_profile
@@ -51,8 +51,5 @@ def run(args: argparse.Namespace) -> int:
             args.model, None, None, Options(**given), args.on, args.steps,
             lambda text: tell(f"{args.model}: {text}"),
         )  # fmt: skip
-    options = view_options(args, view)
-    if view.name == "table" and args.output is None:
-        options |= {"color": color(), "width": width()}
-    answer(args.output, view.load()(costed_from(args, profile), **options))
+    show_view(args, view, costed_from(args, profile))
     return 0

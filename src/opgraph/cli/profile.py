@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from opgraph.cli.arguments import add_model, add_options, costed_from, view_from, view_options
-from opgraph.cli.output import answer, color, status_of, width
+from opgraph.cli.arguments import add_model, add_options, costed_from, show_view, view_from
+from opgraph.cli.output import status_of
 from opgraph.options import Stage, names
 from opgraph.views import heeded
 
@@ -44,8 +44,5 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     view = view_from(args, usual="table")
     costed = costed_from(args)
-    options = view_options(args, view)
-    if view.name == "table" and args.output is None:
-        options |= {"color": color(), "width": width()}
-    answer(args.output, view.load()(costed, **options))
+    show_view(args, view, costed)
     return status_of(costed, shown=view.name in ("table", "markdown"))

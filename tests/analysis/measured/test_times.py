@@ -55,7 +55,7 @@ def test_utilization_is_by_its_definition(ran: Measured) -> None:
     assert sum(e.measured for e in ran.excess) == pytest.approx(everything)
     assert [e.seconds for e in ran.excess] == sorted((e.seconds for e in ran.excess), reverse=True)
     assert {r.category for r in ran.residuals} >= {"convolution", "pooling", "matmul"}
-    with pytest.raises(RenderError, match="known of a device"):
+    with pytest.raises(RenderError, match="what a node should take needs a device"):
         _ = opgraph.load(DATA / "resnet18-run.json").on().excess  # type: ignore[attr-defined]
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.timing.fitting import MeasuredKernel
 from opgraph.analysis.timing.workload import Task, workload
-from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node
 from opgraph.record.run import RunRecord, median
 
@@ -124,10 +123,7 @@ class Measurement:
 
         Raises `RenderError` without a device.
         """
-        costed = self.costed
-        if costed.device is None:
-            raise RenderError("what a node should take is known of a device",
-                              hint="--hardware h100-sxm (opgraph hardware lists them)")  # fmt: skip
+        costed, device = self.costed, self.costed.named_device("what a node should take")
         tree, predicted, found = costed.tree, costed.seconds_by_node or {}, list[Excess]()
         for leaf in tree.root.shown():
             nodes = tree.nodes_of(leaf) if leaf.node else []
@@ -136,7 +132,7 @@ class Measurement:
                     Excess(
                         tree.title(leaf), nodes[0].op, tuple(n.id for n in nodes),
                         sum(self.by_node.get(n.id, 0.0) for n in nodes),
-                        sum(_attainable(n, costed.device) for n in nodes),
+                        sum(_attainable(n, device) for n in nodes),
                         sum(predicted.get(n.id, 0.0) for n in nodes),
                     )
                 )  # fmt: skip

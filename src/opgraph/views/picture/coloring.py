@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.tree import Metric
 from opgraph.record import units
-from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node
 from opgraph.record.kinds import Category, FusionRule
 from opgraph.views.marks import BOUNDS, CATEGORIES, RULES, SERIES, Mark
@@ -121,13 +120,9 @@ def _by(metric: Metric) -> Callable[[CostedRecord, Drawing], Coloring]:
 
 
 def _by_time(costed: CostedRecord, drawing: Drawing) -> Coloring:
-    if costed.device is None:
-        raise RenderError(
-            "time is predicted for a device",
-            hint="--hardware h100-sxm (opgraph hardware lists them)",
-        )
+    device = costed.named_device("a predicted time")
     found = _scaled(drawing, Metric.SECONDS)
-    title = f"{found.title} on {costed.device.name}"
+    title = f"{found.title} on {device.name}"
     return replace(found, title=title, measure=title)
 
 

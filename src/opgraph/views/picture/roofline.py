@@ -171,11 +171,7 @@ def png(costed: CostedRecord, *, theme: str = "auto") -> bytes:
 
 def scene(costed: CostedRecord) -> Scene:
     """The picture as shapes."""
-    profile, target = costed.profile, costed.device
-    if target is None:
-        raise RenderError(
-            "a roofline needs a device", hint="--hardware h100-sxm (opgraph hardware lists them)"
-        )
+    profile, target = costed.profile, costed.named_device("a roofline")
     points = costed.roofline
     total = sum(p.predicted for p in points)
     found = marks([p for p in points if p.flops], total)

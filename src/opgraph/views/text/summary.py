@@ -14,7 +14,6 @@ from opgraph.analysis.cost.conventions import causal_operators
 from opgraph.analysis.cost.experts import mixtures
 from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
-from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, GraphBreak, Value
 from opgraph.record.profile import CachePart, KVCache, ProfileRecord
 from opgraph.record.remarks import Remark
@@ -117,9 +116,7 @@ def _s(part: CachePart) -> str:
 
 def serving(costed: CostedRecord) -> Group:
     """A step on the device against the batch, up to the first batch that does not fit."""
-    device = costed.device
-    if device is None:
-        raise RenderError("steps are timed on a device")
+    device = costed.named_device()
     prefill = costed.profile.mode == "prefill"
     title = "Time to the first token" if prefill else "Time per output token"
     result = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
