@@ -544,7 +544,7 @@ def quantized(
 
     Raises `InputError` for one that was saved otherwise, and for what does not go together.
     """
-    from opgraph.record.quantization import ACTIVATIONS, scheme_of
+    from opgraph.record.quantization import scheme_of
 
     asked = {n: given.get(n) for n in QUANTIZED}
     own, cache = profile.convention, asked["kv_cache"]
@@ -558,16 +558,15 @@ def quantized(
         if value is not None and name in saved and saved[name] != value:
             raise InputError(f"this profile was saved with its {name.replace('_', ' ')} in {saved[name]}",
                              hint="name the model, or a profile without it")  # fmt: skip
-    low = own.get("activations")
-    if low is not None and device is not None and not device.has_units(ACTIVATIONS[low][0]):
-        raise InputError(f"this profile was saved with its activations in {low}, for which {device.name} "
-                         "has no units", hint="name the model")  # fmt: skip
     scheme = None if "weights" in own else scheme
     cache = None if "kv_cache" in own else cache
-    if scheme is None and cache is None:
+    if scheme is None and cache is None and "activations" not in own:
         return profile
-    from opgraph.analysis.cost.quantization import in_fewer_bits
+    from opgraph.analysis.cost.quantization import in_fewer_bits, multiplies
 
+    if device is not None and not multiplies(profile, device):
+        raise InputError(f"this profile was saved with its activations in {own['activations']}, for which "
+                         f"{device.name} has no units", hint="name the model")  # fmt: skip
     return in_fewer_bits(profile, scheme, cache, device)
 
 

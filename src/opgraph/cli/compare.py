@@ -20,6 +20,7 @@ from opgraph.cli.output import insist, status_of
 from opgraph.options import QUANTIZED, Stage
 from opgraph.record.errors import RenderError
 from opgraph.record.kinds import Run
+from opgraph.record.quantization import kept_in
 from opgraph.views import heeded
 
 if TYPE_CHECKING:
@@ -62,23 +63,24 @@ def run(args: argparse.Namespace) -> int:
         raise RenderError("there is nothing to compare with",
                           hint="opgraph compare A B, or A --run eager --run compiled, or "
                           "A --weights none --weights int4")  # fmt: skip
-    if len(schemes) > 1 and (runs or len(args.specs) > 1):
+    if len(schemes) > 1 and (len(runs) > 1 or len(args.specs) > 1):
         raise RenderError("--weights more than once is for ways to keep those of one model",
                           hint="opgraph compare A --weights none --weights int4")  # fmt: skip
-    if runs and (len(args.specs) > 1 or len(runs) < 2):
-        raise RenderError("--run is for two ways to run one model",
+    if len(runs) > 1 and len(args.specs) > 1:
+        raise RenderError("--run more than once is for ways to run one model",
                           hint="opgraph compare A --run eager --run compiled")  # fmt: skip
     chosen = None if args.hardware is None else device(args.hardware)
     for gate in args.fail_if:
         parse_gate(gate, chosen)  # a gate that cannot be read should not wait for the tracing
     refuse_untraced(args, args.specs)
+    if runs:
+        args.run = next((r for r in runs if r.compiled), runs[0])
+        args.given |= {"run"}
     if len(schemes) > 1:
         profile = profile_of(args.specs[0], args)
         models = [costed_from(_kept_in(args, scheme), profile) for scheme in schemes]
-        labels: list[str] | None = [f"{args.specs[0]} in {_said(m)}" for m in models]
-    elif runs:
-        args.run = next((r for r in runs if r.compiled), runs[0])
-        args.given |= {"run"}
+        labels: list[str] | None = [f"{args.specs[0]}, {_said(m)}" for m in models]
+    elif len(runs) > 1:
         profile = profile_of(args.specs[0], args)
         args = _kept_in(args, *schemes)
         models = [replace(costed_from(args, profile), run=run) for run in runs]
@@ -103,11 +105,9 @@ def _kept_in(args: argparse.Namespace, scheme: str | None = None) -> argparse.Na
 
 
 def _said(model: CostedRecord) -> str:
-    """What the weights of a model are in."""
-    said = model.profile.convention
+    """What a model is kept in."""
     plain = max(model.graph.parameters, key=lambda p: p.bytes).dtype
-    beside = f", activations in {said['activations']}" if "activations" in said else ""
-    return said.get("weights", plain) + beside
+    return kept_in(model.profile.convention) or f"weights in {plain}"
 
 
 def _labels(specs: list[str], models: list[CostedRecord]) -> list[str] | None:

@@ -410,8 +410,8 @@ class Commanding:
         "exit with 1 if this holds: 'flops > +2%', 'bytes > +100MiB', 'coverage < 100%'; may be "
         "repeated", default=(), unit="GATE")
     runs: tuple[str, ...] = option(Several(Choice(tuple(Run))), Stage.COMMAND,
-        "ways to run one model, to be compared: given twice or more", default=(), unit="HOW",
-        spelled="--run")
+        "how all models run, or given twice or more, ways to run one, to be compared", default=(),
+        unit="HOW", spelled="--run")
     schemes: tuple[str, ...] = option(Several(Choice(("none", *FORMATS))), Stage.COMMAND,
         "weights in fewer bits, on paper: of all models, or given twice or more, ways to keep those of "
         "one, to be compared", default=(), unit="FORMAT", spelled="--weights")
@@ -534,6 +534,7 @@ def check_needs(given: Mapping[str, Any], spell: Callable[[str, Any], str]) -> N
         apart = f"the {other} {value}" if isinstance(value, str) else f"it without {other}"
         ways = [spell(o, f) for o, fits in needs.items() if not OPTIONS[o].hidden
                 for f in (fits or (None,))]  # fmt: skip
+        ways = [w for w in ways if not any(other.startswith(f"{w} ") for other in ways)]
         raise InputError(
             f"{spell(name, None)} means nothing to {apart}",
             hint=f"it goes with {' or '.join(ways)}",

@@ -116,6 +116,13 @@ class Scheme:
         return self.weights + (f" in {shared}" if self.along else "")
 
 
+def kept_in(convention: Mapping[str, str]) -> str:
+    """What a profile with such conventions is kept in, in words: "weights in int4, cache in fp8"; nothing
+    where all is as it computes."""
+    kinds = {"weights": "weights", "activations": "activations", "kv_cache": "cache"}
+    return ", ".join(f"{kinds[n]} in {convention[n]}" for n in kinds if n in convention)
+
+
 def scheme_of(
     weights: str | None, group: int | None, activations: str | None, published: Scheme | None
 ) -> Scheme | None:

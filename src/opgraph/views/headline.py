@@ -12,6 +12,7 @@ from opgraph.analysis.tree import Metric
 from opgraph.record import units
 from opgraph.record.graph import Graph
 from opgraph.record.kinds import Bound, Run
+from opgraph.record.quantization import kept_in
 from opgraph.views.terminal import safe
 
 _TIMED = "{model} on {device}, {inputs}: {total}; {share} of the time is {what}; costliest {spot}, {part}."
@@ -103,6 +104,8 @@ def total_of(costed: CostedRecord) -> str:
     said = "" if costed.prediction is None else costed.prediction.said
     if costed.run is Run.ENGINE:
         said += " through an engine"
+    if said and (kept := kept_in(costed.profile.convention)):
+        said += f" with {kept}"
     if (gain := costed.speed_up) is not None:
         said += f" compiled, {gain.factor:.2f} times as fast as eager"
     if costed.price is None:

@@ -188,6 +188,14 @@ def test_saved_as_it_is_kept(tmp_path):
             found.on(weights=other)
 
 
+def test_saved_for_units_that_another_device_has_not(tmp_path):
+    small().on("h100-sxm", weights="fp8", activations="fp8").save(tmp_path / "p.json")
+    found = opgraph.load(tmp_path / "p.json")
+    assert found.on("h200").main_dtype == "float8_e4m3fn"
+    with pytest.raises(InputError, match="for which NVIDIA A100"):
+        found.on("a100-sxm4-80gb")
+
+
 def tiny(mode: str) -> opgraph.Profile:
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 100,
              "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}  # fmt: skip

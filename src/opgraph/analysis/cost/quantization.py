@@ -322,6 +322,12 @@ class _Pass:
             )
 
 
+def multiplies(profile: ProfileRecord, device: Device) -> bool:
+    """Whether a device has the units that the products of a profile in fewer bits run on."""
+    low = profile.convention.get("activations")
+    return low is None or _has_units(device, ACTIVATIONS[low][0])
+
+
 def _has_units(device: Device | None, dtype: str) -> bool:
     return device is None or device.has_units(dtype)
 

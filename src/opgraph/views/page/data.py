@@ -45,6 +45,7 @@ from operator import sub
 from typing import Any
 
 from opgraph.analysis.compare.pairing import Union, unite
+from opgraph.analysis.cost.quantization import multiplies
 from opgraph.analysis.cost.totals import BALANCED, GENERIC_RIDGE
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
@@ -111,7 +112,8 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         removed = {at for at, change in enumerate(became, 1) if change is ChangeKind.REMOVED}
         profile["graph"] = schema.encode(union.graph)
     times = _Times(costed)
-    machines, needs = {d.id: d for d in devices()}, Footprint(costed.profile.graph, costed.memory)
+    machines = {d.id: d for d in devices() if multiplies(costed.profile, d)}
+    needs = Footprint(costed.profile.graph, costed.memory)
     if costed.device is not None:  # it may be from a file of its own
         machines[costed.device.id] = costed.device
     work = _by_place(times.by_node, place, len(tree.nodes))

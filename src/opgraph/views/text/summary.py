@@ -16,6 +16,7 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.record.graph import Graph, GraphBreak, Value
 from opgraph.record.profile import CachePart, KVCache, ProfileRecord
+from opgraph.record.quantization import kept_in
 from opgraph.record.remarks import Remark
 from opgraph.views.terminal import bar, bound, safe
 
@@ -172,6 +173,7 @@ def facts(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str
                   f"{units.flops(t.other_flops)} in other work"),
         ("MACs", f"{units.macs(t.macs)}  ({units.integer(t.macs)})"),
         *_counted(profile),
+        *([("Kept", f"{kept}, on paper")] if (kept := kept_in(profile.convention)) else []),
         ("Memory", f"{units.size(t.weight_bytes)} of weights"
          + (f" and {units.size(t.buffer_bytes)} of buffers" if t.buffer_bytes else "")
          + f", {units.size(t.input_bytes)} of inputs, {units.size(t.output_bytes)} of outputs"),
