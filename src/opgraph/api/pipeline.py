@@ -186,7 +186,8 @@ def _laid_out(
 
 
 _FORWARD: dict[str, Any] = {
-    n: OPTIONS[n].default for n in ("optimizer", "loss", "train", "accumulation", "checkpointing")
+    n: OPTIONS[n].default
+    for n in ("optimizer", "loss", "train", "accumulation", "loss_scaling", "checkpointing")
 }
 """What makes a step of training a forward."""
 
@@ -345,7 +346,11 @@ def _trained(model: Model, example: Example, options: Options) -> ProfileRecord:
     from opgraph.tracing.modes.training import Training
 
     make = partial(
-        Training, options.optimizer, options.checkpointing, micro_batches=options.micro_batches or 1
+        Training,
+        options.optimizer,
+        options.checkpointing,
+        micro_batches=options.micro_batches or 1,
+        loss_scaling=options.loss_scaling,
     )
     step = make(options.loss, options.accumulation)
     outcomes = eager.trace_either(
@@ -366,6 +371,8 @@ def _trained(model: Model, example: Example, options: Options) -> ProfileRecord:
         convention["train"] = options.train
     if options.accumulation:
         convention["gradients"] = "added to those of a step before"
+    if options.loss_scaling:
+        convention["loss scaling"] = "gradients divided by the loss's scale"
     if options.checkpointing:
         convention["checkpointing"] = "repeated blocks"
     return replace(

@@ -89,7 +89,9 @@ def _training(
     weights = [w for w in module.parameters() if w.requires_grad and w.is_floating_point()]
     if not weights:
         raise TraceError("all weights of the model are frozen: there is nothing to train")
-    stepper = how.stepper(weights, "loop" if weights[0].device.type == "cpu" else "foreach")
+    device = weights[0].device.type
+    stepper = how.stepper(weights, "loop" if device == "cpu" else "foreach")
+    scaler = torch.amp.GradScaler(device, enabled=options.loss_scaling)
 
     def ready(marks: Marks | None) -> Run:
         stepper.zero_grad(set_to_none=not options.accumulation)
@@ -97,10 +99,11 @@ def _training(
         def run() -> Any:
             loss = how.loss(module(*args, **kwargs))
             with nullcontext() if marks is None else marks.backward():
-                backward(loss)
+                backward(scaler.scale(loss))
             if marks is not None:
                 marks.phase = "optimizer"
-            stepper.step()
+            scaler.step(stepper)
+            scaler.update()
             return loss
 
         return run

@@ -147,6 +147,9 @@ class Options:
     accumulation: bool = option(Flag(), Stage.MODE,
         "the gradients of a step before are there and are added to, as where they are accumulated or set "
         "to zero and not freed", default=False, needs={"mode": ("train",)})
+    loss_scaling: bool = option(Flag(), Stage.MODE,
+        "the loss is multiplied by a scale and the gradients divided by it, as torch.amp.GradScaler does "
+        "where float16 is trained in", default=False, needs={"mode": ("train",)})
     checkpointing: bool = option(Flag(), Stage.MODE,
         "repeated blocks keep their inputs alone, and run again in the backward", default=False,
         needs={"mode": ("train",)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from tests.costs.hand import case, floats, free
+from tests.costs.hand import case, floats, free, ints
 
 # 100 x 4 with three values: two in row 0, in columns 1 and 3, and one in row 5, column 1.
 DENSE = torch.zeros(100, 4)
@@ -22,6 +22,8 @@ UNSORTED = torch.sparse_coo_tensor(PLACES, torch.ones(8), (4, 4), check_invarian
 PARTS = CSR.crow_indices(), CSR.col_indices(), CSR.values()
 BLOCK_PARTS = BLOCKS.crow_indices(), BLOCKS.col_indices(), BLOCKS.values()
 
+MANY = [floats(6), floats(2, 2)]
+ADAM = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "amsgrad": False, "maximize": False}
 CASES = [
     *case("mm", CSR, RIGHT, flops=2 * 3 * 5, bytes=(CSR_BYTES + 4 * 5 * 4, 100 * 5 * 4)),
     *case("mm", COO, RIGHT, flops=2 * 3 * 5, bytes=(COO_BYTES + 4 * 5 * 4, 100 * 5 * 4)),
@@ -67,5 +69,12 @@ CASES = [
     *case("_foreach_lerp_", *2 * [[floats(6), floats(2, 2)]], 0.5, other=3 * 10),
     *case("_foreach_sqrt", [floats(6), floats(2, 2)], other=10),
     *case("_foreach_zero_", [floats(6), floats(2, 2)], bytes=(0, 40)),
+    # Adam: lerp, a second moment, its root, a quotient; AdamW's decay; SGD with momentum; GradScaler.
+    *case("_fused_adam_", *5 * [MANY], [floats(1), floats(1)], other=11 * 10, **ADAM, weight_decay=0.0),
+    *case("_fused_adamw_", *5 * [MANY], [floats(1), floats(1)], other=12 * 10, **ADAM, weight_decay=0.1),
+    *case("_fused_sgd_", *3 * [MANY], other=4 * 10, weight_decay=0.0, momentum=0.9, lr=0.1, dampening=0.0,
+          nesterov=False, maximize=False, is_first_step=False, gives=()),
+    *case("_amp_foreach_non_finite_check_and_unscale_", MANY, floats(1), floats(1), other=2 * 10),
+    *case("_amp_update_scale_", floats(1), ints(1), floats(1), 2.0, 0.5, 2000, other=4),
     *case("_foreach_copy_", *2 * [[floats(6), floats(2, 2)]], bytes=(40, 40)),
 ]  # fmt: skip

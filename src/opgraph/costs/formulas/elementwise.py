@@ -9,7 +9,9 @@ torch tags as pointwise and that are in no table count one (`count`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
+from typing import Any
 
 from opgraph.costs.registry import Call, Formula, each, first_input, first_output, formula, formulas
 
@@ -40,6 +42,9 @@ each("elementwise", first_output, DEFINITION, {
     "product, difference, abs, difference": "bartlett_window",
     "product, cos, product, product, cos, product, difference, sum": "blackman_window",
     "square, sum, product": "_weight_norm",
+})  # fmt: skip
+each("elementwise", first_input, "the definition of `torch.amp.GradScaler` in torch's documentation", {
+    "comparison, sum, comparison, product": "_amp_update_scale_",
 })  # fmt: skip
 each("elementwise", first_output, DECOMPOSITION, {
     "sum, comparison, comparison, quotient": "hardsigmoid",
@@ -220,3 +225,36 @@ for _name, _operations in {
     "binary_cross_entropy": "difference, product, difference, product, comparison, quotient",
 }.items():
     formulas[f"aten.{_name}_backward"] = _of_loss(_operations)
+
+
+@formula("elementwise", "aten._fused_adam_", "aten._fused_adamw_")
+def fused_adam(call: Call) -> int:
+    """For each weight: lerp of the first moment (3); the second times beta and plus a scaled square (3);
+    its root, / the correction, + epsilon (3); the first over that, and added (2); a factor for the decay
+    of weights where there is any.
+
+    Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019, algorithm 2, counted here.
+    """
+    return (11 + bool(call.args[9])) * _elements(call.args[0])
+
+
+@formula("elementwise", "aten._fused_sgd_")
+def fused_sgd(call: Call) -> int:
+    """For each weight: a factor and the gradient (2), the momentum's factor and sum if there is any (2).
+
+    Source: the definition in torch's documentation of `torch.optim.SGD`, counted here.
+    """
+    return (2 + 2 * bool(call.args[4])) * _elements(call.args[0])
+
+
+@formula("elementwise", "aten._amp_foreach_non_finite_check_and_unscale_")
+def unscale(call: Call) -> int:
+    """For each gradient a comparison (is it finite?) and a product.
+
+    Source: the definition in torch's documentation of `torch.amp.GradScaler`, counted here.
+    """
+    return 2 * _elements(call.args[0])
+
+
+def _elements(tensors: Iterable[Any]) -> int:
+    return sum(t.numel() for t in tensors)

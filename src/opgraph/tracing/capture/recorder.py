@@ -159,7 +159,7 @@ class _Names:
                 return name
 
 
-_MANY = ("aten._foreach_", "aten._fused_", "aten.lift_fresh")
+_MANY = ("aten._foreach_", "aten._fused_", "aten._amp_foreach_", "aten.lift_fresh")
 """Operators that an optimizer of many tensors calls once for all of them; the last brings a number."""
 
 

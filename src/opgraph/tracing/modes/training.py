@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -88,7 +88,9 @@ class Training:
     """One step of training: forward in training mode, backward through autograd from the loss, and a step
     of the optimizer. With `checkpointing`, blocks keep their inputs alone, and what runs again in the
     backward is the phase "recompute". With `accumulation` the gradients of a step before are there, and
-    the new ones are added to them, and so are those of one micro-batch to those of another.
+    the new ones are added to them, and so are those of one micro-batch to those of another. With
+    `loss_scaling` the loss is multiplied by a scale, and the gradients divided by it before the optimizer,
+    as `torch.amp.GradScaler` does it.
 
     Weights that are frozen stay so. It is not the first step: what the optimizer keeps is there from the
     beginning, for every weight that gets a gradient. `loss` is what `opgraph.tracing.modes.loss.loss_for`
@@ -104,6 +106,7 @@ class Training:
         loss: str | LossFunction = "auto",
         accumulation: bool = False,
         micro_batches: int = 1,
+        loss_scaling: bool = False,
     ) -> None:
         name, _, way = optimizer.partition("-")
         if name not in OPTIMIZERS or (way and way not in WAYS):
@@ -114,6 +117,7 @@ class Training:
         self._optimizer, self._way = name, way
         self._checkpointing, self._accumulation = checkpointing, accumulation
         self._loss, self._micro_batches = loss, micro_batches
+        self._loss_scaling = loss_scaling
 
     def prepare(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], _mode: Any
@@ -146,6 +150,7 @@ class Training:
                     if self._accumulation:
                         weight.grad = recorder.like(weight)
                         recorder.existing(weight.grad, GRADIENT)
+                scale = _scale(recorder) if self._loss_scaling else None
             if current() is not None and are_replicated(module.modules()):
                 with recorder.silent(), recorder.capture.beside(), torch.enable_grad():
                     backward(self.loss(recorder.complete(module(*args, **kwargs))))
@@ -158,11 +163,12 @@ class Training:
                 with torch.enable_grad():
                     result = recorder.complete(module(*args, **kwargs))
                     loss = self.loss(result)
+                    scaled = loss if scale is None else loss * scale[0]
                     del result
                 recorder.phase = "backward"
-                backward(loss)
+                backward(scaled)
             recorder.phase = "optimizer"
-            self._update([w for w in weights if w.grad is not None], kept, recorder)
+            self._update([w for w in weights if w.grad is not None], kept, recorder, scale)
             return loss
 
         return run
@@ -178,7 +184,11 @@ class Training:
         return OPTIMIZERS[self._optimizer](weights, foreach=way == "foreach", fused=way == "fused")
 
     def _update(
-        self, weights: list[Tensor], kept: Mapping[str, Tensor], recorder: Recorder
+        self,
+        weights: list[Tensor],
+        kept: Mapping[str, Tensor],
+        recorder: Recorder,
+        scale: tuple[Tensor, Tensor] | None,
     ) -> None:
         """The step of the optimizer: of each weight by itself, or of all at once, which is divided over the
         modules that own them."""
@@ -189,6 +199,8 @@ class Training:
             at = recorder.weights.home(weight)
             homes.setdefault(at if together else id(weight), []).append(weight)
         groups = list(homes.values())
+        if scale is not None:
+            _unscale(groups, scale, recorder)
         steppers = [self.stepper(g, way) for g in groups]
         recorder.held += steppers
         for stepper, group in zip(steppers, groups, strict=True):
@@ -212,6 +224,31 @@ def backward(loss: Tensor) -> None:
         (loss,), (torch.ones_like(loss),), keep_graph=False, create_graph=False,
         inputs=(), allow_unreachable=True, accumulate_grad=True,
     )  # fmt: skip
+
+
+def _scale(recorder: Recorder) -> tuple[Tensor, Tensor]:
+    """What a loss is multiplied by, and for how many steps it has been: numbers that stay on the device."""
+    made = torch.tensor(2.0**16), torch.tensor(0, dtype=torch.int32)
+    for tensor, name in zip(made, ("loss scale", "steps at this scale"), strict=True):
+        recorder.existing(tensor, name)
+    return made
+
+
+def _unscale(
+    groups: Sequence[list[Tensor]], scale: tuple[Tensor, Tensor], recorder: Recorder
+) -> None:
+    """What `torch.amp.GradScaler` does before the optimizer steps: one kernel divides all gradients and
+    looks for what is not finite; the scale of the next step follows from that. That the host waits for
+    the answer, since it steps only where all was finite, is in no graph."""
+    inverse = scale[0].double().reciprocal().float()
+    found = torch.zeros_like(scale[0])
+    first = len(recorder.records)
+    for group in groups:
+        with recorder.as_one(recorder.weights.home(group[0]), "unscale"):
+            gradients = [weight.grad for weight in group if weight.grad is not None]
+            torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse)
+    recorder.divide(recorder.records[first:])
+    torch._amp_update_scale_(*scale, found, 2.0, 0.5, 2000)
 
 
 def _again(recorders: list[Recorder], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _LEAST = ("at", "licence", "family", "task")
 """What is left out first where there is no room for all; figures never are."""
+_TASK = 16
+"""Columns to which a task is shortened at most."""
 _GAP = 2
 SAMPLES = 4
 """Names of a family that are shown where only families are asked for."""
@@ -55,15 +57,19 @@ def names(
     room = {head: max(map(len, (head, *known[head]))) for head in heads}
     left_out = []
     for head in (h for h in _LEAST if h in heads):
-        if sum(room.values()) + _GAP * len(room) <= width:
+        over = sum(room.values()) + _GAP * len(room) - width
+        if over <= 0:
+            break
+        if room[head] - over >= _TASK and head == "task":
+            room[head] -= over
             break
         left_out.append(head)
         del room[head]
     others = sum(room.values()) - room["name"] + _GAP * len(room)
     table = Table(box=None, padding=(0, _GAP, 0, 0), header_style="bold")
-    for head in room:
+    for head, columns in room.items():
         table.add_column(head, no_wrap=True, justify="right" if head in _FIGURES else "left",
-                         max_width=width - others if head == "name" else None)  # fmt: skip
+                         max_width=width - others if head == "name" else columns)  # fmt: skip
     for row in zip(*(known[head] for head in room), strict=True):
         table.add_row(*row)
     note = (

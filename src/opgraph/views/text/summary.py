@@ -293,6 +293,7 @@ def _training(profile: ProfileRecord) -> list[tuple[str, str]]:
     flops = ", ".join(f"{units.flops(c.flops)} {name}" for name, c in t.phases.items() if c.flops)
     return [
         ("Training", f"{flops}; optimizer {profile.convention.get('optimizer', '')}"
+         + (", loss scaled" if "loss scaling" in profile.convention else "")
          + (", repeated blocks checkpointed" if "checkpointing" in profile.convention else "")
          + (f"; loss: {loss}" if (loss := profile.convention.get("loss")) else "")),
         ("", f"{units.size(t.saved_activations)} alive after the forward, "
