@@ -47,11 +47,12 @@ select device, round(100 * avg(compute_bound)) as compute_percent,
   round(100 * avg(memory_bound)) as memory_percent, round(100 * avg(launch_bound)) as launch_percent
 from times join cases using (id) where mode = 'infer' and batch_size is null
 group by device order by device""",
-    "Which families are bound by memory on an L4, of those with five models or more?": """
-select family, count(*) as models, round(100 * avg(memory_bound)) as memory_percent
-from times join cases using (id)
-where device = 'l4' and mode = 'infer' and batch_size is null
-group by family having count(*) >= 5 order by memory_percent desc, family limit 5""",
+    "Which families of five models or more wait for memory most of their time, on which device?": """
+with shares as (select device, family, avg(memory_bound) as share
+  from times join cases using (id) where mode = 'infer' and batch_size is null
+  group by device, family having count(*) >= 5)
+select device, string_agg(family, ', ' order by share desc, family) as families
+from shares where share > 0.5 group by device order by count(*), device""",
     "How far do FLOPs mislead about time? Their rank correlation by device, and by family": """
 with ranked as (select device, percent_rank() over (partition by device order by flops) as by_flops,
     percent_rank() over (partition by device order by latency) as by_time
@@ -66,10 +67,10 @@ with ranked as (select family, percent_rank() over (partition by family order by
 select family, round(corr(by_flops, by_time), 3) as rank_correlation, count(*) as models
 from ranked group by family having count(*) >= 6 order by rank_correlation, family limit 6""",
     "Which models change rank most from an A100 to a Jetson AGX Orin?": """
-with ranked as (select name, rank() over (order by latency_a100_sxm4_80gb) as on_a100,
+with ranked as (select spec, rank() over (order by latency_a100_sxm4_80gb) as on_a100,
     rank() over (order by latency_jetson_agx_orin) as on_orin from models)
-select name, on_a100, on_orin, on_orin - on_a100 as places from ranked
-order by abs(places) desc, name limit 6""",
+select spec, on_a100, on_orin, on_orin - on_a100 as places from ranked
+order by abs(places) desc, spec limit 6""",
     "What would not fit on a T4?": """
 select name, parameters, peak_memory, memory_share from times join cases using (id)
 where device = 't4' and not fits and mode = 'infer' and batch_size is null

@@ -37,9 +37,10 @@ STARTING = 12.0
 """Seconds for a worker to start and import torch and a library."""
 
 
-def overhead(models: Sequence[str]) -> tuple[int, float, float]:
+def overhead(models: Sequence[str]) -> tuple[int, float, float, float]:
     """Cases of a survey with one worker after its first group, the processor seconds of the worker for
-    them, and those of all else in that time: the driver and the processes of Ray."""
+    them, those of all else in that time (the driver and the processes of Ray), and the seconds on the
+    clock."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "x"
         asked = [word for model in models for word in ("--models", model)]
@@ -48,17 +49,22 @@ def overhead(models: Sequence[str]) -> tuple[int, float, float]:
             stdout=subprocess.DEVNULL,
         )
         spent: dict[int, tuple[bool, float]] = {}
-        first, begun = (0.0, 0.0), False
+        first, begun, start = (0.0, 0.0), False, 0.0
         while driver.poll() is None:
             spent |= _spent(driver.pid)
             sums = tuple(
                 sum(s for own, s in spent.values() if own is worker) for worker in (True, False)
             )
             if not begun and any((folder / "cases").rglob("*.parquet")):
-                first, begun = (sums[0], sums[1]), True
+                first, begun, start = (sums[0], sums[1]), True, time.monotonic()
             time.sleep(1)
         ((cases,),) = atlas(folder).sql("select count(*) from cases").rows
-        return int(str(cases)) - GROUP, sums[0] - first[0], sums[1] - first[1]
+        return (
+            int(str(cases)) - GROUP,
+            sums[0] - first[0],
+            sums[1] - first[1],
+            time.monotonic() - start,
+        )
 
 
 def _spent(root: int) -> dict[int, tuple[bool, float]]:
@@ -169,11 +175,14 @@ def main() -> int:
     if not args.models:
         parts += [before[p] for p in before if p == "**Overhead"]
     else:
-        cases, inside, engine = overhead(args.models)
+        cases, inside, engine, clock = overhead(args.models)
         parts.append(
             f"**Overhead.** While one worker took {inside:.0f} s of processor time for {cases} cases "
-            f"(`{'`, `'.join(args.models)}`), the driver and all other processes of Ray took "
-            f"{engine:.1f} s, {100 * engine / inside:.1f} % of that, beside what starting them takes.\n"
+            f"(`{'`, `'.join(args.models)}`) and {clock:.0f} s on the clock, the driver and all other "
+            f"processes of Ray took {engine:.1f} s, beside what starting them takes: "
+            f"{100 * engine / inside:.1f} % of the worker's time, and {100 * engine / clock:.1f} % of a "
+            "core. Most of it goes with the clock, whatever is done: a machine that has other work to do "
+            "stretches the first figure, and on one that has not the second holds.\n"
         )
     if not args.kills:
         parts += [before[p] for p in before if p == "**Kills"]

@@ -183,6 +183,7 @@ def test_each_case_has_a_row_and_says_why_it_has_no_figures(cluster: Cluster, fo
     assert said["Hungry"] == (False, "trace", "MemoryError")
     assert said["Missing"][:2] == (False, "build")
     assert [t["device"] for t in rows(folder / "zoo", "times")] == ["l4"]
+    assert "memory_limit" not in str({row["options"] for row in rows(folder / "zoo", "cases")})
 
 
 @pytest.mark.slow

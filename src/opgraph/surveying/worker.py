@@ -129,7 +129,7 @@ def empty_row(case: Case, reason: str, stage: str = "build") -> Row:
     of = OPTION_COLUMNS
     name = case.spec.removeprefix(f"{case.source}:")
     facts = known.facts(case.source, name)
-    more = {k: v for k, v in case.options.items() if k not in of}
+    more = {k: v for k, v in case.options.items() if k not in (*of, "memory_limit")}
     return {
         "id": case.key, "spec": case.spec, "name": name, "family": facts.family, "task": facts.task,
         "licence": facts.licence,
