@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from opgraph.options import Options
 from opgraph.record.errors import SourceError, did_you_mean
-from opgraph.record.profile import ModelInfo
+
+if TYPE_CHECKING:
+    from opgraph.record.profile import ModelInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import SourceError, did_you_mean, first_line
-from opgraph.record.profile import ModelInfo
 from opgraph.sources.base import BuildOptions, Model, without_arguments
 
 if TYPE_CHECKING:
@@ -126,6 +125,8 @@ def from_module(module: nn.Module) -> Model:
     _ensure_module(module)
     inner, notes = _unwrap(module)
     cls = type(inner)
+    from opgraph.record.profile import ModelInfo
+
     return Model(
         module=inner,
         info=ModelInfo(cls.__name__, "object", f"{cls.__module__}.{cls.__qualname__}", notes),

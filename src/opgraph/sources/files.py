@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.errors import OpgraphError, SourceError, first_line
-from opgraph.record.profile import ModelInfo
 from opgraph.sources.base import BuildOptions, Model, without_arguments
 
 if TYPE_CHECKING:
@@ -37,6 +36,8 @@ def open_program(path: Path, *, trust: bool = False) -> Model:
             module = program.module(check_guards=False)
     except Exception as error:
         raise SourceError(f"{path} is not an exported program: {first_line(error)}") from error
+    from opgraph.record.profile import ModelInfo
+
     info = ModelInfo(path.name, "file", "torch.export.ExportedProgram", (f"from the file {path}",))
     hints = {"example": program.example_inputs} if program.example_inputs is not None else {}
     return Model(module, info, None, hints)
@@ -86,6 +87,8 @@ def _checkpoint(path: Path, options: BuildOptions) -> Model:
     except Exception as error:  # a module from a file can have anything in it
         raise SourceError(f"{path} holds a module that is broken: {first_line(error)}") from error
     cls = type(module)
+    from opgraph.record.profile import ModelInfo
+
     info = ModelInfo(
         path.name, "file", f"{cls.__module__}.{cls.__qualname__}", (f"from the file {path}",)
     )
