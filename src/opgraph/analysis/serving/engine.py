@@ -15,7 +15,7 @@ from dataclasses import replace
 from opgraph.analysis.cost.conventions import as_causal
 from opgraph.analysis.fusion.grouping import Grouping, Role, Rule, role_of
 from opgraph.analysis.fusion.partition import Subgraph, subgraphs
-from opgraph.analysis.timing.workload import QUANTIZED, SCALING
+from opgraph.analysis.timing.workload import SCALING
 from opgraph.record.graph import Graph, Kernel, Node, Value
 from opgraph.record.remarks import Remark
 
@@ -54,12 +54,14 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 """What an engine runs as one kernel, in this order."""
 
+_FLAT = 2
+"""Dimensions of a weight that can lie beside another."""
+
 _COPIES = frozenset(
     {"reshape", "contiguous", "clone", "to", "expand", "repeat_interleave", "repeat"}
 )
 """Operators by which a cache is brought into the form that a kernel of attention takes."""
 
-_PRODUCTS = frozenset({"mm", "addmm", "linear", "bmm", "matmul"})
 _INDICES = frozenset({"int64", "int32", "bool"})
 """What tokens, positions and masks are in; a cache can be kept in fewer bits."""
 
@@ -82,6 +84,7 @@ class _Engine:
         self._read_in_place()
         self._looked_up()
         self._fuse()
+        self._scaled_where_made()
         self._merge()
         self._launch_together()
         graph = self.graph
@@ -178,7 +181,7 @@ class _Engine:
         ]  # fmt: skip
         groups = list(Grouping(graph, RULES, roles).groups())
         for part in subgraphs(graph, groups):
-            if len(part.nodes) > 1 and part.kernels > 1 and part.rule != "contraction":
+            if part.kernels > 1 and part.rule not in ("contraction", "single"):
                 self._as_one(graph, part)
 
     def _as_one(self, graph: Graph, part: Subgraph) -> None:
@@ -189,7 +192,7 @@ class _Engine:
         last = (products or own)[-1]
         made = {v for n in nodes for v in n.outputs}
         outside = dict.fromkeys(v for n in working for v in n.inputs if v not in made)
-        category = "attention" if products else _category(own)
+        category = "attention" if part.rule == "attention" else _category(own)
         masks = [v for v in outside if category == "attention" and v not in self.learned]
         some = _causal_share(products[0]) if masks else 1.0
         kernel = Kernel(
@@ -232,6 +235,27 @@ class _Engine:
                 else:  # nor are rows scaled once more
                     self.kernels[node.id] = _idle(self.kernels[node.id])
 
+    def _scaled_where_made(self) -> None:
+        """What is scaled to fewer bits for a product is so by the kernel that made it."""
+        before: tuple[Node, Kernel] | None = None
+        for node in self.graph.nodes:
+            for kernel in self.kernels[node.id]:
+                if not kernel.bytes:
+                    continue
+                made = None if before is None else before[1]
+                joins = made is not None and made.op.startswith("engine.") and not made.flops
+                if made and before and joins and kernel.op.startswith(SCALING):
+                    scaled = replace(
+                        made,
+                        other_flops=made.other_flops + kernel.other_flops,
+                        written=max(0, made.written - kernel.read) + kernel.written,
+                    )
+                    self._put(before[0], made, scaled)
+                    self._put(node, kernel, _nothing(kernel))
+                    before = None
+                else:
+                    before = (node, kernel)
+
     def _launch_together(self) -> None:
         """The same work on several tensors of a module, one after the other, is one kernel: rotary
         embeddings of queries and keys, new keys and values into the cache."""
@@ -261,25 +285,14 @@ class _Engine:
 
     def _projected(self, node: Node) -> int | None:
         """The value that a node multiplies by a weight of its own, if that is all that it does."""
-        own = [k for k in self.kernels[node.id] if k.bytes and not k.op.startswith(SCALING)]
-        if (
-            node.kind != "call"
-            or len(own) != 1
-            or _product(own[0].op) not in _PRODUCTS
-            or not own[0].out_shapes
-        ):
+        products = [k for k in self.kernels[node.id] if k.flops]
+        if len(products) != 1 or products[0].category != "matmul" or not products[0].out_shapes:
             return None
-        weights = [
-            v for v in node.inputs if _root(self.graph, self.graph.value[v]).kind == "parameter"
-        ]
+        roots = {v: _root(self.graph, self.graph.value[v]) for v in node.inputs}
+        weights = [v for v, root in roots.items() if root.kind == "parameter"]
         rest = [v for v in node.inputs if v not in weights]
-        return rest[0] if weights and len(rest) == 1 else None
-
-
-def _product(op: str) -> str:
-    """What a kernel is of, whatever its weights are kept in."""
-    room, _, name = op.rpartition(".")
-    return name.partition("_")[0] if room == QUANTIZED.rstrip(".") else name
+        flat = all(len(roots[v].shape) <= _FLAT for v in weights)
+        return rest[0] if weights and flat and len(rest) == 1 else None
 
 
 def _caches(graph: Graph) -> frozenset[int]:
