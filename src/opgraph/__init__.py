@@ -17,6 +17,7 @@ from opgraph.version import __version__
 
 if TYPE_CHECKING:
     from opgraph.api import compare, profile, trace
+    from opgraph.api.serving import serve
     from opgraph.api.sweeping import sweep
     from opgraph.checking import check
     from opgraph.record.errors import (
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         UntrustedFile,
     )
     from opgraph.record.graph import Graph
-    from opgraph.results import Comparison, Costed, Measured, Profile, Sweep, load
+    from opgraph.results import Comparison, Costed, Measured, Profile, Serving, Sweep, load
     from opgraph.sources.ranks import ranks
     from opgraph.surveying import Atlas, atlas, survey
 
@@ -47,6 +48,7 @@ _HOMES = {
     "Profile": "opgraph.results",
     "ProfileError": "opgraph.record.errors",
     "RenderError": "opgraph.record.errors",
+    "Serving": "opgraph.results",
     "SourceError": "opgraph.record.errors",
     "Sweep": "opgraph.results",
     "TraceError": "opgraph.record.errors",
@@ -61,6 +63,7 @@ _HOMES = {
     "profile": "opgraph.api",
     "ranks": "opgraph.sources.ranks",
     "recording": "opgraph.api.measuring",
+    "serve": "opgraph.api.serving",
     "survey": "opgraph.surveying",
     "sweep": "opgraph.api.sweeping",
     "trace": "opgraph.api",
@@ -78,6 +81,7 @@ __all__ = [
     "Profile",
     "ProfileError",
     "RenderError",
+    "Serving",
     "SourceError",
     "Sweep",
     "TraceError",
@@ -93,6 +97,7 @@ __all__ = [
     "profile",
     "ranks",
     "recording",
+    "serve",
     "survey",
     "sweep",
     "trace",

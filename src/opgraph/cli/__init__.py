@@ -27,6 +27,7 @@ COMMANDS = {
     "compare": "what changed between models or saved profiles, with gates for CI",
     "sweep": "the costs over batch, length and image sizes, and their exact formulas",
     "fit": "the largest batch, length and context that fit on a device",
+    "serve": "throughput and latency of a model as an inference engine serves it",
     "measure": "a run on this machine, its time on every operator beside the prediction",
     "join": "somebody's profiler trace on the operators of a model",
     "card": "the costs section of a model card",

@@ -436,6 +436,39 @@ class Commanding:
     models: tuple[str, ...] = option(Several(Text()), Stage.COMMAND,
         "a name, a pattern ('timm:vit_*') or a .txt file of them; may be repeated", default=(),
         unit="NAMES")
+    request_rate: str | None = option(Text(), Stage.COMMAND,
+        "requests a second, or several rates: 1,2,4, or inf, where all come at once; rates up to what is "
+        "reached if not given", unit="RATE,…")
+    input_len: str = option(Text(), Stage.COMMAND,
+        "tokens of a prompt, or between which they are: 100-2000", default="1024", unit="N or N-M")
+    output_len: str = option(Text(), Stage.COMMAND,
+        "tokens that a request asks for, or between which they are", default="128", unit="N or N-M")
+    requests: int = option(Whole(), Stage.COMMAND, "how many requests", default=1000)
+    workload: str | None = option(Text(), Stage.COMMAND,
+        "the requests: a CSV with the columns input and output (tokens) and, if they have a time, arrival "
+        "(seconds), or JSON with these keys, a line each", unit="FILE")
+    step_tokens: int = option(Whole(), Stage.COMMAND,
+        "tokens in a step at most: what is left by sequences that decode goes to prompts", default=8192)
+    max_sequences: int = option(Whole(), Stage.COMMAND, "sequences at a time at most", default=256)
+    page_tokens: int = option(Whole(), Stage.COMMAND, "tokens in a page of the cache", default=16)
+    memory_share: float = option(Amount(1.0), Stage.COMMAND,
+        "of the device's memory that weights, a step and the cache take", default=0.9)
+    chunked: bool = option(Flag(), Stage.COMMAND,
+        "a prompt is read whole, in a step in which none decodes", default=True)
+    prefix_hits: float | None = option(Amount(1.0), Stage.COMMAND,
+        "the share of a prompt that is in the cache already", unit="SHARE")
+    draft: str | None = option(Text(), Stage.COMMAND,
+        "speculative decoding: the model that drafts", unit="MODEL")
+    draft_tokens: int = option(Whole(), Stage.COMMAND, "tokens that it drafts in a step", default=4,
+        needs={"draft": ()})
+    acceptance: float | None = option(Amount(1.0), Stage.COMMAND,
+        "the chance that a drafted token is accepted after those before it", needs={"draft": ()},
+        unit="SHARE")
+    step_overhead: float | None = option(Amount(1e6), Stage.COMMAND,
+        "milliseconds of scheduling beside the device's time of a step", unit="MS")
+    disaggregate: str | None = option(Text(), Stage.COMMAND,
+        "engines that read prompts, and engines that give out tokens: 1:1", unit="N:M")
+    seed: int | None = option(Whole(0), Stage.COMMAND, "of arrivals, lengths and drafts (0)")
     jobs: int | None = option(Whole(), Stage.COMMAND,
         "so many at a time; one for each processor if not given")
     timeout: float = option(Amount(_MOST), Stage.COMMAND, "seconds for one", default=300.0, unit="S")
@@ -505,6 +538,10 @@ SIZES = tuple(n for n, o in OPTIONS.items() if o.size)
 """The options that say how large the inputs are."""
 AXES = tuple(n for n, o in OPTIONS.items() if o.axis)
 """The options that a sweep goes over."""
+SERVING = ("request_rate", "input_len", "output_len", "requests", "workload", "step_tokens",
+           "max_sequences", "page_tokens", "memory_share", "chunked", "prefix_hits", "draft",
+           "draft_tokens", "acceptance", "step_overhead", "disaggregate", "seed")  # fmt: skip
+"""The options of an engine and of the requests that it serves."""
 SETTINGS = tuple(n for n, o in OPTIONS.items() if o.setting)
 """The options that a pyproject.toml can set. Nothing that runs code or writes files: a repository brings
 its own."""

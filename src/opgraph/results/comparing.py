@@ -12,6 +12,7 @@ from opgraph.analysis.compare import comparison
 from opgraph.analysis.compare.comparison import ComparisonRecord
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.scaling.sweep import SweepRecord
+from opgraph.analysis.serving.curve import ServingRecord
 from opgraph.record import units
 from opgraph.record.files import write_atomically
 from opgraph.views import Result, view_for
@@ -95,6 +96,31 @@ class Sweep(_Face, SweepRecord):
         from opgraph.views.text.sweep import sweep_text
 
         return sweep_text(self)
+
+
+class Serving(_Face, ServingRecord):
+    """A model served by an engine, at some rates (see `ServingRecord`)."""
+
+    _result = "serving"
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """It is of a device."""
+        return frozenset({"hardware"})
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with one row a rate."""
+        from opgraph.views.files.records import frame
+
+        return frame(self.records())
+
+    def __repr__(self) -> str:
+        return f"<Serving of {self.model}: {units.plural(len(self.points), 'rate')}>"
+
+    def __str__(self) -> str:
+        from opgraph.views.text.serving import serving_text
+
+        return serving_text(self)
 
 
 class CheckedTracers(Agreement):

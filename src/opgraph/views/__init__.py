@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from opgraph.options import ON_PAPER, OPTIONS, PRECISION, Stage, names
-from opgraph.options.fields import COLORINGS
+from opgraph.options.fields import COLORINGS, QUANTIZED
 from opgraph.record.errors import RenderError, one_of
 
 __all__ = [
@@ -30,8 +30,8 @@ __all__ = [
 
 GROUP = "opgraph.views"
 
-Result = Literal["costed", "comparison", "sweep"]
-"""What a view shows: a model on a machine, a comparison, or a sweep."""
+Result = Literal["costed", "comparison", "sweep", "serving"]
+"""What a view shows: a model on a machine, a comparison, a sweep, or a model served."""
 
 Kind = Literal["text", "picture", "page", "file"]
 
@@ -148,6 +148,13 @@ def _sweep(name: str, suffix: str, target: str, kind: Kind = "file", *more: str)
     return View(name, (suffix,), f"opgraph.views.{target}", (), costs, result="sweep", kind=kind)
 
 
+def _serving(name: str, suffix: str, target: str, kind: Kind = "file") -> View:
+    costs = ("hardware", *QUANTIZED)
+    heeds = ("theme",) if kind == "picture" else ()
+    return View(name, (suffix,), f"opgraph.views.{target}", heeds, costs, ("hardware",),
+                result="serving", kind=kind)  # fmt: skip
+
+
 _BUILT_IN = (
     View("table", (".txt",), "opgraph.views.text.table:table",
          ("depth", "sort", "top", "show_shapes", "fold", "verbose", "memory", "by"), _LAID, kind="text"),
@@ -194,6 +201,12 @@ _BUILT_IN = (
     _sweep("sweep-html", ".html", "page.sweep:html", "page"),
     _sweep("sweep-svg", ".svg", "page.sweep:svg", "picture"),
     _sweep("sweep-png", ".png", "page.sweep:png", "picture"),
+    _serving("serving", ".txt", "text.serving:serving_text", "text"),
+    _serving("serving-markdown", ".md", "tables:points_markdown", "text"),
+    _serving("serving-csv", ".csv", "files.records:points_csv"),
+    _serving("serving-json", ".json", "files.json:plain"),
+    _serving("serving-svg", ".svg", "picture.curve:svg", "picture"),
+    _serving("serving-png", ".png", "picture.curve:png", "picture"),
 )  # fmt: skip
 
 _NAMED = {v.name: v for v in _BUILT_IN}

@@ -12,8 +12,9 @@ from opgraph.views.files.records import csv_text
 if TYPE_CHECKING:
     from opgraph.analysis.compare.comparison import ComparisonRecord
     from opgraph.analysis.scaling.sweep import SweepRecord
+from opgraph.analysis.serving.curve import ServingRecord
 
-__all__ = ["FORMS", "comparison_csv", "sweep_markdown", "written"]
+__all__ = ["FORMS", "comparison_csv", "points_markdown", "sweep_markdown", "written"]
 
 FORMS = ("markdown", "csv", "json")
 
@@ -52,6 +53,11 @@ def comparison_csv(comparison: ComparisonRecord) -> str:
         {"quantity": q.name, **dict(zip(labels, map(q.of, comparison.models), strict=True))}
         for q in comparison.quantities
     ])  # fmt: skip
+
+
+def points_markdown(serving: ServingRecord) -> str:
+    """What requests saw, one row a rate."""
+    return written(serving.records(), "markdown")
 
 
 def sweep_markdown(sweep: SweepRecord) -> str:

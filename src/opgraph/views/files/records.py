@@ -14,6 +14,7 @@ from opgraph.views.terminal import readable
 if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
     from opgraph.analysis.scaling.sweep import SweepRecord
+    from opgraph.analysis.serving.curve import ServingRecord
     from opgraph.record.graph import Node
 
 Record = dict[str, str | int | float | None]
@@ -169,8 +170,8 @@ def _column(pyarrow: Any, values: list[str | int | float | None]) -> Any:
     return pyarrow.array(values, pyarrow.int64() if known else pyarrow.string())
 
 
-def points_csv(sweep: SweepRecord) -> str:
-    """The points of a sweep as comma-separated values with a header."""
+def points_csv(sweep: SweepRecord | ServingRecord) -> str:
+    """The points of a sweep, or the rates of a model served, as comma-separated values with a header."""
     return csv_text(sweep.records())
 
 

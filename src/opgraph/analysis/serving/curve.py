@@ -1,0 +1,192 @@
+"""What requests saw of an engine at several rates: throughput against latency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import ceil, inf
+from typing import Any
+
+from opgraph.analysis.serving.simulation import (
+    Engine,
+    Request,
+    Run,
+    Served,
+    simulate,
+)
+from opgraph.analysis.serving.steps import StepTimes
+from opgraph.record.remarks import Remark
+
+PERCENTILES = (50, 90, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Seconds over requests or tokens: their mean, and the percentiles of `PERCENTILES`."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServingPoint:
+    """What requests at a rate saw (a second; infinite where all come at once).
+
+    `first_token` are the seconds to the first token, `per_token` those a token after it, request by
+    request, `between` those between tokens, token by token; None where there are none. `occupancy` is the
+    share of the cache that is held on average over the time, `fullest` at most; `running` the sequences in
+    a step.
+    """
+
+    rate: float
+    requests: int
+    refused: int
+    seconds: float
+    requests_per_second: float
+    output_tokens_per_second: float
+    tokens_per_second: float
+    first_token: Spread | None
+    per_token: Spread | None
+    between: Spread | None
+    latency: Spread | None
+    occupancy: float
+    fullest: float
+    running: float
+    preemptions: int
+    steps: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data; an infinite rate is null."""
+        return {**asdict(self), "rate": None if self.rate == inf else self.rate}
+
+
+@dataclass(frozen=True)
+class ServingRecord:
+    """A model served on a machine, at some rates. `engine` says how it schedules, `room` how many tokens of
+    one sequence the cache holds; `devices` are those of one engine, of which there are `engines`."""
+
+    model: str
+    device: str
+    devices: int
+    engines: int
+    settings: Mapping[str, Any]
+    weights: int
+    room: int
+    steps: Mapping[str, float]
+    points: tuple[ServingPoint, ...]
+    remarks: tuple[Remark, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return {
+            "model": self.model, "device": self.device, "devices": self.devices,
+            "engines": self.engines, "settings": dict(self.settings), "weights": self.weights,
+            "room": self.room, "steps": dict(self.steps),
+            "points": [p.to_dict() for p in self.points],
+            "remarks": [r.to_dict() for r in self.remarks],
+        }  # fmt: skip
+
+    def records(self) -> list[dict[str, float | int | None]]:
+        """One flat record a rate, for tables and files."""
+        found = []
+        for point in self.points:
+            row: dict[str, float | int | None] = {}
+            for name, value in point.to_dict().items():
+                if isinstance(value, dict):
+                    row |= {f"{name}_{k}": v for k, v in value.items()}
+                elif name not in ("first_token", "per_token", "between", "latency"):
+                    row[name] = value
+            found.append(row)
+        heads = dict.fromkeys(name for row in found for name in row)
+        return [{name: row.get(name) for name in heads} for row in found]
+
+
+def spread(values: Iterable[tuple[float, int]]) -> Spread | None:
+    """The mean and the percentiles (nearest rank) of values that occur so often each."""
+    ordered = sorted(values)
+    count = sum(n for _, n in ordered)
+    if not count:
+        return None
+    wanted = [ceil(count * p / 100) for p in PERCENTILES]
+    found: list[float] = []
+    seen = 0
+    for value, n in ordered:
+        seen += n
+        while len(found) < len(wanted) and wanted[len(found)] <= seen:
+            found.append(value)
+    return Spread(sum(v * n for v, n in ordered) / count, *found)
+
+
+def point_of(rate: float, runs: Sequence[Run], pages: int) -> ServingPoint:
+    """What the requests of some engines side by side saw."""
+    served = [s for run in runs for s in run.served]
+    start, end = min(r.start for r in runs), max(r.end for r in runs)
+    seconds = end - start
+    busy = sum(r.busy for r in runs) or 1.0
+    out = sum(s.request.output for s in served)
+    read = sum(s.request.prompt for s in served)
+    per = [(s.per_token, 1) for s in served if s.per_token is not None]
+    over = seconds or 1.0
+    return ServingPoint(
+        rate, len(served), sum(len(r.refused) for r in runs), seconds, len(served) / over, out / over,
+        (out + read) / over,
+        first_token=spread((s.first_token, 1) for s in served),
+        per_token=spread((v, n) for v, n in per if v is not None),
+        between=spread(gap for r in runs for gap in r.gaps),
+        latency=spread((s.latency, 1) for s in served),
+        occupancy=sum(r.filled for r in runs) / (pages * over * len(runs)),
+        fullest=max(r.fullest for r in runs) / pages,
+        running=sum(r.running for r in runs) / busy,
+        preemptions=sum(r.preemptions for r in runs), steps=sum(r.steps for r in runs),
+    )  # fmt: skip
+
+
+def serve_at(
+    rate: float, requests: Sequence[Request], engine: Engine, times: StepTimes, seed: int,
+    apart: tuple[int, int] | None = None, moving: float = 0.0,
+) -> ServingPoint:  # fmt: skip
+    """Requests at a rate through one engine, or, `apart`, through some that read prompts and some that give
+    out tokens, between which a token of the cache takes `moving` seconds."""
+    if apart is None:
+        return point_of(rate, [simulate(requests, engine, times.seconds, seed)], engine.pages)
+    readers, writers = apart
+    first = _dealt(
+        [replace(r, output=1) for r in requests], readers, replace(engine, drafts=None), times, seed
+    )
+    read = {s.request: s for run in first for s in run.served}
+    asked: dict[Request, list[tuple[Request, Served]]] = {}
+    later = []
+    done: list[Served] = []
+    for request in requests:
+        one = read.get(replace(request, output=1))
+        if one is None:
+            continue
+        if request.output == 1:
+            done.append(one)
+            continue
+        there = one.first + request.prompt * moving
+        rest = Request(there, request.prompt + 1, request.output - 1, request.prompt)
+        asked.setdefault(rest, []).append((request, one))
+        later.append(rest)
+    second = _dealt(later, writers, replace(engine, once=0.0), times, seed)
+    for run in second:
+        whole = []
+        for s in run.served:
+            request, one = asked[s.request].pop()
+            run.gaps.append((s.first - one.first, 1))
+            whole.append(Served(request, one.first, s.last, one.preemptions + s.preemptions))
+        run.served = whole
+    for run in first:
+        run.served, run.gaps = [], []
+    first[0].served = done
+    return point_of(rate, [*first, *second], engine.pages)
+
+
+def _dealt(
+    requests: Sequence[Request], engines: int, engine: Engine, times: StepTimes, seed: int
+) -> list[Run]:
+    """Requests dealt out to some engines alike, in the order in which they arrive."""
+    ordered = sorted(requests, key=lambda r: r.arrival)
+    return [simulate(ordered[i::engines], engine, times.seconds, seed) for i in range(engines)]

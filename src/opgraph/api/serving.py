@@ -1,0 +1,299 @@
+"""Serving a model as an inference engine would: a few traces, the time of any step from them, and requests
+through a simulated engine."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from opgraph.analysis.costed import quantized
+from opgraph.analysis.serving.curve import ServingPoint, serve_at
+from opgraph.analysis.serving.engine import ASSUMED
+from opgraph.analysis.serving.simulation import Drafts, Engine, Request, arrivals, pages_of
+from opgraph.analysis.serving.steps import Load, StepTimes, Traces, step_times
+from opgraph.api.pipeline import profiled, resolved, with_generating_head
+from opgraph.hardware import Device, cluster
+from opgraph.options import NAMES, OPTIONS, Options, checked, named_options, targeted
+from opgraph.options.fields import QUANTIZED, SERVING
+from opgraph.record.errors import InputError, RenderError
+from opgraph.record.profile import ProfileRecord
+from opgraph.record.remarks import Remark
+from opgraph.record.units import plural, size
+from opgraph.results import Serving
+from opgraph.tracing.modes.generation import encoder_decoder
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SHORT, LONG = 64, 512
+"""Tokens in the cache of the steps that times are made from, where no layer has a window."""
+SEQUENCES = 2
+SHARES = (0.25, 0.5, 0.7, 0.8, 0.9, 1.0)
+"""Rates of a curve, in the rate at which requests leave when all come at once."""
+
+_OF_A_STEP = ("mode", "context_len", "batch_size", "seq_len", "decoder_seq_len")
+
+
+@named_options((*(n for n in NAMES if n not in _OF_A_STEP), *SERVING, "hardware", *QUANTIZED))
+def serve(
+    model: str | nn.Module, *, hardware: str | Device, progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Serving:  # fmt: skip
+    """Simulate an inference engine that serves a model.
+
+    `hardware` is a device or its name, with how many share each operator ("4xh100-sxm"). The step times
+    are those of the model's own graph as an engine runs it (`--run engine`), at any tokens and length.
+    `options` are those of `profile` (`dtype` is bfloat16 if not given), how weights and cache are kept
+    (`weights="fp8"`), and of the engine: `request_rate="1,4,8"`, `input_len="100-2000"`, `output_len`,
+    `requests`, `workload`, `step_tokens` … The same seed gives the same figures.
+
+    Raises `InputError` for a model that does not generate, or whose steps cannot be worked out from a few,
+    and `RenderError` where it does not fit.
+
+    >>> print(opgraph.serve("gpt2", hardware="a10", request_rate="8", input_len="512", output_len="64"))
+    """
+    tell = progress or (lambda _: None)
+    count, device = cluster(hardware) if isinstance(hardware, str) else (None, hardware)
+    tensor = count or 1
+    asked = {n: OPTIONS[n].default for n in SERVING}
+    asked |= checked({n: options.pop(n) for n in SERVING if n in options}, SERVING, "serve")
+    bits = checked({n: options.pop(n) for n in QUANTIZED if n in options}, QUANTIZED, "serve")
+    for name in _OF_A_STEP:
+        if options.pop(name, None) not in (None, "infer"):
+            raise InputError(f"serve does not take {name}: what is in a step follows from the requests",
+                             hint="input_len, output_len, request_rate")  # fmt: skip
+    given = targeted(checked(options, NAMES, "serve"), device.target)
+    given["dtype"] = given.get("dtype") or "bfloat16"
+    workload = _workload(asked)
+    traces = traced(model, given, bits, device, tell)
+    times = step_times(traces, device, tensor)
+    draft = None
+    if asked["draft"] is not None:
+        draft = step_times(traced(asked["draft"], given, {}, device, tell), device, tensor)
+    engine, each = _engine(asked, times, draft)
+    apart = _apart(asked["disaggregate"])
+    moving = times.cache.at(1000) / 1000 / device.link_reached if apart else 0.0
+    seed = asked["seed"] or 0
+
+    def at(rate: float) -> ServingPoint:
+        tell(f"{len(workload)} requests" + ("" if rate == inf else f" at {rate:.3g} a second"))
+        return serve_at(rate, _arriving(workload, rate, seed), engine, times, seed, apart, moving)
+
+    rates = _rates(asked["request_rate"])
+    if asked["workload"] is not None and any(r[0] is not None for r in workload):
+        if rates:
+            raise InputError("the workload says when its requests arrive",
+                             hint="leave out --request-rate")  # fmt: skip
+        last = max(when or 0.0 for when, *_ in workload)
+        points = [at(len(workload) / last if last else inf)]
+    elif rates:
+        points = [at(rate) for rate in rates]
+    else:
+        most = at(inf)
+        wanted = [float(f"{share * most.requests_per_second:.3g}") for share in SHARES]
+        points = [*(at(rate) for rate in wanted if rate > 0), most]
+    name = traces.prefill.model.name
+    settings = {n: v for n, v in {**asked, **bits}.items() if v is not None}
+    reads, takes = (round(sum(r[i] or 0 for r in workload) / len(workload)) for i in (1, 2))
+    return Serving(
+        name, device.name, tensor, sum(apart) if apart else 1, settings, times.weights,
+        engine.pages * asked["page_tokens"],
+        {"decode_1": times.decoding(1, reads + takes // 2),
+         "decode_32": times.decoding(32, reads + takes // 2), "prefill": times.reading(reads)},
+        tuple(points), tuple(_remarks(traces, times, asked, each)),
+    )  # fmt: skip
+
+
+def traced(
+    model: str | nn.Module, given: Mapping[str, Any], bits: Mapping[str, Any], device: Device,
+    tell: Callable[[str], None],
+) -> Traces:  # fmt: skip
+    """The steps that the times of a model are made from."""
+    built = with_generating_head(
+        model, resolved(model, Options(**given, mode="decode")), Options(**given, mode="decode")
+    )
+    if encoder_decoder(built.module):
+        raise InputError(f"{built.info.name} has an encoder, which engines run otherwise",
+                         hint="serving is worked out for models with a decoder alone")  # fmt: skip
+
+    def step(mode: str, context: int) -> ProfileRecord:
+        tell(f"tracing {built.info.name}: {mode}, {context} tokens")
+        options = Options(**given, mode=mode, context_len=context, batch_size=SEQUENCES)
+        found = profiled(built, options=options)
+        if found.graph.failed is not None:
+            raise InputError(f"{found.model.name} failed at {found.graph.failed.failure}")
+        return quantized(found, bits, device)
+
+    first = step("decode", SHORT)
+    limits = [p.limit for p in (first.cache.parts if first.cache else ()) if p.limit is not None]
+    if limits:
+        short = max(2, min(SHORT, min(limits) // 4))
+        first = first if short == SHORT else step("decode", short)
+        decodes = [first, step("decode", 2 * short), step("decode", max(limits) + SHORT)]
+    else:
+        try:
+            decodes = [first, step("decode", LONG)]
+        except InputError:  # fewer positions
+            decodes = [first, step("decode", SHORT + 16)]
+    return Traces(tuple(decodes), step("prefill", SHORT))
+
+
+def _engine(
+    asked: Mapping[str, Any], times: StepTimes, draft: StepTimes | None
+) -> tuple[Engine, int]:
+    """The engine that was asked for, and the bytes of a page of its cache."""
+    device = times.device
+    each, held = pages_of(times.cache, asked["page_tokens"])
+    weights = times.weights + (0 if draft is None else draft.weights)
+    if draft is not None:
+        each += pages_of(draft.cache, asked["page_tokens"])[0]
+    beside = times.activation * asked["step_tokens"]
+    room = (device.capacity * asked["memory_share"]) - device.context - weights - beside
+    if room < each:
+        raise RenderError(
+            f"{size(weights)} of weights and {size(round(beside))} for a step leave no room for a cache in "
+            f"{asked['memory_share']:.0%} of the {size(device.capacity)} of {device.name}",
+            hint="more devices (4xh100-sxm), --weights fp8, or fewer --step-tokens",
+        )
+    drafts = None
+    if draft is not None:
+        if asked["acceptance"] is None:
+            raise InputError("how many drafts are accepted hangs on both models and the text",
+                             hint="--acceptance 0.7")  # fmt: skip
+        found = draft
+
+        def seconds(sequences: int, keys: int) -> float:
+            per = (keys,) * len(found.limits)
+            return found.seconds(Load(sequences, sequences, per, per))
+
+        drafts = Drafts(asked["draft_tokens"], asked["acceptance"], seconds)
+    return Engine(
+        int(room // each), held, times.limits, asked["step_tokens"], asked["max_sequences"],
+        asked["chunked"], (asked["step_overhead"] or 0.0) / 1e3, times.once, drafts,
+    ), each  # fmt: skip
+
+
+Wanted = tuple[float | None, int, int, int]
+"""When a request arrives, where that is known, its prompt, its output, and what of the prompt is shared."""
+
+
+def _workload(asked: Mapping[str, Any]) -> list[Wanted]:
+    share = asked["prefix_hits"] or 0.0
+    if share > 1:
+        raise InputError("prefix_hits is a share, at most 1")
+    if asked["workload"] is not None:
+        found = list(_from_file(asked["workload"]))
+    else:
+        random = Random(asked["seed"] or 0)
+        ranges = [_range(n, asked[n]) for n in ("input_len", "output_len")]
+        found = [
+            (None, random.randint(*ranges[0]), random.randint(*ranges[1]))
+            for _ in range(asked["requests"])
+        ]
+    return [(when, n, out, int(n * share)) for when, n, out in found]
+
+
+def _range(name: str, text: str) -> tuple[int, int]:
+    low, _, high = text.partition("-")
+    try:
+        found = int(low), int(high or low)
+    except ValueError:
+        found = (0, 0)
+    if not 0 < found[0] <= found[1]:
+        raise InputError(f"{OPTIONS[name].flag} {text:.40} is no number of tokens",
+                         hint="512, or a range: 100-2000")  # fmt: skip
+    return found
+
+
+def _rates(text: str | None) -> list[float]:
+    found = []
+    for word in (text or "").split(","):
+        try:
+            rate = float(word) if word.strip() else 0.0
+        except ValueError:
+            rate = -1.0
+        if text is not None and not rate > 0:
+            raise InputError(f"--request-rate {text:.40} is no rate",
+                             hint="8, several: 1,2,4, or inf")  # fmt: skip
+        if rate > 0:
+            found.append(rate)
+    return found
+
+
+def _apart(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    readers, _, writers = text.partition(":")
+    if not (readers.isdecimal() and writers.isdecimal() and int(readers) and int(writers)):
+        raise InputError(f"--disaggregate {text:.40} says no engines",
+                         hint="1:1, or 2:3: engines that read, and that give out tokens")  # fmt: skip
+    return int(readers), int(writers)
+
+
+def _from_file(path: str) -> Iterator[tuple[float | None, int, int]]:
+    """Requests of a file: CSV with the columns input and output (tokens), and arrival (seconds) if they are
+    to arrive when they did; or JSON, an object a line with these keys."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {type(error).__name__}") from None
+    found = 0
+    try:
+        lines = text.splitlines()
+        rows: Any = csv.DictReader(lines)
+        if text.lstrip()[:1] == "{":
+            rows = (json.loads(line) for line in lines if line.strip())
+        for row in rows:
+            when = row.get("arrival")
+            one = None if when in (None, "") else float(when), int(row["input"]), int(row["output"])
+            if one[1] < 1 or one[2] < 1 or not (one[0] is None or 0 <= one[0] < inf):
+                raise ValueError  # noqa: TRY301 - as for what is no number
+            found += 1
+            yield one
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"request {found + 1} of {path} has no tokens in and out",
+                         hint="a CSV with the columns arrival (seconds, or none), input and output, or "
+                         "JSON with these keys, a line each") from None  # fmt: skip
+    if not found:
+        raise InputError(f"{path} has no requests")
+
+
+def _arriving(workload: Sequence[Wanted], rate: float, seed: int) -> list[Request]:
+    """The requests at a rate, or when they say; each is another, however alike."""
+    if workload[0][0] is not None:
+        return [Request(when or 0.0, n, out, hit) for when, n, out, hit in workload]
+    times = arrivals(len(workload), rate, Random(f"{seed} arrivals"))
+    return [
+        Request(when, n, out, hit) for when, (_, n, out, hit) in zip(times, workload, strict=True)
+    ]
+
+
+def _remarks(
+    traces: Traces, times: StepTimes, asked: Mapping[str, Any], each: int
+) -> Iterator[Remark]:
+    notes = dict.fromkeys(
+        n for p in (*traces.decodes, traces.prefill) for n in p.model.notes if isinstance(n, Remark)
+    )
+    yield from notes
+    yield from ASSUMED
+    text = (
+        f"scheduling takes {asked['step_overhead'] or 0:g} ms a step beside the device's time; "
+        f"{plural(asked['page_tokens'], 'token')} of the cache are a page of {size(each)}"
+    )
+    yield Remark("engine", text)
+    if times.tensor > 1:
+        text = f"each operator is shared by {times.tensor} devices on paper, and waits for each exchange"
+        yield Remark("engine", text)
+    if asked["prefix_hits"]:
+        text = (
+            "what of a prompt is in the cache already is held once for each sequence that shares it"
+        )
+        yield Remark("engine", text)
+
+
+__all__ = ["serve", "traced"]

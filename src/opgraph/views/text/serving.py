@@ -1,0 +1,95 @@
+"""A model served, as text: what the engine has, and what requests saw at each rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from opgraph.analysis.serving.curve import ServingPoint, ServingRecord, Spread
+from opgraph.record import units
+from opgraph.views.terminal import draw, safe
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_WIDE = 108
+"""Characters from which on all percentiles have a column."""
+
+
+def serving_text(serving: ServingRecord, *, color: bool = False, width: int = 120) -> str:
+    """What requests saw, as text; `width` is in characters."""
+    parts: list[RenderableType] = [
+        Text(safe(serving.model), style="bold"),
+        *map(Text, _facts(serving)),
+        "",
+        _table(serving, width),
+        "",
+        Text(
+            "first: to the first token; a token: after it, by request; between: two tokens, each gap",
+            style="dim",
+        ),
+        *(Text(safe(r.text, 300), style="dim") for r in serving.remarks),
+    ]
+    return draw(parts, width, color)
+
+
+def _facts(serving: ServingRecord) -> Iterator[str]:
+    many = f"{serving.devices} x " if serving.devices > 1 else ""
+    engines = "" if serving.engines == 1 else f", {serving.engines} engines"
+    yield f"on {many}{safe(serving.device)}{engines}"
+    steps = serving.steps
+    yield (
+        f"{units.size(serving.weights)} of weights a device, and a cache of {serving.room:,} tokens; a step "
+        f"takes {units.seconds(steps['decode_1'])} for one sequence, {units.seconds(steps['decode_32'])} for "
+        f"32, and a prompt {units.seconds(steps['prefill'])}"
+    )
+    refused = max((p.refused for p in serving.points), default=0)
+    if refused:
+        yield f"{units.plural(refused, 'request')} could never fit and were refused"
+
+
+def _table(serving: ServingRecord, width: int) -> Table:
+    wide = width >= _WIDE
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
+                  header_style="bold")  # fmt: skip
+    for head in ("rate/s", "served/s", "tokens/s", *_heads("first", wide=wide),
+                 *_heads("a token", wide=wide), *(("between p99",) if wide else ()), "cache",
+                 "running", "preempted"):  # fmt: skip
+        table.add_column(head, justify="right", no_wrap=wide)
+    for p in serving.points:
+        table.add_row(*_row(p, wide=wide))
+    return table
+
+
+def _heads(what: str, *, wide: bool) -> tuple[str, ...]:
+    return tuple(f"{what} {p}" for p in (("p50", "p90", "p99") if wide else ("p50", "p99")))
+
+
+def _row(p: ServingPoint, *, wide: bool) -> Iterator[str]:
+    yield "all" if p.rate == inf else f"{p.rate:.3g}"
+    yield f"{p.requests_per_second:.3g}"
+    yield f"{p.output_tokens_per_second:,.0f}"
+    yield from _spread(p.first_token, wide=wide)
+    yield from _spread(p.per_token, wide=wide)
+    if wide:
+        yield "—" if p.between is None else units.seconds(p.between.p99)
+    yield (
+        f"{units.percent(p.occupancy)} ({units.percent(p.fullest)})"
+        if wide
+        else units.percent(p.fullest)
+    )
+    yield f"{p.running:.1f}"
+    yield f"{p.preemptions:,}"
+
+
+def _spread(found: Spread | None, *, wide: bool) -> Iterator[str]:
+    if found is None:
+        yield from ["—"] * (3 if wide else 2)
+        return
+    for value in (found.p50, found.p90, found.p99) if wide else (found.p50, found.p99):
+        yield units.seconds(value)
