@@ -46,6 +46,9 @@ OUTPUTS: dict[str, list[list[str]]] = {
     "fit": [["resnet18", *H100], ["gpt2", "--hardware", "t4"]],
     "models": [[]],
     "hardware": [[], ["h100-sxm"], ["epyc-7763"]],
+    "serve": [["gpt2", "--hardware", "a10", "--request-rate", "8,inf", "--requests", "50"],
+              ["gpt2", "--hardware", "a10", "--request-rate", "8", "--requests", "9",
+               "--output-len", "1"]],
     "survey": [],
     "cache": [[]],
 }  # fmt: skip
@@ -82,7 +85,7 @@ def schema(command: str) -> dict[str, object]:
 
 
 MAPS = ("arguments", "attributes", "by_node", "choices", "convention", "versions", "unknown", "sizes",
-        "formulas", "kwargs")  # fmt: skip
+        "formulas", "kwargs", "settings")  # fmt: skip
 """Objects whose keys are data: names, ids, options."""
 
 

@@ -1,10 +1,10 @@
-"""Published engine runs beside what `opgraph serve` simulates: `python benchmarks/serving.py [-o FILE] [NAME …]`.
+"""Published engine runs beside what `opgraph serve` simulates.
 
-The rows are those of `serving_published.csv`, which was put down before any of them was predicted. Engines
-have the settings that their projects document as defaults, scheduling takes no time, and nothing is fitted.
-Where lengths are those of ShareGPT, they are drawn here with the published means, exponentially, up to 1,024
-tokens each, which the benchmarks cut at as well. Prints a table in Markdown, the worst rows first; with names
-of models only their rows."""
+`python benchmarks/serving.py [-o FILE] [NAME …]`. The rows are those of `serving_published.csv`, which was
+put down before any of them was predicted. Engines have the settings that their projects document as
+defaults, scheduling takes no time, and nothing is fitted. Where lengths are those of ShareGPT, they are
+drawn here with the published means, exponentially, up to 1,024 tokens each, where the benchmarks cut, too.
+Prints a table in Markdown, the worst rows first; with names of models only their rows."""
 
 from __future__ import annotations
 
@@ -158,9 +158,8 @@ def main() -> None:
              "ratio")  # fmt: skip
     print(f"\n| {' | '.join(heads)} |\n|{'---|' * 7}{'---:|' * 3}")
     for r in scored:
-        print(
-            f"| {' | '.join(cells(r))} | {float(r['value']):,.5g} | {r['predicted']:,.5g} | {r['ratio']:.2f} |"
-        )
+        figures = f"{float(r['value']):,.5g} | {r['predicted']:,.5g} | {r['ratio']:.2f}"
+        print(f"| {' | '.join(cells(r))} | {figures} |")
     print("\nNot predicted:\n")
     for reason in dict.fromkeys(r["reason"] for r in left):
         mine = [r for r in left if r["reason"] == reason]

@@ -12,8 +12,8 @@ import opgraph
 PUBLIC = {
     "opgraph": (
         "Atlas Comparison Costed Graph InputError Measured MissingDependency OpgraphError Profile "
-        "ProfileError RenderError SourceError Sweep TraceError UnknownModel UntrustedFile __version__ "
-        "atlas check compare join load measure profile ranks recording survey sweep trace"
+        "ProfileError RenderError Serving SourceError Sweep TraceError UnknownModel UntrustedFile __version__ "
+        "atlas check compare join load measure profile ranks recording serve survey sweep trace"
     ),
     "opgraph.api": "compare load profile trace",
     "opgraph.checking": "ALL check",
@@ -28,7 +28,7 @@ PUBLIC = {
         "PRECISION QUANTIZED SETTINGS SIZES Showing Stage TRACED TensorSpec check_needs checked "
         "named_options names option options_of targeted"
     ),
-    "opgraph.results": "CheckedTracers Comparison Costed Measured Profile Sweep compared load",
+    "opgraph.results": "CheckedTracers Comparison Costed Measured Profile Serving Sweep compared load",
     "opgraph.views.schemas": "FOLDER VERSION schema",
     "opgraph.sources": "BuildOptions Model Source resolve sources",
     "opgraph.sources.libraries": "Library lazy_imports registered",

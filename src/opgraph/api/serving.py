@@ -252,7 +252,7 @@ def _from_file(path: str) -> Iterator[tuple[float | None, int, int]]:
             when = row.get("arrival")
             one = None if when in (None, "") else float(when), int(row["input"]), int(row["output"])
             if one[1] < 1 or one[2] < 1 or not (one[0] is None or 0 <= one[0] < inf):
-                raise ValueError  # noqa: TRY301 - as for what is no number
+                raise ValueError
             found += 1
             yield one
     except (ValueError, KeyError, TypeError, AttributeError):

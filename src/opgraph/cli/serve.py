@@ -29,11 +29,11 @@ def run(args: argparse.Namespace) -> int:
     from opgraph.api.serving import serve
     from opgraph.views.text.serving import serving_text
 
-    view = view_from(args, result="serving", usual="serving")
     if args.hardware is None:
         raise InputError(
             "served on what?", hint="--hardware 4xh100-sxm (opgraph hardware lists them)"
         )
+    view = view_from(args, result="serving", usual="serving")
     given = {n: getattr(args, n) for n in (*SERVING, *QUANTIZED) if n in args.given}
     traced = {n: v for n, v in options_from(args).items() if n in args.given}
     with progress() as tell, redirect_stdout(sys.stderr):

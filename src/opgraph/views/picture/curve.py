@@ -16,10 +16,10 @@ from opgraph.views.picture.scene import Line, Rect, Scene, Shape, Text
 WIDTH, HEIGHT = 900.0, 560.0
 BOX = (90.0, 80.0, 720.0, 490.0)
 _LINES = (
-    ("first_token", "p50", "first token, p50", "compute"),
-    ("first_token", "p99", "first token, p99", "memory"),
-    ("per_token", "p50", "a token, p50", "launch"),
-    ("per_token", "p99", "a token, p99", "balanced"),
+    ("first_token", "p50", "first token, p50", "s4"),
+    ("first_token", "p99", "first token, p99", "s4"),
+    ("per_token", "p50", "a token, p50", "seam"),
+    ("per_token", "p99", "a token, p99", "seam"),
 )
 """What is drawn: a field, a percentile, its name and its tone."""
 _SIGNS = ("●", "■", "▲", "◆")
@@ -85,16 +85,21 @@ def _values(
 
 
 def _curves(plane: LogPlane, points: Sequence[ServingPoint], names: Names) -> Iterator[Shape]:
+    marked = []
     for line, sign in zip(_LINES, _SIGNS, strict=True):
         at = [
             (p, plane.at(p.output_tokens_per_second, v)) for p, v in _values(points, line) if v > 0
         ]
         if len(at) > 1:
-            yield Line(tuple(xy for _, xy in at), line[3])
+            dash = () if line[1] == "p50" else (5.0, 4.0)
+            yield Line(tuple(xy for _, xy in at), line[3], 1.5, dash=dash)
         for p, (x, y) in at:
             yield Text(x, y + 5, sign, 14, line[3], anchor="middle")
+            names.keep_free((x - 6, y - 6), (x + 6, y + 6))
             if line is _LINES[1]:
-                yield from names.beside(_rate(p), x, y, 6)
+                marked.append((p, x, y))
+    for p, x, y in marked:
+        yield from names.beside(_rate(p), x, y, 7)
 
 
 def _rate(p: ServingPoint) -> str:

@@ -17,7 +17,7 @@ from opgraph.views.terminal import draw, safe
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_WIDE = 108
+_WIDE = 120
 """Characters from which on all percentiles have a column."""
 
 
@@ -30,7 +30,7 @@ def serving_text(serving: ServingRecord, *, color: bool = False, width: int = 12
         _table(serving, width),
         "",
         Text(
-            "first: to the first token; a token: after it, by request; between: two tokens, each gap",
+            "first: to the first token; token: each after it, by request; between: two tokens, each gap",
             style="dim",
         ),
         *(Text(safe(r.text, 300), style="dim") for r in serving.remarks),
@@ -39,14 +39,13 @@ def serving_text(serving: ServingRecord, *, color: bool = False, width: int = 12
 
 
 def _facts(serving: ServingRecord) -> Iterator[str]:
-    many = f"{serving.devices} x " if serving.devices > 1 else ""
+    times = f"{serving.devices} x " if serving.devices > 1 else ""
     engines = "" if serving.engines == 1 else f", {serving.engines} engines"
-    yield f"on {many}{safe(serving.device)}{engines}"
-    steps = serving.steps
+    yield f"on {times}{safe(serving.device)}{engines}"
+    one, many, prompt = (units.seconds(s) for s in serving.steps.values())
     yield (
-        f"{units.size(serving.weights)} of weights a device, and a cache of {serving.room:,} tokens; a step "
-        f"takes {units.seconds(steps['decode_1'])} for one sequence, {units.seconds(steps['decode_32'])} for "
-        f"32, and a prompt {units.seconds(steps['prefill'])}"
+        f"{units.size(serving.weights)} of weights a device, and a cache of {serving.room:,} tokens; a "
+        f"step takes {one} for one sequence, {many} for 32, and a prompt {prompt}"
     )
     refused = max((p.refused for p in serving.points), default=0)
     if refused:
@@ -57,17 +56,17 @@ def _table(serving: ServingRecord, width: int) -> Table:
     wide = width >= _WIDE
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
                   header_style="bold")  # fmt: skip
-    for head in ("rate/s", "served/s", "tokens/s", *_heads("first", wide=wide),
-                 *_heads("a token", wide=wide), *(("between p99",) if wide else ()), "cache",
-                 "running", "preempted"):  # fmt: skip
-        table.add_column(head, justify="right", no_wrap=wide)
+    for head in ("rate\n/s", "done\n/s", "tokens\n/s", *_heads("first", wide=wide),
+                 *_heads("token", wide=wide), *(("between\np99", "cache\nmean") if wide else ()),
+                 "cache\nmost", "running", "pre-\nempt."):  # fmt: skip
+        table.add_column(head, justify="right", no_wrap=True)
     for p in serving.points:
         table.add_row(*_row(p, wide=wide))
     return table
 
 
 def _heads(what: str, *, wide: bool) -> tuple[str, ...]:
-    return tuple(f"{what} {p}" for p in (("p50", "p90", "p99") if wide else ("p50", "p99")))
+    return tuple(f"{what}\n{p}" for p in (("p50", "p90", "p99") if wide else ("p50", "p99")))
 
 
 def _row(p: ServingPoint, *, wide: bool) -> Iterator[str]:
@@ -78,11 +77,8 @@ def _row(p: ServingPoint, *, wide: bool) -> Iterator[str]:
     yield from _spread(p.per_token, wide=wide)
     if wide:
         yield "—" if p.between is None else units.seconds(p.between.p99)
-    yield (
-        f"{units.percent(p.occupancy)} ({units.percent(p.fullest)})"
-        if wide
-        else units.percent(p.fullest)
-    )
+        yield units.percent(p.occupancy)
+    yield units.percent(p.fullest)
     yield f"{p.running:.1f}"
     yield f"{p.preemptions:,}"
 

@@ -1,0 +1,93 @@
+"""`opgraph serve`: a small model through an engine, by the command and from Python."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+
+import opgraph
+from opgraph.cli import main
+from opgraph.views.schemas import schema
+
+pytestmark = [pytest.mark.slow, pytest.mark.live]
+
+GPT2 = ["serve", "gpt2", "--hardware", "a10", "--model-arg", "n_layer=1", "--requests", "40"]
+
+
+def test_json_is_that_of_the_schema_and_the_same_each_time(capsys):
+    more = [
+        "--request-rate",
+        "50,inf",
+        "--input-len",
+        "16-200",
+        "--output-len",
+        "8-40",
+        "--seed",
+        "3",
+    ]
+    assert main([*GPT2, *more, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    jsonschema.validate(first, schema("serve"))
+    assert [p["rate"] for p in first["points"]] == [50.0, None]
+    assert all(p["requests"] == 40 for p in first["points"])
+    assert {r["code"] for r in first["remarks"]} == {"engine"}
+    again = opgraph.serve(
+        "gpt2", hardware="a10", model_args={"n_layer": 1}, requests=40, request_rate="50,inf",
+        input_len="16-200", output_len="8-40", seed=3,
+    )  # fmt: skip
+    assert again.to_dict() == first
+    assert len(again.to_pandas()) == 2
+    assert "first" in str(again)
+
+
+def test_engines_of_other_kinds(tmp_path, capsys):
+    """A workload from a file, prompts apart from tokens, drafts, shares of prompts in the cache."""
+    file = tmp_path / "asked.csv"
+    file.write_text(
+        "arrival,input,output\n" + "".join(f"{i / 9},{20 + i},{9}\n" for i in range(30))
+    )
+    curve = tmp_path / "curve.svg"
+    assert main([*GPT2, "--workload", str(file), "--disaggregate", "1:2", "-o", str(curve)]) == 0
+    assert "all at once" not in curve.read_text()
+    plain = ["--request-rate", "inf", "--input-len", "200", "--output-len", "64"]
+    found = {}
+    for name, more in {
+        "plain": [],
+        "drafts": ["--draft", "gpt2", "--draft-tokens", "3", "--acceptance", "1"],
+        "hits": ["--prefix-hits", "0.9"],
+        "whole": ["--no-chunked"],
+        "fp8": ["--weights", "fp8"],
+    }.items():
+        capsys.readouterr()
+        assert main([*GPT2, *plain, *more, "--json"]) == 0
+        found[name] = json.loads(capsys.readouterr().out)["points"][0]
+    assert {p["requests"] for p in found.values()} == {40}
+    assert found["drafts"]["steps"] < found["plain"]["steps"] / 3
+    assert found["hits"]["seconds"] < found["plain"]["seconds"]
+    assert found["fp8"]["seconds"] < found["plain"]["seconds"]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["serve", "resnet18", "--hardware", "a10"], "does not generate"),
+        (["serve", "t5-small", "--hardware", "a10"], "has an encoder"),
+        (["serve", "gpt2"], "served on what?"),
+        ([*GPT2, "--request-rate", "fast"], "is no rate"),
+        ([*GPT2, "--input-len", "9-3"], "is no number of tokens"),
+        ([*GPT2, "--acceptance", "0.5"], "--acceptance means nothing"),
+        ([*GPT2, "--draft", "gpt2"], "hangs on both models"),
+        ([*GPT2, "--disaggregate", "2"], "says no engines"),
+        ([*GPT2, "--workload", "/nowhere"], "cannot be read"),
+        ([*GPT2, "--mode", "train"], "does not take mode"),
+        ([*GPT2, "--memory-share", "0.001"], "leave no room"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_what_cannot_be_is_one_line(more, says, capsys):
+    assert main(more) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert "error: " in error
