@@ -38,7 +38,7 @@ def test_a_profile_without_a_device_has_no_time(saved: Saved) -> None:
         None,
         None,
     )
-    with pytest.raises(RenderError, match="for a device"):
+    with pytest.raises(RenderError, match="needs a device"):
         _ = costed.roofline
 
 

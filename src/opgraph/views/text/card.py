@@ -9,7 +9,7 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.version import __version__
 from opgraph.views.headline import whole_of
-from opgraph.views.text.markdown import markdown_cell
+from opgraph.views.tables import markdown_cell, markdown_table
 
 __all__ = ["card"]
 
@@ -50,15 +50,10 @@ def card(costed: CostedRecord) -> str:
         f"One run ({profile.mode}) on {markdown_cell(', '.join(inputs) or 'no tensors')}.",
         "",
     ]
-    lines += [
-        "| | |",
-        "|---|---|",
-        *(f"| {markdown_cell(a)} | {markdown_cell(b)} |" for a, b in rows),
-        "",
-    ]
+    lines += [*markdown_table(("", ""), rows), ""]
     spots = costed.tree.hot_spots(_SPOTS)
-    lines += [f"| costliest modules | share of {whole_of(costed)} |", "|---|---:|"]
-    lines += [f"| {markdown_cell(s.label)} | {units.percent(s.share)} |" for s in spots]
+    heads = ("costliest modules", f"share of {whole_of(costed)}")
+    lines += markdown_table(heads, ((s.label, units.percent(s.share)) for s in spots), numbers=(1,))
     lines += ["", *(f"- {markdown_cell(r)} (`{r.code}`)" for r in costed.remarks)]
     lines += [f"Counted by [opgraph](https://github.com/opgraph/opgraph) {__version__}."]
     return "\n".join(lines) + "\n"

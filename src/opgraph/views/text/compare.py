@@ -13,8 +13,8 @@ from opgraph.analysis.compare.alignment import Change, Status
 from opgraph.analysis.compare.comparison import ComparisonRecord, NodeChange, Verdict
 from opgraph.analysis.quantities import Quantity
 from opgraph.record import units
+from opgraph.views.tables import markdown_cell, markdown_table
 from opgraph.views.terminal import columns, draw, fit, fit_tail, fitting, safe
-from opgraph.views.text.markdown import markdown_cell
 
 # How the differences between profiles are written: which profile, by how much, how many times as much.
 
@@ -396,18 +396,19 @@ def comparison_markdown(comparison: ComparisonRecord, *, depth: int | None = Non
     """The comparison as Markdown, for a comment on a pull request: totals, gates, and what changed,
     folded away."""
     letters = [letter(i) for i in range(len(comparison.models))]
+    heads = ["", "A", *(head for x in letters[1:] for head in (x, f"{x} / A"))]
+    body = (
+        [q.label, q.format(first), *(c for v in values for c in (q.format(v), ratio(first, v)))]
+        for q, first, values in known(comparison)
+    )
     lines = [
         *(
             f"**{x}** {markdown_cell(label)}  "
             for x, label in zip(letters, comparison.labels, strict=True)
         ),
         "",
-        "| | " + " | ".join(["A", *(f"{x} | {x} / A" for x in letters[1:])]) + " |",
-        "|---" + "|---:" * (2 * len(letters) - 1) + "|",
+        *markdown_table(heads, body, numbers=range(1, len(heads))),
     ]
-    for q, first, values in known(comparison):
-        cells = [cell for v in values for cell in (q.format(v), ratio(first, v))]
-        lines.append(f"| {q.label} | " + " | ".join([q.format(first), *cells]) + " |")
     if comparison.verdicts:
         lines.append("")
         lines += [f"- {'❌' if v.broken else '✅'} `{v.gate.text}`: {verdict(comparison, v)}"
@@ -422,23 +423,19 @@ def _markdown_changes(change: Change, name: str, depth: int | None) -> Iterator[
         yield f"From A to {name}, no module differs."
         return
     depth = fitting_depth(change) if depth is None else depth
-    yield from (
-        f"<details><summary>What changed from A to {name}, by module</summary>",
-        "",
-        "| | module | FLOPs before | after | | what differs |",
-        "|---|---|---:|---:|---:|---|",
-    )
-    for c in change.walk(depth):
-        if worth_showing(c):
-            path = "\u2003" * c.depth + name_of(c)
-            values = [None if m is None else m.flops for m in (c.before, c.after)]
-            flops = ["—" if v is None else units.flops(v) for v in values]
-            cells = [
-                MARKS[c.status][0],
-                path,
-                *flops,
-                ratio_of(values).strip(),
-                ", ".join(c.details),
-            ]
-            yield "| " + " | ".join(map(markdown_cell, cells)) + " |"
+    yield from (f"<details><summary>What changed from A to {name}, by module</summary>", "")
+    heads = ("", "module", "FLOPs before", "after", "", "what differs")
+    shown = filter(worth_showing, change.walk(depth))
+    yield from markdown_table(heads, map(_markdown_row, shown), numbers=(2, 3, 4))
     yield from ("", "</details>")
+
+
+def _markdown_row(change: Change) -> list[str]:
+    values = [None if m is None else m.flops for m in (change.before, change.after)]
+    return [
+        MARKS[change.status][0],
+        "\u2003" * change.depth + name_of(change),
+        *("—" if v is None else units.flops(v) for v in values),
+        ratio_of(values).strip(),
+        ", ".join(change.details),
+    ]

@@ -3,7 +3,7 @@ Text from a model is escaped so that it stays text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from opgraph.analysis.cost.totals import by_op
 from opgraph.analysis.costed import CostedRecord
@@ -14,7 +14,7 @@ from opgraph.record.graph import Node, Shape
 from opgraph.views.files.records import Record
 from opgraph.views.picture.diagrams import to_mermaid
 from opgraph.views.picture.picture import Options, Picture
-from opgraph.views.terminal import safe
+from opgraph.views.tables import markdown_cell, markdown_table
 from opgraph.views.text.nodes import NodeRow, node_rows
 from opgraph.views.text.summary import bottleneck_title, facts
 from opgraph.views.text.table import Row, cells_of, columns_of, rows
@@ -54,15 +54,13 @@ def as_markdown(
     columns = {h: c for h, c in _COLUMNS.items() if h not in without}
     home = {node: part for part in parts for node in part.nodes}
     heads = [*columns, *(["subgraph"] if parts else [])]
-    lines = [
-        f"## {markdown_cell(costed.profile.model.name)}",
-        "",
-        _line(heads),
-        "|" + "|".join("---:" if h in _NUMBERS else "---" for h in heads) + "|",
-    ]
-    for row in node_rows(costed, nodes):
-        cells = [markdown_cell(column(row)) for column in columns.values()]
-        lines.append(_line([*cells, *([str(home[row.id].id)] if parts else [])]))
+    body = (
+        [*(column(row) for column in columns.values()), *([str(home[row.id].id)] if parts else [])]
+        for row in node_rows(costed, nodes)
+    )
+    numbers = [i for i, head in enumerate(heads) if head in _NUMBERS]
+    title = f"## {markdown_cell(costed.profile.model.name)}"
+    lines = [title, "", *markdown_table(heads, body, numbers=numbers)]
     listed = dict.fromkeys(home[n.id] for n in nodes) if parts else {}
     lines += (
         ["", *(_explained(part, costed.barriers[part.id]) for part in listed)] if listed else []
@@ -82,20 +80,8 @@ def _explained(part: Subgraph, end: str) -> str:
     return f"- subgraph {part.id}, {units.plural(len(part.nodes), 'node')}, {said}"
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
 def _shapes(shapes: Sequence[Shape]) -> str:
     return ", ".join(map(units.shape, shapes))
-
-
-def markdown_cell(text: str) -> str:
-    """Text that cannot break out of a cell of a Markdown table."""
-    plain = safe(text, 300)
-    for sign in "\\`*_{}[]<>|":
-        plain = plain.replace(sign, "\\" + sign)
-    return plain
 
 
 OPERATORS = 12
@@ -112,7 +98,7 @@ def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
     yield ""
     labels = [(label, text) for label, text in facts(costed, verbose=verbose) if text]
     said = [(f"**{markdown_cell(label)}**" if label else "", text) for label, text in labels]
-    yield from _table(("", ""), said, raw=(0,))
+    yield from markdown_table(("", ""), said, raw=(0,))
     if costed.remarks:
         yield from (
             "",
@@ -126,7 +112,9 @@ def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
     columns = [c for c in columns_of(costed) if c.key not in ("share_bar", "bytes_bar", "macs")]
     numbers = [i for i, c in enumerate(columns, start=1) if c.justify == "right"]
     body = [(_module(row), *(cells_of(row)[c.key] for c in columns)) for row in rows(costed)]
-    yield from _table(("Module", *(c.title for c in columns)), body, raw=(0,), numbers=numbers)
+    yield from markdown_table(
+        ("Module", *(c.title for c in columns)), body, raw=(0,), numbers=numbers
+    )
     yield from ("", "## Operators", "")
     found = by_op(costed.graph, costed.seconds_by_node, constants_apart=False)
     operators = [
@@ -135,7 +123,7 @@ def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
          *([units.seconds(o.seconds or 0.0)] if timed else []))
         for o in found[:OPERATORS]
     ]  # fmt: skip
-    yield from _table(
+    yield from markdown_table(
         ("Operator", "Nodes", "FLOPs", "Bytes", "FLOPs/byte", *timed),
         operators,
         numbers=(1, 2, 3, 4, 5),
@@ -150,7 +138,7 @@ def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
          units.percent(s.flops / flops), units.percent(s.bytes / traffic))
         for s in shares
     ]  # fmt: skip
-    yield from _table(("", "Nodes", *timed, "FLOPs", "Bytes"), bounds, numbers=(1, 2, 3, 4))
+    yield from markdown_table(("", "Nodes", *timed, "FLOPs", "Bytes"), bounds, numbers=(1, 2, 3, 4))
 
 
 def _diagram(costed: CostedRecord) -> str:
@@ -167,14 +155,3 @@ def _module(row: Row) -> str:
     label = markdown_cell(row.label)
     times = f" × {row.count}" if row.count > 1 else ""
     return "&emsp;" * row.depth + (label if row.is_module else f"*{label}*") + times
-
-
-def _table(
-    heads: Sequence[str], body: Iterable[Sequence[str]], *, raw: Sequence[int] = (),
-    numbers: Sequence[int] = (),
-) -> Iterator[str]:  # fmt: skip
-    """A table; the columns in `raw` are Markdown already, those in `numbers` stand at the right."""
-    yield f"| {' | '.join(heads)} |"
-    yield "|" + "|".join("---:" if i in numbers else "---" for i in range(len(heads))) + "|"
-    for row in body:
-        yield f"| {' | '.join(text if i in raw else markdown_cell(text) for i, text in enumerate(row))} |"
