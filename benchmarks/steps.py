@@ -42,7 +42,7 @@ SIZES = {
 @dataclass(frozen=True)
 class Row:
     """A published row: the model, how it is laid out, and what was measured: tokens a second of a device,
-    or its TFLOP/s."""
+    or its TFLOP/s, and the GiB that the allocator reserved at most, of runs that are not compiled."""
 
     name: str
     size: str
@@ -54,12 +54,13 @@ class Row:
     kept: str = "selective"
     compiled: bool = False
     chunks: int = 1
+    memory: float | None = None
 
 
 ROWS = (
-    Row("8b-fsdp8", "8b", 8, 2, 5762),
+    Row("8b-fsdp8", "8b", 8, 2, 5762, memory=82.4),
     Row("8b-fsdp8-compiled", "8b", 8, 2, 6667, compiled=True),
-    Row("8b-fsdp128", "8b", 128, 2, 5605),
+    Row("8b-fsdp128", "8b", 128, 2, 5605, memory=67.0),
     Row("8b-fsdp128-compiled", "8b", 128, 2, 6514, compiled=True),
     Row("8b-fsdp8-tp8-compiled", "8b", 8, 12, 4378, tensor=8, compiled=True),
     Row("70b-fsdp32-tp8-compiled", "70b", 32, 16, 597.3, tensor=8, kept="none", compiled=True),
@@ -69,7 +70,8 @@ ROWS = (
     Row("405b-tp8-pp16-dp128-1f1b", "405b", 128, 16, 400, tensor=8, pipeline=16),
 )
 LEFT_OUT = (
-    ("8 rows of torchtitan with Float8", "float8 products of training are not traced"),
+    ("24 rows of torchtitan with Float8 (14, 8 and 2 in its three files)",
+     "float8 products of training are not traced"),
     ("2 rows of torchtitan with asynchronous tensor parallelism in bfloat16",
      "products and gathers in one kernel are not predicted"),
     ("1 row of the paper with sequences of 131,072", "context parallelism is not laid out on paper"),
@@ -284,14 +286,15 @@ def fused(costed: Any) -> float:
 
 @dataclass(frozen=True)
 class Predicted:
-    """A row's prediction: its step in seconds with the interval, what kernels wait for of it, and measured
-    by predicted seconds."""
+    """A row's prediction: its step in seconds with the interval, what kernels wait for of it, predicted by
+    measured seconds, and the bytes that the allocator reserves."""
 
     row: Row
     seconds: float
     interval: tuple[float, float]
     exposed: float
     ratio: float
+    reserved: float | None = None
 
 
 def predicted(row: Row) -> Predicted:
@@ -318,7 +321,8 @@ def predicted(row: Row) -> Predicted:
     seconds = found.seconds - (fused(costed) if row.compiled else 0.0)
     measured = row.batch * LENGTH / row.tensor / row.measured
     low, high = (end / found.seconds * seconds for end in found.interval)
-    return Predicted(row, seconds, (low, high), found.communication.exposed, seconds / measured)
+    exposed, reserved = found.communication.exposed, costed.fit.reserved
+    return Predicted(row, seconds, (low, high), exposed, seconds / measured, reserved)
 
 
 def main() -> None:
@@ -337,9 +341,14 @@ def main() -> None:
         low, high = one.interval
         said = f"{one.seconds:.3g} s" + (f" ({low:.3g}–{high:.3g})" if high else "")
         print(f"| {row.name} | {row.measured:,g} {unit} | {one.seconds / one.ratio:.3g} s | {said} | "
-              f"{one.exposed:.2g} s | {one.ratio:.2f} |")  # fmt: skip
+              f"{f'{one.exposed:.2g} s' if one.exposed else ''} | {one.ratio:.2f} |")  # fmt: skip
     off = [abs(one.ratio - 1) for one in found if not one.row.name.endswith("1f1b")]
     print(f"\nmedian error {100 * median(off):.0f} % of {len(off)} rows (without those of 1f1b)")
+    for one in found:
+        if one.row.memory is not None and one.reserved is not None:
+            there = one.reserved / 2**30
+            print(f"{one.row.name}: {there:.1f} GiB reserved, {one.row.memory} measured, "
+                  f"{there / one.row.memory:.2f}")  # fmt: skip
     for what, why in LEFT_OUT:
         print(f"left out: {what}: {why}")
 

@@ -223,7 +223,8 @@ def _world(costed: CostedRecord) -> list[tuple[str, str]]:
     prediction = costed.prediction if costed.exchanged else None
     if prediction is not None and prediction.communication is not None:
         taken = prediction.communication
-        rows.append(("", f"{units.seconds(taken.seconds)} of exchange on the device, "
+        whole = units.between(taken.seconds, *(taken.seconds * ratio for ratio in taken.ratios))
+        rows.append(("", f"{whole} of exchange on the device, "
                          f"{units.seconds(taken.exposed)} of it exposed"))  # fmt: skip
     return rows
 
