@@ -69,34 +69,29 @@ class Substitutes:
         self.table: Mapping[Any, Callable[..., Any]] = {}
         self._noted: Counter[tuple[str, str, tuple[tuple[str, str], ...]]] = Counter()
         self.remarks: list[Remark] = []
-        if self.device == "cuda":
-            inner = {"scaled_dot_product_attention": self._attention, "dropout": self._dropout}
-            self.table = {
-                functional.scaled_dot_product_attention: self._attention,
-                _ATEN.scaled_dot_product_attention.default: self._attention,
-                functional.dropout: self._dropout,
-                torch.dropout: self._plain_dropout,
-                functional.rms_norm: self._rms_norm,
-                torch.rms_norm: self._rms_norm,
-                torch.lstm: self._recurrent(2, torch.lstm),
-                torch.gru: self._recurrent(3, torch.gru),
-                torch.rnn_tanh: self._recurrent(1, torch.rnn_tanh),
-                torch.rnn_relu: self._recurrent(0, torch.rnn_relu),
-                functional.multi_head_attention_forward: _rewired(
-                    functional.multi_head_attention_forward, inner
-                ),
-            }
-        elif self.device == "mps":
-            inner = {"scaled_dot_product_attention": self._attention}
+        if self.device in ("cuda", "mps"):
+            inner: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": self._attention}
+            if self.device == "cuda":
+                inner["dropout"] = self._dropout
+                own: dict[Any, Callable[..., Any]] = {
+                    functional.dropout: self._dropout,
+                    torch.dropout: self._plain_dropout,
+                    torch.lstm: self._recurrent(2, torch.lstm),
+                    torch.gru: self._recurrent(3, torch.gru),
+                    torch.rnn_tanh: self._recurrent(1, torch.rnn_tanh),
+                    torch.rnn_relu: self._recurrent(0, torch.rnn_relu),
+                }
+            else:
+                own = {torch.lstm: self._lstm_of_metal}
             self.table = {
                 functional.scaled_dot_product_attention: self._attention,
                 _ATEN.scaled_dot_product_attention.default: self._attention,
                 functional.rms_norm: self._rms_norm,
                 torch.rms_norm: self._rms_norm,
-                torch.lstm: self._lstm_of_metal,
                 functional.multi_head_attention_forward: _rewired(
                     functional.multi_head_attention_forward, inner
                 ),
+                **own,
             }
         if spread:
             self.table = {**self.table, torch.topk: self._topk, Tensor.topk: self._topk}
