@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Costs } from "../src/data/costs";
 import { numbers } from "../src/data/document";
+import { Graph } from "../src/data/graph";
 import { type Item, repetitions } from "../src/data/tree";
 import { model, NAMES, page, saved, tree } from "./saved";
 
@@ -56,6 +57,13 @@ test("a module in a fold says what it takes each, how often it stands, and its s
   expect([times, total]).toEqual([12, each * 12]);
   expect(share).toBeCloseTo(total / costs.total("flops"), 12);
   expect(costs.share("flops", named("gpt2", "h.0.mlp"))).toEqual(costs.share("flops", named("gpt2", "h.11.mlp")));
+});
+
+test("a graph break is where one is recorded, not where the inputs end", () => {
+  const nodes = [0, 1, 1, 2].map((fragment, at) => ({ id: at + 1, op: "add", fragment }));
+  const breaks = (found: number[]): number =>
+    new Costs(new Graph({ nodes, breaks: found.map((fragment) => ({ fragment })) })).total("breaks");
+  expect([breaks([]), breaks([1])]).toEqual([0, 1]);
 });
 
 test("a module that is called twice stands twice", () => {

@@ -41,6 +41,7 @@ export class Costs {
     const { nodes, kernels } = graph;
     const made = new Float64Array(nodes.length);
     for (const s of graph.storages) if (s.node >= 0) made[s.node] += s.bytes;
+    const broken = new Set(graph.breaks.map(({ fragment }) => fragment));
     const took = new Map(this.generic.measured?.nodes);
     const total = (of: (k: (typeof kernels)[number]) => number): Float64Array =>
       running(nodes.length, (i) => nodes[i].kernels.reduce((sum, k) => sum + of(kernels[k]), 0));
@@ -54,7 +55,8 @@ export class Costs {
       time: new Float64Array(nodes.length + 1),
       measured: running(nodes.length, (i) => (took.get(i + 1) ?? 0) / 1e6),
       errors: running(nodes.length, (i) => Number(nodes[i].error !== "")),
-      breaks: running(nodes.length, (i) => Number(i > 0 && nodes[i].fragment !== nodes[i - 1].fragment)),
+      breaks: running(nodes.length, (i) => Number(i > 0 && nodes[i].fragment !== nodes[i - 1].fragment &&
+        broken.has(nodes[i - 1].fragment))),
       removed: running(nodes.length, (i) => Number(nodes[i].removed)),
     };
     this.setDevice(null);

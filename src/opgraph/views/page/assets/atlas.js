@@ -141,8 +141,9 @@
       const boxes = [];
       for (const p of best) {
         const name = String(p.row[column.name]).slice(0, 28);
-        const at = { x: px(p.x) + 7, y: py(p.y) + 14, w: 6.4 * name.length };
-        if (at.x + at.w > right || at.y > bottom || boxes.some((b) => Math.abs(b.y - at.y) < 13 && at.x < b.x + b.w && b.x < at.x + at.w)) continue;
+        // The front falls to the right: above it and beside its points there is no line.
+        const at = { x: px(p.x) + 8, y: py(p.y) - 6, w: 6.4 * name.length };
+        if (at.x + at.w > right || at.y - 13 < top || boxes.some((b) => Math.abs(b.y - at.y) < 13 && at.x < b.x + b.w && b.x < at.x + at.w)) continue;
         boxes.push(at);
         make(plot, "text", { class: "name", x: at.x, y: at.y }, name);
       }
