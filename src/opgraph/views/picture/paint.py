@@ -131,6 +131,8 @@ def _centred(text: Text, width: float) -> Text:
 
 MARGIN = 28.0
 LEAST_WIDTH = 560.0
+NARROW = 400.0
+"""A picture for less than this has its boxes closer together: a column of a paper is 3.3 inches wide."""
 LABEL = 8.5
 
 
@@ -167,6 +169,8 @@ def paint(
         long = paper.long - 2 * margin - 4 * LEADING - (4 * LEADING if paper.header else 0.0)
         long = max(long - 3 * LEADING if paper.caption else long, paper.long / 3)
         wide = paper.width - 2 * margin
+        if paper.width < NARROW:
+            spacing = replace(spacing, beside=10.0, padding=6.0, gap=14.0, leave=6.0, arrive=10.0)
         spacing = replace(spacing, longest=wide if across else long, slimmest=0.0,
                           room=(long, wide) if across else (wide, long))  # fmt: skip
     geometry = arrange(drawing.root, drawing.edges, sizes, spacing, across=across)
