@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { SvgPath, trace } from "../src/draw/pen";
 import { Planner, Specs } from "../src/layout/plan";
 import type { Layout } from "../src/layout/spec";
 import { openReadable, setDeep, View } from "../src/layout/view";
@@ -71,6 +72,15 @@ test.each(NAMES)("%s opens to what a person can read", (name) => {
   const count = (p: typeof plan): number => p.children.length + p.inner.reduce((sum, i) => sum + (i ? count(i) : 0), 0);
   expect(count(plan)).toBeGreaterThan(4);
   expect(count(plan)).toBeLessThan(40);
+});
+
+test("an edge is drawn to its end, and what two edges share once", () => {
+  const path = new SvgPath();
+  const seen = new Set<string>();
+  trace(Float32Array.of(0, 0, 10, 20, 10, 40), path, seen);
+  expect(path.d).toBe("M0,0C0,10 10,10 10,20L10,40");
+  trace(Float32Array.of(0, 0, 10, 20, 10, 40), path, seen);
+  expect(path.d).toBe("M0,0C0,10 10,10 10,20L10,40");
 });
 
 test("showing an item opens what hides it, and the fold shows its member", () => {

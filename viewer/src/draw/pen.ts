@@ -279,8 +279,8 @@ export function trace(points: Float32Array, to: PathSink, seen = new Set<string>
     const x = points[2 * i];
     const y = points[2 * i + 1];
     const level = Math.abs(y - y0) < 0.5;
-    // A piece is what it is by the points before and after it, at which it may be round.
-    const piece = points.subarray(Math.max(0, 2 * i - 4), 2 * i + 4).join();
+    // A piece is what it is by its end and the points before and after it, at which it may be round.
+    const piece = `${x},${y} of ${points.subarray(Math.max(0, 2 * i - 4), 2 * i + 4)}`;
     const known = seen.has(piece);
     if (lifted && !known) to.moveTo(...at);
     lifted = known;
