@@ -114,7 +114,7 @@ class CostedRecord:
             more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
             text = f"{units.plural(len(unknown), 'operator')} without a known cost: {listed}{more}"
             notes.append(Remark("unknown-operator", text))
-        if self.device is not None and profile.world is not None:
+        if self.device is not None and (profile.world is not None or self.layout is not None):
             notes += [Remark("network", text) for text in self._of_the_network(self.device)]
         if self.run.compiled:
             notes.append(COMPILED)
@@ -133,6 +133,7 @@ class CostedRecord:
 
         groups = {k.collective for n in self.graph.nodes for k in n.kernels if k.collective}
         apart = any(placed(each, device.node)[1] > 1 for each in groups)
+        apart = apart or (self.layout is not None and self.layout.devices > device.node)
         if groups and device.link_bandwidth is None:
             yield f"what ranks exchange takes no time here: the file of {device.name} has no link"
         elif apart and device.network_bandwidth is None:

@@ -58,7 +58,9 @@ def of_a_micro_batch(
     layout: Layout,
     device: Device | None,
 ) -> Iterator[Traffic]:
-    """What a device of a stage sends for one micro-batch. What runs again sends again."""
+    """What a device of a stage sends for one micro-batch. What runs again sends again. What goes from stage
+    to stage goes over the network where any two stages are on different nodes: the pipeline waits for the
+    slowest."""
     tensor, apart = layout.tensor, layout.tensor * layout.data
     stage = cut[number]
     again = {(n.scope, n.op) for n in graph.nodes if n.phase == "recompute"}
@@ -76,18 +78,11 @@ def of_a_micro_batch(
             "tensor", "backward", CollectiveKind.ALL_REDUCE, back if trains else [], device
         )
     if number + 1 < len(cut):
-        yield from _row(
-            "pipeline",
-            "forward",
-            CollectiveKind.SEND,
-            [(cut[number + 1].received, 2)],
-            device,
-            apart,
-        )
+        ahead = [(cut[number + 1].received, layout.pipeline)]
+        yield from _row("pipeline", "forward", CollectiveKind.SEND, ahead, device, apart)
     if number > 0 and trains:
-        yield from _row(
-            "pipeline", "backward", CollectiveKind.SEND, [(cut[number].received, 2)], device, apart
-        )
+        behind = [(cut[number].received, layout.pipeline)]
+        yield from _row("pipeline", "backward", CollectiveKind.SEND, behind, device, apart)
 
 
 def of_gradients(
