@@ -7,15 +7,16 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from opgraph.analysis.costed import costed
 from opgraph.analysis.memory import fit as fit_of
 from opgraph.analysis.parallel.plan import smallest as smallest_plan
-from opgraph.analysis.targets import retargeted
 from opgraph.api.pipeline import profiled, resolved
 from opgraph.hardware import Device, device, devices
-from opgraph.options import NAMES, Options, named_options, targeted
+from opgraph.options import NAMES, QUANTIZED, Options, named_options, targeted
 from opgraph.record.errors import InputError, OpgraphError, first_line
 from opgraph.record.kinds import Mode
 from opgraph.record.layout import Layout
+from opgraph.record.profile import ProfileRecord
 
 if TYPE_CHECKING:
     from torch import nn
@@ -69,7 +70,7 @@ class Fitting:
         return asdict(self)
 
 
-@named_options((*NAMES, "hardware"))
+@named_options((*NAMES, "hardware", *QUANTIZED))
 def fitting(
     model: str | nn.Module,
     *,
@@ -78,21 +79,26 @@ def fitting(
     **options: Any,
 ) -> Fitting:
     """The largest batch, length and context of a model that fit on a device, and the smallest device that
-    holds what was asked. `options` are those of `profile`.
+    holds what was asked. `options` are those of `profile`, and `weights`, `group_size`, `activations` and
+    `kv_cache`, which keep it in fewer bits.
 
     Raises what `profile` raises where what was asked cannot be profiled at all.
     """
     on = device(hardware) if isinstance(hardware, str) else hardware
+    kept = {name: options.pop(name) for name in QUANTIZED if name in options}
     asked = Options(**targeted(options, on.target))
     built = resolved(model, asked)
 
-    def needed(at: Options, there: Device = on) -> int:
-        return fit_of(retargeted(profiled(built, options=at), there).graph, there).needed
+    def there(profile: ProfileRecord, other: Device = on) -> ProfileRecord:
+        return costed(profile, other, **kept).profile
+
+    def needed(at: Options) -> int:
+        return fit_of(there(profiled(built, options=at)).graph, on).needed
 
     first = profiled(built, options=asked)
     if first.graph.failed is not None:
         raise InputError(f"{built.info.name} does not run: {first.graph.failed.failure}")
-    run = retargeted(first, on)
+    run = there(first)
     whole = fit_of(run.graph, on).needed
     plan = None
     if whole > on.capacity:
@@ -110,14 +116,14 @@ def fitting(
     )  # each device is traced for its own target, unless one is asked
     traced = {asked.target: first}
 
-    def needs(there: Device) -> int:
-        target = there.target if own else asked.target
+    def needs(other: Device) -> int:
+        target = other.target if own else asked.target
         if target not in traced:
             progress(f"tracing for {target} …")
             traced[target] = profiled(built, options=replace(asked, target=target))
-        return fit_of(retargeted(traced[target], there).graph, there).needed
+        return fit_of(there(traced[target], other).graph, other).needed
 
-    weights = sum(p.bytes for p in first.graph.parameters)
+    weights = sum(p.bytes for p in run.graph.parameters)
     room = sorted((d for d in devices() if d.kind == on.kind), key=lambda d: d.capacity)
     at = next((i for i, d in enumerate(room) if weights <= d.capacity >= needs(d)), None)
     smallest = (

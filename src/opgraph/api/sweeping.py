@@ -285,11 +285,10 @@ class _Samples:
 
 def _sample(profile: ProfileRecord) -> dict[str, dict[Key, int]]:
     sample: dict[str, dict[Key, int]] = {q: {} for q in QUANTITIES}
-    for module in module_tree(profile.graph).walk():
+    kept = costed(profile)
+    for module in module_tree(kept.graph).walk():
         sample["flops"][module.path, "flops"] = module.cost.flops
         sample["other_flops"][module.path, "other_flops"] = module.cost.other_flops
         sample["bytes"][module.path, "bytes"] = module.cost.bytes
-    sample[PEAK] = {
-        (path, PEAK): most for path, most in peak_memory_by_module(costed(profile)).items()
-    }
+    sample[PEAK] = {(path, PEAK): most for path, most in peak_memory_by_module(kept).items()}
     return sample

@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 
 from opgraph.cli.arguments import add_model, add_options, form_of, options_from
 from opgraph.cli.output import answer, progress
+from opgraph.options import QUANTIZED
 from opgraph.record import units
 from opgraph.record.errors import InputError
 from opgraph.record.files import dumps
@@ -15,13 +16,14 @@ from opgraph.views.tables import written
 
 EXAMPLES = """examples:
   opgraph fit gpt2 --hardware rtx-4090 --mode train --seq-len 1024
-  opgraph fit meta-llama/Llama-3.1-8B --hardware h100-sxm --dtype bf16 --mode decode"""
+  opgraph fit meta-llama/Llama-3.1-8B --hardware h100-sxm --dtype bf16 --mode decode
+  opgraph fit meta-llama/Llama-3.1-8B --hardware rtx-4060 --dtype bf16 --mode decode --weights int4"""
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser, saved=False)
-    add_options(parser, "hardware", "json", "format")
+    add_options(parser, "hardware", *QUANTIZED, "json", "format")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,7 +33,8 @@ def run(args: argparse.Namespace) -> int:
     from opgraph.api.fitting import fitting
 
     with progress() as tell, redirect_stdout(sys.stderr):
-        found = fitting(args.model, hardware=args.hardware, progress=tell, **options_from(args))
+        found = fitting(args.model, hardware=args.hardware, progress=tell, **options_from(args),
+                        **{name: getattr(args, name) for name in QUANTIZED})  # fmt: skip
     if form == ".json":
         answer(None, dumps(found.to_dict(), indent=1) + "\n")
         return 0 if found.fits else 1
