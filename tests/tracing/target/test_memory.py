@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-import transformers
 from torch import nn
 from torch.nn import functional
 
@@ -108,6 +107,8 @@ def test_bert_large_against_a_published_walk(batch, checkpointing, measured):
     attention's), the optimizer a loop over the weights, and the gradients of the step before were there:
     batches of 1 were accumulated to 4, and `zero_grad` set to zero.
     """
+    import transformers
+
     transformers.AttentionInterface.register("of 2022", attention_of_2022)
     model = resolve("bert-large-uncased", BuildOptions(head="sequence-classification"))
     model.module.config._attn_implementation = "of 2022"
