@@ -21,6 +21,10 @@ COMMANDS = {
     "profile-fused": ["profile", GPT2, "--depth", "1", "--partition", "fuse"],
     "profile-parallel": ["profile", GPT2, "--depth", "1", "--hardware", "h100-sxm",
                          "--tensor-parallel", "4", "--pipeline-parallel", "3"],
+    "profile-quantized": ["profile", GPT2, "--depth", "1", "--hardware", "a100-sxm4-80gb",
+                          "--weights", "fp8", "--activations", "fp8"],
+    "compare-quantized": ["compare", GPT2, "--weights", "none", "--weights", "int4", "--group-size",
+                          "32", "--hardware", "h100-sxm", "--by", "op"],
     "hardware-one": ["hardware", "h100-sxm"],
     "models-whisper": ["models", "openai/whisper*"],
 }  # fmt: skip

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if len(schemes) > 1:
         profile = profile_of(args.specs[0], args)
         models = [costed_from(_kept_in(args, scheme), profile) for scheme in schemes]
-        labels: list[str] | None = [f"{args.specs[0]}, {_said(m)}" for m in models]
+        labels: list[str] | None = [f"{m.profile.model.name}, {_said(m)}" for m in models]
     elif len(runs) > 1:
         profile = profile_of(args.specs[0], args)
         args = _kept_in(args, *schemes)
