@@ -5,6 +5,8 @@ python -m benchmarks.ranks speed [LAYERS [PAIRS]]
                                            Llama-3.1-405B with FSDP2 x TP 8 on 16,384 ranks: processor
                                            time and memory of processes of their own, in pairs with the
                                            same step in plain torch
+python -m benchmarks.ranks plan            steps that `opgraph.plan` puts together of three layers, beside
+                                           traces of all twelve, in five layouts
 """
 
 from __future__ import annotations
@@ -233,15 +235,58 @@ def speed(layers: int, pairs: int) -> None:
     print("opgraph / torch:", ", ".join(f"{r:.2f}" for r in ratios))
 
 
+LAYOUTS = (
+    {"fsdp": 64},
+    {"tensor": 4, "fsdp": 16, "sequence": True},
+    {"tensor": 4, "fsdp": 16, "micro_batches": 2, "sequence": True},
+    {"tensor": 2, "fsdp": 32, "micro_batches": 3, "sequence": True, "zero": 1},
+    {"tensor": 8, "fsdp": 8, "micro_batches": 2, "sequence": True, "zero": 2},
+)
+
+
+def planned() -> None:
+    """A Llama as wide as the one with 8 billion parameters and 12 layers deep, on 64 H100s."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    import opgraph
+    from opgraph.record.layout import Layout
+
+    config = LlamaConfig(
+        hidden_size=4096, intermediate_size=14_336, num_hidden_layers=12, num_attention_heads=32,
+        num_key_value_heads=8, vocab_size=128_256, use_cache=False,
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config).to(torch.bfloat16)
+    print(f"{'layout':<42} {'step':>9} {'whole':>9} {'ratio':>7} {'memory':>10} {'ratio':>7}")
+    for options in LAYOUTS:
+        layout = Layout(**options)
+        asked = {
+            "mode": "train", "seq_len": 4096, "fsdp": layout.fsdp, "tensor_parallel": layout.tensor,
+            "sequence_parallel": layout.sequence, "zero": layout.zero,
+            "micro_batches": layout.micro_batches,
+            "global_batch": layout.fsdp * layout.micro_batches,
+        }  # fmt: skip
+        found = opgraph.plan(model, devices="64xh100-sxm", batch_size=1, **asked).best
+        one = next(c for c in found if c.layout == layout and not c.checkpointing)
+        whole = opgraph.profile(model, **asked).on("h100-sxm")
+        seconds, memory = whole.prediction.seconds, one.memory.total
+        print(f"{f'{layout}, zero {layout.zero}, {layout.micro_batches} batches':<42} "
+              f"{one.seconds:>7.4f} s {seconds:>7.4f} s {one.seconds / seconds:>7.4f} "
+              f"{memory / 2**30:>6.2f} GiB {memory / whole.peak_memory:>7.4f}", flush=True)  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=("memory", "speed", "one"))
+    parser.add_argument("what", choices=("memory", "speed", "one", "plan"))
     parser.add_argument("more", nargs="*")
     args = parser.parse_args()
     if args.what == "memory":
         memory(args.more)
+    elif args.what == "plan":
+        planned()
     elif args.what == "one":
         one(args.more[0], int(args.more[1]))
     else:

@@ -44,6 +44,9 @@ OUTPUTS: dict[str, list[list[str]]] = {
               ["resnet18", "--image-size", "32,1"]],
     "check": [["resnet18", "--no-counters"], ["gpt2", "--tracer", "fx", "--no-counters"]],
     "fit": [["resnet18", *H100], ["gpt2", "--hardware", "t4"]],
+    "plan": [["HuggingFaceTB/SmolLM2-135M", "--devices", "8xh100-sxm", "--global-batch", "16",
+              "--seq-len", "256", "--tensor-parallel", "1", *more]
+             for more in ([], ["--explain", "--fsdp", "8", "--micro-batches", "2"])],
     "models": [[]],
     "hardware": [[], ["h100-sxm"], ["epyc-7763"]],
     "serve": [["gpt2", "--hardware", "a10", "--request-rate", "8,inf", "--requests", "50"],

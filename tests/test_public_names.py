@@ -13,7 +13,8 @@ PUBLIC = {
     "opgraph": (
         "Atlas Comparison Costed Graph InputError Measured MissingDependency OpgraphError Profile "
         "ProfileError RenderError Serving SourceError Sweep TraceError UnknownModel UntrustedFile "
-        "__version__ atlas check compare join load measure profile ranks recording serve survey sweep trace"
+        "__version__ atlas check compare join load measure plan profile ranks recording serve survey sweep "
+        "trace"
     ),
     "opgraph.api": "compare load profile trace",
     "opgraph.checking": "ALL check",

@@ -17,6 +17,7 @@ from opgraph.version import __version__
 
 if TYPE_CHECKING:
     from opgraph.api import compare, profile, trace
+    from opgraph.api.planning import plan
     from opgraph.api.serving import serve
     from opgraph.api.sweeping import sweep
     from opgraph.checking import check
@@ -60,6 +61,7 @@ _HOMES = {
     "join": "opgraph.api.measuring",
     "load": "opgraph.results",
     "measure": "opgraph.api.measuring",
+    "plan": "opgraph.api.planning",
     "profile": "opgraph.api",
     "ranks": "opgraph.sources.ranks",
     "recording": "opgraph.api.measuring",
@@ -94,6 +96,7 @@ __all__ = [
     "join",
     "load",
     "measure",
+    "plan",
     "profile",
     "ranks",
     "recording",

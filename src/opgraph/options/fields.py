@@ -249,11 +249,6 @@ class Options:
                 f"{self.mode}",
                 hint="it goes with mode=train",
             )
-        if self.pipeline_parallel is not None:
-            raise InputError(
-                "a pipeline is not traced by an option",
-                hint="opgraph plan puts one together of traces; a saved profile is cut into one on paper",
-            )
         if self.mode != "infer" and self.tracer in CAPTURES:
             raise InputError(
                 f"{self.tracer} captures one forward, and not the mode {self.mode}",
@@ -469,6 +464,10 @@ class Commanding:
     disaggregate: str | None = option(Text(), Stage.COMMAND,
         "engines that read prompts, and engines that give out tokens: 1:1", unit="N:M")
     seed: int | None = option(Whole(0), Stage.COMMAND, "of arrivals, lengths and drafts (0)")
+    devices: str | None = option(Text(), Stage.COMMAND,
+        "how many of which device: 1024xh100-sxm", unit="NxDEVICE")
+    explained: bool = option(Flag(), Stage.COMMAND,
+        "compare the layout of these options with the best", default=False, spelled="--explain")
     jobs: int | None = option(Whole(), Stage.COMMAND,
         "so many at a time; one for each processor if not given")
     timeout: float = option(Amount(_MOST), Stage.COMMAND, "seconds for one", default=300.0, unit="S")

@@ -43,8 +43,16 @@ def laid_out(model: Model, layout: Layout, allowed: Callable[[], Styles]) -> Mod
             "tokens are split throughout (context_parallel) by a program of one's own alone so far",
             hint="--world-size N traces one rank of it; --sequence-parallel splits them between layers",
         )
+    if layout.pipeline > 1:
+        raise InputError(
+            "a pipeline is not traced by an option",
+            hint="opgraph plan puts one together of traces; a saved profile is cut into one on paper",
+        )
     shape = {n: getattr(layout, n) for n in _ORDER}
     mesh = init_device_mesh("cpu", tuple(shape.values()), mesh_dim_names=tuple(shape))
+    for name, ranks in shape.items():
+        if ranks == layout.devices:  # the group of all ranks has no name of its own
+            mesh[name].get_group()._set_group_desc(f"mesh_{name}")
     module = _without_values(model.module)
     notes: list[str] = []
     try:
@@ -367,3 +375,57 @@ def _without_values(module: nn.Module) -> nn.Module:
         bare = torch.empty_like(parameter, device="meta")
         memo[id(parameter)] = nn.Parameter(bare, requires_grad=parameter.requires_grad)
     return copy.deepcopy(module, memo)
+
+
+# A few layers of a model, which stand for all.
+
+
+def thinned(model: Model, most: int) -> tuple[Model, tuple[str, ...], tuple[float, ...]]:
+    """A copy without values that has only a few of the model's repeated blocks, their paths in it, and of
+    how many each is one. Of blocks that are all alike `most` are left, else two of each kind.
+
+    Raises `InputError` where they do not stand in one list.
+    """
+    module = _without_values(model.module)
+    blocks = list(repeated(module))
+    lists = [(n, m) for n, m in module.named_modules() if isinstance(m, nn.ModuleList)
+             and len(m) == len(blocks) and all(a is b for a, b in zip(m, blocks, strict=True))]  # fmt: skip
+    if len(blocks) < 2 or not lists:
+        raise InputError(f"{model.info.name} has no list of layers that it goes through",
+                         hint="opgraph profile lays out any model over one layout")  # fmt: skip
+    path, whole = lists[0]
+    kinds: dict[Any, list[int]] = {}
+    for i, block in enumerate(blocks):
+        kinds.setdefault(_kind(block), []).append(i)
+    each = most if len(kinds) == 1 else 2
+    left = sorted(i for those in kinds.values() for i in those[:each])
+    counts = {i: len(those) / len(those[:each]) for those in kinds.values() for i in those[:each]}
+    few = nn.ModuleList([blocks[i] for i in left])
+    for number, block in enumerate(few):
+        for part in block.modules():
+            if hasattr(part, "layer_idx"):
+                part.layer_idx = number
+    owner, _, name = path.rpartition(".")
+    setattr(module.get_submodule(owner), name, few)
+    config = getattr(module, "config", None)
+    for inner in {
+        id(c): c for c in (config, getattr(config, "text_config", None)) if c is not None
+    }.values():
+        if getattr(inner, "num_hidden_layers", None) == len(whole):
+            inner.num_hidden_layers = len(left)
+            if isinstance(types := getattr(inner, "layer_types", None), list) and len(types) == len(
+                whole
+            ):
+                inner.layer_types = [types[i] for i in left]
+    paths = tuple(f"{path}.{i}" for i in range(len(left)))
+    return replace(model, module=module, materialize=None), paths, tuple(counts[i] for i in left)
+
+
+def _kind(block: nn.Module) -> Any:
+    """What blocks that are alike have in common: modules, sizes of weights, and settings."""
+    settings = {
+        k: v for m in block.modules() for k, v in vars(m).items()
+        if isinstance(v, (int, float, str)) and k != "layer_idx"
+    }  # fmt: skip
+    weights = tuple((n, tuple(p.shape)) for n, p in block.named_parameters())
+    return type(block), weights, tuple(sorted(settings.items()))

@@ -1,0 +1,236 @@
+"""The best layout of a model over many devices: a few layers are traced once for each way in which they are
+split, and a step of every layout that fits is put together of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from opgraph.analysis.parallel.composing import Candidate, Planned, Sample, composed
+from opgraph.api.pipeline import profiled, resolved
+from opgraph.hardware import Device, cluster
+from opgraph.options import OPTIONS, Options, Stage, checked, named_options, names, targeted
+from opgraph.record.errors import InputError, OpgraphError, first_line
+from opgraph.record.layout import Layout
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from opgraph.sources.base import Model
+
+_LAYERS = 3
+"""Layers that are traced: the inner one stands for all but the first and the last."""
+
+_DEEPEST, _LARGEST = 64, 4
+"""Stages of a pipeline, and the batch of a micro-batch, up to which layouts are looked for."""
+
+
+@named_options((*names(Stage.BUILD, Stage.INPUTS, Stage.MODE, Stage.PARALLEL),))
+def plan(
+    model: str | nn.Module,
+    *,
+    devices: str | tuple[int, Device],
+    explain: bool = False,
+    network: str | None = None,
+    top: int = 10,
+    progress: Callable[[str], None] = lambda _: None,
+    **options: Any,
+) -> Planned:
+    """The quickest layouts of a step of training over many devices ("1024xh100-sxm").
+
+    `global_batch` says how many sequences (or images) a step has. Options of a layout that are given hold
+    for all that is tried; with `explain` they are one layout, which is compared with the best. `network`
+    says what links nodes. Other `options` are those of `profile`.
+
+    Raises what `profile` raises, and `InputError` where no layout fits.
+
+    >>> found = opgraph.plan("gpt2", devices="16xh100-sxm", mode="train", global_batch=64)
+    """
+    count, device = cluster(devices) if isinstance(devices, str) else devices
+    if count is None or count < 2:
+        raise InputError("over how many devices?", hint="--devices 1024xh100-sxm")
+    device = device.over(network, None)
+    options = checked({"mode": "train", **options}, Options.__dataclass_fields__, "plan")
+    given = Options(**targeted(options, device.target))
+    if given.mode != "train":
+        raise InputError(f"layouts are looked for of a step of training, not of the mode {given.mode}",
+                         hint="opgraph serve serves a model over some devices")  # fmt: skip
+    if given.global_batch is None:
+        raise InputError("how many sequences has a step?", hint="--global-batch 2048")
+    alone = {n: OPTIONS[n].default for n in names(Stage.PARALLEL)}
+    plain = replace(given, batch_size=None, checkpointing=False, **alone)
+    search = _Search(model, plain, given, count, device, progress)
+    return search.found(explain, top)
+
+
+class _Search:
+    """Samples by how operators are split, each traced once; and all layouts put together of them."""
+
+    def __init__(
+        self, model: Any, plain: Options, given: Options, count: int, device: Device,
+        progress: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        from opgraph.tracing.modes.layouts import thinned
+
+        self.plain, self.given, self.count, self.device = plain, given, count, device
+        self.progress = progress
+        self.whole: Model = resolved(model, plain)
+        self.few, self.blocks, self.counts = thinned(self.whole, _LAYERS)
+        self.weights = sum(p.numel() * p.element_size() for p in self.whole.module.parameters())
+        self.samples: dict[Any, Sample | str] = {}
+        self.known: dict[Any, Any] = {}
+        self.capacity = device.capacity - device.context
+        self.batch = given.global_batch or 1
+        self.tried = 0
+
+    def sample(self, layout: Layout, batch: int, checkpointing: bool) -> Sample | str:
+        """The trace of a few layers whose operators are split as in a layout, or why there is none."""
+        zero = layout.zero if layout.fsdp > 1 else 1
+        several = 2 if zero < 3 or layout.micro_batches > 1 else 1
+        key = (layout.tensor, layout.sequence, layout.expert, zero, several, batch, checkpointing)
+        if key not in self.samples:
+            shards = max(2, layout.expert // layout.tensor)
+            self.progress(f"tracing {self.whole.info.name} in {layout.tensor} parts …")
+            asked = replace(
+                self.plain, tensor_parallel=layout.tensor, sequence_parallel=layout.sequence,
+                expert_parallel=layout.expert if layout.expert > 1 else None, fsdp=shards,
+                zero=zero, micro_batches=several, checkpointing=checkpointing,
+                batch_size=batch,
+            )  # fmt: skip
+            try:
+                graph = profiled(self.few, options=asked).graph
+                self.samples[key] = Sample(graph, self.blocks, self.counts, shards, several, zero)
+            except OpgraphError as error:
+                self.samples[key] = first_line(error)
+        return self.samples[key]
+
+    def candidate(self, layout: Layout, batch: int, checkpointing: bool) -> Candidate | str:
+        """A step in a layout, or why there is none."""
+        if not self._may_fit(layout):
+            return ""
+        sample = self.sample(layout, batch, checkpointing)
+        if isinstance(sample, str):
+            return sample
+        self.tried += 1
+        return composed(sample, self.device, layout, batch=batch, checkpointing=checkpointing,
+                        capacity=self.capacity, known=self.known)  # fmt: skip
+
+    def _may_fit(self, layout: Layout) -> bool:
+        """Whether the weights and gradients alone fit on average, which is known without a trace."""
+        split = layout.tensor * layout.pipeline
+        sharded = 4 * self.weights / (split * layout.fsdp)
+        kept = layout.zero < 3 and layout.fsdp > 1
+        return bool(sharded + (2 * self.weights / split if kept else 0) <= self.capacity)
+
+    def layouts(self) -> Iterator[tuple[Layout, int, bool]]:
+        """All layouts that are tried, with the batch of a micro-batch and whether layers run again."""
+        given = self.given
+        layers = round(sum(self.counts))
+        tensors = (
+            [given.tensor_parallel] if given.tensor_parallel else _powers(min(self.device.node, 8))
+        )
+        depths = (
+            [given.pipeline_parallel] if given.pipeline_parallel else _powers(min(_DEEPEST, layers))
+        )
+        batches = [given.batch_size] if given.batch_size else _powers(_LARGEST)
+        for tensor in tensors:
+            for pipeline in depths:
+                if self.count % (tensor * pipeline) or pipeline > layers:
+                    continue
+                rest = self.count // (tensor * pipeline)
+                shards = [given.fsdp] if given.fsdp else [rest]
+                for fsdp in shards:
+                    if rest % fsdp or (given.data_parallel or rest // fsdp) != rest // fsdp:
+                        continue
+                    copies = rest
+                    for batch in batches:
+                        if self.batch % (copies * batch):
+                            continue
+                        m = self.batch // (copies * batch)
+                        if given.micro_batches and given.micro_batches != m:
+                            continue
+                        for zero, schedule in self._ways(pipeline, m, layers):
+                            one = Layout(
+                                tensor, pipeline, rest // fsdp, m, fsdp=fsdp,
+                                expert=given.expert_parallel or 1,
+                                sequence=tensor > 1 and self._sequence, zero=zero, schedule=schedule,
+                            )  # fmt: skip
+                            for again in [True] if given.checkpointing else [False, True]:
+                                yield one, batch, again
+
+    @property
+    def _sequence(self) -> bool:
+        """Whether tokens are split between layers, too: where nothing but linear layers is split."""
+        return self.given.sequence_parallel or not getattr(self.whole.module, "ep_plan", None)
+
+    def _ways(self, pipeline: int, m: int, layers: int) -> Iterator[tuple[int, Any]]:
+        given = self.given
+        zeros = [given.zero] if given.zero else [1, 3] if pipeline == 1 else [1]
+        schedules = ["1f1b"]
+        if pipeline > 1 and m % pipeline == 0 and layers >= 2 * pipeline:
+            schedules.append("interleaved")
+        if "schedule" in given.laid_out:
+            schedules = [given.schedule]
+        for zero in zeros:
+            for schedule in schedules if pipeline > 1 else ["1f1b"]:
+                yield zero, schedule
+
+    def found(self, explain: bool, top: int) -> Planned:
+        """The best of all layouts; first with the smallest batch, then with larger ones near the best."""
+        asked = self._asked() if explain else None
+        if explain:
+            self.given = replace(self.plain, global_batch=self.given.global_batch)
+        best: list[Candidate] = []
+        refused: dict[str, None] = {}
+        everything = sorted(self.layouts(), key=lambda c: c[1])
+        least = min((b for _, b, _ in everything), default=1)
+        near: set[Any] = set()
+        for round_ in (0, 1):
+            for layout, batch, again in everything:
+                if (batch == least) == bool(round_) or (
+                    round_ and _split(layout, again) not in near
+                ):
+                    continue
+                made = self.candidate(layout, batch, again)
+                if isinstance(made, str):
+                    refused.update({f"{layout}: {made}": None} if made else {})
+                elif made.fits:
+                    best.append(made)
+            best.sort(key=lambda c: c.seconds)
+            near = {_split(c.layout, c.checkpointing) for c in best[:3]}
+        if not best and asked is None:
+            why = next(iter(refused), "")
+            raise InputError(
+                f"{self.whole.info.name} fits in no layout over {self.count:,} of {self.device.name}"
+                + (f" ({why})" if why else ""),
+                hint="more devices, or a global batch that they divide",
+            )
+        return Planned(
+            self.whole.info.name, self.device.name, self.count, self.batch, int(self.capacity),
+            tuple(best[:top]), self.tried, len(best), asked, tuple(refused),
+            sum(isinstance(s, Sample) for s in self.samples.values()),
+        )  # fmt: skip
+
+    def _asked(self) -> Candidate:
+        """The layout that was asked for."""
+        layout = self.given.layout
+        if layout.devices != self.count:
+            raise InputError(f"{layout} are {layout.devices:,} devices, not {self.count:,}",
+                             hint="--fsdp has what is left")  # fmt: skip
+        batch = self.batch // (layout.copies * layout.micro_batches)
+        made = self.candidate(layout, batch, self.given.checkpointing)
+        if isinstance(made, str):
+            raise InputError(f"{layout} cannot be had: {made}")
+        return made
+
+
+def _split(layout: Layout, again: bool) -> Any:
+    return layout.tensor, layout.zero, again
+
+
+def _powers(most: int) -> list[int]:
+    return [2**i for i in range(most.bit_length())]
+
+
+__all__ = ["Planned", "plan"]

@@ -1,0 +1,89 @@
+"""The best layouts over many devices as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from opgraph.analysis.parallel.composing import Candidate, Planned
+from opgraph.record import units
+from opgraph.views.terminal import draw, safe
+
+_GIB = 2**30
+
+
+def plan_text(found: Planned, *, color: bool = False, width: int = 120) -> str:
+    """The ten best layouts, what they keep, and why each but the first is slower."""
+    title = (
+        f"{safe(found.model)} on {found.devices:,} x {found.device}, {found.global_batch:,} a step"
+    )
+    parts: list[RenderableType] = [Text(title, style="bold"), ""]
+    shown = list(found.best) + ([] if found.asked is None else [found.asked])
+    names = [str(i) for i in range(1, len(found.best) + 1)] + ["asked"]
+    parts += [_steps(names, shown), "", _memory(names, shown, found.capacity)]
+    whys = [w for w in zip(names[1:], found.whys[1:], strict=False) if w[1]]
+    if found.asked is not None:
+        whys = [("asked", found.explained or "is the best")]
+    if whys:
+        parts += ["", Text("Slower than the first by", style="bold")]
+        parts += [f"{name:>5}  {why}" for name, why in whys]
+    counted = (
+        f"{found.fitting:,} of {found.tried:,} layouts fit, put together of {found.traces:,} traces"
+    )
+    parts += ["", f"{counted}. Times are predicted, with the interval of the kernels' prediction."]
+    parts += [f"Not tried: {safe(reason)}" for reason in found.refused[:3]]
+    return draw(parts, width, color)
+
+
+def _steps(names: list[str], shown: list[Candidate]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for head, align in (("", "right"), ("layout", "left"), ("batches", "right"), ("how", "left"),
+                        ("step", "right"), ("MFU", "right"), ("exposed", "right"),
+                        ("bubble", "right")):  # fmt: skip
+        table.add_column(head, justify=align, overflow="fold")  # type: ignore[arg-type]
+    for name, c in zip(names, shown, strict=False):
+        table.add_row(
+            name, str(c.layout), f"{c.layout.micro_batches:,} of {c.batch}", _how(c),
+            units.between(c.seconds, *c.interval), units.percent(c.mfu),
+            units.percent(c.exposed / c.seconds), units.percent(c.bubble / c.seconds),
+        )  # fmt: skip
+    return table
+
+
+def _how(c: Candidate) -> str:
+    said = [f"zero {c.layout.zero}"] if c.layout.fsdp > 1 else []
+    said += [c.layout.schedule] if c.layout.pipeline > 1 else []
+    said += ["sequence"] if c.layout.sequence else []
+    said += ["checkpointing"] if c.checkpointing else []
+    return ", ".join(said)
+
+
+def _memory(names: list[str], shown: list[Candidate], capacity: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("GiB", justify="right")
+    for head in ("weights", "gathered", "gradients", "optimizer", "activations", "working", "all"):
+        table.add_column(head, justify="right")
+    table.add_column(f"of {capacity / _GIB:.1f}", justify="right")
+    for name, c in zip(names, shown, strict=False):
+        m = c.memory
+        parts = (m.weights, m.gathered, m.gradients, m.optimizer, m.activations, m.working, m.total)
+        table.add_row(name, *(f"{b / _GIB:.1f}" for b in parts),
+                      "fits" if c.fits else "does not fit")  # fmt: skip
+    return table
+
+
+def rows(found: Planned) -> list[dict[str, Any]]:
+    """A row for each layout."""
+    return [
+        {
+            "layout": str(c.layout), "micro_batches": c.layout.micro_batches, "batch": c.batch,
+            "zero": c.layout.zero, "schedule": c.layout.schedule, "checkpointing": c.checkpointing,
+            "seconds": c.seconds, "low": c.interval[0], "high": c.interval[1], "mfu": c.mfu,
+            "exposed": c.exposed, "bubble": c.bubble, "memory": c.memory.total, "why": why,
+        }
+        for c, why in zip(found.best, found.whys, strict=True)
+    ]  # fmt: skip

@@ -1,0 +1,108 @@
+"""The layouts that are put together of a few layers' traces, against traces of the whole model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+import torch
+
+import opgraph
+from opgraph.analysis.parallel.composing import in_flight, makespan, order
+from opgraph.cli import main
+from opgraph.hardware import cluster
+from opgraph.record.layout import Layout
+from opgraph.views.schemas import schema
+
+
+def llama() -> torch.nn.Module:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    with torch.device("meta"):
+        return LlamaForCausalLM(
+            LlamaConfig(
+                hidden_size=2048, intermediate_size=5632, num_hidden_layers=6, num_attention_heads=16,
+                num_key_value_heads=8, vocab_size=32000, use_cache=False,
+            )
+        ).to(torch.bfloat16)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("layout", "checkpointing"),
+    [
+        (Layout(fsdp=16), False),
+        (Layout(tensor=4, fsdp=4, micro_batches=2, sequence=True), True),
+        (Layout(tensor=2, fsdp=8, micro_batches=3, sequence=True, zero=1), False),
+    ],
+)
+def test_a_step_is_that_of_the_whole_model(layout: Layout, checkpointing: bool) -> None:
+    batch = layout.fsdp * layout.micro_batches
+    asked: dict[str, Any] = {
+        "mode": "train", "seq_len": 2048, "checkpointing": checkpointing, "fsdp": layout.fsdp,
+        "tensor_parallel": layout.tensor, "sequence_parallel": layout.sequence, "zero": layout.zero,
+        "micro_batches": layout.micro_batches, "global_batch": batch,
+    }  # fmt: skip
+    found = opgraph.plan(llama(), devices="16xh100-sxm", explain=False, batch_size=1, **asked)
+    (one,) = [c for c in found.best if c.layout == layout and c.checkpointing == checkpointing]
+    whole = opgraph.profile(llama(), **asked).on(cluster("h100-sxm")[1])
+    assert whole.prediction is not None
+    assert one.seconds == pytest.approx(whole.prediction.seconds, rel=0.03)
+    assert one.memory.total == pytest.approx(whole.peak_memory, rel=0.05)
+
+
+def test_schedules_wait_as_they_are_known_to() -> None:
+    """Forwards of one second and backwards of two (Narayanan et al., 2.2)."""
+    stages, batches = 4, 8
+    seconds = {
+        (r, kind, c, m): {"F": 1.0, "B": 2.0}[kind]
+        for r in range(stages) for kind in "FB" for c in range(2) for m in range(batches)
+    }  # fmt: skip
+
+    def spent(schedule: str, chunks: int = 1) -> tuple[float, float]:
+        orders = [order(schedule, stages, r, batches, chunks) for r in range(stages)]
+        return makespan(orders, seconds, 0.0)
+
+    bubble = 3.0 * (stages - 1)
+    assert spent("gpipe") == spent("1f1b") == (3.0 * batches + bubble, bubble)
+    assert spent("interleaved", 2) == (6.0 * batches + bubble, bubble)  # of twice the work
+    assert [in_flight("1f1b", stages, r, batches) for r in range(stages)] == [4, 3, 2, 1]
+    assert in_flight("gpipe", stages, 0, batches) == batches
+    assert makespan([order("1f1b", 2, r, 1) for r in range(2)], seconds, 0.25)[0] == 6.5
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_the_best_layouts_of_a_named_model(capsys: pytest.CaptureFixture[str]) -> None:
+    start = ["plan", "HuggingFaceTB/SmolLM2-135M", "--devices", "16xa100-sxm4-40gb", "--seq-len", "512",
+             "--global-batch", "32", "--batch-size", "1", "--dtype", "bf16"]  # fmt: skip
+    asked = ["--explain", "--tensor-parallel", "1", "--pipeline-parallel", "2", "--fsdp", "8"]
+    assert main([*start, *asked, "--zero", "1", "--micro-batches", "4", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema("plan"))
+    seconds = [c["seconds"] for c in found["best"]]
+    assert seconds == sorted(seconds)
+    assert all(c["memory"]["total"] <= found["capacity"] for c in found["best"])
+    assert found["asked"]["layout"]["pipeline"] == 2
+    assert found["asked"]["seconds"] > seconds[0]
+    assert found["explained"]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("", "over which devices?"),
+        ("--devices h100-sxm --global-batch 8", "over how many devices?"),
+        ("--devices 8xh100-sxm", "how many sequences has a step?"),
+        ("--devices 8xh100-sxm --global-batch 8 --mode prefill", "not of the mode prefill"),
+    ],
+)
+def test_what_cannot_be_planned(
+    capsys: pytest.CaptureFixture[str], options: str, said: str
+) -> None:
+    assert main(["plan", "gpt2", *options.split()]) == 2
+    assert said in capsys.readouterr().err
