@@ -189,13 +189,17 @@ def _looks_like_a_repository(spec: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A name, where it is from, its family there, and what to type for it: the bare name where that
-    leads to this source, else with the source before it."""
+    """A name, where it is from, and its family there."""
 
     name: str
     source: str
     family: str
-    spec: str
+
+    @property
+    def spec(self) -> str:
+        """What to type for it: the bare name where that leads to this source, else with the source before
+        it."""
+        return _spec(self.name, self.source)
 
     @property
     def facts(self) -> known.Facts:
@@ -227,7 +231,7 @@ def listed(patterns: Sequence[str] = (), source: str | None = None) -> list[List
     if source is not None and source not in sources():
         raise SourceError(f"there is no source {source}", hint=one_of(source, sources()))
     return [
-        Listing(name, where, family, _spec(name, where))
+        Listing(name, where, family)
         for where, one in sources().items()
         for name, family in sorted(one.names().items())
         if source in (None, where)
