@@ -1,6 +1,6 @@
-"""How many requests a second can a device serve before the first token takes too long? `python examples/serving.py`
+"""How many requests a second can a device serve before the first token takes too long?
 
-Rates are tried until half of the requests wait more than a tenth of a second."""
+`python examples/serving.py` tries rates until half of the requests wait more than a tenth of a second."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def main() -> None:
     kept = [p for p in served.points if p.first_token and p.first_token.p50 <= LIMIT]
     if kept:
         best = max(kept, key=lambda p: p.requests_per_second)
-        print(f"\n{best.requests_per_second:.0f} requests a second within {LIMIT} s to the first token")
+        print(
+            f"\n{best.requests_per_second:.0f} requests a second within {LIMIT} s to the first token"
+        )
 
 
 if __name__ == "__main__":
