@@ -78,10 +78,14 @@ class UnknownDevice(OpgraphError):
 
 @dataclass(frozen=True)
 class Figure:
-    """A number and where it was read."""
+    """A number and where it was read; a source that begins with "derived" says that nobody measured it."""
 
     value: float
     source: str
+
+    @property
+    def derived(self) -> bool:
+        return self.source.startswith("derived")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import opgraph
 from opgraph.analysis.cost.precision import autocast
 from opgraph.analysis.fusion.partition import fused_subgraphs
 from opgraph.analysis.memory import fit
-from opgraph.analysis.timing.intervals import UNKNOWN, quantiles
+from opgraph.analysis.timing.intervals import UNKNOWN, distance, quantiles
 from opgraph.analysis.timing.kernels import FITTED, kernel_cost, traffic_class
 from opgraph.analysis.timing.prediction import predict
 from opgraph.analysis.timing.roofline import roofline
@@ -312,6 +312,13 @@ def test_an_interval_is_wide_where_nothing_was_measured(saved):
     assert widths[0] < 2
     assert widths == sorted(widths)
     assert widths[2] == pytest.approx(UNKNOWN**2)
+
+
+@pytest.mark.parametrize(("name", "far"), [("h100-sxm", "measured"), ("h100-sxm-96gb", "left out")])
+def test_a_figure_that_was_derived_is_no_measurement(name, far):
+    """What products sustain under a lower limit of power follows from the 700 W part; nobody looked."""
+    assert device(name).figure("sustained.matrix")
+    assert distance(device(name), "products") == far
 
 
 def test_quantiles_hold_nine_of_ten():
