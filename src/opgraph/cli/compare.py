@@ -106,8 +106,10 @@ def _kept_in(args: argparse.Namespace, scheme: str | None = None) -> argparse.Na
 
 def _said(model: CostedRecord) -> str:
     """What a model is kept in."""
+    from opgraph.views.terminal import safe
+
     plain = max(model.graph.parameters, key=lambda p: p.bytes).dtype
-    return kept_in(model.profile.convention) or f"weights in {plain}"
+    return safe(kept_in(model.profile.convention)) or f"weights in {plain}"
 
 
 def _labels(specs: list[str], models: list[CostedRecord]) -> list[str] | None:

@@ -10,7 +10,6 @@ from typing import Any
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.tree import Metric
 from opgraph.record import units
-from opgraph.record.graph import Graph
 from opgraph.record.kinds import Bound, Run
 from opgraph.record.quantization import kept_in
 from opgraph.views.terminal import safe
@@ -67,7 +66,7 @@ def headline(costed: CostedRecord) -> tuple[str, str]:
     said = (_PLAIN if seconds is None else _TIMED).format(
         model=safe(costed.profile.model.name),
         device="" if costed.device is None else safe(costed.device.name),
-        inputs=_inputs(costed.graph),
+        inputs=_inputs(costed),
         total=units.flops(t.flops) if seconds is None else total_of(costed),
         share=units.percent(share.share),
         what=_WORDS[share.bound][seconds is None],
@@ -104,8 +103,6 @@ def total_of(costed: CostedRecord) -> str:
     said = "" if costed.prediction is None else costed.prediction.said
     if costed.run is Run.ENGINE:
         said += " through an engine"
-    if said and (kept := kept_in(costed.profile.convention)):
-        said += f" with {kept}"
     if (gain := costed.speed_up) is not None:
         said += f" compiled, {gain.factor:.2f} times as fast as eager"
     if costed.price is None:
@@ -119,7 +116,7 @@ def headline_data(costed: CostedRecord) -> dict[str, Any]:
     return {
         "timed": _TIMED,
         "plain": _PLAIN,
-        "inputs": _inputs(costed.graph),
+        "inputs": _inputs(costed),
         "of": {"measured": whole_of(costed), "time": "it", "flops": _OF[Metric.FLOPS],
                "bytes": _OF[Metric.BYTES]},
         "words": {b.value: (*words[:2], _advice(b, costed)) for b, words in _WORDS.items()},
@@ -127,7 +124,9 @@ def headline_data(costed: CostedRecord) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _inputs(graph: Graph) -> str:
-    """The distinct shapes of the first inputs: 1x128."""
+def _inputs(costed: CostedRecord) -> str:
+    """The distinct shapes of the first inputs, and what is in fewer bits: 1x128 with weights in int4."""
+    graph, kept = costed.graph, safe(kept_in(costed.profile.convention))
     shapes = dict.fromkeys(units.shape(graph.value[v].shape) for v in graph.inputs)
-    return " and ".join(list(shapes)[:2]) or "without inputs"
+    said = " and ".join(list(shapes)[:2]) or "without inputs"
+    return f"{said} with {kept}" if kept else said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -194,6 +195,13 @@ def test_saved_for_units_that_another_device_has_not(tmp_path):
     assert found.on("h200").main_dtype == "float8_e4m3fn"
     with pytest.raises(InputError, match="for which NVIDIA A100"):
         found.on("a100-sxm4-80gb")
+
+
+def test_words_of_a_file_are_only_shown():
+    strange = replace(small(), convention={"weights": "<b>\x1b[1m", "activations": "none such"})
+    found = strange.on("h100-sxm")
+    assert "\x1b" not in str(found)
+    assert found.prediction.seconds > 0
 
 
 def tiny(mode: str) -> opgraph.Profile:

@@ -324,8 +324,8 @@ class _Pass:
 
 def multiplies(profile: ProfileRecord, device: Device) -> bool:
     """Whether a device has the units that the products of a profile in fewer bits run on."""
-    low = profile.convention.get("activations")
-    return low is None or _has_units(device, ACTIVATIONS[low][0])
+    low = ACTIVATIONS.get(profile.convention.get("activations", ""))
+    return low is None or _has_units(device, low[0])
 
 
 def _has_units(device: Device | None, dtype: str) -> bool:
