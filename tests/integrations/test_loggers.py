@@ -22,6 +22,7 @@ def test_scalars_are_the_totals() -> None:
     assert any(name not in found and value > 0 for name, value in timed.items())
 
 
+@pytest.mark.slow
 def test_a_figure_has_a_bar_for_each_costly_module() -> None:
     pytest.importorskip("matplotlib")
     drawn = figure(load(DATA / "gpt2.json"))
