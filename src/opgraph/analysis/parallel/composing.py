@@ -537,7 +537,11 @@ def difference(one: Candidate, best: Candidate) -> str:
     if one.checkpointing and not best.checkpointing:
         parts["layers that run again"] = one.seconds - best.seconds - sum(parts.values())
     else:
-        parts["smaller or repeated work"] = one.seconds - best.seconds - sum(parts.values())
+        parts["smaller work, or launching more of it"] = (
+            one.seconds - best.seconds - sum(parts.values())
+        )
     more = sorted(((v, n) for n, v in parts.items() if v > 0.005 * best.seconds), reverse=True)
-    said = ", ".join(f"{v:+.3g} s {n}" for v, n in more[:2])
-    return said if one.fits else f"does not fit{'; ' * bool(said)}{said}"
+    if one.seconds < 1.005 * best.seconds:
+        more = []
+    said = ", ".join(f"{v:+.3g} s {n}" for v, n in more[:2]) or "nothing to speak of"
+    return said if one.fits else f"does not fit; {said}"

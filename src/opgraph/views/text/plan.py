@@ -40,11 +40,12 @@ def plan_text(found: Planned, *, color: bool = False, width: int = 120) -> str:
 
 
 def _steps(names: list[str], shown: list[Candidate]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for head, align in (("", "right"), ("layout", "left"), ("batches", "right"), ("how", "left"),
                         ("step", "right"), ("MFU", "right"), ("exposed", "right"),
                         ("bubble", "right")):  # fmt: skip
-        table.add_column(head, justify=align, overflow="fold")  # type: ignore[arg-type]
+        fixed = head not in ("layout", "how")
+        table.add_column(head, justify=align, overflow="fold", no_wrap=fixed)  # type: ignore[arg-type]
     for name, c in zip(names, shown, strict=False):
         table.add_row(
             name, str(c.layout), f"{c.layout.micro_batches:,} of {c.batch}", _how(c),
@@ -63,7 +64,7 @@ def _how(c: Candidate) -> str:
 
 
 def _memory(names: list[str], shown: list[Candidate], capacity: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("GiB", justify="right")
     for head in ("weights", "gathered", "gradients", "optimizer", "activations", "working", "all"):
         table.add_column(head, justify="right")
