@@ -109,6 +109,8 @@ class _Search:
         """A step in a layout, or why there is none."""
         if not self._may_fit(layout):
             return ""
+        if layout.expert not in (1, layout.tensor * layout.fsdp):
+            return "experts that are sharded beside being spread are not put together"
         sample = self.sample(layout, batch, checkpointing)
         if isinstance(sample, str):
             return sample
