@@ -4,14 +4,10 @@ through it."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from msgspec import Meta
+from typing import Literal
 
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
 """In which order a stage of a pipeline takes its micro-batches."""
-
-Ways = Annotated[int, Meta(ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +20,29 @@ class Layout:
     `micro_batches`, in the order of the `schedule`.
     """
 
-    tensor: Ways = 1
-    pipeline: Ways = 1
-    data: Ways = 1
-    micro_batches: Ways = 1
-    fsdp: Ways = 1
-    expert: Ways = 1
-    context: Ways = 1
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    micro_batches: int = 1
+    fsdp: int = 1
+    expert: int = 1
+    context: int = 1
     sequence: bool = False
-    zero: Annotated[int, Meta(ge=1, le=3)] = 3
+    zero: int = 3
     schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble"] = "1f1b"
+
+    def __post_init__(self) -> None:
+        ways = (
+            self.tensor,
+            self.pipeline,
+            self.data,
+            self.micro_batches,
+            self.fsdp,
+            self.expert,
+            self.context,
+        )
+        if min(ways) < 1 or self.zero not in (1, 2, 3):
+            raise ValueError("a layout has at least one part of everything, and zero is 1, 2 or 3")
 
     @property
     def devices(self) -> int:

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import ceil
-from typing import Annotated, Any, Literal, cast
-
-from msgspec import Meta
+from typing import Any, Literal, cast
 
 from opgraph.record.errors import InputError
 
@@ -66,11 +64,15 @@ class Scheme:
     publisher's."""
 
     weights: Literal["fp8", "int8", "int4", "nvfp4", "mxfp4", "nf4"]
-    group: Annotated[int, Meta(ge=1)] | None = None
-    rows: Annotated[int, Meta(ge=1)] = 1
+    group: int | None = None
+    rows: int = 1
     activations: Literal["fp8", "int8", "fp4"] | None = None
     kept: tuple[str, ...] = ()
     published: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or (self.group is not None and self.group < 1):
+            raise ValueError("a block has at least one row and one column")
 
     @property
     def format(self) -> Format:

@@ -318,7 +318,7 @@ def test_an_interval_is_wide_where_nothing_was_measured(saved):
 def test_a_figure_that_was_derived_is_no_measurement(name, far):
     """What products sustain under a lower limit of power follows from the 700 W part; nobody looked."""
     assert device(name).figure("sustained.matrix")
-    assert distance(device(name), "products") == far
+    assert distance(device(name), "product") == far
 
 
 def test_quantiles_hold_nine_of_ten():
