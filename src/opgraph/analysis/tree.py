@@ -333,7 +333,7 @@ class Tree:
         for title, (item, leaves) in groups.items():
             share = sum(self.share(metric, leaf).share for leaf in leaves)
             cost = sum((self.cost(leaf) for leaf in leaves), Cost())
-            if share > 0 or (every and (cost.flops or cost.bytes)):
+            if share > 0 or every:
                 found.append(
                     HotSpot(
                         title, item.cls, item, tuple(leaves), sum(leaf.times for leaf in leaves),
