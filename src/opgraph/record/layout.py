@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
+SCHEDULES = ("1f1b", "gpipe", "interleaved")
 """In which order a stage of a pipeline takes its micro-batches."""
 
 
@@ -29,7 +29,7 @@ class Layout:
     context: int = 1
     sequence: bool = False
     zero: int = 3
-    schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble"] = "1f1b"
+    schedule: Literal["1f1b", "gpipe", "interleaved"] = "1f1b"
 
     def __post_init__(self) -> None:
         ways = (
