@@ -278,3 +278,12 @@ def test_the_costliest_modules_are_opened_first(saved: Callable[[str], Profile])
     few, more = (build(tree, most=most) for most in (18, 24))
     assert [b.path for b in few.boxes if b.open and b.path] == []
     assert [b.path for b in more.boxes if b.open and b.path] == ["h.[0-11]"]
+
+
+def test_figures_are_there_whole_or_not_at_all(saved: Callable[[str], Profile]) -> None:
+    """In a narrow column parameters go before FLOPs, and neither is cut in its middle."""
+    svg = ET.fromstring(render("svg", saved("resnet18").on(), medium="column"))
+    words = ["".join(text.itertext()) for text in svg.iter(f"{SVG}text")]
+    shown = [text for text in words if text.endswith("MFLOPs")]
+    assert len(shown) > 3
+    assert not [text for text in shown if "…" in text]

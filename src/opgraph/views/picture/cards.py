@@ -117,8 +117,9 @@ def _card(box: Box, area: Area, look: Look) -> list[Shape]:
         each, share = labels.shares(box, look.coloring)
         row = y + 46 + (LINE if each else 0.0)
         taken = 0.0 if each else _width((share, BODY, True)) + 6
-        figures = labels.figures(box, look.coloring)
-        shapes.append(_fitted(left, y + 46, figures, BODY, right - left - taken, "soft"))
+        room = right - left - taken
+        figures = _whole(labels.figures(box, look.coloring), room)
+        shapes.append(_fitted(left, y + 46, figures, BODY, room, "soft"))
         if each:
             shapes.append(Text(left, row, each, BODY, "soft"))
         shapes.append(Text(right, row, share, BODY, "ink", bold=True, anchor="end"))
@@ -287,6 +288,15 @@ def _fitted(
 ) -> Text:  # fmt: skip
     fitted = font(bold=bold).elided(text, size, max(room, 8.0)) if text else ""
     return Text(x, y, fitted, size, fill, bold=bold, anchor=anchor)  # type: ignore[arg-type]
+
+
+def _whole(figures: str, room: float) -> str:
+    """As many figures as there is room for, the last of them first: half of one says nothing."""
+    each = "each " if figures.startswith("each ") else ""
+    kept = figures.removeprefix(each).split(" · ")
+    while len(kept) > 1 and _width((each + " · ".join(kept), BODY, False)) > room:
+        del kept[0]
+    return each + " · ".join(kept)
 
 
 def _width(*texts: tuple[str, float, bool]) -> float:
