@@ -91,3 +91,35 @@ def test_what_cannot_be_is_one_line(more, says, capsys):
     error = capsys.readouterr().err
     assert says in error
     assert "error: " in error
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("input,output\n" + "0" * 140_000 + "5,3\n", "request 1 of"),  # longer than csv takes
+        ('{"input": 1e999, "output": 3}', "request 1 of"),
+        ('{"input": 4, "output": 3}\n' + "[" * 200_000, "request 2 of"),
+        ("input,output\n1" + "0" * 400 + ",3\n", "request 1 of"),
+        ("arrival,input,output\n5,10,3\n,10,3\n", "only some requests of"),
+        ("arrival,input,output\n,10,3\n5,10,3\n", "only some requests of"),
+    ],
+    ids=("field", "infinity", "nesting", "size", "late", "early"),
+)
+def test_files_that_say_no_requests(text, says, tmp_path, capsys):
+    file = tmp_path / "asked"
+    file.write_text(text)
+    assert main([*GPT2, "--workload", str(file)]) == 2
+    assert f"error: {says}" in capsys.readouterr().err
+
+
+def test_arrivals_count_from_the_first(tmp_path, capsys):
+    """Seconds since 1970 give the rate and the times of seconds since the first request."""
+    found = []
+    for start in (0, 1_700_000_000):
+        file = tmp_path / f"{start}.csv"
+        file.write_text("arrival,input,output\n" + "".join(f"{start + i},20,4\n" for i in range(9)))
+        assert main([*GPT2, "--workload", str(file), "--disaggregate", "12:1", "--json"]) == 0
+        (point,) = json.loads(capsys.readouterr().out)["points"]
+        found.append((point["rate"], round(point["seconds"], 3)))
+    assert found[0] == found[1]
+    assert found[0][0] == 9 / 8

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 SHORT, LONG = 64, 512
 """Tokens in the cache of the steps that times are made from, where no layer has a window."""
 SEQUENCES = 2
+LONGEST = 10**9
+"""Tokens of a prompt or an answer at most, far beyond any model: more is a mistake of who asks."""
 SHARES = (0.25, 0.5, 0.7, 0.8, 0.9, 1.0)
 """Rates of a curve, in the rate at which requests leave when all come at once."""
 
@@ -77,6 +79,9 @@ def serve(
         draft = step_times(traced(asked["draft"], given, {}, device, tell), device, tensor)
     engine, each = _engine(asked, times, draft)
     apart = _apart(asked["disaggregate"])
+    if apart and not device.link_reached:
+        raise RenderError(f"the file of {device.name} has no link to other devices",
+                          hint="add [link] to a copy of it")  # fmt: skip
     moving = times.cache.at(1000) / 1000 / device.link_reached if apart else 0.0
     seed = asked["seed"] or 0
 
@@ -85,12 +90,13 @@ def serve(
         return serve_at(rate, _arriving(workload, rate, seed), engine, times, seed, apart, moving)
 
     rates = _rates(asked["request_rate"])
-    if asked["workload"] is not None and any(r[0] is not None for r in workload):
+    if asked["workload"] is not None and workload[0][0] is not None:
         if rates:
             raise InputError("the workload says when its requests arrive",
                              hint="leave out --request-rate")  # fmt: skip
-        last = max(when or 0.0 for when, *_ in workload)
-        points = [at(len(workload) / last if last else inf)]
+        times_of = [when or 0.0 for when, *_ in workload]
+        span = max(times_of) - min(times_of)
+        points = [at(len(workload) / span if span else inf)]
     elif rates:
         points = [at(rate) for rate in rates]
     else:
@@ -204,7 +210,7 @@ def _range(name: str, text: str) -> tuple[int, int]:
         found = int(low), int(high or low)
     except ValueError:
         found = (0, 0)
-    if not 0 < found[0] <= found[1]:
+    if not 0 < found[0] <= found[1] <= LONGEST:
         raise InputError(f"{OPTIONS[name].flag} {text:.40} is no number of tokens",
                          hint="512, or a range: 100-2000")  # fmt: skip
     return found
@@ -243,6 +249,7 @@ def _from_file(path: str) -> Iterator[tuple[float | None, int, int]]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {type(error).__name__}") from None
     found = 0
+    timed = None
     try:
         lines = text.splitlines()
         rows: Any = csv.DictReader(lines)
@@ -251,11 +258,25 @@ def _from_file(path: str) -> Iterator[tuple[float | None, int, int]]:
         for row in rows:
             when = row.get("arrival")
             one = None if when in (None, "") else float(when), int(row["input"]), int(row["output"])
-            if one[1] < 1 or one[2] < 1 or not (one[0] is None or 0 <= one[0] < inf):
+            if not (0 < one[1] <= LONGEST and 0 < one[2] <= LONGEST):
                 raise ValueError
+            if one[0] is not None and not 0 <= one[0] < inf:
+                raise ValueError
+            timed = one[0] is not None if timed is None else timed
+            if timed != (one[0] is not None):
+                raise InputError(f"only some requests of {path} say when they arrive",
+                                 hint="give all of them an arrival, or none")  # fmt: skip
             found += 1
             yield one
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+        csv.Error,
+    ):
         raise InputError(f"request {found + 1} of {path} has no tokens in and out",
                          hint="a CSV with the columns arrival (seconds, or none), input and output, or "
                          "JSON with these keys, a line each") from None  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opgraph.analysis.serving.curve import serve_at
 from opgraph.analysis.serving.simulation import Drafts, Engine, Request, arrivals, simulate
 from opgraph.analysis.serving.steps import Load, seen
 
@@ -120,3 +121,16 @@ def test_pairs_are_those_that_a_window_leaves(limit):
 def test_arrivals_all_at_once_or_at_a_rate():
     assert arrivals(3, inf, Random(0)) == [0.0, 0.0, 0.0]
     assert arrivals(20_000, 8.0, Random(0))[-1] == pytest.approx(2_500, rel=0.02)
+
+
+def test_engines_apart_serve_requests_that_are_alike_one_by_one():
+    """A second and a prompt a step: first tokens come one after the other."""
+    from types import SimpleNamespace
+
+    steps = SimpleNamespace(seconds=lambda _: 1.0)
+    alike = [Request(7.0, 10, 3) for _ in range(4)]
+    found = serve_at(inf, alike, engine(tokens=10), steps, 0, (1, 1))
+    assert found.first_token is not None
+    assert found.first_token.mean == (1 + 2 + 3 + 4) / 4
+    idle = serve_at(inf, alike[:2], engine(tokens=10), steps, 0, (3, 1))
+    assert (idle.requests, idle.seconds) == (2, 3.0)

@@ -122,7 +122,8 @@ def spread(values: Iterable[tuple[float, int]]) -> Spread | None:
 def point_of(rate: float, runs: Sequence[Run], pages: int) -> ServingPoint:
     """What the requests of some engines side by side saw."""
     served = [s for run in runs for s in run.served]
-    start, end = min(r.start for r in runs), max(r.end for r in runs)
+    ran = [r for r in runs if r.steps] or runs  # an engine that nothing came to has no time
+    start, end = min(r.start for r in ran), max(r.end for r in ran)
     seconds = end - start
     busy = sum(r.busy for r in runs) or 1.0
     out = sum(s.request.output for s in served)
@@ -155,14 +156,18 @@ def serve_at(
     first = _dealt(
         [replace(r, output=1) for r in requests], readers, replace(engine, drafts=None), times, seed
     )
-    read = {s.request: s for run in first for s in run.served}
+    read: dict[Request, list[Served]] = {}  # requests may be alike, each is served once
+    for run in first:
+        for s in run.served:
+            read.setdefault(s.request, []).append(s)
     asked: dict[Request, list[tuple[Request, Served]]] = {}
     later = []
     done: list[Served] = []
     for request in requests:
-        one = read.get(replace(request, output=1))
-        if one is None:
-            continue
+        alike = read.get(replace(request, output=1))
+        if not alike:
+            continue  # refused
+        one = alike.pop()
         if request.output == 1:
             done.append(one)
             continue
