@@ -211,8 +211,19 @@ class _Search:
         return Planned(
             self.whole.info.name, self.device.name, self.count, self.batch, int(self.capacity),
             tuple(best[:top]), self.tried, len(best), asked, tuple(refused),
-            sum(isinstance(s, Sample) for s in self.samples.values()),
+            sum(isinstance(s, Sample) for s in self.samples.values()), self._assumed(),
         )  # fmt: skip
+
+    def _assumed(self) -> tuple[str, ...]:
+        """What the figures take for granted."""
+        dtypes = {str(p.dtype).removeprefix("torch.") for p in self.whole.module.parameters()}
+        kept = " and ".join(sorted(dtypes))
+        plain = "" if dtypes == {"float32"} else "; copies of them in float32 are not counted"
+        between = self.count > self.device.node
+        return (
+            f"gradients and optimizer state are kept as weights are, in {kept}{plain}",
+            *["nothing measured stands behind the time of exchanges between nodes"] * between,
+        )
 
     def _asked(self) -> Candidate:
         """The layout that was asked for."""

@@ -486,7 +486,8 @@ def _memory(
 @dataclass(frozen=True)
 class Planned:
     """What was found: the best layouts that fit, the quickest first, of so many that were `tried`; the
-    `asked` one where there is one to explain, and what could not be traced, with the reason."""
+    `asked` one where there is one to explain, what could not be traced, with the reason, and what was
+    `assumed`."""
 
     model: str
     device: str
@@ -499,12 +500,13 @@ class Planned:
     asked: Candidate | None = None
     refused: tuple[str, ...] = ()
     traces: int = 0
+    assumed: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
         found = {n: getattr(self, n) for n in ("model", "device", "devices", "global_batch", "capacity",
                                                "tried", "fitting", "refused", "traces")}  # fmt: skip
-        found["refused"] = list(self.refused)
+        found |= {"refused": list(self.refused), "assumed": list(self.assumed)}
         found["best"] = [
             c.to_dict() | {"why": w} for c, w in zip(self.best, self.whys, strict=True)
         ]

@@ -35,6 +35,7 @@ def plan_text(found: Planned, *, color: bool = False, width: int = 120) -> str:
         f"{found.fitting:,} of {found.tried:,} layouts fit, put together of {found.traces:,} traces"
     )
     parts += ["", f"{counted}. Times are predicted, with the interval of the kernels' prediction."]
+    parts += [f"Assumed: {'; '.join(found.assumed)}."] if found.assumed else []
     parts += [f"Not tried: {safe(reason)}" for reason in found.refused[:3]]
     return draw(parts, width, color)
 
