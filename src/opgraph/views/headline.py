@@ -100,15 +100,18 @@ def whole_of(costed: CostedRecord) -> str:
 
 def total_of(costed: CostedRecord) -> str:
     """The time on the device as the sentence has it; with the energy and the price where that was asked."""
-    said = "" if costed.prediction is None else costed.prediction.said
-    if costed.run is Run.ENGINE:
-        said += " through an engine"
+    said = "" if costed.prediction is None else costed.prediction.said + way(costed.run)
     if (gain := costed.speed_up) is not None:
-        said += f" compiled, {gain.factor:.2f} times as fast as eager"
+        said += f", {gain.factor:.2f} times as fast as eager"
     if costed.price is None:
         return said
     energy = "" if costed.energy is None else f", {costed.energy.written}"
     return f"{said}{energy}, price {costed.price.written}"
+
+
+def way(run: Run) -> str:
+    """How it was run, behind its time; nothing of an eager run."""
+    return " through an engine" if run is Run.ENGINE else " compiled" if run.compiled else ""
 
 
 def headline_data(costed: CostedRecord) -> dict[str, Any]:

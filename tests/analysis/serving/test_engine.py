@@ -15,6 +15,7 @@ from opgraph.hardware import device
 from opgraph.options import Options
 from opgraph.record.errors import InputError
 from opgraph.record.verify import verify
+from opgraph.views.page.data import page_data
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
@@ -100,6 +101,7 @@ def test_costed_as_an_engine_runs_it():
     assert [s.seconds for s in engine.steps[:2]] < [s.seconds for s in eager.steps[:2]]
     assert "engine" in {r.code for r in engine.remarks}
     assert "through an engine" in str(engine)
+    assert all("through an engine" in d["said"] for d in page_data(engine)["devices"])
     plain = opgraph.profile(SMALL[0], model_args=SMALL[1])
     with pytest.raises(InputError, match="prefill or a decoding step"):
         plain.on("h100-sxm", run="engine")

@@ -70,7 +70,7 @@ from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import DEVICE_KINDS
 from opgraph.views.details import branches, details
 from opgraph.views.files.json import profile_data
-from opgraph.views.headline import headline_data, total_of
+from opgraph.views.headline import headline_data, total_of, way
 from opgraph.views.marks import BOUNDS, CATEGORIES, CHANGES, NO_WORK, RULES, SERIES, UNKNOWN, Mark
 from opgraph.views.page.plumbing import plumbing
 from opgraph.views.page.sizes import sizes_data
@@ -295,7 +295,7 @@ class _Times:
             "name": device.name,
             "vendor": device.vendor,
             "dtype": dtype,
-            "said": found.said + (" compiled" if self.run.compiled else ""),
+            "said": found.said + way(self.run),
             "ridge": device.ridge_point(dtype),
             "peak": device.matrix_peak(dtype),
             "bandwidth": device.bandwidth,
