@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import jsonschema
@@ -10,11 +11,20 @@ import pytest
 import torch
 
 import opgraph
-from opgraph.analysis.parallel.composing import in_flight, makespan, order
+from opgraph.analysis.parallel.composing import (
+    Candidate,
+    Memory,
+    Planned,
+    difference,
+    in_flight,
+    makespan,
+    order,
+)
 from opgraph.cli import main
 from opgraph.hardware import cluster
 from opgraph.record.layout import Layout
 from opgraph.views.schemas import schema
+from opgraph.views.text.plan import plan_text
 
 
 def llama() -> torch.nn.Module:
@@ -74,6 +84,27 @@ def test_schedules_wait_as_they_are_known_to() -> None:
     assert makespan([order("1f1b", 2, r, 1) for r in range(2)], seconds, 0.25)[0] == 6.5
 
 
+def test_what_a_layout_loses_adds_up_to_how_much_longer_it_takes() -> None:
+    memory = Memory(2**20, 0, 2**20, 2**21, 3 * 2**20, 0)
+    best, other = (
+        Candidate(Layout(fsdp=8, micro_batches=m), 1, False, seconds, (seconds, seconds), 0.4, exposed,
+                  bubble, 0.0, memory, True)
+        for m, seconds, exposed, bubble in ((1, 0.026, 0.001, 0.005), (2, 0.056, 0.003, 0.0))
+    )  # fmt: skip
+    said = (
+        "+33.0 ms smaller work, or launching more of it, +2.0 ms exchanges that nothing hides, "
+        "−5.0 ms waiting for other stages"
+    )
+    assert difference(other, best) == said
+    refused = tuple(f"tensor {2**i}: why" for i in range(4))
+    shown = plan_text(
+        Planned("net", "H100", 8, 8, 2**36, (best, other), 2, 2, None, refused), width=160
+    )
+    assert f"    2  {said}" in shown
+    assert re.search(r"MiB .* of 65,536\n.*\n +1 +1 +0 +1 +2 +3 +0 +7 +fits", shown)
+    assert "and 1 more that were not tried" in shown
+
+
 @pytest.mark.slow
 @pytest.mark.live
 def test_the_best_layouts_of_a_named_model(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,6 +120,7 @@ def test_the_best_layouts_of_a_named_model(capsys: pytest.CaptureFixture[str]) -
     assert found["asked"]["layout"]["pipeline"] == 2
     assert found["asked"]["seconds"] > seconds[0]
     assert found["explained"]
+    assert found["fitting"] == found["tried"]  # what was asked for is beside them
 
 
 @pytest.mark.live
@@ -99,6 +131,13 @@ def test_the_best_layouts_of_a_named_model(capsys: pytest.CaptureFixture[str]) -
         ("--devices h100-sxm --global-batch 8", "over how many devices?"),
         ("--devices 8xh100-sxm", "how many sequences has a step?"),
         ("--devices 8xh100-sxm --global-batch 8 --mode prefill", "not of the mode prefill"),
+        ("--devices 8xh100-sxm --global-batch 8 --context-parallel 2", "is not planned"),
+        ("--devices 8xh100-sxm --global-batch 8 --network slow", "no network is called 'slow'"),
+        (
+            "--devices 8xh100-sxm --global-batch 8 --explain --pipeline-parallel 4 --fsdp 2 "
+            "--micro-batches 2 --schedule interleaved",
+            "interleaved takes a multiple of 4 micro-batches",
+        ),
     ],
 )
 def test_what_cannot_be_planned(

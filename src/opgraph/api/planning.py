@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.parallel.composing import Candidate, Planned, Sample, composed
+from opgraph.analysis.parallel.composing import CHUNKS, Candidate, Planned, Sample, composed
 from opgraph.api.pipeline import profiled, resolved
 from opgraph.hardware import Device, cluster
 from opgraph.options import OPTIONS, Options, Stage, checked, named_options, names, targeted
@@ -58,6 +58,9 @@ def plan(
                          hint="opgraph serve serves a model over some devices")  # fmt: skip
     if given.global_batch is None:
         raise InputError("how many sequences has a step?", hint="--global-batch 2048")
+    if (given.context_parallel or 1) > 1:
+        raise InputError("a step in which tokens are split throughout (context_parallel) is not planned",
+                         hint="opgraph profile --world-size N traces one rank of a program")  # fmt: skip
     alone = {n: OPTIONS[n].default for n in names(Stage.PARALLEL)}
     plain = replace(given, batch_size=None, checkpointing=False, **alone)
     search = _Search(model, plain, given, count, device, progress)
@@ -111,6 +114,11 @@ class _Search:
             return ""
         if layout.expert not in (1, layout.tensor * layout.fsdp):
             return "experts that are sharded beside being spread are not put together"
+        if layout.schedule == "interleaved" and not self._interleaves(
+            layout.pipeline, layout.micro_batches
+        ):
+            return (f"interleaved takes a multiple of {layout.pipeline} micro-batches, and {CHUNKS} layers "
+                    "a stage")  # fmt: skip
         sample = self.sample(layout, batch, checkpointing)
         if isinstance(sample, str):
             return sample
@@ -152,7 +160,7 @@ class _Search:
                         m = self.batch // (copies * batch)
                         if given.micro_batches and given.micro_batches != m:
                             continue
-                        for zero, schedule in self._ways(pipeline, m, layers):
+                        for zero, schedule in self._ways(pipeline, m):
                             one = Layout(
                                 tensor, pipeline, rest // fsdp, m, fsdp=fsdp,
                                 expert=given.expert_parallel or 1,
@@ -166,11 +174,16 @@ class _Search:
         """Whether tokens are split between layers, too: where nothing but linear layers is split."""
         return self.given.sequence_parallel or not getattr(self.whole.module, "ep_plan", None)
 
-    def _ways(self, pipeline: int, m: int, layers: int) -> Iterator[tuple[int, Any]]:
+    def _interleaves(self, pipeline: int, m: int) -> bool:
+        """Whether each stage has several runs of layers, and micro-batches go round by as many as there are
+        stages."""
+        return m % pipeline == 0 and round(sum(self.counts)) >= CHUNKS * pipeline
+
+    def _ways(self, pipeline: int, m: int) -> Iterator[tuple[int, Any]]:
         given = self.given
         zeros = [given.zero] if given.zero else [1, 3] if pipeline == 1 else [1]
         schedules = ["1f1b"]
-        if pipeline > 1 and m % pipeline == 0 and layers >= 2 * pipeline:
+        if pipeline > 1 and self._interleaves(pipeline, m):
             schedules.append("interleaved")
         if "schedule" in given.laid_out:
             schedules = [given.schedule]
@@ -183,6 +196,7 @@ class _Search:
         asked = self._asked() if explain else None
         if explain:
             self.given = replace(self.plain, global_batch=self.given.global_batch)
+            self.tried = 0  # of what is looked through
         best: list[Candidate] = []
         refused: dict[str, None] = {}
         everything = sorted(self.layouts(), key=lambda c: c[1])

@@ -67,7 +67,9 @@ class OptionParser(argparse.ArgumentParser):
             elif option.kind.repeated:
                 setattr(found, option.name, option.check(getattr(found, option.name)))
         check_needs(
-            {n: getattr(found, n) for n in _given(found) if OPTIONS[n].stage not in TRACED}, flag
+            {n: getattr(found, n) for n in _given(found) if OPTIONS[n].stage not in TRACED},
+            flag,
+            {o.name for o in known},
         )
         return found, unknown
 

@@ -326,7 +326,7 @@ class Costing:
         "them); 64xh100-sxm: so many", setting=True, flags=("--device",), unit="DEVICE", common=True)
     network: str | None = option(Text(), Stage.COSTING,
         "what links the nodes: 400Gb/s a device, or a file (.toml); as the device's file says if not "
-        "given", needs={"hardware": ()}, unit="SPEED")
+        "given", needs={"hardware": (), "devices": ()}, unit="SPEED")
     devices_per_node: int | None = option(Whole(), Stage.COSTING,
         "how many devices share a node, as the device's file says if not given",
         needs={"hardware": ()})
@@ -558,11 +558,16 @@ def checked(values: Mapping[str, Any], allowed: Collection[str], by: str) -> dic
     return {name: OPTIONS[name].check(value) for name, value in values.items()}
 
 
-def check_needs(given: Mapping[str, Any], spell: Callable[[str, Any], str]) -> None:
+def check_needs(
+    given: Mapping[str, Any],
+    spell: Callable[[str, Any], str],
+    known: Collection[str] | None = None,
+) -> None:
     """Raise `InputError` for an option that means nothing to the others: of those `given`, each that needs
-    another one must have it. `spell` writes an option with a value as the person does."""
+    another one must have it. `spell` writes an option with a value as the person does; `known` are the
+    options that can be given at all."""
     for name in given:
-        needs = OPTIONS[name].needs
+        needs = {o: f for o, f in OPTIONS[name].needs.items() if known is None or o in known}
         values = {other: given.get(other, OPTIONS[other].default) for other in needs}
         if not needs or any(
             values[o] in fits if fits else values[o] != OPTIONS[o].default

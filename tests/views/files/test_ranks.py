@@ -80,7 +80,7 @@ def test_queues_are_threads_and_lines(rank) -> None:
     """Kernels wait for all of the gather, which nothing else runs beside."""
     events = json.loads(to_trace(rank))["traceEvents"]
     threads = {e["args"]["name"]: e["tid"] for e in events if e["name"] == "thread_name"}
-    assert {"group of 4", "waiting"} <= set(threads)
+    assert {"kernels", "group of 4", "waiting"} <= set(threads)
     of = {
         name: [e for e in events if e.get("tid") == tid and e["ph"] == "X"]
         for name, tid in threads.items()
@@ -96,6 +96,8 @@ def test_queues_are_threads_and_lines(rank) -> None:
     assert next(iter(lanes)) == "kernels"
     assert [row[3] for row in lanes["waiting"]] == [1] * len(of["waiting"])
     text = draw([queues_over_time(rank, 80)], 80, False)
+    hosted = rank.prediction.limit == "host"  # then the run is longer than what the queues have
+    assert ("The host takes" in text) == ("time of the device's work" in text) == hosted
     assert [line.split("  ")[0] for line in text.splitlines()[1:4]] == [
         "kernels",
         "group of 4",

@@ -18,6 +18,7 @@ from typing import Any
 from opgraph.analysis.timing.collectives import collective_seconds
 from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
+from opgraph.record import units
 from opgraph.record.graph import Collective, Graph, Node
 from opgraph.record.kinds import CollectiveKind
 from opgraph.record.layout import Layout
@@ -528,7 +529,8 @@ class Planned:
 
 
 def difference(one: Candidate, best: Candidate) -> str:
-    """What one step takes longer than another for, the largest part first; "" of the same."""
+    """What one step takes longer than another for, the largest part first, and what it saves of it; "" of
+    the same."""
     if one == best:
         return ""
     parts = {
@@ -542,8 +544,12 @@ def difference(one: Candidate, best: Candidate) -> str:
         parts["smaller work, or launching more of it"] = (
             one.seconds - best.seconds - sum(parts.values())
         )
-    more = sorted(((v, n) for n, v in parts.items() if v > 0.005 * best.seconds), reverse=True)
+    told = {n: v for n, v in parts.items() if abs(v) > 0.005 * best.seconds}
     if one.seconds < 1.005 * best.seconds:
-        more = []
-    said = ", ".join(f"{v:+.3g} s {n}" for v, n in more[:2]) or "nothing to speak of"
+        told = {}
+    more = sorted(told, key=lambda n: -told[n])
+    said = ", ".join(
+        f"{'+' if told[n] > 0 else '−'}{units.seconds(abs(told[n]))} {n}" for n in more
+    )
+    said = said or "nothing to speak of"
     return said if one.fits else f"does not fit; {said}"

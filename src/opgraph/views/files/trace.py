@@ -35,7 +35,7 @@ def to_trace(costed: CostedRecord) -> str:
         timeline = _Timeline(profile, prediction)
         rank = "" if profile.world is None else f", {profile.world}"
         name = f"{profile.model.name} on {found.name}{rank}, predicted"
-        events += [_named("process", 1, 1, name), _named("thread", 1, 1, "forward")]
+        events += [_named("process", 1, 1, name), _named("thread", 1, 1, KERNELS)]
         events += [*timeline.item(costed.tree.root), *timeline.memory()]
         events += _exchanged(prediction.slots)
     elif run is None:

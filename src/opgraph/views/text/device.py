@@ -118,7 +118,9 @@ def queues_over_time(costed: CostedRecord, width: int) -> Group:
         Text.assemble(f"{safe(name):<{room}}", (_line(slots, end, across), style.get(name, "cyan")))
         for name, slots in lines.items()
     ]
-    table = columns("beside the kernels", "collectives", "time", "exposed", "% of the run")
+    hosted = found.limit == "host"
+    whole = "the device's work" if hosted else "the run"
+    table = columns("beside the kernels", "collectives", "time", "exposed", f"% of {whole}")
     for name, slots in lines.items():
         if name in style:
             continue
@@ -128,9 +130,14 @@ def queues_over_time(costed: CostedRecord, width: int) -> Group:
                       units.seconds(exposed), units.percent(exposed / end if end else 0.0))  # fmt: skip
     ruler = f"{'':<{room}}0{units.seconds(end):>{across - 1}}"
     parts: list[RenderableType] = [
-        _title("Queues over the time of the run"),
+        _title(f"Queues over the time of {whole}"),
         *drawn,
         ruler,
+        *(
+            [f"The host takes {units.seconds(found.seconds)}, and the device waits for it."]
+            if hosted
+            else []
+        ),
         "",
         table,
     ]

@@ -13,8 +13,6 @@ from opgraph.analysis.parallel.composing import Candidate, Planned
 from opgraph.record import units
 from opgraph.views.terminal import draw, safe
 
-_GIB = 2**30
-
 
 def plan_text(found: Planned, *, color: bool = False, width: int = 120) -> str:
     """The ten best layouts, what they keep, and why each but the first is slower."""
@@ -30,13 +28,19 @@ def plan_text(found: Planned, *, color: bool = False, width: int = 120) -> str:
         whys = [("asked", found.explained or "is the best")]
     if whys:
         parts += ["", Text("Slower than the first by", style="bold")]
-        parts += [f"{name:>5}  {why}" for name, why in whys]
+        lost = Table.grid(padding=(0, 2, 0, 0))
+        lost.add_column(justify="right", min_width=5)
+        for each in whys:
+            lost.add_row(*each)
+        parts.append(lost)
     counted = (
         f"{found.fitting:,} of {found.tried:,} layouts fit, put together of {found.traces:,} traces"
     )
     parts += ["", f"{counted}. Times are predicted, with the interval of the kernels' prediction."]
     parts += [f"Assumed: {'; '.join(found.assumed)}."] if found.assumed else []
     parts += [f"Not tried: {safe(reason)}" for reason in found.refused[:3]]
+    if len(found.refused) > 3:
+        parts.append(f"… and {len(found.refused) - 3:,} more that were not tried (--json has them)")
     return draw(parts, width, color)
 
 
@@ -66,14 +70,16 @@ def _how(c: Candidate) -> str:
 
 def _memory(names: list[str], shown: list[Candidate], capacity: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("GiB", justify="right")
+    fullest = max((c.memory.total for c in shown), default=0)
+    unit, size, digits = ("GiB", 2**30, 1) if fullest >= 10 * 2**30 else ("MiB", 2**20, 0)
+    table.add_column(unit, justify="right")
     for head in ("weights", "gathered", "gradients", "optimizer", "activations", "working", "all"):
         table.add_column(head, justify="right")
-    table.add_column(f"of {capacity / _GIB:.1f}", justify="right")
+    table.add_column(f"of {capacity / size:,.{digits}f}", justify="right")
     for name, c in zip(names, shown, strict=False):
         m = c.memory
         parts = (m.weights, m.gathered, m.gradients, m.optimizer, m.activations, m.working, m.total)
-        table.add_row(name, *(f"{b / _GIB:.1f}" for b in parts),
+        table.add_row(name, *(f"{b / size:,.{digits}f}" for b in parts),
                       "fits" if c.fits else "does not fit")  # fmt: skip
     return table
 
