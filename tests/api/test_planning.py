@@ -47,21 +47,30 @@ def llama() -> torch.nn.Module:
         (Layout(fsdp=16), False),
         (Layout(tensor=4, fsdp=4, micro_batches=2, sequence=True), True),
         (Layout(tensor=2, fsdp=8, micro_batches=3, sequence=True, zero=1), False),
+        (Layout(data=4, fsdp=4), False),
+        (Layout(tensor=8, data=2, micro_batches=2, sequence=True), False),
+        (Layout(tensor=8, sequence=True), True),
     ],
 )
 def test_a_step_is_that_of_the_whole_model(layout: Layout, checkpointing: bool) -> None:
-    batch = layout.fsdp * layout.micro_batches
+    batch = layout.copies * layout.micro_batches
     asked: dict[str, Any] = {
         "mode": "train", "seq_len": 2048, "checkpointing": checkpointing, "fsdp": layout.fsdp,
-        "tensor_parallel": layout.tensor, "sequence_parallel": layout.sequence, "zero": layout.zero,
-        "micro_batches": layout.micro_batches, "global_batch": batch,
+        "data_parallel": layout.data, "tensor_parallel": layout.tensor, "global_batch": batch,
+        "sequence_parallel": layout.sequence, "zero": layout.zero if layout.fsdp > 1 else None,
+        "micro_batches": layout.micro_batches,
     }  # fmt: skip
-    found = opgraph.plan(llama(), devices="16xh100-sxm", explain=False, batch_size=1, **asked)
+    found = opgraph.plan(llama(), devices=f"{layout.devices}xh100-sxm", batch_size=1, **asked)
     (one,) = [c for c in found.best if c.layout == layout and c.checkpointing == checkpointing]
     whole = opgraph.profile(llama(), **asked).on(cluster("h100-sxm")[1])
     assert whole.prediction is not None
     assert one.seconds == pytest.approx(whole.prediction.seconds, rel=0.03)
-    assert one.memory.total == pytest.approx(whole.peak_memory, rel=0.05)
+    gradients = (
+        one.memory.gradients if layout.micro_batches == 1 else 0
+    )  # they come as the rest goes
+    total, peak = one.memory.total, whole.peak_memory
+    assert total - gradients <= 1.05 * peak
+    assert peak <= 1.05 * total
 
 
 def test_schedules_wait_as_they_are_known_to() -> None:

@@ -89,16 +89,19 @@ class _Search:
 
     def sample(self, layout: Layout, batch: int, checkpointing: bool) -> Sample | str:
         """The trace of a few layers whose operators are split as in a layout, or why there is none."""
-        zero = layout.zero if layout.fsdp > 1 else 1
+        zero = layout.zero if layout.fsdp > 1 else 3
         several = 2 if zero < 3 or layout.micro_batches > 1 else 1
-        key = (layout.tensor, layout.sequence, layout.expert, zero, several, batch, checkpointing)
+        shards = max(2, layout.expert // layout.tensor) if layout.fsdp > 1 else 1
+        copies = min(2, layout.data)
+        key = (layout.tensor, layout.sequence, layout.expert, shards, copies, zero, several, batch,
+               checkpointing)  # fmt: skip
         if key not in self.samples:
-            shards = max(2, layout.expert // layout.tensor)
             self.progress(f"tracing {self.whole.info.name} in {layout.tensor} parts …")
             asked = replace(
                 self.plain, tensor_parallel=layout.tensor, sequence_parallel=layout.sequence,
-                expert_parallel=layout.expert if layout.expert > 1 else None, fsdp=shards,
-                zero=zero, micro_batches=several, checkpointing=checkpointing,
+                expert_parallel=layout.expert if layout.expert > 1 else None,
+                fsdp=shards if shards > 1 else None, data_parallel=copies if copies > 1 else None,
+                zero=zero if shards > 1 else None, micro_batches=several, checkpointing=checkpointing,
                 batch_size=batch,
             )  # fmt: skip
             try:
@@ -149,7 +152,7 @@ class _Search:
                 if self.count % (tensor * pipeline) or pipeline > layers:
                     continue
                 rest = self.count // (tensor * pipeline)
-                shards = [given.fsdp] if given.fsdp else [rest]
+                shards = [given.fsdp or max(1, rest // (given.data_parallel or 1))]
                 for fsdp in shards:
                     if rest % fsdp or (given.data_parallel or rest // fsdp) != rest // fsdp:
                         continue
@@ -160,7 +163,7 @@ class _Search:
                         m = self.batch // (copies * batch)
                         if given.micro_batches and given.micro_batches != m:
                             continue
-                        for zero, schedule in self._ways(pipeline, m):
+                        for zero, schedule in self._ways(pipeline, fsdp, m):
                             one = Layout(
                                 tensor, pipeline, rest // fsdp, m, fsdp=fsdp,
                                 expert=given.expert_parallel or 1,
@@ -179,9 +182,11 @@ class _Search:
         stages."""
         return m % pipeline == 0 and round(sum(self.counts)) >= CHUNKS * pipeline
 
-    def _ways(self, pipeline: int, m: int) -> Iterator[tuple[int, Any]]:
+    def _ways(self, pipeline: int, fsdp: int, m: int) -> Iterator[tuple[int, Any]]:
         given = self.given
         zeros = [given.zero] if given.zero else [1, 3] if pipeline == 1 else [1]
+        if fsdp == 1:  # nothing is sharded
+            zeros = [given.zero or 3]
         schedules = ["1f1b"]
         if pipeline > 1 and self._interleaves(pipeline, m):
             schedules.append("interleaved")

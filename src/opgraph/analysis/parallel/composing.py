@@ -19,12 +19,15 @@ from opgraph.analysis.timing.collectives import collective_seconds
 from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
 from opgraph.record import units
-from opgraph.record.graph import Collective, Graph, Node
+from opgraph.record.graph import Collective, Graph, Kernel, Node
 from opgraph.record.kinds import CollectiveKind
 from opgraph.record.layout import Layout
 
 SHARDED = "fsdp"
 """The group of ranks that weights are sharded over."""
+
+COPIED = "data"
+"""The group of ranks that have the same pieces of them."""
 
 Pass = tuple[str, int]
 """A phase of a micro-batch: ("forward", 0)."""
@@ -66,10 +69,26 @@ class Sample:
         return round(sum(self.counts))
 
 
-def over(graph: Graph, ranks: int, stride: int, before: int) -> Graph:
-    """The graph of a rank whose weights are sharded over so many `ranks` instead of those of the trace: the
-    groups are larger, and what the optimizer goes over is smaller."""
-    share = before / ranks
+def over(graph: Graph, layout: Layout, before: int) -> Graph:
+    """The graph of a rank in a layout that shards and copies the model over other ranks than the trace,
+    which shards it over `before`: groups are as large as they are, and what the optimizer goes over, and
+    what copies reduce, is what a rank has."""
+    share = before / layout.fsdp
+    sizes = {
+        SHARDED: (layout.fsdp, layout.tensor),
+        COPIED: (layout.data, layout.tensor * layout.fsdp),
+    }
+
+    def group(k: Kernel) -> Kernel:
+        c = k.collective
+        if c is None or c.group not in sizes:
+            return k
+        (ranks, stride), moved = sizes[c.group], c.bytes
+        if c.group == COPIED:
+            moved = round(moved * share)
+        return replace(
+            k, collective=replace(c, bytes=moved, ranks=ranks, stride=stride, members=())
+        )
 
     def node(n: Node) -> Node:
         if n.phase == "optimizer":
@@ -79,14 +98,8 @@ def over(graph: Graph, ranks: int, stride: int, before: int) -> Graph:
                 for k in n.kernels
             )  # fmt: skip
             return replace(n, kernels=kernels)
-        if not any(k.collective is not None and k.collective.group == SHARDED for k in n.kernels):
-            return n
-        kernels = tuple(
-            k if k.collective is None or k.collective.group != SHARDED
-            else replace(k, collective=replace(k.collective, ranks=ranks, stride=stride, members=()))
-            for k in n.kernels
-        )  # fmt: skip
-        return replace(n, kernels=kernels)
+        kernels = tuple(map(group, n.kernels))
+        return n if kernels == n.kernels else replace(n, kernels=kernels)
 
     return replace(graph, nodes=tuple(map(node, graph.nodes)))
 
@@ -95,12 +108,11 @@ class Pieces:
     """What the parts of a sample take on a device and keep there: "first" is what runs before the layers,
     "last" what runs behind them, and the layers are numbers."""
 
-    def __init__(self, sample: Sample, device: Device, ranks: int, stride: int) -> None:
+    def __init__(self, sample: Sample, device: Device, layout: Layout) -> None:
         self.sample, self.device = sample, device
-        graph = over(sample.graph, ranks, stride, sample.shards) if ranks > 1 else sample.graph
-        self.graph, self.ranks = graph, ranks
+        self.graph, self.ranks = over(sample.graph, layout, sample.shards), layout.fsdp
         self.parts = dict(self._parts())
-        self.prediction = predict(graph, device)
+        self.prediction = predict(self.graph, device)
 
     def _parts(self) -> Iterator[tuple[int, tuple[str | int, Pass]]]:
         """The part of each node and its pass."""
@@ -410,11 +422,11 @@ def composed(
     one micro-batch or two. With `zero` 1 the first gathers weights and the second reduces gradients; else
     the second stands for all that follow. `known` are pieces that were found before."""
     stages, m = layout.pipeline, layout.micro_batches
-    key = (id(sample), layout.fsdp)
+    key = (id(sample), layout.fsdp, layout.data)
     known = {} if known is None else known
     pieces = known.get(key)
     if pieces is None:
-        pieces = known[key] = Pieces(sample, device, layout.fsdp, layout.tensor)
+        pieces = known[key] = Pieces(sample, device, layout)
     chunks = CHUNKS if layout.schedule == "interleaved" else 1
     runs = stages * chunks
     layers = [sample.layers // runs + (i < sample.layers % runs) for i in range(runs)]
@@ -456,10 +468,8 @@ def _pass(pieces: Pieces, kind: str, number: int, batches: int) -> Pass:
         which = 0
     elif sample.zero > 1:
         which = int(number > 0)
-    elif kind == "F":
-        which = 0 if number == 0 and pieces.ranks > 1 else 1
     else:
-        which = 1 if number == batches - 1 and pieces.ranks > 1 else 0
+        which = int(number > 0 if kind == "F" else number == batches - 1)
     return "forward" if kind == "F" else "backward", which
 
 
