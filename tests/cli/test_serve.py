@@ -13,7 +13,8 @@ from opgraph.views.schemas import schema
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
-GPT2 = ["serve", "gpt2", "--hardware", "a10", "--model-arg", "n_layer=1", "--requests", "40"]
+SMALL = ["serve", "gpt2", "--hardware", "a10", "--model-arg", "n_layer=1"]
+GPT2 = [*SMALL, "--requests", "40"]
 
 
 def test_json_is_that_of_the_schema_and_the_same_each_time(capsys):
@@ -49,7 +50,7 @@ def test_engines_of_other_kinds(tmp_path, capsys):
         "arrival,input,output\n" + "".join(f"{i / 9},{20 + i},{9}\n" for i in range(30))
     )
     curve = tmp_path / "curve.svg"
-    assert main([*GPT2, "--workload", str(file), "--disaggregate", "1:2", "-o", str(curve)]) == 0
+    assert main([*SMALL, "--workload", str(file), "--disaggregate", "1:2", "-o", str(curve)]) == 0
     assert "all at once" not in curve.read_text()
     plain = ["--request-rate", "inf", "--input-len", "200", "--output-len", "64"]
     found = {}
@@ -69,6 +70,15 @@ def test_engines_of_other_kinds(tmp_path, capsys):
     assert found["fp8"]["seconds"] < found["plain"]["seconds"]
 
 
+def test_what_a_workload_says_is_not_asked_for_beside_it(tmp_path):
+    file = tmp_path / "asked.csv"
+    file.write_text("input,output,arrival\n20,9,1\n")
+    for more in ({"requests": 7}, {"input_len": "4"}, {"output_len": "4"}, {"request_rate": "1"}):
+        with pytest.raises(opgraph.InputError, match="workload says") as caught:
+            opgraph.serve("gpt2", hardware="a10", workload=str(file), **more)
+        assert next(iter(more)).replace("_", "-") in caught.value.__notes__[0]
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
@@ -80,7 +90,8 @@ def test_engines_of_other_kinds(tmp_path, capsys):
         ([*GPT2, "--acceptance", "0.5"], "--acceptance means nothing"),
         ([*GPT2, "--draft", "gpt2"], "hangs on both models"),
         ([*GPT2, "--disaggregate", "2"], "says no engines"),
-        ([*GPT2, "--workload", "/nowhere"], "cannot be read"),
+        ([*SMALL, "--workload", "/nowhere"], "cannot be read"),
+        ([*GPT2, "--input-len", "1000"], "1,024 positions, and a request has 1,128 tokens"),
         ([*GPT2, "--mode", "train"], "does not take mode"),
         ([*GPT2, "--memory-share", "0.001"], "leave no room"),
     ],
@@ -108,7 +119,7 @@ def test_what_cannot_be_is_one_line(more, says, capsys):
 def test_files_that_say_no_requests(text, says, tmp_path, capsys):
     file = tmp_path / "asked"
     file.write_text(text)
-    assert main([*GPT2, "--workload", str(file)]) == 2
+    assert main([*SMALL, "--workload", str(file)]) == 2
     assert f"error: {says}" in capsys.readouterr().err
 
 
@@ -118,7 +129,7 @@ def test_arrivals_count_from_the_first(tmp_path, capsys):
     for start in (0, 1_700_000_000):
         file = tmp_path / f"{start}.csv"
         file.write_text("arrival,input,output\n" + "".join(f"{start + i},20,4\n" for i in range(9)))
-        assert main([*GPT2, "--workload", str(file), "--disaggregate", "12:1", "--json"]) == 0
+        assert main([*SMALL, "--workload", str(file), "--disaggregate", "12:1", "--json"]) == 0
         (point,) = json.loads(capsys.readouterr().out)["points"]
         found.append((point["rate"], round(point["seconds"], 3)))
     assert found[0] == found[1]

@@ -18,6 +18,7 @@ from opgraph.analysis.serving.simulation import Drafts, Engine, Request, arrival
 from opgraph.analysis.serving.steps import Load, StepTimes, Traces, step_times
 from opgraph.api.pipeline import profiled, resolved, with_generating_head
 from opgraph.hardware import Device, cluster
+from opgraph.inputs.context import learned_positions
 from opgraph.options import NAMES, OPTIONS, Options, checked, named_options, targeted
 from opgraph.options.fields import QUANTIZED, SERVING
 from opgraph.record.errors import InputError, RenderError
@@ -63,7 +64,8 @@ def serve(
     count, device = cluster(hardware) if isinstance(hardware, str) else (None, hardware)
     tensor = count or 1
     asked = {n: OPTIONS[n].default for n in SERVING}
-    asked |= checked({n: options.pop(n) for n in SERVING if n in options}, SERVING, "serve")
+    own = checked({n: options.pop(n) for n in SERVING if n in options}, SERVING, "serve")
+    asked |= own
     bits = checked({n: options.pop(n) for n in QUANTIZED if n in options}, QUANTIZED, "serve")
     for name in _OF_A_STEP:
         if options.pop(name, None) not in (None, "infer"):
@@ -71,14 +73,26 @@ def serve(
                              hint="input_len, output_len, request_rate")  # fmt: skip
     given = targeted(checked(options, NAMES, "serve"), device.target)
     given["dtype"] = given.get("dtype") or "bfloat16"
+    rates, apart = _rates(asked["request_rate"]), _apart(asked["disaggregate"])
     workload = _workload(asked)
-    traces = traced(model, given, bits, device, tell)
+    arrive = any(when is not None for when, *_ in workload)
+    if asked["workload"] is not None:
+        file_has = ("input_len", "output_len", "requests", *(("request_rate",) if arrive else ()))
+        if twice := [OPTIONS[n].flag for n in file_has if own.get(n) is not None]:
+            raise InputError(f"the workload says what its requests are{' and when they come' * arrive}",
+                             hint=f"leave out {' and '.join(twice)}")  # fmt: skip
+        asked |= dict.fromkeys(file_has)
+    if asked["draft"] is not None and asked["acceptance"] is None:
+        raise InputError("how many drafts are accepted hangs on both models and the text",
+                         hint="--acceptance 0.7")  # fmt: skip
+    longest = max(n + out for _, n, out, _ in workload)
+    traces = traced(model, given, bits, device, tell, longest)
     times = step_times(traces, device, tensor)
     draft = None
     if asked["draft"] is not None:
-        draft = step_times(traced(asked["draft"], given, {}, device, tell), device, tensor)
+        drafting = traced(asked["draft"], given, {}, device, tell, longest)
+        draft = step_times(drafting, device, tensor)
     engine, each = _engine(asked, times, draft)
-    apart = _apart(asked["disaggregate"])
     if apart and not device.link_reached:
         raise RenderError(f"the file of {device.name} has no link to other devices",
                           hint="add [link] to a copy of it")  # fmt: skip
@@ -89,11 +103,7 @@ def serve(
         tell(f"{len(workload)} requests" + ("" if rate == inf else f" at {rate:.3g} a second"))
         return serve_at(rate, _arriving(workload, rate, seed), engine, times, seed, apart, moving)
 
-    rates = _rates(asked["request_rate"])
-    if asked["workload"] is not None and workload[0][0] is not None:
-        if rates:
-            raise InputError("the workload says when its requests arrive",
-                             hint="leave out --request-rate")  # fmt: skip
+    if arrive:
         times_of = [when or 0.0 for when, *_ in workload]
         span = max(times_of) - min(times_of)
         points = [at(len(workload) / span if span else inf)]
@@ -117,15 +127,25 @@ def serve(
 
 def traced(
     model: str | nn.Module, given: Mapping[str, Any], bits: Mapping[str, Any], device: Device,
-    tell: Callable[[str], None],
+    tell: Callable[[str], None], longest: int = 0,
 ) -> Traces:  # fmt: skip
-    """The steps that the times of a model are made from."""
+    """The steps that the times of a model are made from, for requests of so many tokens in and out at most.
+
+    Raises `InputError` where the model has learned fewer positions.
+    """
     built = with_generating_head(
         model, resolved(model, Options(**given, mode="decode")), Options(**given, mode="decode")
     )
     if encoder_decoder(built.module):
         raise InputError(f"{built.info.name} has an encoder, which engines run otherwise",
                          hint="serving is worked out for models with a decoder alone")  # fmt: skip
+    most = learned_positions(built)
+    if most is not None and longest > most:
+        raise InputError(
+            f"{built.info.name} has learned {most:,} positions, and a request has {longest:,} tokens "
+            "in and out",
+            hint="shorter ones: --input-len, --output-len or the lines of --workload",
+        )
 
     def step(mode: str, context: int) -> ProfileRecord:
         tell(f"tracing {built.info.name}: {mode}, {context} tokens")
@@ -168,9 +188,6 @@ def _engine(
         )
     drafts = None
     if draft is not None:
-        if asked["acceptance"] is None:
-            raise InputError("how many drafts are accepted hangs on both models and the text",
-                             hint="--acceptance 0.7")  # fmt: skip
         found = draft
 
         def seconds(sequences: int, keys: int) -> float:

@@ -162,7 +162,7 @@ class Context:
         """
         if asked is None:
             return min(usual, most - new) if most > new else usual
-        if 0 < most < asked + new and self._learned(most):
+        if 0 < most < asked + new and self.learned(most):
             more = f" with {new} to come" if new else ""
             raise InputError(
                 f"the model has learned {most:,} positions, and {option} is {asked:,}{more}",
@@ -170,7 +170,7 @@ class Context:
             )
         return asked
 
-    def _learned(self, positions: int) -> bool:
+    def learned(self, positions: int) -> bool:
         """Whether positions are looked up in a table (some keep a row or two more, for padding)."""
         tables = (m for m in self.module.modules() if isinstance(m, nn.Embedding))
         return any(
@@ -351,6 +351,12 @@ def named_dtype(name: str) -> torch.dtype:
     if not isinstance(found, torch.dtype):
         raise InputError(f"{name} is not a dtype", hint="float32, bfloat16, float16, int64, bool …")
     return found
+
+
+def learned_positions(model: Model) -> int | None:
+    """The most text tokens that a model reads where positions are looked up in a table; None elsewhere."""
+    context = Context(model, InputRequest(), inspect.signature(model.module.forward))
+    return context.positions if context.positions and context.learned(context.positions) else None
 
 
 def pair(size: Any) -> tuple[int, int]:

@@ -435,9 +435,9 @@ class Commanding:
         "requests a second, or several rates: 1,2,4, or inf, where all come at once; rates up to what is "
         "reached if not given", unit="RATE,…")
     input_len: str = option(Text(), Stage.COMMAND,
-        "tokens of a prompt, or between which they are: 100-2000", default="1024", unit="N or N-M")
+        "tokens of a prompt, or between which they are: 100-2000 (512)", default="512", unit="N or N-M")
     output_len: str = option(Text(), Stage.COMMAND,
-        "tokens that a request asks for, or between which they are", default="128", unit="N or N-M")
+        "tokens that a request asks for, or between which they are (128)", default="128", unit="N or N-M")
     requests: int = option(Whole(), Stage.COMMAND, "how many requests", default=1000)
     workload: str | None = option(Text(), Stage.COMMAND,
         "the requests: a CSV with the columns input and output (tokens) and, if they have a time, arrival "

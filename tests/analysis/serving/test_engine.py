@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 
 import pytest
@@ -102,6 +103,10 @@ def test_costed_as_an_engine_runs_it():
     assert "engine" in {r.code for r in engine.remarks}
     assert "through an engine" in str(engine)
     assert all("through an engine" in d["said"] for d in page_data(engine)["devices"])
+    data = json.loads(engine.to_json())
+    assert data["costed"]["totals"] == engine.totals.to_dict()
+    assert data["totals"] == eager.totals.to_dict()  # those of the trace, for who opens it again
+    assert "totals" not in json.loads(eager.to_json())["costed"]
     plain = opgraph.profile(SMALL[0], model_args=SMALL[1])
     with pytest.raises(InputError, match="prefill or a decoding step"):
         plain.on("h100-sxm", run="engine")

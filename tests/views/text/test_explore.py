@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from opgraph import Profile
 from opgraph.analysis.selection import Filter, Range, edges, select
 from opgraph.cli.welcome import offers, welcome
+from opgraph.views.text.card import card
+from opgraph.views.text.explain import explained, facts_of
 from opgraph.views.text.explore import gutter, node_list
 from opgraph.views.text.overview import overview
 
@@ -32,6 +35,15 @@ def test_names_come_before_shares_in_a_narrow_terminal(saved: Saved) -> None:
     assert max(map(len, text.splitlines())) <= 60
     for name in ("compute ", "layer_norm ", "Costliest modules ", "key "):
         assert name in text
+
+
+def test_every_text_says_of_an_argument_with_many_tensors_how_many_they_are(saved: Saved) -> None:
+    profile = saved("resnet18")
+    graph = replace(profile.graph, inputs=profile.graph.inputs * 48)
+    costed = replace(profile, graph=graph).on()
+    for text in (overview(costed), explained(facts_of(costed, "x")), card(costed)):
+        assert "x 48 tensors, 27.56 MiB" in text
+        assert text.count("1x3x224x224") < 48
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -110,8 +122,6 @@ def test_lanes_never_run_into_each_other(saved: Saved, name: str, lanes: int) ->
 
 
 def test_what_a_model_calls_itself_cannot_write_to_the_terminal(saved: Saved) -> None:
-    from dataclasses import replace
-
     profile = saved("resnet18")
     nodes = tuple(replace(n, name=f"\x1b[31m{n.name}\n") for n in profile.graph.nodes)
     hostile = replace(profile, graph=replace(profile.graph, nodes=nodes))

@@ -86,6 +86,8 @@ def costed_data(costed: CostedRecord, *, memory: bool = False) -> dict[str, Any]
             found["price"] = costed.price.to_dict()
         if costed.steps:
             found["steps"] = [s.to_dict() for s in costed.steps]
+    if costed.graph is not costed.profile.graph:  # `totals` beside this are those of the trace
+        found["totals"] = costed.totals.to_dict()
     if costed.measurement is not None:
         found["measured"] = costed.measurement.to_dict()
     if costed.plan is not None:

@@ -10,6 +10,7 @@ from opgraph.record import units
 from opgraph.version import __version__
 from opgraph.views.headline import whole_of
 from opgraph.views.tables import markdown_cell, markdown_table
+from opgraph.views.text.summary import inputs_of
 
 __all__ = ["card"]
 
@@ -19,10 +20,8 @@ _SPOTS = 5
 
 def card(costed: CostedRecord) -> str:
     """The section, with the predicted time where the profile is on a device."""
-    profile, t, graph = costed.profile, costed.totals, costed.graph
-    inputs = [
-        f"{v.name} {units.shape(v.shape)} {v.dtype}" for v in (graph.value[i] for i in graph.inputs)
-    ]
+    profile, t = costed.profile, costed.totals
+    inputs = inputs_of(costed.graph)
     timed = [(c.device, c.prediction) for c in (costed,) if c.device and c.prediction]
     about: dict[str, object] = {
         "opgraph_version": __version__,

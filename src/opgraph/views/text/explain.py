@@ -10,6 +10,7 @@ from opgraph.analysis.tree import Metric
 from opgraph.record import units
 from opgraph.views.headline import headline, whole_of
 from opgraph.views.terminal import readable
+from opgraph.views.text.summary import inputs_of
 
 __all__ = ["Fact", "explained", "facts_of"]
 
@@ -40,8 +41,6 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
     """The ten facts. `spec` is what was typed for the model, with its options: commands begin with it."""
     profile, t, graph = costed.profile, costed.totals, costed.graph
     on = "" if costed.device is None else f" --hardware {costed.device.id}"
-    values = (graph.value[v] for v in graph.inputs)
-    inputs = ", ".join(f"{v.name} {units.shape(v.shape)} {v.dtype}" for v in values)
     spots = costed.tree.hot_spots(1)
     spot = spots[0].label if spots else None
     bound = max(costed.bounds, key=lambda b: b.share)
@@ -52,7 +51,7 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
     found: list[tuple[str, float | str | None, str, str]] = [
         ("model", profile.model.cls,
          f"{profile.model.name} is a {profile.model.cls or 'module'} from {profile.model.source}, "
-         f"run as {profile.mode} on {inputs or 'no tensors'}", ""),
+         f"run as {profile.mode} on {', '.join(inputs_of(graph)) or 'no tensors'}", ""),
         ("parameters", t.parameters,
          f"{units.count(t.parameters)} parameters take {units.size(t.weight_bytes)}, mostly as "
          f"{costed.main_dtype}", " --sort parameters --top 10"),

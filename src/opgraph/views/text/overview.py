@@ -22,6 +22,7 @@ from opgraph.record.kinds import Bound
 from opgraph.views.files.records import csv_text
 from opgraph.views.marks import BOUNDS, Mark
 from opgraph.views.terminal import bar, draw, fit_tail, safe
+from opgraph.views.text.summary import inputs_of
 
 WIDEST = 140
 """Columns beyond which figures stand too far from their names."""
@@ -120,10 +121,7 @@ def _entry_data(entry: Entry) -> dict[str, str | float | None]:
 
 def _facts(costed: CostedRecord) -> Table:
     t = costed.totals
-    value = costed.graph.value
     low, middle, high = _intensities(costed.graph)
-    given = (f"{value[v].name} {units.shape(value[v].shape)} {value[v].dtype}"
-             for v in costed.graph.inputs)  # fmt: skip
     result = Table.grid(padding=(0, 2))
     result.add_column(style="bold", no_wrap=True)
     result.add_column(overflow="fold")
@@ -132,7 +130,7 @@ def _facts(costed: CostedRecord) -> Table:
                   f"{units.plural(len(costed.graph.scopes), 'module')}"
          + (f", {units.plural(len(costed.graph.breaks), 'graph break')}"
             if costed.graph.breaks else "")),
-        ("Inputs", ", ".join(given) or "none"),
+        ("Inputs", ", ".join(inputs_of(costed.graph)) or "none"),
         ("Parameters", f"{units.count(t.parameters)}, {units.size(t.weight_bytes)}"),
         ("FLOPs", f"{units.flops(t.flops)} in matrix products and convolutions, "
                   f"{units.flops(t.other_flops)} in other "

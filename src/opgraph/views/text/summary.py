@@ -163,7 +163,7 @@ def facts(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str
     found = [
         ("Model", f"{model.name}  ({model.cls.rpartition('.')[2] or 'module'}, from {model.source})"),
         *(("", note) for note in model.notes if not isinstance(note, Remark)),
-        ("Inputs", ", ".join(_inputs(graph)) or "none"),
+        ("Inputs", ", ".join(inputs_of(graph)) or "none"),
         ("Parameters", f"{units.count(t.parameters)}  ({units.integer(t.parameters)})"
          + ("" if t.trainable_parameters == t.parameters
             else f", {units.integer(t.trainable_parameters)} of them trainable")),
@@ -240,7 +240,7 @@ def _counted(profile: ProfileRecord) -> list[tuple[str, str]]:
     return [("Counted", ", ".join(filter(None, said)))]
 
 
-def _inputs(graph: Graph) -> list[str]:
+def inputs_of(graph: Graph) -> list[str]:
     """Names, shapes and dtypes; of an argument with many tensors (a cache) only how many they are."""
     groups: dict[str, list[Value]] = {}
     for value in (graph.value[v] for v in graph.inputs):
