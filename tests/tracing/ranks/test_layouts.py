@@ -127,3 +127,11 @@ def test_a_global_batch_is_divided() -> None:
     assert one.graph.value[one.graph.inputs[0]].shape == (2, 8)
     with pytest.raises(opgraph.InputError, match="does not run as fsdp 2"):
         opgraph.profile(Model(), inputs()[..., :7], fsdp=2)
+
+
+def test_the_gradient_of_a_gathered_weight_stands_where_it_was_made() -> None:
+    """Else what stands between cuts the backward of each layer into many runs."""
+    nodes = opgraph.profile(bert(), fsdp=2, **STEP).graph.nodes
+    made = {n.scope for n in nodes if n.phase == "backward" and n.op == "detach"}
+    assert "bert.encoder.layer.0.output.dense" in made
+    assert "" not in made

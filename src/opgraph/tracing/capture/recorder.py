@@ -192,6 +192,7 @@ class Recorder:
         self._staying: list[Any] | None = None
         self._made: list[Record] = []  # what made nodes of autograd, in order, and how many
         self._numbers: list[int] = []  # there were after each (see `_differentiated`)
+        self._differentiated_last: tuple[str, None] | None = None
         self._functions = _Functions(self)
         for tensor in weights.stand_ins():
             self.capture.memory.ignore(tensor)
@@ -536,17 +537,19 @@ class Recorder:
 
     def _differentiated(self) -> tuple[str, Record | None] | None:
         """The module of the node whose gradient is being computed, and that node; of the gradient of a
-        weight alone the module that owns it. Autograd numbers what it has to differentiate in order."""
+        weight alone the module that owns it; of one that was gathered, which no module owns, the place of
+        the node before, which made it. Autograd numbers what it has to differentiate in order."""
         evaluated = torch._C._current_autograd_node()
         if evaluated is None:
             return None
         weight = getattr(evaluated, "variable", None)
         if weight is not None:
             known = self.weights.name_of(weight)
-            return None if known is None else (known.scope, None)
+            return self._differentiated_last if known is None else (known.scope, None)
         at = bisect_right(self._numbers, evaluated._sequence_nr())
         if at == len(self._made):
             return None
+        self._differentiated_last = self._made[at].call.path, None
         return self._made[at].call.path, self._made[at]
 
     def _argument(self, item: Any, prefix: str, record: Record, shown: list[str]) -> None:
