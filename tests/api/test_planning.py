@@ -138,6 +138,7 @@ def test_the_best_layouts_of_a_named_model(capsys: pytest.CaptureFixture[str]) -
     [
         ("", "over which devices?"),
         ("--devices h100-sxm --global-batch 8", "over how many devices?"),
+        ("--devices 2xjetson-orin-nx --global-batch 8", "has no link to other devices"),
         ("--devices 8xh100-sxm", "how many sequences has a step?"),
         ("--devices 8xh100-sxm --global-batch 8 --mode prefill", "not of the mode prefill"),
         ("--devices 8xh100-sxm --global-batch 8 --context-parallel 2", "is not planned"),

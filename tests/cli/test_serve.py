@@ -92,6 +92,7 @@ def test_what_a_workload_says_is_not_asked_for_beside_it(tmp_path):
         ([*GPT2, "--disaggregate", "2"], "says no engines"),
         ([*SMALL, "--workload", "/nowhere"], "cannot be read"),
         ([*GPT2, "--input-len", "1000"], "1,024 positions, and a request has 1,128 tokens"),
+        ([*GPT2[:3], "jetson-orin-nx", *GPT2[4:], "--disaggregate", "1:1"], "has no link"),
         ([*GPT2, "--mode", "train"], "does not take mode"),
         ([*GPT2, "--memory-share", "0.001"], "leave no room"),
     ],

@@ -151,6 +151,8 @@ def test_a_network_from_a_file(tmp_path: Path) -> None:
     assert found.network_reached == 10e9
     assert found.of_network("latency") == device("h100-sxm").of_network("latency")
     file.write_text(text.replace("[network]", "[link]"))
-    for wrong in (str(file), "fast", "0Gb/s", str(tmp_path / "none.toml")):
+    (flat := tmp_path / "flat.toml").write_text("network = 1\n")
+    endless = "9" * 400 + "Gb/s"
+    for wrong in (str(file), str(flat), "fast", "0Gb/s", endless, str(tmp_path / "none.toml")):
         with pytest.raises(OpgraphError):
             device("h100-sxm").over(wrong)

@@ -281,7 +281,7 @@ class Device:
                 figures |= _read(Path(network), _network_of)
             else:
                 speed = _SPEED.fullmatch(network.strip())
-                if speed is None or not float(speed[1]):
+                if speed is None or not 0 < float(speed[1]) < math.inf:
                     raise OpgraphError(f"no network is called {network!r:.80}",
                                        hint="400Gb/s a device, or a file (.toml)")  # fmt: skip
                 rate = float(speed[1]) * 1e9 / (8 if speed[2] == "Gb" else 1)
@@ -467,7 +467,8 @@ _NO_POWER = Figure(0.0, "")
 def _network_of(data: Mapping[str, Any]) -> dict[str, Figure]:
     """The figures of a file that describes a network alone."""
     unknown = set(data) - {"sources", "network"}
-    if unknown or "bandwidth" not in data.get("network", {}):
+    section = data.get("network")
+    if unknown or not isinstance(section, dict) or "bandwidth" not in section:
         raise ValueError("a network has [sources] and [network], with its bandwidth")
     return _figures_of(data, ("network",))
 
