@@ -265,3 +265,12 @@ def test_published_checkpoints_to_the_byte(name, bytes_):
     assert profile.totals.weight_bytes == bytes_
     assert profile.on(weights="none").totals.weight_bytes == 2 * profile.totals.parameters
     assert any(r.code == "published-weights" for r in profile.costed.remarks)
+
+
+def test_weights_that_no_scheme_takes_are_not_said_to_be_in_it(saved):
+    """A ResNet's convolutions stay as they are in fp8: the profile says so, and is as it was."""
+    plain, asked = (saved("resnet18").on(weights=w) for w in ("none", "fp8"))
+    assert "no-effect" in {r.code for r in asked.remarks}
+    assert "weights" not in asked.profile.convention
+    assert "fp8" not in str(asked).replace("weights fp8 changes nothing", "")
+    assert asked.graph == plain.graph

@@ -63,7 +63,7 @@ def in_fewer_bits(
     pass_ = _Pass(profile, scheme, cache, device)
     graph = pass_.graph()
     convention = {**profile.convention}
-    if scheme is not None:
+    if scheme is not None and pass_.found:
         convention["weights"] = str(scheme)
         if pass_.low is not None:
             convention["activations"] = pass_.low
@@ -269,6 +269,11 @@ class _Pass:
             return parameter
         stored = self._stored[parameter.name]
         return replace(parameter, dtype=self._scheme.format.dtype, bytes=stored)
+
+    @property
+    def found(self) -> bool:
+        """Whether any weight is kept so."""
+        return bool(self._products)
 
     def cache(self) -> KVCache | None:
         """The cache as it is kept."""
