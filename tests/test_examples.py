@@ -21,6 +21,7 @@ SHOWN = {
     ],
     "sharded": ["forward: 6 x all-gather between 64 ranks", "exposed"],
     "tensor_and_sharded": ["forward: 8 x all-reduce (tp)", "exchange are exposed"],
+    "quantized": ["weights int4", "NVIDIA H100 SXM5 80GB has no units for fp4"],
     "loop": ["4 calls of one layer", "272 parameters, 4096 FLOPs"],
 }
 
