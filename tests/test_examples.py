@@ -22,6 +22,7 @@ SHOWN = {
     "sharded": ["forward: 6 x all-gather between 64 ranks", "exposed"],
     "tensor_and_sharded": ["forward: 8 x all-reduce (tp)", "exchange are exposed"],
     "quantized": ["weights int4", "NVIDIA H100 SXM5 80GB has no units for fp4"],
+    "serving": ["requests a second within 0.1 s to the first token"],
     "loop": ["4 calls of one layer", "272 parameters, 4096 FLOPs"],
 }
 
@@ -32,7 +33,10 @@ def test_every_example_is_tested() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHOWN)
-def test_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_example(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", [name])
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     text = capsys.readouterr().out
     for line in SHOWN[name]:
