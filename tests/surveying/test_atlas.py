@@ -107,7 +107,9 @@ def test_names_are_text_wherever_they_end_up(dataset: Path, capsys: Any, tmp_pat
 )
 def test_short_names_mean_the_whole_ones(short: str, whole: str) -> None:
     atlas = opgraph.atlas()
-    assert atlas.sql(short).rows == atlas.sql(whole).rows != ()
+    # Two names of one model are as quick, and stand in either order.
+    asked, meant = (sorted(row[-2:] for row in atlas.sql(each).rows) for each in (short, whole))
+    assert asked == meant != []
     assert "params" in atlas.sql("select params from cases limit 1").columns
     with pytest.raises(InputError, match="latency_nosuch"):
         atlas.sql("select latency_nosuch from models")
