@@ -274,3 +274,11 @@ def test_weights_that_no_scheme_takes_are_not_said_to_be_in_it(saved):
     assert "weights" not in asked.profile.convention
     assert "fp8" not in str(asked).replace("weights fp8 changes nothing", "")
     assert asked.graph == plain.graph
+
+
+def test_modules_that_compute_as_much_are_compared_by_bytes(saved):
+    found = str(opgraph.compare(*(saved("gpt2").on(weights=w) for w in ("none", "int4"))))
+    table = found.partition("by module")[2]
+    assert "bytes A" in table
+    assert "FLOPs A" not in table
+    assert "MiB" in next(line for line in table.splitlines() if "c_attn" in line)

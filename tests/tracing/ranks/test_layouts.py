@@ -10,6 +10,7 @@ from tests.tracing.ranks.programs import Model, inputs
 
 import opgraph
 from opgraph.analysis.parallel.plan import parallel
+from opgraph.record.errors import InputError
 from opgraph.record.kinds import CollectiveKind
 from opgraph.record.layout import Layout
 
@@ -135,3 +136,10 @@ def test_the_gradient_of_a_gathered_weight_stands_where_it_was_made() -> None:
     made = {n.scope for n in nodes if n.phase == "backward" and n.op == "detach"}
     assert "bert.encoder.layer.0.output.dense" in made
     assert "" not in made
+
+
+def test_layers_that_torch_does_not_split_are_refused_with_another_way():
+    """GPT-2's layers keep their weights transposed, and it has no plan of its own."""
+    with pytest.raises(InputError, match="torch does not split layers like Conv1D") as refused:
+        opgraph.profile("gpt2", model_args={"n_layer": 1}, seq_len=8, tensor_parallel=2)
+    assert "on paper" in str(refused.value.hint)

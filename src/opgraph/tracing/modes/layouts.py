@@ -63,9 +63,12 @@ def laid_out(model: Model, layout: Layout, allowed: Callable[[], Styles]) -> Mod
     except InputError:
         raise
     except (RuntimeError, ValueError, NotImplementedError, AssertionError, TypeError) as error:
-        raise InputError(f"{model.info.name} cannot be laid out: {first_line(error)}") from error
+        text = f"{model.info.name} cannot be laid out: {first_line(error)}"
+        raise InputError(text, hint=_ON_PAPER) from error
     return replace(model, module=module, info=model.info.noting(*notes), materialize=None)
 
+
+_ON_PAPER = "a saved profile of it (-o FILE.json) can be laid out on paper"
 
 _ORDER = ("pipeline", "data", "fsdp", "tensor")
 """Dimensions of the mesh, those whose ranks are nearest to each other last."""
@@ -111,6 +114,10 @@ def _split(
     modules = dict(module.named_modules())
     own = {p: s for p, s in styles.items() if s in _OWN and isinstance(modules.get(p), _LAYERS)}
     others = {p: s for p, s in styles.items() if p not in own}
+    if planned is None and others:
+        kinds = sorted({type(modules[p]).__name__ for p in others if p in modules})
+        raise InputError(f"torch does not split layers like {', '.join(kinds) or next(iter(others))}, "
+                         "and the model has no plan of its own", hint=_ON_PAPER)  # fmt: skip
     if layout.tensor > 1:
         if not own:
             raise InputError("no linear layer of it can be split over ranks",

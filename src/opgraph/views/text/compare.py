@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich import box
 from rich.console import RenderableType
@@ -100,7 +100,8 @@ def _by_module(
     label = min(width - figures, 50)
     room = width - figures - label - 2
     b = letter(other)
-    heads = [name.rjust(_FIGURE) for name in ("FLOPs A", f"FLOPs {b}")]
+    metric = _metric(change)
+    heads = [name.rjust(_FIGURE) for name in (f"{metric} A", f"{metric} {b}")]
     head = fit("", label) + "".join(heads) + f"{b} / A".rjust(9)
     yield Text(head + ("  what differs" if room >= 24 else ""), "bold")
     for c in shown:
@@ -109,7 +110,7 @@ def _by_module(
             mark, style = " ", "dim"
         line = Text(f"{mark} ", style=style, no_wrap=True)
         line.append(fit(f"{'  ' * c.depth}{name_of(c)}", label - 2), style=style)
-        line.append(_flops(c))
+        line.append(_figures(c, metric))
         if c.details and room >= 24:
             line.append("  " + fit(", ".join(c.details), room).rstrip(), style="dim")
         yield line
@@ -163,18 +164,23 @@ def name_of(change: Change) -> str:
     return f"{name}{times}  {new.cls if new.name else ''}".rstrip()
 
 
-def _flops(change: Change) -> str:
-    """FLOPs before and after, or bytes where there are none."""
-    a, b = change.before, change.after
-    flops = [None if m is None else m.flops for m in (a, b)]
-    if any(flops):
-        cells = ["—" if f is None else units.count(f) for f in flops]
-        return "".join(c.rjust(_FIGURE) for c in cells) + ratio_of(flops)
-    traffic = [None if m is None else m.bytes for m in (a, b)]
-    if any(traffic):
-        cells = ["—" if t is None else units.size(t) for t in traffic]
-        return "".join(c.rjust(_FIGURE) for c in cells) + ratio_of(traffic)
-    return " " * (2 * _FIGURE + 9)
+def _metric(whole: Change) -> str:
+    """What modules are compared by: FLOPs, or bytes where all compute as much as before."""
+    flops = {None if m is None else m.flops for m in (whole.before, whole.after)}
+    return "bytes" if len(flops) == 1 else "FLOPs"
+
+
+def _figures(change: Change, metric: str) -> str:
+    """FLOPs before and after, or bytes where these are compared or there are no FLOPs."""
+    both = (change.before, change.after)
+    values = [None if m is None else m.flops for m in both]
+    written: Callable[[int], str] = units.count
+    if metric == "bytes" or not any(values):
+        values, written = [None if m is None else m.bytes for m in both], units.size
+    if not any(values):
+        return " " * (2 * _FIGURE + 9)
+    cells = ["—" if v is None else written(v) for v in values]
+    return "".join(c.rjust(_FIGURE) for c in cells) + ratio_of(values)
 
 
 def _by_op(comparison: ComparisonRecord, other: int, width: int) -> Iterator[RenderableType]:
@@ -424,18 +430,20 @@ def _markdown_changes(change: Change, name: str, depth: int | None) -> Iterator[
         return
     depth = fitting_depth(change) if depth is None else depth
     yield from (f"<details><summary>What changed from A to {name}, by module</summary>", "")
-    heads = ("", "module", "FLOPs before", "after", "", "what differs")
-    shown = filter(worth_showing, change.walk(depth))
-    yield from markdown_table(heads, map(_markdown_row, shown), numbers=(2, 3, 4))
+    metric = _metric(change)
+    heads = ("", "module", f"{metric} before", "after", "", "what differs")
+    rows = (_markdown_row(c, metric) for c in change.walk(depth) if worth_showing(c))
+    yield from markdown_table(heads, rows, numbers=(2, 3, 4))
     yield from ("", "</details>")
 
 
-def _markdown_row(change: Change) -> list[str]:
-    values = [None if m is None else m.flops for m in (change.before, change.after)]
+def _markdown_row(change: Change, metric: str) -> list[str]:
+    both, written = (change.before, change.after), units.size if metric == "bytes" else units.flops
+    values = [None if m is None else m.bytes if metric == "bytes" else m.flops for m in both]
     return [
         MARKS[change.status][0],
         "\u2003" * change.depth + name_of(change),
-        *("—" if v is None else units.flops(v) for v in values),
+        *("—" if v is None else written(v) for v in values),
         ratio_of(values).strip(),
         ", ".join(change.details),
     ]

@@ -30,7 +30,8 @@ def serving_text(serving: ServingRecord, *, color: bool = False, width: int = 12
         _table(serving, width),
         "",
         Text(
-            "first: to the first token; token: each after it, by request; between: two tokens, each gap",
+            "first: to the first token; token: each after it, by request"
+            + ("; between: two tokens, each gap" if width >= _WIDE else ""),
             style="dim",
         ),
         *(Text(safe(r.text, 300), style="dim") for r in serving.remarks),
