@@ -3,7 +3,7 @@ fifty assignments drawn at random; what a large trace takes; and which traces of
 
     python benchmarks/join.py                       the traces in tests/traces/data, on their graphs
     python benchmarks/join.py --pair P.json T.json  also a saved profile and a trace of its model
-    python benchmarks/join.py --sample 50           assignments to check by hand (--seed N)
+    python benchmarks/join.py --sample 50           assignments to check by hand (--seed N, --link L)
     python benchmarks/join.py --size 1              a trace of 1 GB, made by repeating one (--repeat T)
     python benchmarks/join.py --read FOLDER         every trace below it: read or refused, and why
 """
@@ -55,7 +55,8 @@ def saved(path: Path) -> Graph:
 
 def table(given: list[list[str]]) -> None:
     """One line for each trace: of the kernel time in whole steps, what is aligned by name and shapes, what
-    is on a node at all, and the longest that is on none; and what belongs to steps there in part."""
+    is a copy for a node, what is on a node at all, and the longest that is on none; and what belongs to
+    steps there in part."""
     rows = []
     for name, graph, path in pairs(given):
         run = join(graph, read(path))
@@ -68,12 +69,16 @@ def table(given: list[list[str]]) -> None:
         none = max((e for e in whole if not e.nodes), key=lambda e: e.seconds, default=None)
         part = [e for e in run.partial if e.kind in DEVICE_KINDS]
         rows.append((run.attributed, name, run.device_name, sum(e.count for e in whole), total,
-                     links.get("alignment", 0.0) / total, none, part))  # fmt: skip
+                     links.get("alignment", 0.0) / total, links.get("operand", 0.0) / total,
+                     none, part))  # fmt: skip
     print(
-        "| trace | device | kernels | ms | name and shapes | on a node | longest on none | steps in part |"
+        "| trace | device | kernels | ms | name and shapes | copies for a node | on a node "
+        "| longest on none | steps in part |"
     )
-    print("|---|---|---|---|---|---|---|---|")
-    for share, name, device, count, total, aligned, none, part in sorted(rows, key=lambda r: r[0]):
+    print("|---|---|---|---|---|---|---|---|---|")
+    for share, name, device, count, total, aligned, copied, none, part in sorted(
+        rows, key=lambda r: r[0]
+    ):
         lost = "" if none is None else f"{none.host}, {none.seconds * 1e6:.1f} µs"
         there = sum(e.seconds for e in part)
         on = sum(e.seconds for e in part if e.nodes) / there if there else 0
@@ -82,11 +87,11 @@ def table(given: list[list[str]]) -> None:
             if part
             else ""
         )
-        print(f"| {name} | {device} | {count:,} | {total * 1e3:.3f} | {aligned:.2%} | {share:.2%} | {lost} "
-              f"| {cut} |")  # fmt: skip
+        print(f"| {name} | {device} | {count:,} | {total * 1e3:.3f} | {aligned:.2%} | {copied:.2%} "
+              f"| {share:.2%} | {lost} | {cut} |")  # fmt: skip
 
 
-def sample(count: int, seed: int, given: list[list[str]]) -> None:
+def sample(count: int, seed: int, link: str | None, given: list[list[str]]) -> None:
     """Kernels drawn at random from a step of each trace: beside what the trace itself says of each (the
     outermost operator around its launch, its shapes, and the module, where it has modules, which the
     alignment does not look at) the node that it was given."""
@@ -105,7 +110,7 @@ def sample(count: int, seed: int, given: list[list[str]]) -> None:
         for piece in run.timeline:
             event = run.events[piece.event]
             work = works.get((event.name, round(piece.start * 1e6)))
-            if work is None or not event.nodes:
+            if work is None or not event.nodes or (link or event.link) != event.link:
                 continue
             call = first.get(work.external)
             around = [c for c in outer if call and c.start <= call.start and call.end <= c.end
@@ -115,7 +120,7 @@ def sample(count: int, seed: int, given: list[list[str]]) -> None:
         "| trace | kernel | operator, shapes | module in the trace | node | shapes | module | link |"
     )
     print("|---|---|---|---|---|---|---|---|")
-    for name, graph, event, around in random.Random(seed).sample(found, count):
+    for name, graph, event, around in random.Random(seed).sample(found, min(count, len(found))):
         operator = next((c for c in around if c.kind == "operator"), None)
         module = [c.name for c in around if c.kind == "module"]
         nodes = [graph.node(n) for n in event.nodes]
@@ -213,6 +218,7 @@ def main() -> None:
     )
     parser.add_argument("--sample", type=int, metavar="N")
     parser.add_argument("--seed", type=int, default=18)
+    parser.add_argument("--link", help="draw from those found in this way alone")
     parser.add_argument("--size", type=float, metavar="GB")
     parser.add_argument("--repeat", type=Path, default=DATA / "tracelens" / "qwen-h100.json.gz")
     parser.add_argument("--read", type=Path, metavar="FOLDER")
@@ -225,7 +231,7 @@ def main() -> None:
     elif asked.read:
         readable(asked.read)
     elif asked.sample:
-        sample(asked.sample, asked.seed, asked.pair)
+        sample(asked.sample, asked.seed, asked.link, asked.pair)
     else:
         table(asked.pair)
 

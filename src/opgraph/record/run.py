@@ -15,12 +15,12 @@ DEVICE_KINDS: frozenset[EventKind] = frozenset({"kernel", "copy", "set", "commun
 """What runs on an accelerator; operators, and the Python between them, run on the host."""
 
 Link = Literal[
-    "", "mark", "alignment", "names", "sequence", "module", "fusion", "repeat", "kernels"
+    "", "mark", "alignment", "names", "sequence", "module", "fusion", "operand", "repeat", "kernels"
 ]  # fmt: skip
 """How the nodes of an event were found: by a mark around it; by aligning operators of one name and one set
 of shapes, or of one name alone; by the sequence number of the forward call, by the module, by the names in
-a compiled kernel; as the same kernel of another run, where its launch is not in the trace; or by
-aligning the names of kernels, where no operator is in it."""
+a compiled kernel; as a copy of what the next node reads; as the same kernel of another run, where its
+launch is not in the trace; or by aligning the names of kernels, where no operator is in it."""
 Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
 Index = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 

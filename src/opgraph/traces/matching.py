@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
-from opgraph.record.graph import Graph
+from opgraph.record.graph import Graph, Node
 from opgraph.record.run import Link
 from opgraph.traces.alignment import matched, one_run
 from opgraph.traces.events import FUSED, Call, Shapes, Trace
@@ -304,6 +304,8 @@ class Matching:
                 before = self._between(
                     waiting, before, [n for n in inside if n not in taken], taken
                 )
+                if place < len(order):
+                    self._operands(waiting, order[place])
                 low, waiting = place, []
             left = [items[i] for i in run.items if items[i] not in self.nodes]
             for item in left:
@@ -345,6 +347,27 @@ class Matching:
                     between = [n for n in between if n > nodes[0]]
             taken.update(nodes)
         return [n for n in (*before, *between) if n not in taken]
+
+    def _operands(self, waiting: Sequence[int], reader: Node) -> None:
+        """Give copies that the graph does not make to what they are made for: one of the shape of an input
+        of the node that comes next, where that is not contiguous in the graph, to that node; where it comes
+        from outside of the graph, to the node that stands for it."""
+        value, producer = self.graph.value, self.graph.producer
+        free = list(dict.fromkeys(reader.inputs))
+        for item in waiting:
+            call = self.calls[item]
+            if item in self.nodes or canonical_name(call.name) != "copy" or not call.shapes:
+                continue
+            for v in free if len(set(call.shapes)) == 1 else ():
+                source = producer.get(v)
+                outside = source is not None and source.kind in ("input", "constant")
+                if value[v].shape == call.shapes[0] and (outside or value[v].strides):
+                    self.nodes[item] = (
+                        (source.id if outside and source else reader.id,),
+                        "operand",
+                    )
+                    free.remove(v)
+                    break
 
     def _late(self, node: int) -> bool:
         return self.graph.node(node).phase in ("backward", "recompute")
