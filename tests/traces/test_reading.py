@@ -114,8 +114,9 @@ def test_a_folder_needs_traces_of_different_ranks(tmp_path):
         read(tmp_path / "none")
 
 
-def exported(path, trace):
-    """The same run as Nsight Systems would export it, under `emit_nvtx(record_shapes=True)`."""
+def exported(path, trace, processes=(0,)):
+    """The same run as Nsight Systems would export it, under `emit_nvtx(record_shapes=True)`: of several
+    processes, each on a device of its own, with the same numbers of launches."""
     texts = {name: i for i, name in enumerate(dict.fromkeys(
         [w.name for w in trace.work] + [x.name for x in trace.launches.values()]))}  # fmt: skip
     base = min(c.start for c in trace.calls)
@@ -125,37 +126,58 @@ def exported(path, trace):
 
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
-        db.execute("CREATE TABLE TARGET_INFO_GPU (name TEXT)")
-        db.execute("INSERT INTO TARGET_INFO_GPU VALUES ('NVIDIA H100')")
+        db.execute("CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT)")
+        db.execute("CREATE TABLE ENUM_CUDA_MEMCPY_OPER (id INT, name TEXT, label TEXT)")
         db.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, streamId INT, "
-                   "correlationId INT, demangledName INT, shortName INT, gridX INT)")  # fmt: skip
-        db.execute(
-            "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, streamId INT, correlationId INT)"
-        )
+                   "globalPid INT, deviceId INT, correlationId INT, demangledName INT, "
+                   "shortName INT)")  # fmt: skip
+        db.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, streamId INT, "
+                   "globalPid INT, deviceId INT, correlationId INT, copyKind INT)")  # fmt: skip
         db.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, "
                    "correlationId INT, nameId INT)")  # fmt: skip
         db.execute("CREATE TABLE NVTX_EVENTS (start INT, end INT, globalTid INT, text TEXT, textId INT, "
                    "eventType INT)")  # fmt: skip
+        db.execute("INSERT INTO ENUM_CUDA_MEMCPY_OPER VALUES (8, 'DTOD', 'Device-to-Device')")
         db.executemany("INSERT INTO StringIds VALUES (?, ?)", [(i, t) for t, i in texts.items()])
-        for w in trace.work:
-            end, name = ns(w.start) + round(w.seconds * 1e9), texts[w.name]
-            if w.kind == "kernel":
-                db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, 1)",
-                           (ns(w.start), end, w.stream, w.correlation, name, name))  # fmt: skip
-            else:
-                db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, ?)",
-                           (ns(w.start), end, w.stream, w.correlation))  # fmt: skip
-        for number, x in trace.launches.items():
-            db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)",
-                       (ns(x.start), ns(x.end), x.thread, number, texts[x.name]))  # fmt: skip
-        for i, c in enumerate(trace.calls):
-            sizes = (
-                "" if c.shapes is None else f", sizes = {json.dumps([list(s) for s in c.shapes])}"
-            )
-            text = f"{c.name}, op_id = {i + 1}{sizes}" if c.kind == "operator" else c.name
-            if c.kind != "module":
-                db.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, NULL, 59)",
-                           (ns(c.start), ns(c.end), c.thread, text))  # fmt: skip
+        for device, process in enumerate(processes):
+            whose = process << 24
+            db.execute("INSERT INTO TARGET_INFO_GPU VALUES (?, 'NVIDIA H100')", (device,))
+            for w in trace.work:
+                row = (ns(w.start), ns(w.start) + round(w.seconds * 1e9), w.stream, whose, device,
+                       w.correlation)  # fmt: skip
+                if w.kind == "kernel":
+                    db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                               (*row, texts[w.name], texts[w.name]))  # fmt: skip
+                else:
+                    db.execute(
+                        "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, ?, ?, ?, 8)", row
+                    )
+            for number, x in trace.launches.items():
+                db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)",
+                           (ns(x.start), ns(x.end), whose | 1, number, texts[x.name]))  # fmt: skip
+            for i, c in enumerate(trace.calls):
+                sizes = (
+                    ""
+                    if c.shapes is None
+                    else f", sizes = {json.dumps([list(s) for s in c.shapes])}"
+                )
+                text = f"{c.name}, op_id = {i + 1}{sizes}" if c.kind == "operator" else c.name
+                if c.kind != "module":
+                    db.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, NULL, 59)",
+                               (ns(c.start), ns(c.end), whose | 1, text))  # fmt: skip
+
+
+def test_devices_of_several_processes_are_ranks_of_their_own(graph, tmp_path):
+    """As two processes under one `nsys profile` are: both count their launches from one."""
+    (trace,) = read(BERT)
+    path = tmp_path / "report.sqlite"
+    exported(path, trace, (16777301, 16777302))
+    found = read(path)
+    assert [(t.rank, len(t.work), len(t.calls)) for t in found] == [
+        (i, len(trace.work), sum(c.kind != "module" for c in trace.calls)) for i in (0, 1)
+    ]
+    run = join(graph("bert"), found)
+    assert (run.ranks, run.attributed) == (2, 1.0)
 
 
 def test_nsight_systems_leads_to_the_same_nodes(graph, tmp_path):

@@ -188,6 +188,11 @@ class _Rank(Matching):
         works = {n.id for n in self.graph.nodes if any(k.cost != "zero" for k in n.kernels)}
         there = works.intersection(n for nodes, _ in self.nodes.values() for n in nodes)
         share = len(there) / max(1, len(works))
+        if share and not self.shaped and not self.marked:
+            out.notes.append(
+                "the trace has no shapes: operators are matched by their names alone, which cannot tell "
+                "layers apart where it begins within a step (record_shapes=True gives them)"
+            )
         if self.calls and not share:
             out.notes.append(
                 "what is in the trace is not this graph: is it the same model and sizes?"

@@ -21,6 +21,7 @@ STEP_MARK = "opgraph:step:"
 _OPTIMIZER = "Optimizer.step#"
 STEPS = (STEP_MARK, "ProfilerStep#")
 _BACKWARD = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$")
+_BY_HOST = re.compile(r"HtoD|DtoH|Host-to-|-to-Host")
 WHOLE, _PARTIAL = 0.8, 0.2
 """A run is whole when it matches this share of what the fullest run of the trace matches, and none below
 the other: then it is something else with the same operators."""
@@ -166,7 +167,12 @@ class Matching:
         return found
 
     def items(self, hosts: Sequence[int]) -> list[int]:
-        """What is aligned: what launched something, or the outermost call with a signature around it."""
+        """What is aligned: what launched something, or the outermost call with a signature around it. The
+        name alone of a copy from or to the host says nothing: no kernel of a graph does that."""
+        if not self.shaped:
+            for work, host in zip(self.trace.work, hosts, strict=False):
+                if host >= 0 and work.kind == "copy" and _BY_HOST.search(work.name):
+                    self.masks[self.owner[host] if self.owner[host] >= 0 else host] = 0
         found = (self.owner[host] if self.owner[host] >= 0 else host for host in hosts if host >= 0)
         return sorted(dict.fromkeys(found), key=lambda i: self.calls[i].start)
 

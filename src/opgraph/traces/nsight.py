@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,28 +31,34 @@ _SIZES = re.compile(r", (?:input_)?sizes = (\[.*\])")
 _LONGEST = 1_000_000
 
 
-def read_sqlite(path: Path) -> Trace:
-    """Read one export. Raises `ProfileError` where it is none of Nsight Systems', or is broken."""
-    trace = Trace(device="cuda", source="Nsight Systems")
+_THREAD_BITS = 24
+"""The lower bits of a `globalTid` are the thread; what is above them is the process, as in `globalPid`."""
+
+_Device = tuple[int | None, int]
+
+
+def read_sqlite(path: Path) -> list[Trace]:
+    """Read one export: a trace for each device of each process, which are its ranks. Raises `ProfileError`
+    where it is none of Nsight Systems', or is broken."""
     try:
         # A file with a log beside it may only be read whole; nothing is written in any case.
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:
             connection.text_factory = lambda text: text.decode("utf-8", "replace")
-            _fill(trace, connection)
+            found = _traces(connection)
         finally:
             connection.close()
     except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
         raise ProfileError(
             f"{path} is not an export of Nsight Systems, or is broken: {error}"
         ) from error
-    if not trace.work:
+    if not found:
         raise ProfileError(f"{path} has no kernels of CUDA: is it an export of Nsight Systems?",
                            hint="nsys export --type sqlite report.nsys-rep")  # fmt: skip
-    return trace
+    return found
 
 
-def _fill(trace: Trace, connection: sqlite3.Connection) -> None:
+def _traces(connection: sqlite3.Connection) -> list[Trace]:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
 
     def columns(table: str) -> set[str]:
@@ -67,43 +74,57 @@ def _fill(trace: Trace, connection: sqlite3.Connection) -> None:
 
     texts: dict[int, str] = dict(rows("StringIds", "id", "value"))
 
-    def kernel(name: Any) -> str:
+    def text(name: Any) -> str:
         return texts.get(name, "") if isinstance(name, int) else str(name or "")
 
-    for start, end, stream, correlation, demangled, short in rows(
-        "CUPTI_ACTIVITY_KIND_KERNEL",
-        "start", "end", "streamId", "correlationId", "demangledName", "shortName",
-    ):  # fmt: skip
-        name = kernel(demangled) or kernel(short)
-        kind: WorkKind = "communication" if COMMUNICATION.search(name) else "kernel"
-        trace.work.append(_work(name, start, end, stream, correlation, kind))
-    moves: tuple[tuple[str, str, WorkKind], ...] = (
-        ("CUPTI_ACTIVITY_KIND_MEMCPY", "Memcpy", "copy"),
-        ("CUPTI_ACTIVITY_KIND_MEMSET", "Memset", "set"),
-    )
-    for table, name, kind in moves:
-        for start, end, stream, correlation in rows(
-            table, "start", "end", "streamId", "correlationId"
-        ):
-            trace.work.append(_work(name, start, end, stream, correlation, kind))
-    for start, end, thread, correlation, name in rows(
+    where = ("start", "end", "streamId", "correlationId", "globalPid", "deviceId")
+    work: dict[_Device, list[Work]] = defaultdict(list)
+
+    def add(name: str, kind: WorkKind, start: int, end: int, stream: Any, number: Any,
+            process: Any, device: Any) -> None:  # fmt: skip
+        at = (None if process is None else int(process) >> _THREAD_BITS, int(device or 0))
+        work[at].append(_work(name, start, end, stream, number, kind))
+
+    for demangled, short, *row in rows(
+        "CUPTI_ACTIVITY_KIND_KERNEL", "demangledName", "shortName", *where
+    ):
+        name = text(demangled) or text(short)
+        add(name, "communication" if COMMUNICATION.search(name) else "kernel", *row)
+    ways = dict(rows("ENUM_CUDA_MEMCPY_OPER", "id", "label"))
+    for way, *moved in rows("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", *where):
+        add(f"Memcpy {ways.get(way) or ''}".strip(), "copy", *moved)
+    for filled in rows("CUPTI_ACTIVITY_KIND_MEMSET", *where):
+        add("Memset", "set", *filled)
+    launches: dict[int, dict[int, Launch]] = defaultdict(dict)
+    for start, end, thread, number, named in rows(
         "CUPTI_ACTIVITY_KIND_RUNTIME", "start", "end", "globalTid", "correlationId", "nameId"
     ):
-        if correlation is not None:
-            trace.launches[int(correlation)] = Launch(
-                start / 1e3, end / 1e3, thread or 0, None, kernel(name)
+        if number is not None:
+            launches[(thread or 0) >> _THREAD_BITS][int(number)] = Launch(
+                start / 1e3, end / 1e3, thread or 0, None, text(named)
             )
-    if "NVTX_EVENTS" in tables:
-        for start, end, thread, text, named, event in rows(
-            "NVTX_EVENTS", "start", "end", "globalTid", "text", "textId", "eventType"
-        ):
-            if event in _RANGES and start is not None and end is not None:
-                trace.calls.append(
-                    _call(str(text or texts.get(named, "")), start, end, thread or 0)
-                )
-    for (name,) in rows("TARGET_INFO_GPU", "name"):
-        trace.device_name = str(name or "")[:200]
-        break
+    calls: dict[int, list[Call]] = defaultdict(list)
+    for start, end, thread, words, named, event in rows(
+        "NVTX_EVENTS", "start", "end", "globalTid", "text", "textId", "eventType"
+    ):
+        if event in _RANGES and start is not None and end is not None:
+            calls[(thread or 0) >> _THREAD_BITS].append(
+                _call(str(words or texts.get(named, "")), start, end, thread or 0)
+            )
+    names = {
+        int(i or 0): str(name or "")[:200] for i, name in rows("TARGET_INFO_GPU", "id", "name")
+    }
+    found: list[Trace] = []
+    for process, device in sorted(work, key=lambda at: (at[1], at[0] or 0)):
+        # An old version does not say whose a kernel is: then there is one process.
+        own = {*launches, *calls} if process is None else {process}
+        found.append(Trace(
+            len(found), "cuda", names.get(device) or next(iter(names.values()), ""), "Nsight Systems",
+            [call for one in own for call in calls.get(one, ())],
+            {n: launch for one in own for n, launch in launches.get(one, {}).items()},
+            work[process, device],
+        ))  # fmt: skip
+    return found
 
 
 def _work(name: str, start: int, end: int, stream: Any, correlation: Any, kind: WorkKind) -> Work:

@@ -71,14 +71,14 @@ _decode_head = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def read(path: str | PathLike[str]) -> list[Trace]:
-    """Read a trace, or all that are in a folder, one for each rank, in their order.
+    """Read the traces in a file, or in all files of a folder: one for each rank, in their order.
 
     Raises `ProfileError` where a file is no trace, or is broken. One that is cut off is read up to there.
     """
     place = Path(path)
     try:
         if not place.is_dir():
-            return [_read_file(place, 0)]
+            return _read_file(place, 0)
         files = sorted(
             p for p in place.iterdir() if p.name.endswith((".json", ".json.gz", ".sqlite"))
         )
@@ -86,7 +86,9 @@ def read(path: str | PathLike[str]) -> list[Trace]:
             raise ProfileError(
                 f"{place} has no trace: no file ends with .json, .json.gz or .sqlite"
             )
-        found = sorted((_read_file(p, i) for i, p in enumerate(files)), key=lambda t: t.rank)
+        found = sorted(
+            (t for i, p in enumerate(files) for t in _read_file(p, i)), key=lambda t: t.rank
+        )
     except OSError as error:
         raise ProfileError(f"cannot read {place}: {error.strerror or error}") from error
     ranks = [t.rank for t in found]
@@ -95,22 +97,30 @@ def read(path: str | PathLike[str]) -> list[Trace]:
     return found
 
 
-def _read_file(path: Path, position: int) -> Trace:
+def _read_file(path: Path, position: int) -> list[Trace]:
     with path.open("rb") as file:
         start = file.read(len(_SQLITE))
         file.seek(0)
         if start == _SQLITE:
             from opgraph.traces.nsight import read_sqlite
 
-            return read_sqlite(path)
-        named = _RANK.search(path.name)
-        trace = Trace(rank=int(named[1]) if named and len(named[1]) < 9 else position)
+            found = read_sqlite(path)
+            if len(found) == 1:
+                found[0].rank = _rank(path, position)
+            return found
+        trace = Trace(rank=_rank(path, position))
         try:
             _fill(trace, _unpacked(file, trace) if start.startswith(_GZIP) else _plain(file), path)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, OverflowError) as error:
             raise ProfileError(f"{path} is not a trace, or is broken: {error}") from error
     trace.device = trace.device if trace.work else "cpu"
-    return trace
+    return [trace]
+
+
+def _rank(path: Path, position: int) -> int:
+    """The rank that a file's name says, else its position among the others."""
+    named = _RANK.search(path.name)
+    return int(named[1]) if named and len(named[1]) < 9 else position
 
 
 def _fill(trace: Trace, pieces: Iterator[bytes], path: Path) -> None:
