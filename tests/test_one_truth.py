@@ -4,10 +4,12 @@ browser, in tests/views/page/test_one_truth.py.)"""
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import re
 import xml.etree.ElementTree as ET
+import zlib
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import cache
@@ -174,3 +176,68 @@ def test_what_the_shares_are_of_is_the_same(
         rf"Costliest modules [^%]* {re.escape(spot.path)} [^%]* {share} ", said["explore"]
     )
     assert f"{spot.path}, {share} of {'it' if of == 'the time' else of}." in said["profile"]
+
+
+BLOCK = """
+import torch
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256), nn.LayerNorm(256))
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "graphs",
+        pytest.param("engine", marks=[pytest.mark.live, pytest.mark.slow]),
+        pytest.param("compiled,graphs", marks=[pytest.mark.live, pytest.mark.slow]),
+    ],
+)
+def test_how_it_is_run_is_the_same(
+    how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the table, the overview, a list of nodes, the picture and the page: the time and the bytes of the
+    kernels that run so, and in words that they do."""
+    monkeypatch.setenv("COLUMNS", "200")
+    model = [str(DATA / "gpt2.json")]
+    if how == "engine":
+        model = ["gpt2", "--mode", "decode", "--model-arg", "n_layer=2"]
+    elif how != "graphs":
+        (tmp_path / "block.py").write_text(BLOCK)
+        model = [f"{tmp_path}/block.py:build", "--input-shape", "8x256"]
+
+    def said(command: str, *more: str) -> str:
+        assert main([command, *model, "--hardware", HARDWARE, "--run", how, *more]) == 0
+        return capsys.readouterr().out
+
+    said("profile", "-o", f"{tmp_path}/kept.json")
+    model = [f"{tmp_path}/kept.json"]  # traced once
+    words = {"engine": "through an engine", "compiled,graphs": "compiled, as graphs"}.get(
+        how, "as graphs"
+    )
+    costed = json.loads(said("profile", "--json"))["costed"]
+    latency = units.between(costed["prediction"]["seconds"], *costed["prediction"]["interval"])
+    assert f"{latency} predicted {words} for a batch" in said("profile")
+    assert f"{latency} on NVIDIA H100 SXM5 80GB {words}," in said("explore")
+    overview = json.loads(said("explore", "--json"))
+    assert overview["seconds"] == costed["prediction"]["seconds"]
+    assert overview["bounds"] == costed["bounds"]
+    nodes = json.loads(said("explore", "--start", "1", "--json"))["nodes"]
+    assert sum(n["seconds"] or 0.0 for n in nodes) == pytest.approx(overview["seconds"])
+    said("draw", "-o", f"{tmp_path}/x.svg")
+    assert f"{latency} {words}" in (tmp_path / "x.svg").read_text("utf-8")
+    said("view", "-o", f"{tmp_path}/x.html")
+    found = re.search('id="opgraph-data">([^<]+)', (tmp_path / "x.html").read_text("utf-8"))
+    assert found is not None
+    page = json.loads(zlib.decompress(base64.b64decode(found[1])))
+    (device,) = (d for d in page["devices"] if d["id"] == HARDWARE)
+    assert device["said"] == f"{latency} {words}"
+    kernels = page["profile"]["graph"]["kernels"]
+    moved = [sum(sum(kernels[k].get(way, 0) for way in ("read", "written")) for k in n.get("kernels", ()))
+             for n in page["profile"]["graph"]["nodes"]]  # fmt: skip
+    assert moved == [n["bytes"] for n in nodes]
+    assert sum(moved) == overview["totals"]["bytes_read"] + overview["totals"]["bytes_written"]
+    ran = page.get("ran") or [n.get("kernels", ()) for n in page["profile"]["graph"]["nodes"]]
+    assert sum(ord(k) - 49 if "ran" in page else len(k) for k in ran) == len(page["live"][1])

@@ -6,7 +6,7 @@ import argparse
 
 from opgraph.cli.arguments import add_model, add_options, costed_from, view_from, view_options
 from opgraph.cli.output import answer, say, status_of
-from opgraph.options import QUANTIZED, Stage
+from opgraph.options import Stage
 from opgraph.record.errors import RenderError
 from opgraph.record.files import write_atomically
 from opgraph.views import heeded, views_of
@@ -22,8 +22,8 @@ EXAMPLES = """examples:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser)
-    showing = heeded("costed", Stage.NODES, Stage.VIEW, kind="picture")
-    add_options(parser, "hardware", *QUANTIZED, *showing, "output",
+    own = heeded("costed", Stage.COSTING, Stage.NODES, Stage.VIEW, kind="picture")
+    add_options(parser, *own, "output",
                 words={"output": ", ".join(_suffixes())})  # fmt: skip
 
 

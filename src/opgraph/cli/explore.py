@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import add_model, add_options, costed_from, form_of, refuse_unheeded
 from opgraph.cli.output import answer, color, show, status_of, width
-from opgraph.options import QUANTIZED, TRACED, Stage, names
+from opgraph.options import TRACED, Stage, names
 from opgraph.record.errors import MissingDependency, RenderError
 from opgraph.record.files import dumps
 
@@ -31,13 +31,16 @@ EXAMPLES = """examples:
 LIMIT = 100
 """Nodes that a filter lists on a terminal before it says how many more there are."""
 
+COSTED = tuple(n for n in names(Stage.COSTING) if n not in ("memory", "price_per_hour"))
+"""The options of costing that change what is said of nodes."""
+
 SUFFIXES = (".txt", ".md", ".csv", ".json")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser, optional=True)
-    add_options(parser, "hardware", *QUANTIZED, *names(Stage.NODES), "long", "interactive", "json",
+    add_options(parser, *COSTED, *names(Stage.NODES), "long", "interactive", "json",
                 "format", "output", words={"output": ", ".join(SUFFIXES)})  # fmt: skip
 
 
@@ -55,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if args.interactive:
         if form is not None:
             raise RenderError("-i is for a terminal", hint="leave out -o and --json")
-        refuse_unheeded(args, {*names(*TRACED), "hardware", *QUANTIZED}, "the full-screen program")
+        refuse_unheeded(args, {*names(*TRACED), *COSTED}, "the full-screen program")
         return _interactive(args)
     nodes = where is not None or bool(which)
     if args.long and not (nodes and form in (None, ".txt")):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from opgraph.cli.arguments import add_model, add_options, costed_from, profile_of, view_from
 from opgraph.cli.output import answer, status_of
-from opgraph.options import QUANTIZED
+from opgraph.options import Stage
+from opgraph.views import heeded
 
 EXAMPLES = """examples:
   opgraph view resnet18 --open
@@ -23,7 +24,8 @@ EXAMPLES = """examples:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser)
-    add_options(parser, "hardware", *QUANTIZED, "against", "open", "output",
+    own = heeded("costed", Stage.COSTING, kind="page")
+    add_options(parser, *own, "against", "open", "output",
                 words={"output": "the page; named after the model if not given"})  # fmt: skip
 
 

@@ -23,7 +23,6 @@ from opgraph.analysis.tree import Item, ItemKind, Metric
 from opgraph.analysis.tree import Tree as CallTree
 from opgraph.record import units
 from opgraph.record.graph import Graph, Kernel, Node
-from opgraph.record.profile import ProfileRecord
 from opgraph.views.marks import BOUNDS
 from opgraph.views.terminal import bar, bound, safe
 from opgraph.views.text.nodes import NodeRow, node_rows
@@ -152,7 +151,7 @@ class Explorer(App[None]):
         self.current = row.id
         part = self.members.subgraphs.get(row.id)
         end = self.members.ends.get(part.id, "") if part is not None else ""
-        self.query_one("#details", Static).update(details(self.profile, row, part, end))
+        self.query_one("#details", Static).update(details(self.costed.graph, row, part, end))
 
     @on(DataTable.RowHighlighted)
     def _moved(self, event: DataTable.RowHighlighted) -> None:
@@ -219,7 +218,7 @@ class Explorer(App[None]):
         """Go to the first node that this one reads, or that reads it."""
         if self.current is None:
             return
-        target = neighbour(self.profile.graph, self.profile.graph.node(self.current), direction)
+        target = neighbour(self.costed.graph, self.costed.graph.node(self.current), direction)
         if target is None:
             self.notify(f"no {direction}", timeout=2)
             return
@@ -361,12 +360,12 @@ def neighbour(graph: Graph, node: Node, direction: str) -> int | None:
 MOST = 8
 
 
-def details(profile: ProfileRecord, row: NodeRow, part: Subgraph | None, end: str = "") -> Text:
+def details(graph: Graph, row: NodeRow, part: Subgraph | None, end: str = "") -> Text:
     """What a node is, reads, makes and costs, where it stands in the source, and its subgraph with why
     that ends."""
     from rich.text import Text
 
-    node = profile.graph.node(row.id)
+    node = graph.node(row.id)
     text = Text()
     text.append(f"{row.id}  {safe(row.op)}\n", style="bold")
     text.append(f"{safe(row.name)}\n\n", style="dim")
@@ -378,7 +377,7 @@ def details(profile: ProfileRecord, row: NodeRow, part: Subgraph | None, end: st
     text.append("\n")
     if row.error is not None:
         text.append(f"\n{safe(row.error, 400)}\n", style="red")
-    for title, lines in _lists(profile, row, node, part, end):
+    for title, lines in _lists(graph, row, node, part, end):
         if lines:
             text.append(f"\n{title}\n", style="bold")
             text.append("".join(f"  {line}\n" for line in lines[:MOST]))
@@ -402,9 +401,8 @@ def _facts(row: NodeRow, node: Node) -> Iterator[tuple[str, str]]:
 
 
 def _lists(
-    profile: ProfileRecord, row: NodeRow, node: Node, part: Subgraph | None, end: str
+    graph: Graph, row: NodeRow, node: Node, part: Subgraph | None, end: str
 ) -> Iterator[tuple[str, list[str]]]:
-    graph = profile.graph
     yield "Reads (i)", [_named(graph.node(i)) for i in row.reads]
     yield "Used by (u)", [_named(graph.node(i)) for i in row.users]
     yield (

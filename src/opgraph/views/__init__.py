@@ -232,7 +232,8 @@ def views_of(result: Result) -> list[View]:
 def heeded(result: Result, *stages: Stage, kind: Kind | None = None) -> tuple[str, ...]:
     """The options of some stages that built-in views of a result heed (of one `kind`, or of all): what a
     command that writes them takes."""
-    found = {n for v in _BUILT_IN if v.result == result and kind in (None, v.kind) for n in v.heeds}
+    which = [v for v in _BUILT_IN if v.result == result and kind in (None, v.kind)]
+    found = {n for v in which for n in (*v.heeds, *v.costs)}
     return tuple(n for n in names(*stages) if n in found - {"against"})
 
 

@@ -111,7 +111,10 @@ def total_of(costed: CostedRecord) -> str:
 
 def way(run: Run) -> str:
     """How it was run, behind its time; nothing of an eager run."""
-    return " through an engine" if run is Run.ENGINE else " compiled" if run.compiled else ""
+    if run is Run.ENGINE:
+        return " through an engine"
+    said = ["compiled"] * run.compiled + ["as graphs"] * run.recorded
+    return f" {', '.join(said)}" if said else ""
 
 
 def headline_data(costed: CostedRecord) -> dict[str, Any]:

@@ -12,12 +12,16 @@ export class Memory {
   readonly live: Float64Array;
   readonly peakAt: number;
   readonly kernels: number;
+  /** By node, how many kernels ran before it; one more entry for the end. */
+  readonly starts: Float64Array;
 
-  constructor(private graph: Graph, { live: [changes, kinds] = [[], []], peak }: PageJson) {
+  constructor(private graph: Graph, { live: [changes, kinds] = [[], []], peak, ran }: PageJson) {
     const by = numbers(kinds);
     this.kernels = by.length;
     this.live = running(by.length, (k) => changes[by[k]]).slice(1);
     this.peakAt = peak ?? 0;
+    const counts = ran && numbers(ran);
+    this.starts = running(graph.nodes.length, (n) => (counts ? counts[n] : graph.nodes[n].kernels.length));
   }
 
   get peak(): number {
@@ -26,8 +30,7 @@ export class Memory {
 
   /** The node that runs kernel `k`. */
   node(k: number): number {
-    const { kernelStart, nodes } = this.graph;
-    return lastOf(nodes.length, (n) => kernelStart[n] <= k);
+    return lastOf(this.graph.nodes.length, (n) => this.starts[n] <= k);
   }
 
   /** What is live while kernel `k` runs, largest first: the bytes and the node that made them (or -1). */

@@ -184,6 +184,8 @@ export interface PageJson {
   balanced: [number, number];
   /** How many more bytes are live after a kernel: the distinct changes, and by kernel which; and where most are. */
   live?: [number[], number[] | string];
+  /** By node how many kernels that are, where other kernels run. */
+  ran?: number[] | string;
   peak?: number | null;
   /** The costliest ways through the graph in steps (see `stepped`), and by measure which of them. */
   paths?: (number[] | string)[];

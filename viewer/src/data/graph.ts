@@ -46,8 +46,6 @@ export class Graph {
   breaks: { fragment: number; reason: string; source: string }[] = [];
   /** By node, the nodes that make what it reads (or read before), in the order of its inputs, each once. */
   sources: number[][] = [];
-  /** Kernels before node i ran: `kernelStart[i]`; one more entry for the end. */
-  kernelStart: Float64Array;
   /** What is said of an operator in few characters ("7×7 /2"), by node. */
   details: string[] = [];
   /** How many nodes it has without those that are removed. */
@@ -71,8 +69,6 @@ export class Graph {
       const { fragment, reason, file, line } = filled({ fragment: 0, reason: "", file: "", line: 0 }, b);
       return { fragment, reason, source: source(file, line) };
     });
-    this.kernelStart = new Float64Array(count + 1);
-    this.nodes.forEach((n, i) => (this.kernelStart[i + 1] = this.kernelStart[i] + n.kernels.length));
   }
 
   private readNodes(json: GraphJson, against?: AgainstJson): void {

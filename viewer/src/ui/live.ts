@@ -40,7 +40,7 @@ export class LiveMemory extends Plot {
     }
     const { selected } = app;
     if (selected && selected.kind !== "root") {
-      const starts = app.model.graph.kernelStart;
+      const { starts } = memory;
       ctx.fillStyle = theme.accent;
       ctx.globalAlpha = 0.14;
       ctx.fillRect(
@@ -49,7 +49,7 @@ export class LiveMemory extends Plot {
       ctx.globalAlpha = 1;
     }
     this.area(frame, y, theme);
-    if (memory.kernels) this.ruler((node) => x(app.model.graph.kernelStart[node]), bottom + 3, theme);
+    if (memory.kernels) this.ruler((node) => x(memory.starts[node]), bottom + 3, theme);
     const peak = x(memory.peakAt + 0.5);
     if (memory.kernels) {
       ctx.fillStyle = theme.error;

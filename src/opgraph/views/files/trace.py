@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
-from opgraph.analysis.memory import live_bytes
 from opgraph.analysis.timing.prediction import KernelTime, Prediction
 from opgraph.analysis.timing.streams import KERNELS, WAITING, Slot
 from opgraph.analysis.tree import Item, ItemKind
@@ -19,7 +18,6 @@ from opgraph.record.errors import RenderError
 from opgraph.record.files import dumps
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Bound
-from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunRecord
 
 Event = dict[str, Any]
@@ -32,7 +30,7 @@ def to_trace(costed: CostedRecord) -> str:
     profile, found, prediction = costed.profile, costed.device, costed.prediction
     run, events = profile.measured, list[Event]()
     if found is not None and prediction is not None:
-        timeline = _Timeline(profile, prediction)
+        timeline = _Timeline(costed, prediction)
         rank = "" if profile.world is None else f", {profile.world}"
         name = f"{profile.model.name} on {found.name}{rank}, predicted"
         events += [_named("process", 1, 1, name), _named("thread", 1, 1, KERNELS)]
@@ -113,8 +111,8 @@ class _Timeline:
     """When each node begins and ends: as its kernels run, where ranks exchange something beside them, else
     one kernel after the other."""
 
-    def __init__(self, profile: ProfileRecord, prediction: Prediction) -> None:
-        self._profile = profile
+    def __init__(self, costed: CostedRecord, prediction: Prediction) -> None:
+        self._costed = costed
         self._kernels: dict[int, list[KernelTime]] = {}
         self._begin: dict[int, float] = {}
         self._end: dict[int, float] = {}
@@ -131,7 +129,7 @@ class _Timeline:
             for kernel in prediction.kernels:
                 self._kernels.setdefault(kernel.node, []).append(kernel)
         at = 0.0
-        for node in profile.graph.nodes:
+        for node in costed.graph.nodes:
             at = self._begin.setdefault(node.id, at)
             at += sum(k.seconds for k in self._kernels.get(node.id, ()))
             at = self._end.setdefault(node.id, at)
@@ -144,15 +142,15 @@ class _Timeline:
         holds = item.kind in (ItemKind.ROOT, ItemKind.PHASE, ItemKind.MODULE)
         if holds or (item.node and item.path):
             facts = {"class": item.cls} if item.cls else {}
-            name = item.path or item.label or self._profile.model.name
+            name = item.path or item.label or self._costed.profile.model.name
             yield _slice(name, "module", begin, end, facts)
         if item.node:
-            yield from self._operator(self._profile.graph.node(item.node))
+            yield from self._operator(self._costed.graph.node(item.node))
         for child in item.children:
             yield from self.item(child)
 
     def _operator(self, node: Node) -> Iterator[Event]:
-        value = self._profile.graph.value
+        value = self._costed.graph.value
         facts = {
             "node": node.id,
             "output": ", ".join(units.shape(value[v].shape) for v in node.outputs),
@@ -170,10 +168,8 @@ class _Timeline:
 
     def memory(self) -> Iterator[Event]:
         """Live bytes after each node that ran kernels."""
-        graph = self._profile.graph
-        live = live_bytes(graph.storages, sum(len(n.kernels) for n in graph.nodes))
-        at = 0
-        for node in graph.nodes:
+        live, at = self._costed.memory.live, 0
+        for node in self._costed.profile.graph.nodes:  # it is that of an eager run
             if node.kernels:
                 at += len(node.kernels)
                 yield {"ph": "C", "pid": 1, "name": "live memory", "ts": _micro(self._end[node.id]),

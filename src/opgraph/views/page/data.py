@@ -26,6 +26,7 @@ page shows and does not work out itself. The page in a file and the widget in a 
   in the model's main dtype, and with the place of its costliest path; by distinct work its microseconds in
   the queues of the device and of the host, of which `limit` is the longer, and what it waits for
   (`c`ompute, `m`emory, `l`aunch), by distinct part its microseconds.
+- `ran`: by node the kernels that memory is counted in, where others run (a compiler's).
 - `measured`: of a run that was measured, on what and how long it took (see `_measured`).
 - `device`: the id of the one that the model is costed on, if any, and `queues`: when what runs there, by
   queue, where ranks exchange something (see `_queues`).
@@ -50,7 +51,7 @@ from opgraph.analysis.cost.totals import BALANCED, GENERIC_RIDGE
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.measured.times import Measurement
-from opgraph.analysis.memory import Fit, Footprint
+from opgraph.analysis.memory import Fit
 from opgraph.analysis.selection import heaviest_path, sources
 from opgraph.analysis.timing.prediction import predict, predict_parts, predict_work
 from opgraph.analysis.timing.streams import (
@@ -113,13 +114,15 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
         profile["graph"] = schema.encode(union.graph)
     times = _Times(costed)
     machines = {d.id: d for d in devices() if multiplies(costed.profile, d)}
-    needs = Footprint(costed.profile.graph, costed.memory)
     if costed.device is not None:  # it may be from a file of its own
         machines[costed.device.id] = costed.device
     work = _by_place(times.by_node, place, len(tree.nodes))
     ways = _Ways(tree.graph)
     decided = {place[node] for node in branches(graph)}
     changes = _steps(costed.memory.live)
+    ran = [0] * len(tree.nodes)
+    for node in costed.profile.graph.nodes:  # what is live is that of an eager run
+        ran[place[node.id] - 1] = len(node.kernels)
     distinct = {change: at for at, change in enumerate(dict.fromkeys(changes))}
     data: dict[str, Any] = {
         "profile": profile,
@@ -138,10 +141,14 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
             for spot in tree.hot_spots(every=True)
         ],
         "partition": _partition(costed.parts, times, place),
-        "devices": [times.on(d, costed.main_dtype, needs.on(d)) for d in machines.values()],
+        "devices": [
+            times.on(d, costed.main_dtype, costed.footprint.on(d)) for d in machines.values()
+        ],
         "next": _next(costed.profile),
     }
     metrics = (Metric.FLOPS, Metric.BYTES, Metric.MEMORY)
+    if ran != [len(node.kernels) for node in tree.graph.nodes]:
+        data["ran"] = _text(ran)
     data["path"] = {m: ways.place([tree.each(m, leaf) for leaf in tree.leaves]) for m in metrics}
     for machine in data["devices"]:
         taken = [*machine["queues"][machine["limit"]], 0.0]  # of no work

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
+from opgraph.views.headline import total_of
 from opgraph.views.picture import cards, labels
 from opgraph.views.picture.coloring import Coloring
 from opgraph.views.picture.fonts import font
@@ -77,6 +78,8 @@ def facts(costed: CostedRecord) -> str:
         units.plural(totals.nodes, "node"),
         *([inputs] if inputs else []),
     ]
+    if costed.device is not None:
+        parts.append(f"{total_of(costed)} on {labels.plain(costed.device.name, 60)}")
     if totals.coverage < 1:
         parts.append(f"{units.percent(totals.coverage)} of kernels have a known cost")
     return "  ·  ".join(parts)

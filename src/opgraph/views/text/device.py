@@ -21,6 +21,7 @@ from opgraph.analysis.timing.streams import KERNELS, PACKING, WAITING, Slot
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.kinds import CollectiveKind
+from opgraph.views.headline import way
 from opgraph.views.terminal import bar, columns, safe
 from opgraph.views.text.summary import serving
 
@@ -44,7 +45,7 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
     if need.reserved is not None:
         more += f"; {units.size(need.reserved)} reserved"
     lines = [
-        f"Latency      {found.written} predicted for a batch of {found.batch}",
+        f"Latency      {found.written} predicted{way(costed.run)} for a batch of {found.batch}",
         *([f"Limit        {found.limiting}"] if found.limit == "host" else []),
         *([] if costed.speed_up is None else _compiled(costed.speed_up)),
         f"Throughput   {units.count(found.throughput)} a second",

@@ -20,6 +20,7 @@ from opgraph.record import units
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Bound
 from opgraph.views.files.records import csv_text
+from opgraph.views.headline import way
 from opgraph.views.marks import BOUNDS, Mark
 from opgraph.views.terminal import bar, draw, fit_tail, safe
 from opgraph.views.text.summary import inputs_of
@@ -145,7 +146,7 @@ def _facts(costed: CostedRecord) -> Table:
         1, ("Subgraphs", f"{len(costed.parts):,}, of which {working:,} would run a fused kernel")
     )
     if (time := costed.prediction) is not None and costed.device is not None:
-        rows.append(("Predicted", f"{time.written} on {costed.device.name}, "
+        rows.append(("Predicted", f"{time.written} on {costed.device.name}{way(costed.run)}, "
                                   f"{units.count(time.throughput)} items/s"))  # fmt: skip
         shares = ", ".join(f"{units.percent(b.share)} {b.bound.label}" for b in costed.bounds)
         rows.append(("Bound", f"{shares} of the time"))

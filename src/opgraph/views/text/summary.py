@@ -157,8 +157,7 @@ def remarks(costed: CostedRecord) -> list[RenderableType]:
 
 def facts(costed: CostedRecord, *, verbose: bool = False) -> list[tuple[str, str]]:
     """What the summary says, as labels and texts; a text without a label goes on with the one before."""
-    profile, t = costed.profile, costed.totals
-    graph = profile.graph
+    profile, t, graph = costed.profile, costed.totals, costed.graph
     model = profile.model
     found = [
         ("Model", f"{model.name}  ({model.cls.rpartition('.')[2] or 'module'}, from {model.source})"),
