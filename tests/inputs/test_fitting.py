@@ -149,3 +149,21 @@ def test_inputs_that_a_person_gives_are_not_replaced() -> None:
         opgraph.profile(model, torch.ones(1, 1, 64, 64))
     with pytest.raises(opgraph.InputError, match="no inputs were found that Made takes"):
         opgraph.profile(model, image_size=64)
+
+
+def test_arguments_that_may_be_left_out_are_made_where_without_them_no_weight_is_read() -> None:
+    def forward(self: nn.Module, image: Tensor | None = None, text: Tensor | None = None) -> Any:
+        seen = None if image is None else self.see(image).flatten(1)
+        read = None if text is None else (self.words(text) + self.places).mean(1)
+        return (
+            self.scale.exp() if seen is None or read is None else self.scale.exp() * seen @ read.T
+        )
+
+    made = module(forward, see=nn.Conv2d(3, 8, 32, 32), words=nn.Embedding(50, 392))
+    made.places = nn.Parameter(torch.zeros(16, 392))
+    made.scale = nn.Parameter(torch.ones(()))
+    found = opgraph.profile(made)
+    assert shapes(found) == {"image": "1x3x224x224 float32", "text": "1x16 int64"}
+    assert "none is needed, and these were made: image, text" in found.model.notes
+    (note,) = opgraph.profile(made, kwargs={}).model.notes
+    assert note.startswith("forward reads 1 of the ")

@@ -143,6 +143,8 @@ def profiled(
                 "a batch of 2: batch normalization does not train on a value alone",
             ),
         )
+    if made and found.graph.failed is None and not (example.args or example.kwargs):
+        found = _with_optional(built, found, asked)
     if found.graph.failed is not None and made:
         if asked.sized:
             _blame_the_sizes(built, found.graph.failed, asked)
@@ -214,6 +216,27 @@ def _fitted(
     if other is None:
         return _noting(found, GUESSED, note)
     return _noting(profile_model(model, other, options), note)
+
+
+def _with_optional(model: Model, found: ProfileRecord, options: Options) -> ProfileRecord:
+    """The profile with the arguments that may be left out, where none is needed, and where more of the
+    weights are read with them; else the one without."""
+    request = replace(InputRequest.of(options), optional=True)
+    example = _example(model, None, None, request)
+    if not (example.args or example.kwargs):
+        return found
+    other = profile_model(model, example, options)
+    if other.graph.failed is not None:
+        other = _fitted(model, example, other, options)
+    if other.graph.failed is not None or _weights_read(other) <= _weights_read(found):
+        return found
+    made = ", ".join(example.kwargs)
+    return _noting(other, Remark("guessed-inputs", f"none is needed, and these were made: {made}"))
+
+
+def _weights_read(record: ProfileRecord) -> int:
+    """How many tensors of weights the nodes of a profile read."""
+    return len({p for n in record.graph.nodes for p in n.parameters})
 
 
 def _lone(failed: Node | None) -> bool:

@@ -15,7 +15,7 @@ class InputRequest:
 
     `input_shape` overrides the shape of the model's first (main) input, batch included; `overrides`
     gives single arguments by name. `new_tokens` are those that a model then goes on with, which need
-    positions of their own.
+    positions of their own; `optional` asks for the arguments too that are None unless they are given.
     """
 
     batch_size: int | None = None
@@ -26,6 +26,7 @@ class InputRequest:
     dtype: str | None = None
     overrides: Mapping[str, TensorSpec] = field(default_factory=dict)
     new_tokens: int = 0
+    optional: bool = False
 
     @classmethod
     def of(cls, options: Options) -> InputRequest:

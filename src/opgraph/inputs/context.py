@@ -104,9 +104,10 @@ class Context:
         return name in self.signature.parameters
 
     def required(self, name: str) -> bool:
-        """Whether `forward` takes it and has no default for it."""
+        """Whether `forward` takes it and has no default for it, or None where those are asked for."""
         parameter = self.signature.parameters.get(name)
-        return parameter is not None and parameter.default is inspect.Parameter.empty
+        without = (inspect.Parameter.empty, *([None] if self.request.optional else []))
+        return parameter is not None and any(parameter.default is d for d in without)
 
     def value(self, name: str) -> Any:
         """An argument of the call, as given or as its own rule makes it; None where there is no rule."""

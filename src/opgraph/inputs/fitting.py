@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count
+from itertools import count, permutations
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,8 @@ _TRIES = 60
 """Runs on fake tensors at most; each takes milliseconds to a second."""
 _SIDES = (28, 32, 64, 84, 96, 112, 128, 160, 192, 256, 299, 320, 384, 448, 512)
 """Sides of images that models are made for."""
+_LONGEST = 8192
+"""The largest size that is taken from an error: other numbers in it may mean something else."""
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 Run = Callable[[Example], Graph | None]
@@ -140,7 +142,10 @@ def _asked(context: Context, graph: Graph, node: Node, now: Tensor, near: int) -
             for features in (now.shape[-1] + lacking, weights[0][-1] // max(near, 1)):
                 if features > 0:
                     yield context.floats(*now.shape[:-1], features)
-    elif re.search(r"int64|\blong\b|\bindices\b|used as ind|integer|index \S*type", error):
+    yield from _resized(context, now, [*others, *weights], error)
+    if not weights and re.search(
+        r"int64|\blong\b|\bindices\b|used as ind|integer|index \S*type", error
+    ):
         for shape in ((b, length), (b,), (2, length), tuple(now.shape)):
             yield torch.zeros(shape, dtype=torch.int64)
     beyond = re.search(r"index (\d+) is out of bounds for dimension (\d+)", error)
@@ -150,7 +155,7 @@ def _asked(context: Context, graph: Graph, node: Node, now: Tensor, near: int) -
         yield torch.zeros([longer[0], length], dtype=torch.int64)
         yield context.floats(*longer)
     unpacked = re.search(r"expected (\d+)(?:, got (\d+))?\)|got (\d+)d|(\d+)d", error)
-    if unpacked or "dimension" in error:
+    if unpacked or re.search(r"dims?\b|dimension", error):
         for shape in ((b, length, context.hidden), (b, context.hidden), _images(context), (b,)):
             yield context.floats(*shape)
     for shape in [s for s in (*others, *weights) if s and s != tuple(now.shape)]:
@@ -160,6 +165,24 @@ def _asked(context: Context, graph: Graph, node: Node, now: Tensor, near: int) -
             yield like(now.shape[0], shape[1], *now.shape[2:])
     if now.dim() > 2:
         yield now.transpose(1, 2).contiguous()
+
+
+def _resized(
+    context: Context, now: Tensor, shapes: list[tuple[int, ...]], error: str
+) -> Iterator[Tensor]:
+    """The argument with one of its sizes changed to the one that it met and does not fit: the size beside
+    it in another operand (a table of so many positions), or another number of the error."""
+    pairs = [
+        (a, b)
+        for one, other in permutations(shapes, 2)
+        for a, b in zip(reversed(one), reversed(other), strict=False)
+        if 1 not in (a, b)
+    ]
+    numbers = [int(n) for n in re.findall(r"\d+", error)]
+    for old, new in dict.fromkeys([*pairs, *permutations(numbers[:6], 2)]):
+        if old not in (1, new) and 0 < new <= _LONGEST and old in now.shape:
+            sizes = [new if size == old else size for size in now.shape]
+            yield context.floats(*sizes) if now.is_floating_point() else now.new_zeros(sizes)
 
 
 def _images(context: Context) -> tuple[int, ...]:

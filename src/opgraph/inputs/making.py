@@ -52,9 +52,10 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
         value = _value(context, parameter)
         required = parameter.default is parameter.empty
         if value is None:
-            if not required:
+            if context.required(parameter.name):
+                value = _guess(context)
+            if value is None and not required:
                 continue
-            value = _guess(context)
             (missing if value is None else guessed).append(parameter.name)
         elif parameter.name in MAIN and parameter.name not in request.overrides:
             main.append(parameter.name)

@@ -221,16 +221,23 @@ def _recorded(
 
 def _idle(graph: Graph) -> Iterator[str]:
     """What is to be said of a forward that got through and did no work that was to be expected."""
-    if graph.failed is not None or any(
+    works = any(
         n.flops or n.parameters or n.target.startswith("torch.ops.higher_order")
         for n in graph.nodes
-    ):
+    )
+    if graph.failed is not None or (works and graph.inputs):
+        return
+    names = {p for n in graph.nodes for p in n.parameters}
+    sizes = [(p.numel, p.name in names) for p in graph.parameters if p.kind == "parameter"]
+    read, most = sum(size for size, used in sizes if used), sum(size for size, _ in sizes)
+    if works and 2 * read >= most:
         return
     without = (
         "" if graph.inputs else " (it was called without tensors: its arguments have defaults)"
     )
     if graph.parameters:
-        yield Remark("no-work", f"forward reads none of the weights of the model{without}")
+        some = f"{read:,} of the {most:,}" if read else "none of the"
+        yield Remark("no-work", f"forward reads {some} weights of the model{without}")
     elif not graph.inputs and not any(n.kernels for n in graph.nodes):
         yield Remark("no-work", f"forward computes nothing{without}")
 

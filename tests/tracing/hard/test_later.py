@@ -102,7 +102,7 @@ class Optional(nn.Module):
 
 
 def test_a_forward_that_touches_no_weight_gets_a_remark() -> None:
-    (note,) = opgraph.profile(Optional()).model.notes
+    (note,) = opgraph.profile(Optional(), kwargs={}).model.notes
     assert note == (
         "forward reads none of the weights of the model (it was called without tensors: "
         "its arguments have defaults)"
