@@ -32,8 +32,6 @@ DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "atlas.md"
 ORDER = ("torchvision", "hf", "timm", "ultralytics", "diffusers", "hf-type")
 
-PART = "is a configuration that no model takes"
-"""The reason by which a part of a model is known, of which transformers has types, too."""
 
 QUESTIONS = {
     "Which detectors are quickest on an H100?": """
@@ -97,20 +95,16 @@ def answered(*sql: str) -> str:
 def page(found: Atlas) -> str:
     """docs/atlas.md."""
     modes = found.sql(
-        "select mode, batch_size, count(*) filter (where not part) as n, "
-        "count(*) filter (where part) as parts, "
-        "count(*) filter (where not ok and not part) as bad, "
+        "select mode, batch_size, count(*) as n, count(*) filter (where not ok) as bad, "
         "count(distinct spec) as specs, sum(cpu) / 3600 as hours, avg(cpu) as each "
-        f"from (select *, coalesce(reason like '%{PART}', false) as part from cases) group by all "
-        "order by all"
+        "from cases group by all order by all"
     ).records()
     named = len({f.spec for f in listed() if f.source in ORDER})
     size = sum(f.stat().st_size for f in BUILT_IN.glob("*.parquet"))
     cases = "; ".join(
         f"{'inference' if row['mode'] == 'infer' else 'training'}, "
         + (f"a batch of {row['batch_size']}" if row["batch_size"] else "default sizes")
-        + f": {row['specs']:,} of the {named:,} names, of which {row['parts']:,} are configurations of "
-        f"parts that no model takes; of the others {row['bad']:,} without a result "
+        + f": {row['specs']:,} of the {named:,} names, of which {row['bad']:,} without a result "
         f"({100 * float(row['bad'] or 0) / float(row['n'] or 1):.1f} %); traced in {row['hours']:.2f} "
         f"hours of one core ({row['each']:.2f} s a case)"
         for row in modes

@@ -15,6 +15,7 @@ from torch import nn
 from opgraph.inputs import make_inputs
 from opgraph.record.errors import SourceError, UnknownModel
 from opgraph.sources import BuildOptions, resolve
+from opgraph.sources.registry import sources
 
 
 @pytest.mark.slow
@@ -57,6 +58,20 @@ def test_what_a_default_configuration_lacks_is_completed_and_said() -> None:
         "hf-type:time_series_transformer", BuildOptions(arguments={"prediction_length": 7})
     )
     assert own.config.prediction_length == 7
+
+
+def test_model_types_are_listed_that_a_model_takes() -> None:
+    listed = sources()["hf-type"].names()
+    assert {"siglip", "vitpose_backbone"} <= set(listed)
+    assert "siglip_text_model" not in listed
+    with pytest.raises(SourceError, match="siglip_text_model is a configuration that no model"):
+        resolve("hf-type:siglip_text_model")
+
+
+def test_a_default_vocabulary_holds_the_placeholders_of_images() -> None:
+    model = resolve("hf-type:llava")
+    assert model.config.text_config.vocab_size == model.config.image_token_index + 1 == 32001
+    assert "completed with text_config.vocab_size=32001" in model.info.notes
 
 
 @pytest.mark.slow

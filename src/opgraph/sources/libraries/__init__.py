@@ -57,7 +57,9 @@ def _folder(package: str) -> Path | None:
 
 
 @cache
-def registered(library: Library, subfolder: str, pattern: str) -> Mapping[str, str]:
+def registered(
+    library: Library, subfolder: str, pattern: str, files: str = "*.py"
+) -> Mapping[str, str]:
     """The names that `pattern` finds in the library's source files (any of its groups), each with the
     stem of its file, under the folder the file is in where that is deeper. Nothing is imported: listing a
     thousand names must not cost the seconds that importing torch takes."""
@@ -67,7 +69,7 @@ def registered(library: Library, subfolder: str, pattern: str) -> Mapping[str, s
     top = library.folder / subfolder
     return {
         next(group for group in match.groups() if group): stem
-        for file in sorted(top.rglob("*.py"))
+        for file in sorted(top.rglob(files))
         for stem in (str(file.relative_to(top).with_suffix("")),)
         for match in wanted.finditer(file.read_text(encoding="utf-8"))
     }

@@ -110,23 +110,47 @@ class ModelTypeSource:
         return False
 
     def names(self) -> Mapping[str, str]:
-        pattern = r'[({ ]"([\w.-]+)"[,:] "\w+Config"'
-        found = registered(self.library, "models/auto", pattern) or known.names(self.name)
-        return {name: re.split(r"[-_\d]", name)[0] or name for name in sorted(found)}
+        """The types that a model takes; others are configurations of their parts."""
+        found = self._found(r'"\w+Config"').keys() & self._found(r'[("]', "modeling_auto.py").keys()
+        return {
+            name: re.split(r"[-_\d]", name)[0] or name
+            for name in sorted(found or known.names(self.name))
+        }
+
+    def _found(self, what: str, file: str = "*.py") -> Mapping[str, str]:
+        return registered(self.library, "models/auto", rf'[({{ ]"([\w.-]+)"[,:]\s*{what}', file)
 
     def build(self, spec: str, options: BuildOptions) -> Model:
-        if spec not in self.names():
+        if spec not in self._found(r'"\w+Config"'):
             raise UnknownModel(f"{self.name} has no model type {spec}")
         asked = options.arguments
         filled = {k: v for k, v in catalogue.completion(spec).items() if k not in asked}
+        config = default_config(spec, filled, asked)
+        if "text_config" not in asked:
+            filled |= _holding_all_tokens(config)
         return from_config(
-            default_config(spec, filled, asked),
+            config,
             name=spec,
             source=self.name,
             head=options.head,
             dtype=options.dtype,
             notes=("the model type's default configuration", *_completed(filled)),
         )
+
+
+_PLACEHOLDER = re.compile(r"(image|video|audio)_token_(id|index)")
+
+
+def _holding_all_tokens(config: Any) -> dict[str, Any]:
+    """What was added to the vocabulary of a default configuration so that it holds the placeholders of
+    images and sound."""
+    text = config.get_text_config()
+    ids = [v for k, v in vars(config).items() if _PLACEHOLDER.fullmatch(k) and isinstance(v, int)]
+    needed = max(ids, default=-1) + 1
+    if text is config or not 0 < getattr(text, "vocab_size", 0) < needed:
+        return {}
+    text.vocab_size = needed
+    return {"text_config.vocab_size": needed}
 
 
 def _completed(settings: Mapping[str, Any]) -> Iterator[str]:
@@ -270,14 +294,14 @@ def _untie(module: nn.Module, path: str) -> None:
 
 
 def heads() -> dict[str, Any]:
-    """The auto classes by the name of their head: base, masked-lm, causal-lm, seq2seq-lm …"""
+    """The auto classes by the name of their head: base, masked-lm, causal-lm, seq2seq-lm, …, backbone."""
     from transformers.models.auto import modeling_auto
 
     found = {BASE: modeling_auto.AutoModel}
     for name, value in vars(modeling_auto).items():
         if name.startswith("AutoModelFor") and isinstance(value, type):
             found[_head_name(name.removeprefix("AutoModelFor"))] = value
-    return found
+    return {**found, "backbone": modeling_auto.AutoBackbone}
 
 
 def _head_name(words: str) -> str:
