@@ -30,9 +30,10 @@ class Marks:
     def __init__(self, graph: Graph, module: torch.nn.Module) -> None:
         self._tree = dict(module.named_modules(remove_duplicate=True))
         self._nodes: dict[Key, list[str]] = {}
+        loss = next((f"{s.path}." for s in graph.scopes if s.is_loss), " ")
         for node in graph.nodes:
             if node.kind in ("call", "constant", "control"):
-                self._nodes.setdefault(_key(node), []).append(f"{NODE}{node.id}")
+                self._nodes.setdefault(_key(node, loss), []).append(f"{NODE}{node.id}")
         divided = [n for n in graph.nodes if any(k.share < 1 for k in n.kernels)]
         for kernel in divided[0].kernels if divided else ():
             name = kernel.op.partition(".")[2]
@@ -88,11 +89,12 @@ class Marks:
             self.inside = False
 
 
-def _key(node: Node) -> Key:
+def _key(node: Node, loss: str) -> Key:
     """What tells nodes apart, beside their order: the module and the function. In the backward and in the
-    optimizer the order alone does: modules are not called there."""
-    where = node.scope if node.phase in ("forward", "recompute") else node.phase
-    return where, node.target
+    optimizer the order alone does: modules are not called there. Nor is the loss one that is called."""
+    if node.phase not in ("forward", "recompute"):
+        return node.phase, node.target
+    return f"{node.scope}.".removeprefix(loss)[:-1], node.target
 
 
 _BACKWARD = frozenset({Tensor.backward, torch.autograd.backward})

@@ -120,6 +120,10 @@ GRADIENT = "gradient"
 """The name of a value that is the gradient of a weight from a step before."""
 
 
+LOSS = "Loss"
+"""What the class of the scope of a loss begins with, before its name: "Loss (cross-entropy)"."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """A parameter or buffer of the model, once, however many names it has."""
@@ -145,6 +149,11 @@ class Scope:
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
     doc: str = ""
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether it is what a step of training makes small, which is no module."""
+        return self.cls.startswith(f"{LOSS} (")
 
 
 @dataclass(frozen=True, slots=True)

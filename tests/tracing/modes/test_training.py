@@ -126,6 +126,28 @@ def test_frozen_weights_are_not_trained():
     assert "all weights of the model are frozen" in failed.error
 
 
+def test_a_step_on_real_tensors_is_that_on_fake_ones():
+    """Where values decide, weights are real, and copies of them are trained, which are none of its work."""
+
+    class Asks(Two):
+        def forward(self, x):
+            return super().forward(x if x.sum() > 9 else x + 1)
+
+    class Adds(Two):
+        def forward(self, x):
+            x.sum()
+            return super().forward(x + 1)
+
+    real, fakes = (
+        opgraph.profile(cls(), (torch.zeros(3, 8),), mode="train", target="cpu").graph
+        for cls in (Asks, Adds)
+    )
+    asked = ("gt", "bool", "item")
+    ran, same = ([n.name for n in g.nodes if n.op not in asked] for g in (real, fakes))
+    assert ran == same
+    assert abs(memory(real).peak - memory(fakes).peak) <= 5
+
+
 def test_saved_profiles_keep_the_phases(tmp_path):
     profile = opgraph.profile(Two(), (torch.zeros(3, 8),), mode="train")
     profile.save(tmp_path / "two.json")
@@ -218,11 +240,51 @@ def test_a_kernel_of_all_weights_is_divided_over_their_modules(way):
     assert parts[0].seconds + parts[1].seconds == pytest.approx(parts[2].seconds, rel=1e-3)
 
 
+PHASES = ("forward", "backward")
+
+
+class Judged(Two):
+    """A model that computes its own loss, by a module that is made there, and returns what it is told."""
+
+    def __init__(self, gives: str) -> None:
+        super().__init__()
+        self.gives = gives
+        self.loss = nn.Identity()  # that name is taken
+
+    def forward(self, x, labels):
+        scores = super().forward(x) * 2
+        loss = nn.BCEWithLogitsLoss()(scores, labels.float()) * 3
+        return {"loss": loss, "logits": scores} if self.gives == "both" else {"loss": loss}
+
+
+@pytest.mark.parametrize("gives", ["both", "loss"])
+def test_the_loss_stands_by_itself_whoever_computes_it(gives):
+    """Of what the model runs, what only the loss reads; where nothing else is returned, what comes after
+    the last module."""
+    given = {"x": torch.zeros(3, 8), "labels": torch.zeros(3, 4, dtype=torch.int64)}
+    profile = opgraph.profile(Judged(gives), inputs=given, mode="train", loss_scaling=True)
+    graph = profile.graph
+    assert [(s.path, s.cls) for s in graph.scopes if s.is_loss] == [
+        ("loss_1", "Loss (the model's own)")
+    ]
+    scopes = {}
+    for node in graph.nodes:
+        if node.kind == "call" and node.phase != "optimizer":
+            scopes.setdefault((node.phase, node.scope), []).append(node.op)
+    model = ["mul"] if gives == "both" else []
+    assert scopes.get(("forward", ""), []) == ["relu", *model]
+    assert scopes["forward", "loss_1.BCEWithLogitsLoss"] == ["binary_cross_entropy_with_logits"]
+    # The scores doubled, the labels as numbers, what is three times the loss, and that by its scale.
+    doubled = [] if model else ["mul"]
+    assert scopes["forward", "loss_1"] == [*doubled, "to", "mul", "mul"]
+    assert scopes["backward", "loss_1"][0] == "ones_like"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "tokens"), [("resnet18", None), ("gpt2", 16)])
 @pytest.mark.parametrize("way", ["loop", "foreach"])
 def test_no_flops_of_a_step_belong_to_the_root(name, tokens, way):
-    """What is left there are sums of results, reshapes and the first gradient."""
+    """Nor is the loss there, or its gradient: what is left are reshapes."""
     profile = opgraph.profile(
         name,
         mode="train",
@@ -233,6 +295,13 @@ def test_no_flops_of_a_step_belong_to_the_root(name, tokens, way):
     graph = profile.graph
     assert build_tree(graph).cost(build_tree(graph).root) == profile.totals.cost
     assert sum(n.flops for n in graph.nodes if not n.scope) == 0
+    moving = [n for n in graph.nodes if not n.scope and any(k.bytes for k in n.kernels)]
+    assert moving == []
+    found = {p: [n for n in graph.nodes if (n.phase, n.scope) == (p, "loss")] for p in PHASES}
+    assert found["forward"][-1].op == "cross_entropy"
+    assert [n.op for n in found["backward"] if n.kernels and n.kernels[0].bytes] == [
+        "ones_like", "nll_loss_backward", "log_softmax_backward_data",
+    ]  # fmt: skip
     convolution = next((n for n in graph.nodes if n.name == "layer1.0.conv1"), None)
     if convolution is not None:
         gradient = next(n for n in graph.nodes if n.forward == convolution.id and n.flops)
@@ -280,9 +349,10 @@ def test_the_loss_is_what_a_model_of_such_outputs_is_trained_on(output, loss, ke
 
     model = Shaped()
     graph = opgraph.profile(model, (torch.zeros(3, 8),), mode="train", loss=loss).graph
-    ran = [k.op for n in graph.nodes if n.phase == "forward" and not n.scope for k in n.kernels]
-    ignored = ("aten.relu", "aten.view", "aten.unsqueeze", "aten.detach")
-    assert [op for op in ran if op not in ignored] == kernels
+    ran = [
+        k.op for n in graph.nodes if (n.phase, n.scope) == ("forward", "loss") for k in n.kernels
+    ]
+    assert [op for op in ran if op != "aten.detach"] == kernels
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ from torch.utils.checkpoint import _StopRecomputationError
 from opgraph.costs.count import Operator, tensors_of
 from opgraph.record import units
 from opgraph.record.errors import first_line
-from opgraph.record.graph import Graph, GraphBreak, Kernel, Node, Scope, Value
+from opgraph.record.graph import LOSS, Graph, GraphBreak, Kernel, Node, Scope, Value
 from opgraph.record.remarks import Remark
 from opgraph.record.verify import verify
 from opgraph.sources.ranks import is_spread, local, spread_as
@@ -180,6 +180,7 @@ class Recorder:
         self.modules = ModuleCalls(weights.tree, lambda: len(self.records), self.table.known)
         self.weights = weights
         self.fragment = 0
+        self.loss = ""  # where that of a step of training stands
         self.phase = "forward"
         self._given: list[Any] = []
         self.held: list[Any] = []  # what stays alive after the run: the state of an optimizer
@@ -297,6 +298,40 @@ class Recorder:
             yield
         finally:
             self._inside = before
+
+    def as_loss(self, name: str) -> AbstractContextManager[Call]:
+        """Within, what runs is the loss of that name, which is called like a module."""
+        self.loss = self.modules.free("loss", f"{LOSS} ({name})")
+        return self.modules.calling(self.loss)
+
+    def is_loss(self, first: int, loss: Tensor, result: Any) -> None:
+        """Take what the model itself ran for its loss out of its own: of the records since `first` those
+        outside of its modules, without weights, of which nothing else that it returns has any use. Where
+        it returns nothing else to be trained, what comes after the last of its modules and weights."""
+        goal, values, modules = self.table.bound(loss), self.table.values, self.modules
+        applied = [r for r in self.records[first:] if r.call.path == self.loss]
+        read = {v for r in applied for v in r.inputs}
+        trained = {self.table.bound(t) for t in tensors_in(result) if t.requires_grad}
+        others, needed, found = trained - read - {goal, None}, {goal}, []
+        alone = not others
+        for record in reversed(self.records[first:]):
+            of_weights = any(values[v].kind == "parameter" for v in record.inputs)
+            if of_weights or modules.is_model(record.call):
+                if alone:
+                    break
+                others.update(record.inputs)
+            elif not others.isdisjoint(record.outputs):
+                others.update(record.inputs)
+            elif alone or record.call.path or not needed.isdisjoint(record.outputs):
+                needed.update(record.inputs)
+                found.append(record)
+        with nullcontext(applied[0].call) if applied else modules.calling(self.loss) as call:
+            for record in found:
+                if not record.call.path:
+                    record.call = call
+                    call.nodes += 1
+        inner = {id(r.call): r.call for r in found if r.call.module is not None}
+        modules.move(inner.values(), self.loss)
 
     @contextmanager
     def as_one(self, path: str, op: str) -> Iterator[None]:

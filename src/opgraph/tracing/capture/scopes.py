@@ -8,7 +8,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -69,6 +69,7 @@ class ModuleCalls:
         self._position = position
         self._known = known
         self._paths: dict[int, str] = {id(m): p for p, m in tree.items()}
+        self._tree = frozenset(self._paths)
         self._owners = _owners(tree.values())
         self._fresh: list[torch.nn.Module] = []
         self._main = [Call("", module=id(tree[""]))]
@@ -93,6 +94,42 @@ class ModuleCalls:
             yield
         finally:
             del self._others[get_ident()]
+
+    @contextmanager
+    def calling(self, path: str) -> Iterator[Call]:
+        """Within, what runs happens in something that is called like a module and is none."""
+        stack = self._stack()
+        stack.append(Call(path, first=self._position()))
+        try:
+            yield stack[-1]
+        finally:
+            call = stack.pop()
+            self.counts[path] = self.counts.get(path, 0) + (call.nodes + call.children > 0)
+
+    def free(self, name: str, cls: str) -> str:
+        """The path for what is no module of the model, which is of a class: a name that none has."""
+        path, taken, number = name, set(self._paths.values()), 1
+        while path in taken or self.classes.get(path, cls) != cls:
+            path, number = f"{name}_{number}", number + 1
+        self.classes[path] = cls
+        return path
+
+    def move(self, calls: Iterable[Call], above: str) -> None:
+        """Put modules that are not in the tree, with all that is in them, below another path."""
+        tops = {call.path.partition(".")[0] for call in calls}
+        for call in calls:
+            call.path = f"{above}.{call.path}"
+        tables: list[dict[str, Any]] = [self.counts, self.classes, self.inputs, self.outputs]
+        for table in tables:
+            for path in [p for p in table if p.partition(".")[0] in tops]:
+                table[f"{above}.{path}"] = table.pop(path)
+        for key, path in self._paths.items():
+            if path.partition(".")[0] in tops:
+                self._paths[key] = f"{above}.{path}"
+
+    def is_model(self, call: Call) -> bool:
+        """Whether a call is of a module in the model's tree below the root."""
+        return call.path != "" and call.module in self._tree
 
     def attach(self) -> None:
         """Follow the calls of all modules, until `detach`."""

@@ -26,13 +26,19 @@ LossFunction = Callable[[Any], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A loss, what it is in words, and the arguments that the forward gets for it. `guessed` losses were
-    found by opgraph: where one fails, another may do."""
+    """A loss, its name, what it is in words, and the arguments that the forward gets for it. `guessed`
+    losses were found by opgraph: where one fails, another may do."""
 
+    name: str
     says: str
     of: LossFunction
     arguments: Mapping[str, Any] = field(default_factory=dict)
     guessed: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the model computes it."""
+        return self.name == _OWN
 
 
 def loss_for(
@@ -41,7 +47,7 @@ def loss_for(
     """The loss that is asked for: "auto", "cross-entropy", "sum", or a function of the result. None where
     what the model returns has to say (see `loss_of`)."""
     if callable(asked):
-        return Loss("the loss given", asked)
+        return Loss("given", "the loss given", asked)
     if asked != "auto":
         return _LOSSES[asked]
     call = bound(module, args, kwargs)
@@ -52,7 +58,7 @@ def loss_for(
 def loss_of(result: Any) -> Loss:
     """The loss of what a model returns: its own, cross-entropy where it is logits, else the sum."""
     if _own(result) is not None:
-        return Loss("the model's own loss", _returned)
+        return Loss(_OWN, "the model's own loss", _returned)
     return _LOSSES["cross-entropy" if _logits(result) else "sum"]
 
 
@@ -61,13 +67,14 @@ def _labelled(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
     taken = inspect.signature(module.forward).parameters
     given = [n for n in call if n in _LABELS and call[n] is not None]
     if given:
-        return Loss(f"the model's own loss, with the {', '.join(given)} that were given", _returned)
+        says = f"the model's own loss, with the {', '.join(given)} that were given"
+        return Loss(_OWN, says, _returned)
     made = _labels(module, taken, call)
     if not made:
         return None
     named = ", ".join(n for n in made if n != _ASKS)
     says = "the model's own loss" + (named and f", with {named} made here")
-    return Loss(says, _returned, made, guessed=True)
+    return Loss(_OWN, says, _returned, made, guessed=True)
 
 
 _ASKS = "return_loss"
@@ -148,6 +155,7 @@ def _detected(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
         target = _boxes("labels", **more)
         targets.append({**target, "boxes": target["boxes"] * torch.tensor([width, height] * 2)})
     return Loss(
+        _OWN,
         "the model's own losses, with targets made here",
         _summed,
         {"targets": targets},
@@ -187,6 +195,7 @@ def _batched(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
     if hasattr(head, "kpt_shape"):
         truth["keypoints"] = torch.full((batch, *head.kpt_shape), 0.5)
     return Loss(
+        _OWN,
         "the model's own criterion, with what is on its images made here",
         lambda result: result[0].sum(),
         {name: truth},
@@ -195,6 +204,8 @@ def _batched(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
 
 
 # From what a model returns to one number.
+
+_OWN = "the model's own"
 
 
 def _own(result: Any) -> Tensor | None:
@@ -260,6 +271,8 @@ def _own_or_summed(result: Any) -> Tensor:
 
 
 _LOSSES = {
-    "cross-entropy": Loss("cross-entropy of its logits, with labels made here", _cross_entropy),
-    "sum": Loss("the sum of what the model returns", _own_or_summed),
+    "cross-entropy": Loss(
+        "cross-entropy", "cross-entropy of its logits, with labels made here", _cross_entropy
+    ),
+    "sum": Loss("sum", "the sum of what the model returns", _own_or_summed),
 }

@@ -143,7 +143,7 @@ class Training:
 
         def run(recorder: Recorder) -> Any:
             recorders.append(recorder)
-            with recorder.silent():
+            with recorder.silent(), recorder.capture.beside():
                 weights = _trained(module, recorder)
                 for weight in weights:
                     weight.requires_grad = True
@@ -161,12 +161,19 @@ class Training:
                 recorder.phase = "forward"
                 between_micro_batches(module, last=number == self._micro_batches)
                 with torch.enable_grad():
+                    first = len(recorder.records)
                     result = recorder.complete(module(*args, **kwargs))
-                    loss = self.loss(result)
-                    scaled = loss if scale is None else loss * scale[0]
+                    found = self.found = self.found or loss_of(result)
+                    with recorder.as_loss(found.name):
+                        loss = found.of(result)
+                        scaled = loss if scale is None else loss * scale[0]
+                    if found.is_own:
+                        recorder.is_loss(first, loss, result)
                     del result
                 recorder.phase = "backward"
-                backward(scaled)
+                with recorder.inside(recorder.loss):
+                    start = torch.ones_like(scaled)
+                backward(scaled, start)
             recorder.phase = "optimizer"
             self._update([w for w in weights if w.grad is not None], kept, recorder, scale)
             return loss
@@ -217,11 +224,12 @@ class Training:
             recorder.divide(recorder.records[first:])
 
 
-def backward(loss: Tensor) -> None:
-    """Compute the gradients of a loss. Not by `loss.backward()`: that is one torch function, within which
-    no other is heard."""
+def backward(loss: Tensor, start: Tensor | None = None) -> None:
+    """Compute the gradients of a loss from its own, which is 1. Not by `loss.backward()`: that is one torch
+    function, within which no other is heard."""
+    start = torch.ones_like(loss) if start is None else start
     _engine_run_backward(
-        (loss,), (torch.ones_like(loss),), keep_graph=False, create_graph=False,
+        (loss,), (start,), keep_graph=False, create_graph=False,
         inputs=(), allow_unreachable=True, accumulate_grad=True,
     )  # fmt: skip
 
@@ -240,15 +248,17 @@ def _unscale(
     """What `torch.amp.GradScaler` does before the optimizer steps: one kernel divides all gradients and
     looks for what is not finite; the scale of the next step follows from that. That the host waits for
     the answer, since it steps only where all was finite, is in no graph."""
-    inverse = scale[0].double().reciprocal().float()
-    found = torch.zeros_like(scale[0])
+    with recorder.inside(recorder.loss):
+        inverse = scale[0].double().reciprocal().float()
+        found = torch.zeros_like(scale[0])
     first = len(recorder.records)
     for group in groups:
         with recorder.as_one(recorder.weights.home(group[0]), "unscale"):
             gradients = [weight.grad for weight in group if weight.grad is not None]
             torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse)
     recorder.divide(recorder.records[first:])
-    torch._amp_update_scale_(*scale, found, 2.0, 0.5, 2000)
+    with recorder.inside(recorder.loss):
+        torch._amp_update_scale_(*scale, found, 2.0, 0.5, 2000)
 
 
 def _again(recorders: list[Recorder], function: Callable[..., Any]) -> Callable[..., Any]:

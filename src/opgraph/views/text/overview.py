@@ -128,7 +128,7 @@ def _facts(costed: CostedRecord) -> Table:
     result.add_column(overflow="fold")
     rows = [
         ("Graph", f"{units.plural(t.nodes, 'node')}, {units.plural(t.kernels, 'kernel')}, "
-                  f"{units.plural(len(costed.graph.scopes), 'module')}"
+                  f"{units.plural(sum(not s.is_loss for s in costed.graph.scopes), 'module')}"
          + (f", {units.plural(len(costed.graph.breaks), 'graph break')}"
             if costed.graph.breaks else "")),
         ("Inputs", ", ".join(inputs_of(costed.graph)) or "none"),
