@@ -53,9 +53,12 @@ def test_flops_stay_bytes_and_launches_are_fewer(chained):
 
 
 def test_what_is_saved_is_the_trace_and_the_kernels(chained, tmp_path, capsys):
-    chained.on(DEVICE, run="compiled").save(tmp_path / "r.json")
+    compiled = chained.on(DEVICE, run="compiled")
+    compiled.save(tmp_path / "r.json")
     data = json.loads((tmp_path / "r.json").read_text())
-    assert Profile.from_dict(data) == chained
+    again = Profile.from_dict(data)
+    assert again == replace(chained, run="compiled")
+    assert again.on(DEVICE).to_json() == compiled.to_json()
     assert data["totals"] == chained.totals.to_dict()
     assert data["costed"]["compiled"]["factor"] > 1
     files = str(tmp_path / "r.json")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import DATA
 
+import opgraph
 from opgraph.cli import main
 
 A, B = str(DATA / "resnet18.json"), str(DATA / "resnet18-changed.json")
@@ -47,6 +48,21 @@ def test_options_can_stand_between_models(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.slow
 @pytest.mark.live
+def test_ways_to_run_and_keep_one_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Once it is of all, twice or more they are what is compared: the cache, as the weights and the run."""
+    file = tmp_path / "decode.json"
+    opgraph.profile("gpt2", mode="decode", context_len=64, model_args={"n_layer": 1}).save(file)
+    start = ["compare", str(file), "--hardware", "h100-sxm", "--json", "--weights", "int4"]
+    assert main([*start, "--kv-cache", "none", "--kv-cache", "fp8"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["profiles"] == ["gpt2, cache in what it computes in", "gpt2, cache in fp8"]
+    assert data["totals"]["bytes"][0] > data["totals"]["bytes"][1]
+    assert main([*start, "--run", "eager", "--run", "engine", "--kv-cache", "fp8"]) == 0
+    assert json.loads(capsys.readouterr().out)["totals"]["bytes"][0] == data["totals"]["bytes"][1]
+
+
+@pytest.mark.slow
+@pytest.mark.live
 def test_a_model_can_have_options_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(["compare", "resnet18", "resnet18 --batch-size 4", "--image-size", "64", "--json"])
@@ -73,6 +89,11 @@ def test_a_model_can_have_options_of_its_own(capsys: pytest.CaptureFixture[str])
             "--by changes nothing of the view comparison-markdown",
         ),
         ([A, f"{A} --batch-size 8"], "--batch-size is for tracing"),
+        ([A, "--run", "eager", "--run", "graphs", B], "--run more than once"),
+        (
+            [A, "--weights", "none", "--weights", "fp8", "--kv-cache", "none", "--kv-cache", "fp8"],
+            "--weights more than once is for ways to run or keep one model, and nothing else",
+        ),
         ([A, "missing.json"], "cannot read missing.json"),
     ],
 )

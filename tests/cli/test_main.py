@@ -100,6 +100,11 @@ def test_help_does_not_import_torch(args):
         (["profile"], "MODEL", "--help"),
         (["prophile"], "prophile", ""),
         (["profile", "gpt2", "--seqlen", "8"], "--seqlen 8", "--seq-len? (opgraph profile --help)"),
+        (
+            ["plan", "gpt2", "--weights", "int4"],
+            "opgraph plan takes no --weights",
+            "it is for profile",
+        ),
         (["explore", "gpt2", "spare"], "unrecognized arguments: spare", "opgraph explore --help"),
         (["profile", "resnet18", "--input", "y=1x2"], "y", "x"),
         (["profile", "resnet18", "--mode", "decode"], "does not generate", "gpt2"),

@@ -29,6 +29,23 @@ def test_points_and_formulas_as_json(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.slow
 @pytest.mark.live
+def test_a_sweep_of_a_model_in_fewer_bits_through_an_engine(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The points are those of profiles with the same options; the title says what was asked."""
+    step = ["gpt2", "--mode", "decode", "--model-arg", "n_layer=1", "--hardware", "l4",
+            "--weights", "int8", "--kv-cache", "fp8", "--run", "engine"]  # fmt: skip
+    assert main(["sweep", *step, "--batch-size", "1,4", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["costing"] == {"weights": "int8", "kv_cache": "fp8", "run": "engine"}
+    assert main(["profile", *step, "--batch-size", "4", "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)["costed"]
+    assert data["points"][1]["peak_memory"] == alone["fit"]["weights"] + alone["fit"]["peak"]
+    assert data["points"][1]["latency"] == alone["prediction"]["seconds"]
+
+
+@pytest.mark.slow
+@pytest.mark.live
 def test_formulas_of_a_model_at_no_size_in_particular(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "resnet18", "--symbolic", "--json"]) == 0
     formulas = json.loads(capsys.readouterr().out)["formulas"]
@@ -52,6 +69,11 @@ def test_a_failing_point_is_status_one(capsys: pytest.CaptureFixture[str]) -> No
         (["resnet18", "--batch-size", "1", "-o", "x.pdf"], "no view is written to .pdf"),
         (["saved.json", "--batch-size", "1"], "a saved profile has none"),
         (["resnet999", "--batch-size", "1"], "no source knows"),
+        (
+            ["gpt2", "--symbolic", "--weights", "int4"],
+            "formulas are found of a model as it was traced",
+        ),
+        (["gpt2", "--batch-size", "1", "--group-size", "64"], "--group-size means nothing"),
     ],
 )
 def test_a_wrong_request_is_one_line_and_status_two(

@@ -112,7 +112,6 @@ def test_an_option_that_is_not_heeded_is_an_error(saved: Saved, tmp_path: Path) 
         ("x.svg", {"hardware": "h100-sxm", "pipeline_parallel": 2}, "pipeline_parallel"),
         ("x.graphml", {"partition": "none"}, "partition"),
         ("x.overlay.json", {"hardware": "t4"}, "hardware"),
-        ("x.overlay.json", {"autocast": "float16"}, "autocast"),
     ],
 )
 def test_what_a_view_would_show_nothing_of_is_refused(

@@ -282,3 +282,23 @@ def test_without_an_address_ray_is_started_and_ended(folder: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "1 of 1 case with a result" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_cases_in_fewer_bits() -> None:
+    """Rows have the figures of the scheme, devices what they have units for; bad ones are refused."""
+    one = {"mode": "decode", "model_args": {"n_layer": 1}}
+    plan = planned("gpt2", {**one, "weights": "fp8", "activations": "fp8"})
+    (group,) = Plan.of(plan.to_dict()).groups()
+    found = work(Task(group.cases, stages=(("h100-sxm", "a100-sxm-80gb"),)))
+    (row,) = found.tables["cases"]
+    profile = opgraph.profile("gpt2", **one)
+    for on in found.times[0]:
+        kept = profile.on(on["device"], weights="fp8", activations="fp8")
+        assert (on["latency"], on["joules"]) == (kept.seconds, kept.energy.joules)
+        assert on["memory_share"] < 0.8 * profile.on(on["device"]).fit.needed / kept.fit.capacity
+    assert row["bytes"] == profile.on(weights="fp8", activations="fp8").totals.bytes
+    assert "'weights': 'fp8'" in row["options"]
+    with pytest.raises(InputError, match="no kernel multiplies weights in nf4"):
+        planned("gpt2", {"weights": "nf4", "activations": "fp8"})

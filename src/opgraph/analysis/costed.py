@@ -68,7 +68,7 @@ class CostedRecord:
     """A profile costed on a device, or without one on the generic ridge.
 
     `partition` says which subgraphs `parts` are, `layout` over how many devices `plan` lays the model,
-    `run` how the host launches it, `price_per_hour` what the device costs.
+    `price_per_hour` says what the device costs; how it is run belongs to the profile.
     `asked` are the options that it was costed with: a view that would show nothing of one refuses it.
     """
 
@@ -77,15 +77,23 @@ class CostedRecord:
     partition: Partition = Partition.FUSE
     layout: Layout | None = None
     asked: frozenset[str] = frozenset()
-    run: Run = Run.EAGER
     price_per_hour: float | None = None
 
-    def beside(self, hardware: str | Device) -> CostedRecord:
+    def beside(self, hardware: str | Device, **asked: Any) -> CostedRecord:
         """The profile on another device, where what no device changes is not worked out again."""
-        found = costed(self.profile, hardware)
+        found = costed(self.profile, hardware, **asked)
         if found.profile.graph is self.graph:
             vars(found).update({name: getattr(self, name) for name in _OF_ANY_DEVICE})
         return found
+
+    @property
+    def run(self) -> Run:
+        """How the host launches it."""
+        return self.profile.run
+
+    def running(self, run: Run) -> CostedRecord:
+        """The same, run in another way."""
+        return replace(self, profile=replace(self.profile, run=run))
 
     @cached_property
     def graph(self) -> Graph:
@@ -210,8 +218,8 @@ class CostedRecord:
     def plain(self) -> CostedRecord:
         """The same without a compiler."""
         if not self.run.compiled:
-            return self if self.run is not Run.ENGINE else replace(self, run=Run.EAGER)
-        return replace(self, run=Run.GRAPHS if self.run.recorded else Run.EAGER)
+            return self if self.run is not Run.ENGINE else self.running(Run.EAGER)
+        return self.running(Run.GRAPHS if self.run.recorded else Run.EAGER)
 
     @property
     def traffic(self) -> str:
@@ -459,7 +467,7 @@ def costed(
 
 PerHour: TypeAlias = float | None
 Terms: TypeAlias = (
-    "tuple[ProfileRecord, Device | None, Partition, Layout | None, frozenset[str], Run, PerHour]"
+    "tuple[ProfileRecord, Device | None, Partition, Layout | None, frozenset[str], PerHour]"
 )
 
 ASKED = (
@@ -475,7 +483,7 @@ _OF_RANKS = frozenset({"network", "devices_per_node"})
 
 def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked: Any) -> Terms:
     """The fields of a `CostedRecord`: the profile as it is costed, the device by its name, its file or
-    itself, the partition, the layout, what was asked, the run, and the price per hour.
+    itself, the partition, the layout, what was asked, and the price per hour.
 
     `asked` are options of `ASKED`: `autocast="float16"`, `partition="none"`, `count={"attention":
     "causal"}`, `tensor_parallel=8` … Raises `UnknownDevice`, and `InputError` for what the profile cannot
@@ -516,9 +524,9 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
     if layout is None and profile.world is None and (within := given.keys() & _OF_RANKS):
         raise InputError(f"{OPTIONS[min(within)].flag} is for what several devices exchange",
                          hint="--world-size, or a layout of several devices")  # fmt: skip
-    heeded = frozenset([n for n, v in given.items() if v != {}] + ["hardware"] * bool(hardware))
     partition = Partition(given.get("partition", Partition.FUSE))
-    run, price = Run(given.get("run", Run.EAGER)), given.get("price_per_hour")
+    run, price = Run(given.get("run", profile.run)), given.get("price_per_hour")
+    heeded = frozenset([n for n, v in given.items() if v != {}] + ["hardware"] * bool(hardware))
     if run is Run.ENGINE and not Mode(profile.mode).generates:
         raise InputError(
             f"an engine runs a prefill or a decoding step, and this is the mode {profile.mode}",
@@ -534,7 +542,7 @@ def terms(profile: ProfileRecord, hardware: str | Device | None = None, **asked:
         if layout is not None:
             raise InputError("a compiled run over several devices is not worked out",
                              hint="leave out --run compiled, or the layout")  # fmt: skip
-    return profile, hardware, partition, layout, heeded, run, price
+    return replace(profile, run=run), hardware, partition, layout, heeded, price
 
 
 def quantized(
@@ -548,11 +556,13 @@ def quantized(
     from opgraph.record.quantization import scheme_of
 
     asked = {n: given.get(n) for n in QUANTIZED}
-    own, cache = profile.convention, asked["kv_cache"]
+    own = profile.convention
+    if asked["weights"] == "none":  # and so when it is opened again
+        profile = replace(profile, model=replace(profile.model, weights=None))
     scheme = scheme_of(
         asked["weights"], asked["group_size"], asked["activations"], profile.model.weights
     )
-    now = {"weights": asked["weights"] and str(scheme or "none"), "kv_cache": cache,
+    now = {"weights": asked["weights"] and str(scheme or "none"), "kv_cache": asked["kv_cache"],
            "activations": asked["activations"]}  # fmt: skip
     saved = {"activations": "no fewer bits", **own} if "weights" in own else own
     for name, value in now.items():
@@ -560,7 +570,7 @@ def quantized(
             raise InputError(f"this profile was saved with its {name.replace('_', ' ')} in {saved[name]}",
                              hint="name the model, or a profile without it")  # fmt: skip
     scheme = None if "weights" in own else scheme
-    cache = None if "kv_cache" in own else cache
+    cache = None if "kv_cache" in own or asked["kv_cache"] == "none" else asked["kv_cache"]
     if scheme is None and cache is None and "activations" not in own:
         return profile
     from opgraph.analysis.cost.quantization import in_fewer_bits, multiplies

@@ -19,6 +19,7 @@ from opgraph.options import (
     AXES,
     NAMES,
     OPTIONS,
+    QUANTIZED,
     Options,
     checked,
     named_options,
@@ -52,7 +53,7 @@ QUANTITIES = ("flops", "other_flops", "bytes", PEAK)
 """What there is a formula for, of the whole and of every module."""
 
 
-@named_options((*NAMES, "symbolic", "hardware"))
+@named_options((*NAMES, "symbolic", "hardware", "run", *QUANTIZED))
 def sweep(
     model: str | nn.Module,
     *,
@@ -66,9 +67,10 @@ def sweep(
     `options` are those of `profile`; of those in `AXES` (`batch_size`, `seq_len`, `image_size`, `dtype` …)
     there can be several values. With `symbolic`, formulas of its costs are found as well
     (`Sweep.formulas`), in all sizes that its inputs follow and that no single value was given for. With
-    `hardware`, a device or its name, there are predicted latency and throughput, and its ridge point. A
-    point at which the model does not run says why, and `Sweep.notes` which options change nothing; only a
-    model that cannot be built raises, and a sweep over nothing.
+    `hardware`, a device or its name, there are predicted latency and throughput of a `run`, and its ridge
+    point; `weights`, `group_size`, `activations` and `kv_cache` keep the model in fewer bits. A point at
+    which the model does not run says why, and `Sweep.notes` which options change nothing; only a model that
+    cannot be built raises, and a sweep over nothing.
 
     >>> s = opgraph.sweep("bert-base-uncased", seq_len=[128, 512], symbolic=True)
     >>> s.formulas.at(B=1, S=300)["flops"]
@@ -88,6 +90,11 @@ def sweep(
             raise InputError(
                 f"a sweep over no {axis.replace('_', ' ')}", hint="give at least one value"
             )
+    asked = {n: options.pop(n, None) for n in ("run", *QUANTIZED)}
+    asked = checked({n: v for n, v in asked.items() if v is not None}, asked, "sweep")
+    if symbolic and asked:
+        raise InputError("formulas are found of a model as it was traced alone",
+                         hint=f"leave out symbolic, or {', '.join(asked)}")  # fmt: skip
     options = checked(options, Options.__dataclass_fields__, "sweep")
     chosen_device = device(hardware) if isinstance(hardware, str) else hardware
     if chosen_device is not None:
@@ -115,14 +122,16 @@ def sweep(
                 points.append(SweepPoint(shown, {}, error=found))
                 continue
             notes |= dict.fromkeys(idle(found.model.notes))
-            points.append(point_of(costed(found, chosen_device), shown))
+            points.append(point_of(costed(found, chosen_device, **asked), shown))
     whole = next(iter(built.values()))
     base = None
     if symbolic:
         pinned = {axis: v[0] for axis, v in axes.items() if len(v) == 1 and axis != "dtype"}
         base = with_formulas(whole, pinned, tell, {**options, "dtype": next(iter(built))})
     name = whole.info.name
-    return Sweep(name, axes, tuple(points) if axes else (), base, chosen_device, tuple(notes))
+    return Sweep(
+        name, axes, tuple(points) if axes else (), base, chosen_device, tuple(notes), asked
+    )
 
 
 def _listed(values: Any) -> Iterable[Any]:

@@ -151,8 +151,21 @@ class _Parser(OptionParser):
             names = [a.partition("=")[0] for a in unknown if a.startswith("--")]
             close = [c for n in names if (c := did_you_mean(n, known, 1, 0.75))]
             hint = f"{' '.join(close)} ({self.prog} --help)" if close else None
+            takers = _takers(names[:1])
+            if takers:
+                self.error(
+                    f"{self.prog} takes no {names[0]}", hint or f"it is for {', '.join(takers)}"
+                )
             self.error(f"unrecognized arguments: {' '.join(unknown)}", hint)
         return found, unknown
+
+
+def _takers(flags: list[str]) -> list[str]:
+    """The commands that take an option."""
+    parsers: dict[str, Any] = {name: OptionParser(add_help=False) for name in COMMANDS}
+    for name, parser in parsers.items():
+        _prepare(name, parser)
+    return [n for n, parser in parsers.items() if any(f in parser.flags for f in flags)]
 
 
 def _spaced_shape(given: list[str], unknown: list[str]) -> str | None:

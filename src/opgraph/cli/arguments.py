@@ -44,6 +44,11 @@ class OptionParser(argparse.ArgumentParser):
         self.settings: Mapping[str, Any] = {}
         self.every = False
 
+    @property
+    def flags(self) -> Collection[str]:
+        """What it takes, as it is typed."""
+        return self._option_string_actions
+
     def format_help(self) -> str:
         """Help with the options that are common or the command's own; with all, if `every` is set."""
         rare = [a for a in self._actions if a.dest in OPTIONS and not OPTIONS[a.dest].listed]

@@ -16,7 +16,7 @@ EXAMPLES = """examples:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser)
-    add_options(parser, "hardware", *PRECISION, "output")
+    add_options(parser, "hardware", "run", *PRECISION, "output")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import (
@@ -17,7 +16,7 @@ from opgraph.cli.arguments import (
     view_from,
 )  # fmt: skip
 from opgraph.cli.output import insist, status_of
-from opgraph.options import QUANTIZED, Stage
+from opgraph.options import OPTIONS, Stage
 from opgraph.record.errors import RenderError
 from opgraph.record.kinds import Run
 from opgraph.record.quantization import kept_in
@@ -47,8 +46,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     add_model(parser, positional=False)
     showing = heeded("comparison", Stage.VIEW)
-    add_options(parser, "hardware", "runs", "schemes", *QUANTIZED[1:], *showing, "fail_if", "json",
-                "markdown", "format", "output", words={"output": suffixes("comparison")})  # fmt: skip
+    add_options(parser, "hardware", "runs", "schemes", "caches", "group_size", "activations",
+                *showing, "fail_if", "json", "markdown", "format", "output",
+                words={"output": suffixes("comparison")})  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,35 +58,34 @@ def run(args: argparse.Namespace) -> int:
     view = view_from(args, result="comparison", usual="comparison")
     if "depth" in args.given and args.by != "module":
         raise RenderError(f"--depth means nothing to --by {args.by}", hint="it is of modules")
-    runs, schemes = list(map(Run, args.runs)), args.schemes
-    if len(args.specs) < 2 and max(len(runs), len(schemes)) < 2:
+    ways = {"run": args.runs, "weights": args.schemes, "kv_cache": args.caches}
+    several = [name for name, values in ways.items() if len(values) > 1]
+    if len(args.specs) < 2 and not several:
         raise RenderError("there is nothing to compare with",
                           hint="opgraph compare A B, or A --run eager --run compiled, or "
                           "A --weights none --weights int4")  # fmt: skip
-    if len(schemes) > 1 and (len(runs) > 1 or len(args.specs) > 1):
-        raise RenderError("--weights more than once is for ways to keep those of one model",
-                          hint="opgraph compare A --weights none --weights int4")  # fmt: skip
-    if len(runs) > 1 and len(args.specs) > 1:
-        raise RenderError("--run more than once is for ways to run one model",
+    if several and (len(several) > 1 or len(args.specs) > 1):
+        name = OPTIONS[several[0]].flag
+        raise RenderError(f"{name} more than once is for ways to run or keep one model, and nothing else",
                           hint="opgraph compare A --run eager --run compiled")  # fmt: skip
     chosen = None if args.hardware is None else device(args.hardware)
     for gate in args.fail_if:
         parse_gate(gate, chosen)  # a gate that cannot be read should not wait for the tracing
     refuse_untraced(args, args.specs)
-    if runs:
-        args.run = next((r for r in runs if r.compiled), runs[0])
-        args.given |= {"run"}
-    if len(schemes) > 1:
+    shared = {n: values[0] if len(values) == 1 else None for n, values in ways.items()}
+    shared["run"] = next((r for r in args.runs if Run(r).compiled), shared["run"])  # for the trace
+    args = _asking(args, **shared)
+    if several:
+        name = several[0]
         profile = profile_of(args.specs[0], args)
-        models = [costed_from(_kept_in(args, scheme), profile) for scheme in schemes]
-        labels: list[str] | None = [f"{m.profile.model.name}, {_said(m)}" for m in models]
-    elif len(runs) > 1:
-        profile = profile_of(args.specs[0], args)
-        args = _kept_in(args, *schemes)
-        models = [replace(costed_from(args, profile), run=run) for run in runs]
-        labels = [f"{args.specs[0]} {run}" for run in runs]
+        models = [costed_from(_asking(args, **{name: each}), profile) for each in ways[name]]
+        labels: list[str] | None = [
+            f"{m.profile.model.name}, {_said(m, name)}"
+            if name != "run"
+            else f"{args.specs[0]} {each}"
+            for m, each in zip(models, ways[name], strict=True)
+        ]
     else:
-        args = _kept_in(args, *schemes)
         models = [costed_from(args, profile_of(spec, args)) for spec in args.specs]
         labels = _labels(args.specs, models)
     comparison = compared(models, labels, args.fail_if)
@@ -98,16 +97,18 @@ def run(args: argparse.Namespace) -> int:
     return 1 if comparison.broken else max(status_of(m) for m in models)
 
 
-def _kept_in(args: argparse.Namespace, scheme: str | None = None) -> argparse.Namespace:
-    """The arguments for weights in a format, or as they are, to which nothing else of weights is said."""
-    plain = {"group_size": None, "activations": None} if scheme == "none" else {}
-    return argparse.Namespace(**{**vars(args), **plain, "weights": scheme})
+def _asking(args: argparse.Namespace, **asked: str | None) -> argparse.Namespace:
+    """The arguments with what is asked; to weights as they are nothing else of weights is said."""
+    plain = {"group_size": None, "activations": None} if asked.get("weights") == "none" else {}
+    return argparse.Namespace(**{**vars(args), **plain, **asked})
 
 
-def _said(model: CostedRecord) -> str:
+def _said(model: CostedRecord, what: str) -> str:
     """What a model is kept in."""
     from opgraph.views.terminal import safe
 
+    if what == "kv_cache":
+        return safe(f"cache in {model.profile.convention.get(what, 'what it computes in')}")
     plain = max(model.graph.parameters, key=lambda p: p.bytes).dtype
     return safe(kept_in(model.profile.convention)) or f"weights in {plain}"
 

@@ -18,7 +18,7 @@ EXAMPLES = """examples:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser)
-    add_options(parser, "hardware", *PRECISION, "json", "format")
+    add_options(parser, "hardware", "run", *PRECISION, "json", "format")
 
 
 def run(args: argparse.Namespace) -> int:

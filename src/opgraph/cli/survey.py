@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import add_options, form_of, refuse_unheeded
 from opgraph.cli.output import color, progress, say, show, width
-from opgraph.options import NAMES, TRACED, names
+from opgraph.options import NAMES, QUANTIZED, TRACED, names
 from opgraph.record.errors import InputError
 from opgraph.surveying.cases import AXES
 
@@ -32,9 +32,8 @@ _EVERY = 30.0
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    add_options(parser, "models", *names(*TRACED), "hardware", several=(*AXES, "hardware"), words={
-        "hardware": "devices to cost them on (opgraph hardware lists them)",
-    })  # fmt: skip
+    add_options(parser, "models", *names(*TRACED), "hardware", *QUANTIZED, several=(*AXES, "hardware"),
+                words={"hardware": "devices to cost them on (opgraph hardware lists them)"})  # fmt: skip
     add_options(parser, "keep", "recost", "jobs", "timeout", "address", "json", "format", "output",
                 words={"output": "the folder of the dataset"})  # fmt: skip
 
@@ -60,7 +59,7 @@ def _survey(args: argparse.Namespace, folder: Path, form: str | None) -> int:
     from opgraph.surveying.table import cases, survey_text
     from opgraph.views.tables import written
 
-    options = {n: getattr(args, n) for n in NAMES if n in args.given}
+    options = {n: getattr(args, n) for n in (*NAMES, *QUANTIZED) if n in args.given}
     last = time.monotonic()
 
     with progress() as tell:

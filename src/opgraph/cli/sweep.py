@@ -15,7 +15,7 @@ from opgraph.cli.arguments import (
     view_from,
 )
 from opgraph.cli.output import answer, color, progress, width
-from opgraph.options import AXES
+from opgraph.options import AXES, QUANTIZED
 from opgraph.record.errors import RenderError
 
 EXAMPLES = """examples:
@@ -28,7 +28,7 @@ EXAMPLES = """examples:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser, several=AXES, saved=False)
-    add_options(parser, "hardware", "symbolic", "json", "format", "output", words={
+    add_options(parser, "hardware", "run", *QUANTIZED, "symbolic", "json", "format", "output", words={
         "output": suffixes("sweep") + "; with --symbolic, .json is the profile with its formulas"
     })  # fmt: skip
 
@@ -48,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
             symbolic=args.symbolic,
             hardware=args.hardware,
             progress=tell,
+            run=args.run,
+            **{name: getattr(args, name) for name in QUANTIZED},
             **options,
         )
     say_no_effect(found.notes)

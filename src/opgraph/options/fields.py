@@ -341,8 +341,9 @@ class Costing:
     activations: str | None = option(Choice(tuple(ACTIVATIONS)), Stage.COSTING,
         "what goes into these layers in fewer bits, too: the product then runs on units for them",
         needs={"weights": MULTIPLIED, "schemes": ()}, unit="FORMAT")
-    kv_cache: str | None = option(Choice(CACHES), Stage.COSTING,
-        "the cache of a prefill or a decoding step in fewer bits", unit="FORMAT")
+    kv_cache: str | None = option(Choice(("none", *CACHES)), Stage.COSTING,
+        f"the cache of a prefill or a decoding step in fewer bits: {', '.join(CACHES)}; none: as it "
+        "computes", unit="FORMAT")
     run: str | None = option(Choice(tuple(Run)), Stage.COSTING,
         "; ".join(f"{run}: {run.label}" for run in Run), needs={"hardware": ()}, unit="HOW")
     price_per_hour: float | None = option(Amount(1e9), Stage.COSTING,
@@ -413,6 +414,9 @@ class Commanding:
     schemes: tuple[str, ...] = option(Several(Choice(("none", *FORMATS))), Stage.COMMAND,
         "weights in fewer bits, on paper: of all models, or given twice or more, ways to keep those of "
         "one, to be compared", default=(), unit="FORMAT", spelled="--weights")
+    caches: tuple[str, ...] = option(Several(Choice(("none", *CACHES))), Stage.COMMAND,
+        "the cache in fewer bits: of all models, or given twice or more, ways to keep that of one, to be "
+        "compared", default=(), unit="FORMAT", spelled="--kv-cache")
     symbolic: bool = option(Flag(), Stage.COMMAND,
         "exact formulas in batch B and tokens S (or image side N); a single size given is kept",
         default=False)

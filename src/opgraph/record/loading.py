@@ -15,7 +15,7 @@ import msgspec
 
 from opgraph.record.errors import ProfileError
 from opgraph.record.files import uncollected
-from opgraph.record.kinds import Mode
+from opgraph.record.kinds import Mode, Run
 from opgraph.record.profile import (
     FORMAT,
     SCHEMA_VERSION,
@@ -83,6 +83,7 @@ class _Record(msgspec.Struct):
     target: Target = Target()
     measured: RunFile | None = None
     world: World | None = None
+    run: Run = Run.EAGER
     remarks: tuple[dict[str, Any], ...] = ()
 
 
@@ -116,6 +117,7 @@ def profile_from(read: Callable[..., Any]) -> ProfileRecord:
             target=record.target,
             compiled=_compiled(record.inductor, len(record.graph.nodes)),
             world=record.world,
+            run=record.run,
             measured=None if run is None else decode_run(run, len(graph.nodes)),
         )
     except msgspec.ValidationError as error:

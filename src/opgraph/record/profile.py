@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta
 
 from opgraph.record.graph import Graph, Kernel
+from opgraph.record.kinds import Run
 from opgraph.record.layout import Layout
 from opgraph.record.quantization import Scheme
 from opgraph.record.remarks import Remark
@@ -180,7 +181,7 @@ class ProfileRecord:
     `target` says which device's kernels these are.
     `compiled` are the kernels that TorchInductor would run, where it was asked.
     `measured` is what a run of it took, on its nodes. `world` says of which rank it is, where there are
-    several.
+    several. `run` is how it runs unless another way is asked for; its graph is the one that was traced.
     """
 
     graph: Graph
@@ -195,3 +196,4 @@ class ProfileRecord:
     target: Target = field(default_factory=Target)
     measured: RunRecord | None = None
     world: World | None = None
+    run: Run = Run.EAGER

@@ -14,7 +14,7 @@ from hashlib import sha256
 from itertools import product
 from typing import Any
 
-from opgraph.options import OPTIONS, Options, options_of
+from opgraph.options import OPTIONS, QUANTIZED, Options, options_of
 
 GROUP = 16
 """Cases of a group at most: what is done again when a worker dies, and what a driver holds of one."""
@@ -30,6 +30,16 @@ class Case:
     spec: str
     source: str
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def traced(self) -> dict[str, Any]:
+        """Those of its options by which it is traced."""
+        return {n: v for n, v in self.options.items() if n not in QUANTIZED}
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """Those that say what it is kept in, on paper."""
+        return {n: v for n, v in self.options.items() if n in QUANTIZED}
 
     @property
     def key(self) -> str:

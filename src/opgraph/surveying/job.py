@@ -9,15 +9,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from opgraph.options import NAMES, OPTIONS, Options, checked, named_options
+from opgraph.options import NAMES, OPTIONS, QUANTIZED, Options, checked, named_options
 from opgraph.record.errors import InputError, SourceError, UnknownModel
-from opgraph.surveying.cases import AXES, Plan
+from opgraph.record.quantization import scheme_of
+from opgraph.surveying.cases import AXES, Case, Plan
 from opgraph.surveying.dataset import opened
 from opgraph.surveying.engine import Limits, Rate, run
 from opgraph.surveying.sql import Atlas
 
 
-@named_options((*NAMES, "hardware"))
+@named_options((*NAMES, "hardware", *QUANTIZED))
 def survey(
     models: str | Iterable[str],
     output: str | os.PathLike[str],
@@ -35,11 +36,12 @@ def survey(
 
     `models` are names, patterns (`"timm:vit_*"`) and files with one of either a line. `options` are
     those of `profile`; of those in a sweep's axes, and of `mode` and `target`, there can be several
-    values. What is found goes into the folder `output`, with a row for each case (also for one that
-    failed) and one for each case on each device of `hardware`; `keep` can add its "kernels", "modules"
-    and "graphs". The same call goes on with a folder that is not finished, and with more devices adds
-    them, from saved graphs where they were kept. With `recost` the times of all cases that the folder has
-    graphs of are made anew; no models and options are given then.
+    values. `weights`, `group_size`, `activations` and `kv_cache` keep every case in fewer bits. What is
+    found goes into the folder `output`, with a row for each case (also for one that failed) and one for
+    each case on each device of `hardware`; `keep` can add its "kernels", "modules" and "graphs". The same
+    call goes on with a folder that is not finished, and with more devices adds them, from saved graphs
+    where they were kept. With `recost` the times of all cases that the folder has graphs of are made anew;
+    no models and options are given then.
 
     The cases run on Ray, on this machine (`jobs` at a time) or on the cluster at an `address`, none for
     longer than `timeout` seconds or with more than `memory_limit` GiB. `progress` is called with a
@@ -75,15 +77,16 @@ def planned(models: str | Iterable[str], options: Mapping[str, Any]) -> Plan:
         if options.get(axis) is not None
     }
     others = {n: v for n, v in options.items() if n not in AXES}
-    shared = checked(others, Options.__dataclass_fields__, "survey")
+    shared = checked(others, (*Options.__dataclass_fields__, *QUANTIZED), "survey")
     shared = {n: v for n, v in shared.items() if v != OPTIONS[n].default}
     if callable(shared.get("loss")):
         raise InputError(
             "a survey writes its options down, and a function cannot be", hint="loss='sum'"
         )
     plan = Plan(_named(models), axes, shared)
+    scheme_of(shared.get("weights"), shared.get("group_size"), shared.get("activations"), None)
     for combination in plan.combinations():
-        Options(**combination)
+        Options(**Case("", "", combination).traced)
     return plan
 
 

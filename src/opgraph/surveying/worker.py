@@ -101,7 +101,7 @@ def work(task: Task) -> Found:
             return Found(tables, times, graphs, left=len(task.cases) - done)
         if profile is None:
             continue
-        traced, shown = CostedRecord(profile), costed(profile)
+        traced, shown = CostedRecord(profile), costed(profile, **case.kept)
         for devices, rows in zip(task.stages, times, strict=True):
             rows += [_time(case, traced, device) for device in devices]
         if "kernels" in task.keep:
@@ -170,7 +170,7 @@ def _traced(case: Case, task: Task) -> tuple[Row, ProfileRecord | None]:
     try:
         with _limits(task.timeout, task.memory):
             profile = _profile(case, row)
-            row |= _figures(profile)
+            row |= _figures(profile, case.kept)
     except _Late:
         pass
     except MemoryError:
@@ -195,7 +195,7 @@ def _profile(case: Case, row: Row) -> ProfileRecord:
     from opgraph.options import Options
 
     torch.set_num_threads(1)
-    options = Options(**case.options)
+    options = Options(**case.traced)
     model = resolved(case.spec, options)
     row |= {"stage": "trace", "class": model.info.cls}
     try:
@@ -205,14 +205,14 @@ def _profile(case: Case, row: Row) -> ProfileRecord:
         raise
 
 
-def _figures(profile: ProfileRecord) -> Row:
+def _figures(profile: ProfileRecord, kept: Mapping[str, Any]) -> Row:
     """What the row of a case that was traced says."""
     from opgraph.analysis.costed import costed
     from opgraph.analysis.fusion.partition import fused_subgraphs
     from opgraph.analysis.quantities import QUANTITIES
     from opgraph.record import units
 
-    plain = costed(profile)
+    plain = costed(profile, **kept)
     graph = plain.graph
     found: Row = {
         "tracer": profile.tracing.tracer,
@@ -240,7 +240,7 @@ def _time(case: Case, costed: CostedRecord, device: str) -> Row:
 
     row: Row = {"id": case.key, "device": device}
     try:
-        on = costed.beside(device)
+        on = costed.beside(device, **case.kept)
         low, high = (None, None) if on.prediction is None else on.prediction.interval
         bound = on.bound_of(on.graph.nodes, on.totals.cost)
         return row | {

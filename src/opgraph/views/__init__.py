@@ -53,7 +53,7 @@ class View:
     suffixes: tuple[str, ...]
     target: str
     heeds: tuple[str, ...] = ()
-    costs: tuple[str, ...] = ("hardware", "count", *PRECISION)
+    costs: tuple[str, ...] = ("hardware", "count", "run", *PRECISION)
     needs: tuple[str, ...] = ()
     result: Result = "costed"
     kind: Kind = "file"
@@ -116,8 +116,9 @@ def _named(target: str) -> Callable[..., Any]:
 _PICTURE = ("depth", "fold", "module", "start", "end", "around", "context", "parameters", "color_by",
             "direction")  # fmt: skip
 _DRAWN = ("medium", "caption", "header", "numbers", "theme")
-_EVERY = ("hardware", "count", "partition", *PRECISION)
-_TIMED = (*_EVERY, "run", "network", "devices_per_node")
+_PLAIN = ("hardware", "count", "partition", *PRECISION)
+_EVERY = (*_PLAIN, "run")
+_TIMED = (*_EVERY, "network", "devices_per_node")
 _LAID = (*_TIMED, "price_per_hour", *ON_PAPER)
 _COLORS = tuple(c for c in COLORINGS if c != "intensity")
 
@@ -132,7 +133,7 @@ def _roofline(form: str) -> View:
     name = "roofline" if form == "svg" else f"roofline-{form}"
     target = f"opgraph.views.picture.roofline:{form}"
     return View(
-        name, (f"roofline.{form}",), target, ("theme",), _EVERY, ("hardware",), kind="picture"
+        name, (f"roofline.{form}",), target, ("theme",), _PLAIN, ("hardware",), kind="picture"
     )
 
 
@@ -144,7 +145,7 @@ def _workload(name: str, suffix: str) -> View:
 
 
 def _sweep(name: str, suffix: str, target: str, kind: Kind = "file", *more: str) -> View:
-    costs = ("hardware", *more)
+    costs = ("hardware", "run", *QUANTIZED, *more)
     return View(name, (suffix,), f"opgraph.views.{target}", (), costs, result="sweep", kind=kind)
 
 
@@ -169,7 +170,7 @@ _BUILT_IN = (
     View("model-explorer", (".model-explorer.json",),
          "opgraph.views.files.graphs:to_model_explorer"),
     View("model-explorer-overlay", (".overlay.json",),
-         "opgraph.views.files.graphs:to_overlay", ("color_by",), ("count",),
+         "opgraph.views.files.graphs:to_overlay", ("color_by",), ("count", "run", *PRECISION),
          values={"color_by": ("flops", "bytes", "intensity")}),
     View("trace", (".trace.json",), "opgraph.views.files.trace:to_trace",
          costs=("hardware", "run", *PRECISION)),
@@ -179,7 +180,7 @@ _BUILT_IN = (
     _workload("maestro", ".maestro.m"),
     _workload("onnx-shapes", ".shapes.onnx"),
     View("chakra", (".chakra.et", ".et"), "opgraph.views.files.chakra:to_chakra",
-         costs=("hardware", *PRECISION)),
+         costs=("hardware", "run", *PRECISION)),
     _roofline("svg"),
     _roofline("png"),
     _picture("svg", ".svg", more=(*_DRAWN, "source_url")),

@@ -22,6 +22,7 @@ from opgraph.analysis.quantities import MEASURED, TIMED, Quantity, quantities
 from opgraph.hardware import Device
 from opgraph.record import units
 from opgraph.record.errors import InputError, RenderError, did_you_mean
+from opgraph.record.quantization import kept_in
 
 if TYPE_CHECKING:
     from opgraph.hardware import Device
@@ -199,9 +200,11 @@ def _traits(costed: CostedRecord) -> dict[str, str]:
     return {
         "device": "" if costed.device is None else costed.device.name,
         "precision": f"autocast {lower}" if lower else "",
+        "run": profile.run.value,
         "mode": profile.mode,
         **{f"input {v.name}": f"{v.name} {units.shape(v.shape)} {v.dtype}" for v in inputs},
-        "weights": ", ".join(dict.fromkeys(p.dtype for p in profile.graph.parameters)),
+        "weights": kept_in(profile.convention)
+        or ", ".join(dict.fromkeys(p.dtype for p in profile.graph.parameters)),
         "tracer": profile.tracing.tracer,
     }
 

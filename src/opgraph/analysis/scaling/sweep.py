@@ -47,7 +47,8 @@ class SweepPoint:
 @dataclass(frozen=True)
 class SweepRecord:
     """A model swept over `axes` (values by option). `profile` is the model at its usual sizes, with
-    formulas where they were asked for; `notes` say which of the options change nothing of it."""
+    formulas where they were asked for; `notes` say which of the options change nothing of it, and `costing`
+    how it is run and what it is kept in, where that was asked."""
 
     model: str
     axes: Mapping[str, tuple[Size, ...]]
@@ -55,6 +56,13 @@ class SweepRecord:
     profile: ProfileRecord | None = None
     device: Device | None = None
     notes: tuple[str, ...] = ()
+    costing: Mapping[str, str | int] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The model, and what was asked of all points."""
+        more = (f"{n.replace('_', ' ')} {v}" for n, v in self.costing.items())
+        return ", ".join((self.model, *more))
 
     @property
     def ridges(self) -> tuple[float, ...]:
@@ -103,6 +111,7 @@ class SweepRecord:
             "ridges": list(self.ridges),
             "device": None if self.device is None else self.device.id,
             "notes": list(self.notes),
+            **({"costing": dict(self.costing)} if self.costing else {}),
             "points": self.records(),
             "formulas": None if self.formulas is None else self.formulas.to_dict(),
         }

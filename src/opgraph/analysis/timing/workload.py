@@ -8,7 +8,7 @@ with a mask, RMS normalization): they are put together here. Allocations and vie
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
@@ -189,6 +189,7 @@ class _Step:
 
 def _works(graph: Graph) -> Iterator[Work]:
     known: dict[object, tuple[_Step, ...]] = {}
+    alike: dict[Task, Task] = {}  # equal ones are one, whether or not their kernels are one object
     moved = 0
     touched: dict[object, int] = {}
     scope = ""
@@ -209,7 +210,8 @@ def _works(graph: Graph) -> Iterator[Work]:
                 tuple((v.shape, v.dtype, v.strides) for v in inputs))  # fmt: skip
         steps = known.get(like)
         if steps is None:
-            steps = known[like] = tuple(_steps(node, inputs))
+            made = (replace(s, task=alike.setdefault(s.task, s.task)) for s in _steps(node, inputs))
+            steps = known[like] = tuple(made)
         if called and not steps:
             yield Work(node.id, NOTHING, (), calls, modules)
         places = [v.name if v.storage is None else v.storage for v in inputs]
@@ -226,8 +228,8 @@ def _works(graph: Graph) -> Iterator[Work]:
             yield Work(node.id, step.task, tuple(distances), calls, modules)
             calls = modules = 0
         for v in node.outputs if steps else ():
-            made = value[v]
-            touched[made.name if made.storage is None else made.storage] = moved
+            place = value[v]
+            touched[place.name if place.storage is None else place.storage] = moved
 
 
 def _entered(before: str, now: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.scaling.sweep import SweepRecord
 from opgraph.record.files import dumps
+from opgraph.record.kinds import Run
 from opgraph.record.profile import FORMAT, SCHEMA_VERSION
 from opgraph.record.schema import encode, encode_run
 from opgraph.record.targets import Target
@@ -19,7 +20,7 @@ def to_json(costed: CostedRecord, *, memory: bool = False) -> str:
     On a device, over several devices, with a partition or with `memory`, what was asked stands under
     "costed", which a reader of profiles passes over.
     """
-    data = profile_data(costed.plain)
+    data = profile_data(costed)
     long = {
         key: data.pop(key) for key in ("inductor", "formulas", "measured", "graph") if key in data
     }
@@ -31,10 +32,10 @@ def to_json(costed: CostedRecord, *, memory: bool = False) -> str:
     return f"{head[:-2]}{parts}\n}}\n"
 
 
-def profile_data(costed: CostedRecord) -> dict[str, Any]:
-    """The profile as JSON-ready data. `totals` and `memory`, the live bytes after each kernel, are for
-    those who read the file by other means than opgraph."""
-    profile = costed.profile
+def profile_data(costed: CostedRecord, *, as_run: bool = False) -> dict[str, Any]:
+    """The profile as JSON-ready data, with the graph that was traced, or `as_run`. `totals` and `memory`,
+    the live bytes after each kernel, are for those who read the file by other means than opgraph."""
+    profile, shown = costed.profile, costed if as_run else costed.plain
     return {
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
@@ -42,12 +43,13 @@ def profile_data(costed: CostedRecord) -> dict[str, Any]:
             n: v for n, v in asdict(profile.model).items() if n != "weights" or v is not None
         },
         "mode": profile.mode,
+        **({} if profile.run is Run.EAGER else {"run": profile.run.value}),
         "convention": profile.convention,
         "versions": profile.versions,
         "remarks": [r.to_dict() for r in costed.remarks],
         "tracing": [asdict(a) for a in profile.tracing.attempts],
-        "totals": costed.totals.to_dict(),
-        "memory": costed.memory.to_dict(),
+        "totals": shown.totals.to_dict(),
+        "memory": shown.memory.to_dict(),
         **({} if profile.target == Target() else {"target": asdict(profile.target)}),
         **({} if profile.cache is None else {"kv_cache": profile.cache.to_dict()}),
         **({} if profile.compiled is None else {"inductor": asdict(profile.compiled)}),
@@ -61,7 +63,7 @@ def profile_data(costed: CostedRecord) -> dict[str, Any]:
         ),
         **({} if profile.formulas is None else {"formulas": profile.formulas.to_dict()}),
         **({} if profile.measured is None else {"measured": encode_run(profile.measured)}),
-        "graph": encode(costed.graph),
+        "graph": encode(shown.graph),
     }
 
 

@@ -25,7 +25,7 @@ _SHOWN = 8
 def remarks(costed: CostedRecord) -> list[str]:
     """What such a file leaves out, a line each: operators that are no contraction, and contractions whose
     loops are not known."""
-    found = layers_of(costed.graph)
+    found = layers_of(costed.plain.graph)
     said = [] if found.layers else ["no matrix product or convolution: the file has no layer"]
     if found.others:
         some = ", ".join(f"{op} × {n}" for op, n in found.others[:_SHOWN])
@@ -35,6 +35,8 @@ def remarks(costed: CostedRecord) -> list[str]:
         f"{op}: {units.count(macs)} MACs in loops that are not known, and so not in the file"
         for op, macs in found.lost
     ]
+    if costed.graph is not costed.plain.graph:
+        said.append(f"layers are those of the model as it was traced, not {costed.traffic}")
     return said
 
 
@@ -51,7 +53,7 @@ def to_scalesim(costed: CostedRecord) -> str:
     """
     head = ("Layer name, IFMAP Height, IFMAP Width, Filter Height, Filter Width, Channels, "
             "Num Filter, Strides,")  # fmt: skip
-    return "\n".join([head, *map(_row, _runs(layers_of(costed.graph), depthwise=True)), ""])
+    return "\n".join([head, *map(_row, _runs(layers_of(costed.plain.graph), depthwise=True)), ""])
 
 
 def _runs(found: Layers, *, depthwise: bool) -> Iterator[tuple[str, Loops]]:
@@ -89,7 +91,7 @@ def to_maestro(costed: CostedRecord) -> str:
     """A network of MAESTRO, without a dataflow: the input's rows and columns with padding; groups one
     layer each, depthwise convolutions as its DSCONV, images as its N."""
     blocks = []
-    runs = chain.from_iterable(_maestro(x) for x in layers_of(costed.graph).layers)
+    runs = chain.from_iterable(_maestro(x) for x in layers_of(costed.plain.graph).layers)
     for number, (name, kind, nest) in enumerate(runs):
         rows, columns = nest.read
         channels = nest.groups if kind == "DSCONV" else nest.channels
@@ -122,7 +124,7 @@ def to_zigzag(costed: CostedRecord) -> str:
     """A workload of ZigZag: one layer a run, with images B, groups G, filters K, channels C, positions OY
     and OX, window FY and FX. Operands come from memory: each layer is its own source."""
     lines = []
-    for number, layer in enumerate(layers_of(costed.graph).runs):
+    for number, layer in enumerate(layers_of(costed.plain.graph).runs):
         lines.append("- " + dumps(_zigzag(number, layer)))
     return "\n".join([*(lines or ["[]"]), ""])
 
@@ -165,7 +167,7 @@ def _zigzag(number: int, layer: Layer) -> dict[str, Any]:
 def to_timeloop(costed: CostedRecord) -> bytes:
     """A zip of Timeloop's problems (version 0.4), one a layer, and layers.csv, which says how often each
     runs and how many multiply-accumulates one run has."""
-    found, out = layers_of(costed.graph), io.BytesIO()
+    found, out = layers_of(costed.plain.graph), io.BytesIO()
     width = len(str(len(found.layers) - 1))
     index = ["file,layer,operator,dtype,runs,macs_of_one_run"]
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -234,7 +236,7 @@ def to_onnx_shapes(costed: CostedRecord) -> bytes:
     nodes: list[Any] = []
     inputs: list[Any] = []
     outputs: list[Any] = []
-    for number, layer in enumerate(layers_of(costed.graph).runs):
+    for number, layer in enumerate(layers_of(costed.plain.graph).runs):
         kind = getattr(onnx.TensorProto, _ONNX.get(layer.dtype, "FLOAT"))
         x, w, y, operator, attributes = _onnx(layer.loops)
         names = [f"{part}{number}" for part in "xwy"]

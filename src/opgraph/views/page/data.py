@@ -97,7 +97,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
     """
     graph = costed.graph
     union = None if against is None else unite(against.graph, graph)
-    profile = profile_data(costed)
+    profile = profile_data(costed, as_run=True)
     del profile["memory"]  # the page has the storages
     profile.pop("formulas", None)  # the page has what they give at the sizes that it offers
     profile.pop("inductor", None)  # its kernels are at the nodes, and its groups in the partition

@@ -72,7 +72,7 @@ def html(sweep: SweepRecord) -> str:
     if _drawable(sweep):
         picture = svg(sweep).decode("utf-8")
         picture = picture[picture.index("<svg") :]
-    return _PAGE.format(title=escape(sweep.model), picture=picture, text=escape(sweep_text(sweep)))
+    return _PAGE.format(title=escape(sweep.title), picture=picture, text=escape(sweep_text(sweep)))
 
 
 def _drawable(sweep: SweepRecord) -> bool:
@@ -90,7 +90,7 @@ def _figure(sweep: SweepRecord) -> Figure:
     along = max(sweep.axes, key=lambda option: (option != "dtype", len(sweep.axes[option])))
     figure = Figure(figsize=(11, 7.5), layout="constrained")
     numbers = all(isinstance(p.sizes[along], int) for p in sweep.points)
-    figure.suptitle(sweep.model)
+    figure.suptitle(sweep.title)
     shown = ("flops", "latency", "peak_memory", "intensity") if sweep.device else PLOTTED
     drawn = [q for q in quantities(sweep.device) if q.name in shown]
     panels = figure.subplots(2, 2).flat

@@ -36,7 +36,7 @@ _HEADS = {
 
 def sweep_text(sweep: SweepRecord, *, color: bool = False, width: int = 120) -> str:
     """The sweep as text; `width` is in characters."""
-    parts: list[RenderableType] = [Text(safe(sweep.model), style="bold"), ""]
+    parts: list[RenderableType] = [Text(safe(sweep.title), style="bold"), ""]
     if sweep.points:
         parts += [_points(sweep, width), "", *_crossings(sweep)]
     if sweep.profile is not None and sweep.profile.formulas is not None:
