@@ -77,6 +77,23 @@ def test_each_operator_is_on_its_node_and_the_model_as_it_was(mode: str) -> None
     assert all(p.grad is None for p in model.parameters())
 
 
+def test_the_memory_of_a_step_is_the_traced_one_node_by_node() -> None:
+    model = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 256))
+    for _ in range(2):  # torch counts on from one measurement to the next
+        found = opgraph.measure(model, torch.randn(64, 256), device="cpu", steps=2, mode="train")
+        memory, run = found.named_measurement().allocated, found.record
+        assert memory is not None
+        assert memory.measured == run.peak_memory == pytest.approx(memory.traced, rel=0.001)
+        assert memory.before == 0
+        assert memory.node is not None
+        assert sum(row.difference for row in memory.alive) == memory.measured - memory.traced
+        assert sum(h.bytes for h in run.held if h.nodes) > 0.99 * memory.measured
+        held = {
+            row.path: row.measured for row in memory.alive if row.measured == row.traced > 10**5
+        }
+        assert {"optimizer" in path or "backward" in path for path in held} == {True}
+
+
 def test_a_loop_of_ones_own_is_recorded() -> None:
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

@@ -277,7 +277,7 @@ class CostedRecord:
     @property
     def metric(self) -> Metric:
         """What shares are of, and hot spots are ordered by (see `usual_metric`)."""
-        measured = self.profile.measured is not None
+        measured = self.measurement is not None and bool(self.measurement.by_node)
         return usual_metric(self.totals.cost, timed=self.device is not None, measured=measured)
 
     @cached_property
@@ -301,7 +301,7 @@ class CostedRecord:
         return build_tree(
             self.graph, nodes, root=root, fold=fold,
             seconds=self.seconds_by_node, bounds=bounds, ridge=self.ridge,
-            measured=None if self.measurement is None else self.measurement.by_node,
+            measured=None if self.measurement is None else self.measurement.by_node or None,
         )  # fmt: skip
 
     @cached_property

@@ -54,16 +54,17 @@ class MemoryTimeline:
         }
 
 
-def memory(graph: Graph) -> MemoryTimeline:
-    """The memory of the run that the graph was traced from."""
+def memory(graph: Graph, *, before: bool = True) -> MemoryTimeline:
+    """The memory of the run that the graph was traced from; without what was there `before` it if asked."""
     kernels = sum(len(n.kernels) for n in graph.nodes)
-    live = live_bytes(graph.storages, kernels)
+    storages = [s for s in graph.storages if before or not graph.was_there(s)]
+    live = live_bytes(storages, kernels)
     if not live:
-        held = sum(s.bytes for s in graph.storages)
-        return MemoryTimeline((), held, None, None, _alive(graph, graph.storages))
+        held = sum(s.bytes for s in storages)
+        return MemoryTimeline((), held, None, None, _alive(graph, storages))
     peak = max(live)
     at = live.index(peak)
-    present = [s for s in graph.storages if s.born <= at and (s.died is None or at < s.died)]
+    present = [s for s in storages if s.born <= at and (s.died is None or at < s.died)]
     return MemoryTimeline(tuple(live), peak, at, _node_at(graph, at).id, _alive(graph, present))
 
 

@@ -145,8 +145,9 @@ def join(
 ) -> Measured:
     """Give what a trace says to the nodes of a profile, or of a saved one.
 
-    `trace` is a file of torch.profiler (also gzipped or cut off), a folder of such files, one a rank, or
-    what Nsight Systems exports as sqlite. Raises `ProfileError` for what is none of these.
+    `trace` is a file of torch.profiler (also gzipped or cut off), a folder of such files, one a rank, what
+    Nsight Systems exports as sqlite, or a snapshot of torch.cuda.memory. Raises `ProfileError` for what
+    is none of these.
     """
     from opgraph.traces import joined
 

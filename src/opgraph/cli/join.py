@@ -21,7 +21,8 @@ EXAMPLES = """examples:
   opgraph join bert.json trace.json.gz --hardware h100-sxm
   opgraph join gpt2 trace.json --seq-len 512 --dtype float16 -o run.json
   opgraph join llama.json ranks/ -o run.json
-  opgraph join model.json report.sqlite"""
+  opgraph join model.json report.sqlite
+  opgraph join train.json snapshot.pickle"""
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +30,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument(
         "trace", metavar="TRACE",
-        help="of torch.profiler (.json, .json.gz), a folder of them (one a rank), or what Nsight "
-        "Systems exports (.sqlite)",
+        help="of torch.profiler (.json, .json.gz), a folder of them (one a rank), what Nsight "
+        "Systems exports (.sqlite), or a snapshot of torch.cuda.memory (.pickle)",
     )  # fmt: skip
     add_options(
         parser, "hardware", *heeded("costed", Stage.VIEW, kind="text"), "json", "format", "output"

@@ -74,8 +74,11 @@ def _measured(
     run, under = step.ready(marks), Profiled(profile, marks, device, memory=True)
     under.begin()
     run()
-    held = under.end()[1].memory
-    found = replace(run_of(plain, traced, device, fixed=steps is not None), memory=_thinned(held))
+    looked = under.end()[1]
+    found = replace(
+        run_of(plain, traced, device, fixed=steps is not None),
+        memory=_thinned(looked.memory), held=looked.held, peak_nodes=looked.peak_nodes,
+    )  # fmt: skip
     if profile.mode != "train" and _takes_shortcuts(step.module):
         note = (
             "where nothing looks on, torch runs some layers of this model by one kernel each: so the plain "

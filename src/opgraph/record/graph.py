@@ -273,6 +273,14 @@ class Graph:
         """The node with this (1-based) id."""
         return self.nodes[id - 1]
 
+    @cached_property
+    def _first(self) -> int | None:
+        return next((n.id for n in self.nodes if n.kernels), None)
+
+    def was_there(self, storage: Storage) -> bool:
+        """Whether memory was there before the run, as inputs and an optimizer's state are."""
+        return storage.born == 0 and storage.node not in (None, self._first)
+
     def __repr__(self) -> str:
         parts = {"node": self.nodes, "value": self.values, "module": self.scopes}
         return f"<Graph: {', '.join(plural(len(part), noun) for noun, part in parts.items())}>"

@@ -70,6 +70,17 @@ class Gap:
     rank: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What some nodes hold when most memory is allocated: `bytes` in `count` pieces. `name` is the operator
+    that asked for it; `nodes` are none where they are not known."""
+
+    bytes: Index
+    nodes: tuple[Annotated[int, Meta(ge=1)], ...] = ()
+    name: str = ""
+    count: Index = 1
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """A run: on what, how, how long, and where the time went.
@@ -77,7 +88,8 @@ class RunRecord:
     `repeats` are the seconds of each plain step (none in a trace of others), `profiled` those of each step
     under the profiler; `overhead` is what the profiler added to a step, in seconds, which is taken out of
     the events. `events` are sums over `steps` steps on `ranks` devices; `timeline` is one step of them.
-    `memory` are the bytes that were allocated, since the seconds of the timeline.
+    `memory` are the bytes that were allocated, since the seconds of the timeline; `held` is what the step
+    itself had allocated of them at the peak, and `peak_nodes` whose allocation that was.
     """
 
     device: str
@@ -88,6 +100,8 @@ class RunRecord:
     timeline: tuple[Slice, ...] = ()
     gaps: tuple[Gap, ...] = ()
     memory: tuple[tuple[float, int], ...] = ()
+    held: tuple[Held, ...] = ()
+    peak_nodes: tuple[Annotated[int, Meta(ge=1)], ...] = ()
     repeats: tuple[Seconds, ...] = ()
     profiled: tuple[Seconds, ...] = ()
     overhead: Seconds = 0.0

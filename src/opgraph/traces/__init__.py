@@ -1,6 +1,7 @@
 """What did a device and its host do in a trace, and which node was it for? `read` takes the trace of a
 profiler (torch.profiler's JSON, plain, gzipped or cut off; a folder of ranks; what Nsight Systems exports
-as sqlite), `join` gives each operator and kernel in it to the nodes of a graph, and `joined` is both."""
+as sqlite; a snapshot of torch's caching allocator), `join` gives each operator and kernel in it to the
+nodes of a graph, and `joined` is both."""
 
 from __future__ import annotations
 

@@ -67,6 +67,18 @@ class Work(msgspec.Struct, gc=False):
     external: int | None = None
 
 
+class Allocation(msgspec.Struct, gc=False):
+    """Memory that was taken, or given back (`bytes` below 0), and the `total` after it. `operators` are
+    those in the stack that asked for it, the innermost first, where the trace has it."""
+
+    at: float
+    bytes: int
+    address: int
+    total: int = 0
+    thread: Thread = 0
+    operators: tuple[str, ...] = ()
+
+
 @dataclass
 class Trace:
     """The rows of one rank. `cut` says that the file ends before the trace does."""
@@ -78,8 +90,8 @@ class Trace:
     calls: list[Call] = field(default_factory=list)
     launches: dict[int, Launch] = field(default_factory=dict)
     work: list[Work] = field(default_factory=list)
-    memory: list[tuple[float, int]] = field(default_factory=list)
-    host_memory: list[tuple[float, int]] = field(default_factory=list)
+    memory: list[Allocation] = field(default_factory=list)
+    host_memory: list[Allocation] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     cut: bool = False
     notes: list[str] = field(default_factory=list)

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from opgraph.record.graph import Graph
-from opgraph.record.run import EventKind, Gap, Link, RunEvent, RunRecord, Slice
+from opgraph.record.run import EventKind, Gap, Held, Link, RunEvent, RunRecord, Slice
 from opgraph.traces.alignment import matched
+from opgraph.traces.allocations import Owner, at_peak, curve, own, storages_of
 from opgraph.traces.events import Call, Trace, Work
 from opgraph.traces.matching import ALIKE, GRAPH, STEPS, WHOLE, Matching, Nodes, Run
 from opgraph.traces.signatures import Positions
@@ -60,7 +61,9 @@ def join(graph: Graph, traces: Sequence[Trace]) -> RunRecord:
         events=events,
         timeline=timeline,
         gaps=tuple(gap for rank in ranks for gap in rank.gaps),
-        memory=_memory(first),
+        memory=shown.memory,
+        held=shown.held,
+        peak_nodes=shown.peak_nodes,
         profiled=tuple(s for rank in ranks for s in rank.seconds),
         steps=max(1, *(len(rank.seconds) for rank in ranks)),
         ranks=len(traces),
@@ -68,11 +71,6 @@ def join(graph: Graph, traces: Sequence[Trace]) -> RunRecord:
         versions=dict(first.versions),
         partial=partial.events()[0],
     )
-
-
-def _memory(trace: Trace) -> tuple[tuple[float, int], ...]:
-    rows = sorted(trace.host_memory if trace.device == "cpu" else trace.memory)
-    return tuple(((at - rows[0][0]) * 1e-6, held) for at, held in rows)
 
 
 class _Rows(dict[_Key, list[float]]):
@@ -113,6 +111,9 @@ class _Found:
     notes: list[str] = field(default_factory=list)
     slices: list[tuple[float, float, _Key, int]] = field(default_factory=list)
     calls: list[tuple[int, float, float, _Key]] = field(default_factory=list)
+    memory: tuple[tuple[float, int], ...] = ()
+    held: tuple[Held, ...] = ()
+    peak_nodes: Nodes = ()
 
 
 class _Rank(Matching):
@@ -140,7 +141,32 @@ class _Rank(Matching):
         if not runs:
             runs = [Run(range(0), float("-inf"), float("inf"), 1)]
         self._account(out, hosts, runs, steps, on_device=on_device)
+        self._allocated(out)
         return out
+
+    def _allocated(self, out: _Found) -> None:
+        """What was allocated, and for which nodes at the peak."""
+        on_host = self.trace.device == "cpu"
+        rows = sorted(self.trace.host_memory if on_host else self.trace.memory, key=lambda a: a.at)
+        rows = own(rows) if on_host else rows
+        if not rows:
+            return
+        made = [] if self.calls else storages_of(self.graph, rows)
+
+        def owner(i: int) -> Owner:
+            if made:
+                node = made[i]
+                return (() if node is None else (node,)), next(reversed(rows[i].operators), "")
+            call = self.inside(rows[i].thread, rows[i].at)
+            nodes = self.nodes.get(self.owner[call], _NOWHERE)[0] if call >= 0 else ()
+            return nodes, self.name(call)
+
+        out.memory = curve(rows)
+        out.held, out.peak_nodes = at_peak(rows, owner)
+        if made and not any(made):
+            out.notes.append(
+                "the allocations are not those of this graph: is it the same model and sizes?"
+            )
 
     def _account(
         self,
@@ -177,7 +203,7 @@ class _Rank(Matching):
             keys.append(key)
             (out.rows if at >= 0 else out.partial).put(key, work.seconds)
         times = self._times(runs, steps, self._calls_of(out, runs, run_of), where)
-        out.seconds = list(times.values())
+        out.seconds = list(times.values()) if trace.work or self.calls else []
         middle = sorted(times, key=lambda i: times[i])[len(times) // 2]
         if on_device:
             out.gaps = self._gaps(where, given)

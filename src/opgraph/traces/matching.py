@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice, pairwise
 
 from opgraph.record.graph import Graph, Node
@@ -133,17 +134,29 @@ class Matching:
             else self.calls[call].name.startswith(NODE_MARK)
         )
 
+    @cached_property
+    def _threads(self) -> dict[object, tuple[list[float], list[int]]]:
+        threads: dict[object, tuple[list[float], list[int]]] = {}
+        for i, call in enumerate(self.calls):
+            starts, ids = threads.setdefault(call.thread, ([], []))
+            starts.append(call.start)
+            ids.append(i)
+        return threads
+
+    def inside(self, thread: object, at: float) -> int:
+        """The innermost call that runs on a thread at a time, or -1."""
+        starts, ids = self._threads.get(thread, ([], []))
+        found = ids[i] if (i := bisect_right(starts, at) - 1) >= 0 else -1
+        while found >= 0 and self.calls[found].end < at:
+            found = self.parent[found]
+        return found
+
     def hosts(self) -> list[int]:
         """The call in which each work was launched, or -1."""
         by_external: dict[int, int] = {}
         for i, call in enumerate(self.calls):
             if call.external is not None:
                 by_external.setdefault(call.external, i)
-        threads: dict[object, tuple[list[float], list[int]]] = {}
-        for i, call in enumerate(self.calls):
-            starts, ids = threads.setdefault(call.thread, ([], []))
-            starts.append(call.start)
-            ids.append(i)
         found = []
         for work in self.trace.work:
             launch = None if work.correlation is None else self.trace.launches.get(work.correlation)
@@ -156,10 +169,7 @@ class Matching:
                 if named >= 0 and self.calls[named].start <= launch.start <= self.calls[named].end:
                     host = named
                 else:
-                    starts, ids = threads.get(launch.thread, ([], []))
-                    host = ids[at] if (at := bisect_right(starts, launch.start) - 1) >= 0 else -1
-                    while host >= 0 and self.calls[host].end < launch.start:
-                        host = self.parent[host]
+                    host = self.inside(launch.thread, launch.start)
             elif named >= 0 and external != work.correlation:
                 # (Until 2023 both were the driver's number, which is another count.)
                 host = named

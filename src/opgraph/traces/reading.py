@@ -15,6 +15,7 @@ import msgspec
 from opgraph.record.errors import ProfileError
 from opgraph.traces.events import (
     COMMUNICATION,
+    Allocation,
     Call,
     Launch,
     Shapes,
@@ -34,6 +35,7 @@ _AT = re.compile(r"\(byte (\d+)\)")
 _RANK = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
 _SQLITE = b"SQLite format 3\0"
 _GZIP = b"\x1f\x8b"
+_PICKLE = b"\x80"
 _DEVICES = {"cuda": "cuda", "hip": "cuda", "roc": "cuda", "xpu": "xpu", "mtia": "mtia"}
 _WORK: dict[str, WorkKind] = {
     "kernel": "kernel", "concurrent_kernel": "kernel", "gpu_memcpy": "copy", "memcpy": "copy",
@@ -62,6 +64,8 @@ class _Args(msgspec.Struct, gc=False):
     dims_old: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input dims")
     allocated: int | None = msgspec.field(default=None, name="Total Allocated")
     device_type: int | None = msgspec.field(default=None, name="Device Type")
+    bytes: int = msgspec.field(default=0, name="Bytes")
+    address: int = msgspec.field(default=0, name="Addr")
     device: int | str | None = None
 
 
@@ -108,6 +112,10 @@ def _read_file(path: Path, position: int) -> list[Trace]:
             if len(found) == 1:
                 found[0].rank = _rank(path, position)
             return found
+        if start.startswith(_PICKLE):
+            from opgraph.traces.snapshot import read_snapshot
+
+            return read_snapshot(path)
         trace = Trace(rank=_rank(path, position))
         try:
             _fill(trace, _unpacked(file, trace) if start.startswith(_GZIP) else _plain(file), path)
@@ -254,7 +262,12 @@ class _Rows:
                     args = _decode_args(event.args)
                     if args.allocated is not None and args.device_type is not None:
                         held = trace.memory if args.device_type else trace.host_memory
-                        held.append((event.ts, args.allocated))
+                        held.append(
+                            Allocation(
+                                event.ts, args.bytes, args.address, args.allocated,
+                                _thread(event.tid),
+                            )
+                        )  # fmt: skip
                 continue
             category = event.cat.lower()
             kind = _WORK.get(category)

@@ -9,6 +9,7 @@ from functools import cached_property
 from math import exp, log
 from typing import TYPE_CHECKING, Any
 
+from opgraph.analysis.measured.allocated import Allocated, allocated
 from opgraph.analysis.timing.fitting import MeasuredKernel
 from opgraph.analysis.timing.workload import Task, workload
 from opgraph.record.graph import Node
@@ -73,6 +74,11 @@ class Measurement:
                 share = weight / whole if whole else 1 / len(weights)
                 found[i] = found.get(i, 0.0) + seconds * share
         return found
+
+    @cached_property
+    def allocated(self) -> Allocated | None:
+        """What the run allocated, beside what was traced; None where that was not written down."""
+        return allocated(self.costed.graph, self.costed.tree, self.run)
 
     @property
     def elsewhere(self) -> tuple[tuple[str, float], ...]:
@@ -165,6 +171,7 @@ class Measurement:
             "seconds": run.seconds, "spread": run.spread, "uncertainty": run.uncertainty,
             "attributed": run.attributed, "mfu": self.mfu, "mbu": self.mbu,
             "by_node": {str(k): v for k, v in self.by_node.items()},
+            **({} if self.allocated is None else {"memory": self.allocated.to_dict()}),
         }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from opgraph.analysis.measured.allocated import Allocated
 from opgraph.analysis.measured.idle import idle, overlap
 from opgraph.analysis.measured.times import Measurement
 from opgraph.record import units
@@ -18,6 +19,8 @@ from opgraph.record.kinds import Category
 from opgraph.views.terminal import bar, columns, safe
 
 _ROWS = 8
+_DIFFERS = 0.01
+"""The share by which two peaks of memory differ before it is said where."""
 
 
 def measured(found: Measurement) -> Group:
@@ -27,6 +30,11 @@ def measured(found: Measurement) -> Group:
     if not run.accelerated and run.threads:
         where += f", {units.plural(run.threads, 'thread')}"
     parts: list[RenderableType] = [Text(f"Measured on {where}", style="bold"), *_facts(found)]
+    memory = found.allocated
+    if memory is not None and abs(memory.measured - memory.traced) >= _DIFFERS * memory.traced:
+        parts += ["", _allocated(memory)]
+    if not run.work:
+        return Group(*parts)
     parts += ["", _operators(found)]
     if found.costed.device is not None:
         parts += ["", _excess(found), "", _residuals(found)]
@@ -42,25 +50,29 @@ def _facts(found: Measurement) -> Iterator[str]:
         if len(times) > 1
         else f", one of the {kind}"
     )
-    yield f"Step         {units.seconds(run.seconds)}{spread}"
+    if times:
+        yield f"Step         {units.seconds(run.seconds)}{spread}"
     predicted = found.costed.prediction
-    if predicted is not None and predicted.seconds:
+    if times and predicted is not None and predicted.seconds:
         times_as = run.seconds / predicted.seconds
         yield f"Predicted    {predicted.written}: measured is {times_as:.2f} of that"
-    work = f", {units.seconds(run.work)} of work" if run.seconds else ""
-    yield f"On nodes     {units.percent(run.attributed)} of the time of operators{work}"
+    if run.work:
+        work = f", {units.seconds(run.work)} of work" if run.seconds else ""
+        yield f"On nodes     {units.percent(run.attributed)} of the time of operators{work}"
     for name, seconds in islice(found.elsewhere, 3):
         yield f"             not: {safe(name, 60)}, {units.seconds(seconds)}"
-    if run.peak_memory is not None:
-        costed = found.costed
-        beside = f", {units.size(costed.peak_memory)} traced"
-        if (
-            not run.accelerated
-        ):  # what was there before the step is not in it, as an optimizer's state
-            alive = costed.memory.peak - costed.totals.input_bytes
-            beside = f" by the step, {units.size(alive)} traced without weights and inputs"
-            beside = " by the step" if costed.profile.mode == "train" else beside
-        yield f"Memory       {units.size(run.peak_memory)} allocated at the peak{beside}"
+    if (memory := found.allocated) is not None:
+        share = memory.measured / memory.traced - 1 if memory.traced else 0.0
+        apart = f"{_sign(share)}{units.percent(abs(share))}"
+        yield (f"Memory       {units.size(memory.measured)} allocated by the step at its peak, "
+               f"{units.size(memory.traced)} traced ({apart})")  # fmt: skip
+        if memory.before:
+            yield (f"             {units.size(memory.before)} were there before, "
+                   f"{units.size(memory.traced_before)} traced: weights, inputs, state")  # fmt: skip
+        for what, node in (("measured", memory.node), ("traced", memory.traced_node)):
+            if node is not None:
+                at = found.costed.graph.node(node)
+                yield f"             the peak as {what} is at {node} {safe(at.name, 50)} ({safe(at.op)})"
     if run.gaps:
         waited = idle(run)
         doing = ", ".join(f"{safe(h, 40)} {units.seconds(s)}" for h, s in waited.hosts[:3])
@@ -81,6 +93,26 @@ def _facts(found: Measurement) -> Iterator[str]:
                "memory moves in that time")  # fmt: skip
     for note in run.notes:
         yield f"Note         {safe(note, 300)}"
+
+
+def _allocated(found: Allocated) -> Table:
+    """Where the peaks of memory differ most."""
+    result = columns("held at the peak", "measured", "traced", "difference")
+    rows = [row for row in found.alive if row.difference]
+    for row in rows[:_ROWS]:
+        path = row.path or "no node"
+        name = path if not row.op or row.op in path else f"{path} ({row.op})"
+        result.add_row(safe(name, 60), units.size(row.measured), units.size(row.traced),
+                       f"{_sign(row.difference)}{units.size(abs(row.difference))}")  # fmt: skip
+    if rest := rows[_ROWS:]:
+        left = sum(r.difference for r in rest)
+        more = f"… and {len(rest):,} more"
+        result.add_row(more, "", "", f"{_sign(left)}{units.size(abs(left))}")
+    return result
+
+
+def _sign(number: float) -> str:
+    return "−" if number < 0 else "+"
 
 
 def _operators(found: Measurement) -> Table:
