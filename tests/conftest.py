@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,11 @@ from opgraph import Profile
 
 DATA = Path(__file__).parent / "data"
 MERMAID = Path(__file__).parent / "foreign/node_modules/mermaid/dist/mermaid.min.js"
+
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+"""What is compiled is kept, or each of the processes that tests start compiles opgraph anew."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

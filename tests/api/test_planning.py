@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 import torch
 
@@ -122,7 +122,7 @@ def test_the_best_layouts_of_a_named_model(capsys: pytest.CaptureFixture[str]) -
     asked = ["--explain", "--tensor-parallel", "1", "--pipeline-parallel", "2", "--fsdp", "8"]
     assert main([*start, *asked, "--zero", "1", "--micro-batches", "4", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, schema("plan"))
+    jsonschema_rs.validate(schema("plan"), found)
     seconds = [c["seconds"] for c in found["best"]]
     assert seconds == sorted(seconds)
     assert all(c["memory"]["total"] <= found["capacity"] for c in found["best"])

@@ -14,7 +14,7 @@ from tests.conftest import DATA
 from opgraph.cli import main
 from opgraph.views.schemas import FOLDER, schema
 
-jsonschema = pytest.importorskip("jsonschema")
+jsonschema = pytest.importorskip("jsonschema_rs")
 
 OTHER = str(DATA / "distilbert-base-uncased.json")
 TRACES = Path(__file__).parents[1] / "traces" / "data"
@@ -39,7 +39,7 @@ def test_what_is_printed_fits_its_schema(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "--json"]) == 0
-    jsonschema.validate(json.loads(capsys.readouterr().out), schema(arguments[0]))
+    jsonschema.validate(schema(arguments[0]), json.loads(capsys.readouterr().out))
 
 
 def test_a_join_in_three_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +50,7 @@ def test_a_join_in_three_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert main([*asked, form]) == 0
         said = capsys.readouterr().out
         assert sign in said
-    jsonschema.validate(json.loads(said), schema("join"))
+    jsonschema.validate(schema("join"), json.loads(said))
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_what_traces_fits_its_schema(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     main([*arguments, "--json"])
-    jsonschema.validate(json.loads(capsys.readouterr().out), schema(arguments[0]))
+    jsonschema.validate(schema(arguments[0]), json.loads(capsys.readouterr().out))
 
 
 def test_the_rows_of_a_survey_fit_their_schema() -> None:
@@ -74,9 +74,9 @@ def test_the_rows_of_a_survey_fit_their_schema() -> None:
     from opgraph.surveying.table import cases
 
     rows = cases(atlas())
-    jsonschema.validate(rows, schema("survey"))
+    jsonschema.validate(schema("survey"), rows)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate([{**rows[0], "nodes": "many"}], schema("survey"))
+        jsonschema.validate(schema("survey"), [{**rows[0], "nodes": "many"}])
 
 
 def without(data: dict[str, Any], key: str) -> dict[str, Any]:
@@ -88,13 +88,13 @@ def test_a_missing_key_and_a_wrong_type_are_found(capsys: pytest.CaptureFixture[
     data = json.loads(capsys.readouterr().out)
     for wrong in (without(data, "totals"), {**data, "totals": {**data["totals"], "flops": "many"}}):
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(wrong, schema("profile"))
+            jsonschema.validate(schema("profile"), wrong)
 
 
 def test_every_schema_is_one_and_says_its_version() -> None:
     for file in FOLDER.glob("*.json"):
         found = schema(file.stem)
-        jsonschema.Draft202012Validator.check_schema(found)
+        jsonschema.meta.validate(found)
         assert found["$id"] == f"https://opgraph.github.io/schemas/1/{file.stem}.json"
 
 

@@ -185,8 +185,10 @@ def _parser(arguments: list[str], *, every: bool = False) -> OptionParser:
     )
     parser.add_argument("--version", action="version", version=f"opgraph {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    asked = next((a for a in arguments if not a.startswith("-")), None)
-    for name, text in COMMANDS.items():
+    asked = next((a for a in arguments if not a.startswith("-")), "")
+    begun = asked in COMMANDS and asked == arguments[0]  # nothing is said of the other commands
+    for name in [asked] if begun else COMMANDS:
+        text = COMMANDS[name]
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.",
                                       formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
         if every or name == asked:

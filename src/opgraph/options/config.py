@@ -8,6 +8,7 @@ theme = "dark"
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,13 @@ from opgraph.record.errors import InputError
 
 _FILE = "pyproject.toml"
 _WORD = b"opgraph"
+
+
+@cache
+def _parsed(data: bytes) -> dict[str, Any]:
+    import tomllib
+
+    return tomllib.loads(data.decode("utf-8"))
 
 
 def defaults(folder: Path) -> dict[str, Any]:
@@ -33,10 +41,8 @@ def defaults(folder: Path) -> dict[str, Any]:
     # Most have no such table, and parsing a file takes longer than looking for a word in it.
     if _WORD not in data:
         return {}
-    import tomllib
-
     try:
-        tools = tomllib.loads(data.decode("utf-8")).get("tool", {})
+        tools = _parsed(data).get("tool", {})
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read: {error}") from error
     table = tools.get("opgraph", {}) if isinstance(tools, dict) else {}
