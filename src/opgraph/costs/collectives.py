@@ -80,9 +80,20 @@ def collective_of(operator: str, named: dict[str, Any], results: list[Tensor]) -
     kind, pick = COLLECTIVES[operator]
     buffer = sum(t.numel() * t.element_size() for t in _tensors(pick(named, results)))
     members, name = _group(named)
+    if kind in (CollectiveKind.SEND, CollectiveKind.RECEIVE):
+        members = _two(members, named)
     steps = {b - a for a, b in pairwise(members)}
     stride = steps.pop() if len(steps) == 1 else int(len(members) < 2)
     return Collective(kind, buffer, len(members), stride, name, () if stride else tuple(members))
+
+
+def _two(members: list[int], named: dict[str, Any]) -> list[int]:
+    """Of a group, those two of which one sends to the other: this rank and that of the call."""
+    import torch.distributed as dist
+
+    peer = next((named[n] for n in ("dst", "src") if isinstance(named.get(n), int)), None)
+    here = dist.get_rank()
+    return members if peer is None else sorted({here, members[peer]})
 
 
 def _tensors(item: Any) -> list[Tensor]:

@@ -6,6 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+Action = tuple[str, int, int]
+"""What a rank of a pipeline does next: a forward ("F"), a backward ("B"), or the halves of one, towards the
+inputs ("I") and to the weights ("W"); of which stage, and of which micro-batch."""
+
 SCHEDULES = ("1f1b", "gpipe", "interleaved")
 """In which order a stage of a pipeline takes its micro-batches."""
 

@@ -42,6 +42,7 @@ class CodeSource:
         from torch import nn
 
         from opgraph.sources.building import assemble
+        from opgraph.sources.pipelines import Pipelined, is_schedule
 
         found = _FILE.fullmatch(spec) or _PACKAGE.fullmatch(spec)
         if found is None:
@@ -55,6 +56,8 @@ class CodeSource:
         except Exception as error:
             raise SourceError(f"{found['home']} cannot be imported: {first_line(error)}") from error
         made = _inside(home, found["name"], found["home"])
+        if is_schedule(made):
+            made = Pipelined(made)
         if isinstance(made, nn.Module):
             without_arguments(options, f"{spec}, a module that is built already,")
             model = from_module(made)
@@ -64,6 +67,8 @@ class CodeSource:
 
         def construct() -> nn.Module:
             module = made(**options.arguments)
+            if is_schedule(module):
+                return Pipelined(module)
             if not isinstance(module, nn.Module):
                 raise SourceError(f"{spec} returned {type(module).__name__}, not a torch.nn.Module")
             return module
@@ -121,11 +126,19 @@ def _inside(home: Any, name: str, where: str) -> Any:
 
 
 def from_module(module: nn.Module) -> Model:
-    """The module itself: neither copied nor changed. Raises `SourceError` for what is no module."""
+    """The module itself, or the stages of a schedule: neither copied nor changed. Raises `SourceError` for
+    what is neither."""
+    from opgraph.record.profile import ModelInfo
+    from opgraph.sources.pipelines import Pipelined, is_schedule
+
+    if is_schedule(module):
+        module = Pipelined(module)
     _ensure_module(module)
     inner, notes = _unwrap(module)
     cls = type(inner)
-    from opgraph.record.profile import ModelInfo
+    if isinstance(inner, Pipelined):
+        notes += (inner.says,)
+        cls = type(inner.parts[0].submod)
 
     return Model(
         module=inner,

@@ -101,6 +101,74 @@ def replicated() -> nn.Module:
     return nn.parallel.DistributedDataParallel(Model(), bucket_cap_mb=0.02)
 
 
+# Pipelines: each gives a schedule, whose stages are those of this rank.
+
+MICRO = 4
+
+
+def _stages(count: int, schedule: str) -> list[Any]:
+    import torch.distributed as dist
+    from torch.distributed.pipelining import PipelineStage
+
+    group = _mesh((WORLD,), "pp").get_group()
+    here = [dist.get_rank() + at for at in range(0, count, WORLD)]
+    if schedule == "ZBV":
+        here = [dist.get_rank(), count - 1 - dist.get_rank()]
+    like = torch.empty(BATCH, TOKENS, WIDTH)
+    return [
+        PipelineStage(
+            nn.Sequential(Block(), Block()), number, count, torch.device("cpu"), group=group,
+            input_args=like.clone().requires_grad_(number > 0),
+            output_args=like.clone().requires_grad_(),
+        )
+        for number in here
+    ]  # fmt: skip
+
+
+def distance(out: Tensor, target: Tensor) -> Tensor:
+    return (out - target).square().mean()
+
+
+def pipeline() -> Any:
+    from torch.distributed.pipelining import Schedule1F1B
+
+    return Schedule1F1B(_stages(WORLD, "1F1B")[0], MICRO, loss_fn=distance)
+
+
+def filled_and_drained() -> Any:
+    from torch.distributed.pipelining import ScheduleGPipe
+
+    return ScheduleGPipe(_stages(WORLD, "GPipe")[0], MICRO, loss_fn=distance)
+
+
+def interleaved() -> Any:
+    from torch.distributed.pipelining import ScheduleInterleaved1F1B
+
+    return ScheduleInterleaved1F1B(_stages(2 * WORLD, "interleaved"), MICRO, loss_fn=distance)
+
+
+def zero_bubble() -> Any:
+    from torch.distributed.pipelining import ScheduleInterleavedZeroBubble
+
+    return ScheduleInterleavedZeroBubble(_stages(2 * WORLD, "zero"), MICRO, loss_fn=distance)
+
+
+def zero_bubble_v() -> Any:
+    from torch.distributed.pipelining import ScheduleZBVZeroBubble
+
+    return ScheduleZBVZeroBubble(_stages(2 * WORLD, "ZBV"), MICRO, loss_fn=distance)
+
+
+PIPELINES: dict[str, Callable[[], Any]] = {
+    f.__name__: f
+    for f in (pipeline, filled_and_drained, interleaved, zero_bubble, zero_bubble_v)
+}  # fmt: skip
+
+
+def batch_of_a_step() -> Tensor:
+    return torch.randn(BATCH * MICRO, TOKENS, WIDTH)
+
+
 PROGRAMS: dict[str, Callable[[], nn.Module]] = {
     f.__name__: f for f in (fsdp, fsdp_kept, hsdp, tensor, tensor_fsdp, replicated)
 }

@@ -10,13 +10,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from programs import PROGRAMS, WORLD, inputs
+from programs import PIPELINES, PROGRAMS, WORLD, batch_of_a_step, inputs
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _KINDS = {
     "c10d._allgather_base_": ("all-gather", 0),
     "c10d._reduce_scatter_base_": ("reduce-scatter", 1),
     "c10d.allreduce_": ("all-reduce", 0),
+    "c10d.send": ("send", 0),
+    "c10d.recv_": ("receive", 0),
     "_c10d_functional.all_reduce": ("all-reduce", 0),
     "_c10d_functional.all_gather_into_tensor": ("all-gather", None),
     "_c10d_functional.reduce_scatter_tensor": ("reduce-scatter", 0),
@@ -38,7 +40,9 @@ class Listening(TorchDispatchMode):
             kind, place = _KINDS[name]
             whole = out if place is None else args[place]
             tensors = whole if isinstance(whole, (list, tuple)) else [whole]
-            if name.startswith("c10d."):
+            if kind in ("send", "receive"):
+                ranks = 2
+            elif name.startswith("c10d."):
                 group = next(dist.ProcessGroup.unbox(a) for a in args[1:3] if _is_group(a))
                 ranks = dist.get_world_size(group)
             else:
@@ -54,11 +58,20 @@ def _is_group(item: Any) -> bool:
 
 
 def step(name: str) -> dict[str, Any]:
-    model = PROGRAMS[name]()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    made: Any = PROGRAMS[name]() if name in PROGRAMS else PIPELINES[name]()
+    named = dict(made.named_parameters()) if name in PROGRAMS else {}
+    stages = [] if name in PROGRAMS else getattr(made, "_stages", None) or [made._stage]
+    for each in stages:
+        named |= {f"stage{each.stage_index}.{n}": p for n, p in each.submod.named_parameters()}
+    optimizer = torch.optim.AdamW(named.values(), lr=1e-3)
 
     def once() -> None:
-        model(inputs()).sum().backward()
+        if name in PROGRAMS:
+            made(inputs()).sum().backward()
+        else:
+            args = (batch_of_a_step(),) if any(s.is_first for s in stages) else ()
+            last = any(s.is_last for s in stages)
+            made.step(*args, **({"target": batch_of_a_step(), "losses": []} if last else {}))
         optimizer.step()
         optimizer.zero_grad()
 
@@ -67,7 +80,7 @@ def step(name: str) -> dict[str, Any]:
     listening = Listening()
     with listening:
         once()
-    local = {n: _local(p) for n, p in model.named_parameters()}
+    local = {n: _local(p) for n, p in named.items()}
     state = sum(
         _local(t)[1] for s in optimizer.state.values() for t in s.values() if t.dim()
     )  # fmt: skip

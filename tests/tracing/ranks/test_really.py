@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tracing.ranks.programs import PROGRAMS, WORLD, inputs
+from tests.tracing.ranks.programs import (
+    PIPELINES,
+    PROGRAMS,
+    WORLD,
+    batch_of_a_step,
+    inputs,
+)
 
 import opgraph
 from opgraph.record.graph import Graph
@@ -26,7 +32,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     logs = [(folder / f"{rank}.log").open("wb") for rank in range(WORLD)]
     processes = [
         subprocess.Popen(
-            [sys.executable, script, str(rank), str(folder), *PROGRAMS],
+            [sys.executable, script, str(rank), str(folder), *PROGRAMS, *PIPELINES],
             stdout=log, stderr=subprocess.STDOUT,
         )
         for rank, log in enumerate(logs)
@@ -59,7 +65,23 @@ def test_sizes_and_bytes_are_those_of_real_processes(
         profile = opgraph.profile(
             PROGRAMS[name](), inputs(), mode="train", loss="sum", target="cpu"
         )
-    truth = real[rank][name]
+    _compared(profile, real[rank][name])
+
+
+@pytest.mark.parametrize("rank", [0, 1, WORLD - 1])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_stages_send_and_keep_what_real_ones_do(
+    real: list[dict[str, Any]], name: str, rank: int
+) -> None:
+    with opgraph.ranks(WORLD, rank):
+        profile = opgraph.profile(
+            PIPELINES[name](), batch_of_a_step(), {"target": batch_of_a_step()}, mode="train",
+            target="cpu",
+        )  # fmt: skip
+    _compared(profile, real[rank][name])
+
+
+def _compared(profile: opgraph.Profile, truth: dict[str, Any]) -> None:
     assert {p.name: [list(p.shape), p.bytes] for p in profile.graph.parameters} == truth["weights"]
     assert moved(profile.graph) == [tuple(m) for m in truth["moved"]]
     kept = [v for v in profile.graph.values if v.name in ("exp_avg", "exp_avg_sq")]

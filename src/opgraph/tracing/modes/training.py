@@ -16,6 +16,8 @@ from torch.utils.checkpoint import checkpoint
 
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.graph import GRADIENT
+from opgraph.record.layout import Action
+from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import (
     are_replicated,
     between_micro_batches,
@@ -114,6 +116,7 @@ class Training:
                 f"there is no optimizer {optimizer!r}", hint=f"one of {', '.join(OPTIMIZERS)}"
             )
         self.found: Loss | None = None
+        self.begun: list[tuple[Action, int]] = []
         self._optimizer, self._way = name, way
         self._checkpointing, self._accumulation = checkpointing, accumulation
         self._loss, self._micro_batches = loss, micro_batches
@@ -123,6 +126,11 @@ class Training:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], _mode: Any
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with those that the loss needs."""
+        if isinstance(module, Pipelined):
+            if "target" in kwargs or not module.last:
+                self.found = Loss("the loss of its schedule", lambda result: result)
+            given = {n: a for n, a in kwargs.items() if n != "target" or module.last}
+            return args if module.first else (), given
         self.found = loss_for(module, args, kwargs, self._loss)
         known = inspect.signature(module.forward).parameters
         labels = {} if self.found is None else dict(self.found.arguments)
@@ -157,7 +165,10 @@ class Training:
                     rebuild(module.modules())
                 for weight in weights:
                     weight.grad = None
-            for number in range(1, self._micro_batches + 1):
+            loss: Any
+            if isinstance(module, Pipelined):
+                loss = self._scheduled(module, args, dict(kwargs), recorder)
+            for number in range(1, 1 + (0 if isinstance(module, Pipelined) else self._micro_batches)):
                 recorder.phase = "forward"
                 between_micro_batches(module, last=number == self._micro_batches)
                 with torch.enable_grad():
@@ -179,6 +190,18 @@ class Training:
             return loss
 
         return run
+
+    def _scheduled(
+        self, module: Pipelined, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder
+    ) -> list[Tensor]:
+        """The losses of a step through a pipeline, as its schedule goes through it."""
+
+        def begin(action: Action) -> None:
+            recorder.phase = "forward" if action[0] == "F" else "backward"
+            self.begun.append((action, len(recorder.records)))
+
+        with torch.enable_grad():
+            return module.step(args, kwargs, self.loss, begin)
 
     def loss(self, result: Any) -> Tensor:
         """What is made small, of what the model returned."""

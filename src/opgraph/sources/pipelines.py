@@ -1,0 +1,149 @@
+"""The stages that a rank has of a pipeline, and torch's schedule that goes through them
+(`torch.distributed.pipelining`), as one module: a step is what the schedule does."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+from opgraph.record.errors import InputError, first_line
+from opgraph.record.layout import Action
+from opgraph.sources.ranks import current
+
+
+def is_schedule(thing: Any) -> bool:
+    """Whether something is a schedule of torch's; what is none imports nothing for that."""
+    return any(
+        c.__module__.startswith("torch.distributed.pipelining") and "Schedule" in c.__name__
+        for c in type(thing).__mro__
+    )
+
+
+class Pipelined(nn.Module):
+    """The stages of a schedule; each is called `stageN` by its number.
+
+    A call is for the inputs of a whole step: the first stage takes them, the last one the `target`. Where
+    this rank has neither, it takes nothing but what other stages send.
+
+    Raises `InputError` where the process is no rank.
+    """
+
+    def __init__(self, schedule: Any) -> None:
+        super().__init__()
+        if current() is None:
+            raise InputError("a pipeline's stages exchange something, and there are no ranks here",
+                             hint="with opgraph.ranks(4, rank=1): … or --world-size 4")  # fmt: skip
+        self.schedule = schedule
+        self.parts: tuple[Any, ...] = tuple(getattr(schedule, "_stages", None) or [schedule._stage])
+        for part in self.parts:
+            self.add_module(f"stage{part.stage_index}", part.submod)
+
+    def forward(self, *args: Any, target: Any = None, **kwargs: Any) -> Any:
+        """Not how a pipeline is gone through (see `step`)."""
+        raise InputError("a pipeline is profiled as a step of training", hint='mode="train"')
+
+    @property
+    def first(self) -> bool:
+        """Whether the first stage is here."""
+        return any(part.is_first for part in self.parts)
+
+    @property
+    def last(self) -> bool:
+        """Whether the last stage is here."""
+        return any(part.is_last for part in self.parts)
+
+    @property
+    def says(self) -> str:
+        """What of it is here, in words."""
+        whole = self.parts[0].num_stages
+        here = " and ".join(f"{part.stage_index + 1:,}" for part in self.parts)
+        kind = type(self.schedule).__name__.removeprefix("Schedule")
+        return (f"stage{'s' * (len(self.parts) > 1)} {here} of {whole:,}, in the order of {kind} with "
+                f"{self.schedule._n_microbatches:,} micro-batches")  # fmt: skip
+
+    @property
+    def orders(self) -> tuple[tuple[Action, ...], ...]:
+        """What each rank of the pipeline does, in order."""
+        found = self.schedule.pipeline_order
+        return tuple(tuple(_actions(found[rank])) for rank in sorted(found))
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank in the pipeline."""
+        return int(self.parts[0].group_rank)
+
+    def step(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], loss: Callable[[Any], Any],
+        begin: Callable[[Action], None],
+    ) -> list[torch.Tensor]:  # fmt: skip
+        """Go through the schedule, and give the losses of all micro-batches, where the last stage is here.
+        Without a target the `loss` of what the last stage returns stands for the schedule's. `begin` hears
+        of everything that is done when it begins."""
+        losses: list[torch.Tensor] = []
+        target = kwargs.pop("target", None)
+        if not self.first:
+            args = ()
+        # What the last stage returns of all micro-batches is put together where somebody wants it.
+        taken = inspect.signature(self.schedule.step).parameters
+        more: dict[str, Any] = {"return_outputs": False} if "return_outputs" in taken else {}
+        with ExitStack() as stack:
+            for part in self.parts:
+                stack.enter_context(patch.object(part, "device", torch.device("cpu")))
+                for name, kind in _KINDS.items():
+                    heard = _heard(getattr(part, name), kind, part, begin)
+                    stack.enter_context(patch.object(part, name, heard))
+            try:
+                if not self.last or target is not None:
+                    given = {"target": target, "losses": losses} if self.last else {}
+                    self.schedule.step(*args, **given, **more, **kwargs)
+                    return losses
+                own = lambda out, _: loss(out)  # noqa: E731
+                stack.enter_context(patch.object(self.schedule, "_loss_fn", own))
+                batches = self.schedule._n_microbatches
+                split, named = self.schedule._split_inputs(args, kwargs)
+                self.schedule.step(
+                    arg_mbs=split, kwarg_mbs=named, target_mbs=[None] * batches, losses=losses,
+                    **more,
+                )
+            except RuntimeError as error:
+                if "dynamic shape inference" not in str(error):
+                    raise
+                raise InputError(
+                    f"what stages send each other is found out by sending it: {first_line(error)}",
+                    hint="PipelineStage(…, input_args=…, output_args=…) says it",
+                ) from error
+            finally:
+                for part in self.parts:
+                    part.clear_runtime_states()
+        return losses
+
+
+_KINDS = {"forward_one_chunk": "F", "backward_one_chunk": "B", "backward_weight_one_chunk": "W"}
+"""What a stage is told to do, and how a schedule calls it."""
+
+
+def _heard(
+    method: Callable[..., Any], kind: str, part: Any, begin: Callable[[Action], None]
+) -> Callable[..., Any]:
+    def call(batch: int, *args: Any, **kwargs: Any) -> Any:
+        half = kind == "B" and not kwargs.get("full_backward", True)
+        begin(("I" if half else kind, part.stage_index, batch))
+        return method(batch, *args, **kwargs)
+
+    return call
+
+
+def _actions(row: Any) -> Iterator[Action]:
+    """Of what a rank does, what is computed: forwards, backwards, and halves of these."""
+    for action in row:
+        parts = getattr(action, "sub_actions", None) or [action]
+        for each in parts:
+            kind = str(getattr(each, "computation_type", ""))
+            if kind in ("F", "B", "I", "W"):
+                yield kind, each.stage_index, each.microbatch_index
