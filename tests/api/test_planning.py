@@ -16,6 +16,7 @@ from opgraph.analysis.parallel.composing import (
     Memory,
     Planned,
     difference,
+    gone_through,
     in_flight,
     makespan,
     order,
@@ -77,20 +78,22 @@ def test_schedules_wait_as_they_are_known_to() -> None:
     """Forwards of one second and backwards of two (Narayanan et al., 2.2)."""
     stages, batches = 4, 8
     seconds = {
-        (r, kind, c, m): {"F": 1.0, "B": 2.0}[kind]
+        (r, (kind, r + c * stages, m)): {"F": 1.0, "B": 2.0}[kind]
         for r in range(stages) for kind in "FB" for c in range(2) for m in range(batches)
     }  # fmt: skip
 
     def spent(schedule: str, chunks: int = 1) -> tuple[float, float]:
         orders = [order(schedule, stages, r, batches, chunks) for r in range(stages)]
-        return makespan(orders, seconds, 0.0)
+        return makespan(gone_through(orders, seconds, 0.0))
 
     bubble = 3.0 * (stages - 1)
     assert spent("gpipe") == spent("1f1b") == (3.0 * batches + bubble, bubble)
     assert spent("interleaved", 2) == (6.0 * batches + bubble, bubble)  # of twice the work
     assert [in_flight("1f1b", stages, r, batches) for r in range(stages)] == [4, 3, 2, 1]
     assert in_flight("gpipe", stages, 0, batches) == batches
-    assert makespan([order("1f1b", 2, r, 1) for r in range(2)], seconds, 0.25)[0] == 6.5
+    few = {(r, (k, r, 0)): s for r in range(2) for k, s in (("F", 1.0), ("B", 2.0))}
+    two = gone_through([order("1f1b", 2, r, 1) for r in range(2)], few, 0.25)
+    assert makespan(two)[0] == 6.5
 
 
 def test_what_a_layout_loses_adds_up_to_how_much_longer_it_takes() -> None:

@@ -158,7 +158,7 @@ def _laid_out(
     """The profile of one rank of those that the options lay the model out over."""
     from opgraph.analysis.parallel.sharding import sharding
     from opgraph.sources.ranks import ranks
-    from opgraph.tracing.modes.layouts import laid_out
+    from opgraph.tracing.modes.layouts import in_stages, laid_out
 
     layout, rank = asked.layout, asked.rank or 0
     alone: dict[str, Any] = dict.fromkeys(asked.laid_out)
@@ -175,8 +175,17 @@ def _laid_out(
 
     if layout.devices == 1:
         return profiled(built, inputs, kwargs, one)
+    if layout.pipeline > 1:
+        if inputs is None and kwargs is None:
+            one = replace(one, batch_size=(one.batch_size or 1) * layout.micro_batches)
+        one = replace(one, micro_batches=None)
     with ranks(layout.devices, rank):
-        found = profiled(laid_out(built, layout, allowed), inputs, kwargs, one)
+        if layout.pipeline > 1:
+            spread, example = in_stages(built, prepared(built, inputs, kwargs, one)[1], layout, allowed,
+                                        one.loss)  # fmt: skip
+            found = counted(profile_model(spread, example, one), one.count)
+        else:
+            found = profiled(laid_out(built, layout, allowed), inputs, kwargs, one)
     if found.graph.failed is not None:
         raise InputError(
             f"{built.info.name} does not run as {layout}: {found.graph.failed.failure}",
@@ -289,6 +298,7 @@ def profile_model(
     """Trace a model that is built already, with inputs that are made already; of the `options`, those
     count that say how it is run and traced. A plain run may raise the `compile_flags`
     of a tracer that compiles."""
+    from opgraph.sources.pipelines import Pipelined
     from opgraph.tracing import plain_difference
     from opgraph.tracing import trace as attempts
     from opgraph.tracing.base import TraceOptions
@@ -302,6 +312,8 @@ def profile_model(
         asked.memory_limit,
         asked.traced_for,
     )
+    if isinstance(model.module, Pipelined) and asked.mode != "train":
+        raise InputError("a pipeline is gone through in a step of training", hint="--mode train")
     if asked.mode != "infer":
         return _in_mode(model, example, asked, how)
     if asked.inductor:

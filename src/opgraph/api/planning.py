@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.parallel.composing import CHUNKS, Candidate, Planned, Sample, composed
+from opgraph.analysis.parallel.composing import Candidate, Planned, Sample, composed
 from opgraph.api.pipeline import profiled, resolved
 from opgraph.hardware import Device, cluster
 from opgraph.options import OPTIONS, Options, Stage, checked, named_options, names, targeted
@@ -61,6 +61,9 @@ def plan(
                          hint="opgraph serve serves a model over some devices")  # fmt: skip
     if given.global_batch is None:
         raise InputError("how many sequences has a step?", hint="--global-batch 2048")
+    if given.schedule == "zero-bubble":
+        raise InputError("a step whose backward is halved (zero-bubble) is not planned",
+                         hint="opgraph profile --pipeline-parallel traces one")  # fmt: skip
     if (given.context_parallel or 1) > 1:
         raise InputError("a step in which tokens are split throughout (context_parallel) is not planned",
                          hint="opgraph profile --world-size N traces one rank of a program")  # fmt: skip
@@ -123,8 +126,8 @@ class _Search:
         if layout.schedule == "interleaved" and not self._interleaves(
             layout.pipeline, layout.micro_batches
         ):
-            return (f"interleaved takes a multiple of {layout.pipeline} micro-batches, and {CHUNKS} layers "
-                    "a stage")  # fmt: skip
+            return (f"interleaved takes a multiple of {layout.pipeline} micro-batches, and {layout.chunks} "
+                    "layers a stage")  # fmt: skip
         sample = self.sample(layout, batch, checkpointing)
         if isinstance(sample, str):
             return sample
@@ -183,7 +186,7 @@ class _Search:
     def _interleaves(self, pipeline: int, m: int) -> bool:
         """Whether each stage has several runs of layers, and micro-batches go round by as many as there are
         stages."""
-        return m % pipeline == 0 and round(sum(self.counts)) >= CHUNKS * pipeline
+        return m % pipeline == 0 and round(sum(self.counts)) >= 2 * pipeline
 
     def _ways(self, pipeline: int, fsdp: int, m: int) -> Iterator[tuple[int, Any]]:
         given = self.given

@@ -10,7 +10,7 @@ Action = tuple[str, int, int]
 """What a rank of a pipeline does next: a forward ("F"), a backward ("B"), or the halves of one, towards the
 inputs ("I") and to the weights ("W"); of which stage, and of which micro-batch."""
 
-SCHEDULES = ("1f1b", "gpipe", "interleaved")
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
 """In which order a stage of a pipeline takes its micro-batches."""
 
 
@@ -33,7 +33,7 @@ class Layout:
     context: int = 1
     sequence: bool = False
     zero: int = 3
-    schedule: Literal["1f1b", "gpipe", "interleaved"] = "1f1b"
+    schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble"] = "1f1b"
 
     def __post_init__(self) -> None:
         ways = (
@@ -52,6 +52,16 @@ class Layout:
     def devices(self) -> int:
         """How many there are."""
         return self.tensor * self.pipeline * self.data * self.fsdp * self.context
+
+    @property
+    def chunks(self) -> int:
+        """Runs of layers that each rank of a pipeline has."""
+        return 2 if self.schedule in ("interleaved", "zero-bubble") else 1
+
+    def layers(self, count: int) -> list[int]:
+        """How many of so many layers each stage has: as even as can be, the first ones one more."""
+        stages = self.pipeline * self.chunks
+        return [count // stages + (i < count % stages) for i in range(stages)]
 
     @property
     def copies(self) -> int:

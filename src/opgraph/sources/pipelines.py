@@ -31,6 +31,8 @@ class Pipelined(nn.Module):
     A call is for the inputs of a whole step: the first stage takes them, the last one the `target`. Where
     this rank has neither, it takes nothing but what other stages send.
 
+    `loss` is what is made small of what the last stage returns, where somebody knows it.
+
     Raises `InputError` where the process is no rank.
     """
 
@@ -40,13 +42,14 @@ class Pipelined(nn.Module):
             raise InputError("a pipeline's stages exchange something, and there are no ranks here",
                              hint="with opgraph.ranks(4, rank=1): … or --world-size 4")  # fmt: skip
         self.schedule = schedule
+        self.loss: Any = None
         self.parts: tuple[Any, ...] = tuple(getattr(schedule, "_stages", None) or [schedule._stage])
         for part in self.parts:
             self.add_module(f"stage{part.stage_index}", part.submod)
 
-    def forward(self, *args: Any, target: Any = None, **kwargs: Any) -> Any:
-        """Not how a pipeline is gone through (see `step`)."""
-        raise InputError("a pipeline is profiled as a step of training", hint='mode="train"')
+    def forward(self, x: Any, *more: Any, target: Any = None, **named: Any) -> Any:
+        """What a step is called with; a pipeline is not gone through by a call (see `step`)."""
+        raise NotImplementedError((x, more, target, named))
 
     @property
     def first(self) -> bool:
@@ -108,12 +111,15 @@ class Pipelined(nn.Module):
                 batches = self.schedule._n_microbatches
                 split, named = self.schedule._split_inputs(args, kwargs)
                 self.schedule.step(
-                    arg_mbs=split, kwarg_mbs=named, target_mbs=[None] * batches, losses=losses,
+                    arg_mbs=split,
+                    kwarg_mbs=named,
+                    target_mbs=[None] * batches,
+                    losses=losses,
                     **more,
                 )
             except RuntimeError as error:
                 if "dynamic shape inference" not in str(error):
-                    raise
+                    raise error.__cause__ or error from None  # it tells of all arguments
                 raise InputError(
                     f"what stages send each other is found out by sending it: {first_line(error)}",
                     hint="PipelineStage(…, input_args=…, output_args=…) says it",

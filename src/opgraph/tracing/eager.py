@@ -16,6 +16,7 @@ from opgraph.record import units
 from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.record.remarks import Remark
 from opgraph.sources.base import Model
+from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import current
 from opgraph.tracing.base import Outcome, arguments, record
 from opgraph.tracing.fake.tensors import needs_values
@@ -65,7 +66,10 @@ def trace_either(model: Model, example: Example, **how: Any) -> list[Outcome]:
         attempts.append(trace_fake(model, example, spread=True, **how))
     if _lacks_values(attempts[-1]) and _has_numbers(example):
         attempts.append(trace_fake(model, example, real_inputs=True, **how))
-    if _lacks_values(attempts[-1]) or (plain and _failed_for_no_size(attempts[-1])):
+    sent = isinstance(model.module, Pipelined)  # what other stages send has no values
+    if not sent and (
+        _lacks_values(attempts[-1]) or (plain and _failed_for_no_size(attempts[-1]))
+    ):
         attempts.append(_tried_on_real(model, example, how))
     counting = _counting(attempts)
     return [*(o for o in attempts if o is not counting), said(counting, attempts[-1])]

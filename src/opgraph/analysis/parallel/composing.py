@@ -21,7 +21,7 @@ from opgraph.hardware import Device
 from opgraph.record import units
 from opgraph.record.graph import Collective, Graph, Kernel, Node
 from opgraph.record.kinds import CollectiveKind
-from opgraph.record.layout import Layout
+from opgraph.record.layout import Action, Layout
 
 SHARDED = "fsdp"
 """The group of ranks that weights are sharded over."""
@@ -289,25 +289,23 @@ class Pieces:
 
 # Schedules.
 
-Action = tuple[str, int, int]
-"""What a stage does next: a forward ("F") or backward ("B") of a chunk of layers, of a micro-batch."""
 
-
-def order(schedule: str, stages: int, stage: int, batches: int, chunks: int = 1) -> list[Action]:
-    """What a rank of a pipeline does, in order; `chunks` are the runs of layers that it has."""
+def order(schedule: str, ranks: int, rank: int, batches: int, chunks: int = 1) -> list[Action]:
+    """What a rank of a pipeline does, in order; of `chunks` runs of layers it has every `ranks`-th."""
     if schedule == "gpipe":
-        return [("F", 0, m) for m in range(batches)] + [("B", 0, m) for m in range(batches)]
+        return [("F", rank, m) for m in range(batches)] + [("B", rank, m) for m in range(batches)]
     if chunks == 1:
-        warm = min(batches, stages - stage - 1)
+        warm = min(batches, ranks - rank - 1)
     else:
-        warm = min(batches * chunks, 2 * (stages - stage - 1) + (chunks - 1) * stages)
+        warm = min(batches * chunks, 2 * (ranks - rank - 1) + (chunks - 1) * ranks)
 
     def nth(kind: str, n: int) -> Action:
         if chunks == 1:
-            return kind, 0, n
-        group, within = divmod(n, stages * chunks)
-        chunk, m = divmod(within, stages)
-        return kind, chunk if kind == "F" else chunks - 1 - chunk, group * stages + m
+            return kind, rank, n
+        group, within = divmod(n, ranks * chunks)
+        chunk, m = divmod(within, ranks)
+        last = chunk if kind == "F" else chunks - 1 - chunk
+        return kind, last * ranks + rank, group * ranks + m
 
     total = batches * chunks
     found = [nth("F", n) for n in range(warm)]
@@ -316,51 +314,72 @@ def order(schedule: str, stages: int, stage: int, batches: int, chunks: int = 1)
     return found + [nth("B", n) for n in range(total - warm, total)]
 
 
-def in_flight(schedule: str, stages: int, stage: int, batches: int, chunks: int = 1) -> float:
+def in_flight(schedule: str, ranks: int, rank: int, batches: int, chunks: int = 1) -> float:
     """How many micro-batches' activations a rank keeps at most, each of all of its layers."""
     now = most = 0
-    for kind, _, _ in order(schedule, stages, stage, batches, chunks):
+    for kind, _, _ in order(schedule, ranks, rank, batches, chunks):
         now += 1 if kind == "F" else -1
         most = max(most, now)
     return most / chunks
 
 
-def makespan(
+@dataclass(frozen=True, slots=True)
+class Done:
+    """When a rank of a pipeline does something, in seconds from the beginning of a step."""
+
+    action: Action
+    begin: float
+    end: float
+
+
+def gone_through(
     orders: Sequence[Sequence[Action]],
-    seconds: Mapping[tuple[int, str, int, int], float],
+    seconds: Mapping[tuple[int, Action], float],
     sending: float,
-) -> tuple[float, float]:
-    """The seconds until all ranks have done all, and those that the busiest waits. `seconds` are those of a
-    rank's action; what goes to another rank takes `sending` more."""
-    ranks, chunks = len(orders), 1 + max(a[1] for o in orders for a in o)
-    last = ranks * chunks - 1
+) -> list[list[Done]]:
+    """When each rank does what it does: as soon as it is done with what was before, and has what another
+    stage gives. `seconds` are those of a rank's action, whichever of its micro-batches it is of, or of that
+    one; what goes to another rank takes `sending` more.
+
+    Raises `ValueError` where ranks wait for each other.
+    """
+    home = {a[1]: rank for rank, todo in enumerate(orders) for a in todo}
+    last = max(home)
     done: dict[tuple[str, int, int], float] = {}
-    clock, at = [0.0] * ranks, [0] * ranks
-    busy = [0.0] * ranks
+    found: list[list[Done]] = [[] for _ in orders]
+    clock = [0.0] * len(orders)
     moved = True
     while moved:
         moved = False
         for rank, todo in enumerate(orders):
-            while at[rank] < len(todo):
-                kind, chunk, m = todo[at[rank]]
-                stage = chunk * ranks + rank
+            while len(found[rank]) < len(todo):
+                kind, stage, m = action = todo[len(found[rank])]
                 if kind == "F":
                     needs = ("F", stage - 1, m) if stage else None
+                elif kind == "W":
+                    needs = ("B", stage, m)
                 else:
                     needs = ("B", stage + 1, m) if stage < last else ("F", stage, m)
                 ready = 0.0
                 if needs is not None:
                     if needs not in done:
                         break
-                    ready = done[needs] + (sending if ranks > 1 and needs[1] != stage else 0.0)
-                taken = seconds[rank, kind, chunk, m]
-                clock[rank] = done[kind, stage, m] = max(clock[rank], ready) + taken
-                busy[rank] += taken
-                at[rank] += 1
+                    ready = done[needs] + (sending if home[needs[1]] != rank else 0.0)
+                begin = max(clock[rank], ready)
+                clock[rank] = end = begin + seconds[rank, action]
+                if kind != "W":  # others wait for what goes to the inputs alone
+                    done["F" if kind == "F" else "B", stage, m] = end
+                found[rank].append(Done(action, begin, end))
                 moved = True
-    if any(at[r] < len(o) for r, o in enumerate(orders)):
+    if any(len(f) < len(o) for f, o in zip(found, orders, strict=True)):
         raise ValueError("a schedule in which ranks wait for each other")
-    return max(clock), max(clock) - max(busy)
+    return found
+
+
+def makespan(found: Sequence[Sequence[Done]]) -> tuple[float, float]:
+    """The seconds until all ranks have done all, and those that the busiest waits."""
+    end = max(done.end for row in found for done in row)
+    return end, end - max(sum(done.end - done.begin for done in row) for row in found)
 
 
 # A step.
@@ -410,10 +429,6 @@ class Candidate:
         return found
 
 
-CHUNKS = 2
-"""Runs of layers that each rank of an interleaved pipeline has."""
-
-
 def composed(
     sample: Sample, device: Device, layout: Layout, *, batch: int, checkpointing: bool, capacity: float,
     known: dict[Any, Pieces] | None = None,
@@ -427,23 +442,22 @@ def composed(
     pieces = known.get(key)
     if pieces is None:
         pieces = known[key] = Pieces(sample, device, layout)
-    chunks = CHUNKS if layout.schedule == "interleaved" else 1
-    runs = stages * chunks
-    layers = [sample.layers // runs + (i < sample.layers % runs) for i in range(runs)]
+    chunks = layout.chunks
+    layers = layout.layers(sample.layers)
+    runs = len(layers)
     orders = [order(layout.schedule, stages, r, m, chunks) for r in range(stages)]
-    seconds: dict[tuple[int, str, int, int], float] = {}
+    seconds: dict[tuple[int, Action], float] = {}
     spent: list[Taken] = [Taken()] * stages
     for rank, todo in enumerate(orders):
-        for kind, chunk, number in todo:
-            stage = chunk * stages + rank
+        for kind, stage, number in todo:
             ends = (layers[stage], stage == 0, stage == runs - 1)
             taken = pieces.stage(_pass(pieces, kind, number, m), *ends)
-            seconds[rank, kind, chunk, number] = taken.device
+            seconds[rank, (kind, stage, number)] = taken.device
             spent[rank] += taken
     moving = Collective(CollectiveKind.SEND, pieces.hidden // (layout.tensor if layout.sequence else 1),
                         2, layout.tensor * layout.fsdp * layout.data)  # fmt: skip
     sending = collective_seconds(moving, device) if stages > 1 else 0.0
-    whole, bubble = makespan(orders, seconds, sending)
+    whole, bubble = makespan(gone_through(orders, seconds, sending))
     has = [sum(layers[rank::stages]) for rank in range(stages)]
     held = [(n, r == 0, r == stages - 1) for r, n in enumerate(has)]
     updates = [pieces.stage(("optimizer", sample.micro_batches - 1), *h) for h in held]

@@ -297,7 +297,7 @@ def _below(module: torch.nn.Module, ids: torch.Tensor) -> str | None:
 
 
 _TORCH = str(Path(torch.__file__).parent) + "/"
-_OPGRAPH = str(Path(__file__).parents[1]) + "/"
+_OPGRAPH = str(Path(__file__).parents[2]) + "/"
 _LIBRARIES = sorted(
     {sysconfig.get_path("purelib") + "/", sysconfig.get_path("platlib") + "/",
      str(Path(torch.__file__).parents[1]) + "/", sysconfig.get_path("stdlib") + "/"},

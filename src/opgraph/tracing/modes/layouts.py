@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,10 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError, first_line
 from opgraph.record.layout import Layout
 from opgraph.sources.base import Model
+from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import KEPT, current, is_spread
+from opgraph.tracing.modes.loss import LossFunction
+from opgraph.tracing.modes.stages import Spread, kept_layers, layers_of, pipelined
 from opgraph.tracing.modes.training import repeated
 
 Styles = Mapping[str, str]
@@ -34,6 +38,47 @@ def laid_out(model: Model, layout: Layout, allowed: Callable[[], Styles]) -> Mod
 
     Raises `InputError` for what it, or torch, does not divide.
     """
+
+    def over(_: Any, spread: Spread) -> nn.Module:
+        module = _without_values(model.module)
+        spread(module, list(repeated(module)))
+        return module
+
+    return _over(model, layout, allowed, over)
+
+
+def in_stages(
+    model: Model, example: Example, layout: Layout, allowed: Callable[[], Styles],
+    loss: str | LossFunction,
+) -> tuple[Model, Example]:  # fmt: skip
+    """The stages of this rank, laid out over the ranks beside it, and what it calls them with: the
+    `example` is of a whole step.
+
+    Raises `InputError` for what it, or torch, does not divide.
+    """
+    if layout.sequence:
+        raise InputError("sequence_parallel does not go with a pipeline so far",
+                         hint="opgraph plan puts such a step together of traces")  # fmt: skip
+    passed = example
+
+    def over(mesh: Any, spread: Spread) -> nn.Module:
+        nonlocal passed
+        copied = partial(_without_values, model.module)
+        module, passed = pipelined(
+            copied, example, layout, mesh["pipeline"].get_group(), spread, loss
+        )
+        return module
+
+    made = _over(model, layout, allowed, over)
+    info = made.info.noting(made.module.says, *_tied(model.module, made.module))
+    return replace(made, info=info), passed
+
+
+def _over(
+    model: Model, layout: Layout, allowed: Callable[[], Styles],
+    over: Callable[[Any, Spread], nn.Module],
+) -> Model:  # fmt: skip
+    """The model that is made over a mesh of all ranks, with what splits and shards a part of it."""
     from torch.distributed.device_mesh import init_device_mesh
 
     if current() is None:
@@ -43,23 +88,21 @@ def laid_out(model: Model, layout: Layout, allowed: Callable[[], Styles]) -> Mod
             "tokens are split throughout (context_parallel) by a program of one's own alone so far",
             hint="--world-size N traces one rank of it; --sequence-parallel splits them between layers",
         )
-    if layout.pipeline > 1:
-        raise InputError(
-            "a pipeline is not traced by an option",
-            hint="opgraph plan puts one together of traces; a saved profile is cut into one on paper",
-        )
     shape = {n: getattr(layout, n) for n in _ORDER}
     mesh = init_device_mesh("cpu", tuple(shape.values()), mesh_dim_names=tuple(shape))
     for name, ranks in shape.items():
         if ranks == layout.devices:  # the group of all ranks has no name of its own
             mesh[name].get_group()._set_group_desc(f"mesh_{name}")
-    module = _without_values(model.module)
-    notes: list[str] = []
-    try:
+    notes: dict[str, None] = {}
+
+    def spread(module: nn.Module, blocks: Sequence[nn.Module]) -> None:
         if layout.tensor > 1 or layout.expert > 1:
-            notes += _split(module, mesh, layout, allowed)
+            notes.update(dict.fromkeys(_split(module, mesh, layout, allowed)))
         if layout.fsdp > 1 or layout.data > 1:
-            notes += _sharded(module, mesh, layout)
+            notes.update(dict.fromkeys(_sharded(module, blocks, mesh, layout)))
+
+    try:
+        module = over(mesh, spread)
     except InputError:
         raise
     except (RuntimeError, ValueError, NotImplementedError, AssertionError, TypeError) as error:
@@ -68,13 +111,30 @@ def laid_out(model: Model, layout: Layout, allowed: Callable[[], Styles]) -> Mod
     return replace(model, module=module, info=model.info.noting(*notes), materialize=None)
 
 
+def _tied(whole: nn.Module, module: Pipelined) -> Iterator[str]:
+    """What is to be said of weights that several stages have: what these exchange of their gradients is
+    left out."""
+    names: dict[int, list[str]] = {}
+    for name, weight in whole.named_parameters(remove_duplicate=False):
+        names.setdefault(id(weight), []).append(name)
+    here = {n.partition(".")[2] for n, _ in module.named_parameters(remove_duplicate=False)}
+    for shared in names.values():
+        if len(shared) > 1 and here.intersection(shared):
+            yield (
+                f"{' and '.join(shared)} are one weight, of which the first stage and the last have a copy "
+                "each: the sum of their gradients is not exchanged"
+            )
+
+
 _ON_PAPER = "a saved profile of it (-o FILE.json) can be laid out on paper"
 
 _ORDER = ("pipeline", "data", "fsdp", "tensor")
 """Dimensions of the mesh, those whose ranks are nearest to each other last."""
 
 
-def _sharded(module: nn.Module, mesh: Any, layout: Layout) -> Iterator[str]:
+def _sharded(
+    module: nn.Module, blocks: Sequence[nn.Module], mesh: Any, layout: Layout
+) -> Iterator[str]:
     """Shard each repeated block, and what is beside them, over the ranks that have batches of their own;
     several copies of that exchange gradients."""
     from torch.distributed.fsdp import fully_shard
@@ -89,7 +149,6 @@ def _sharded(module: nn.Module, mesh: Any, layout: Layout) -> Iterator[str]:
         shard = partial(
             fully_shard, mesh=over, reshard_after_forward=None if layout.zero == 3 else False
         )
-    blocks = list(repeated(module))
     for block in blocks:
         shard(block)
     shard(module)
@@ -97,6 +156,10 @@ def _sharded(module: nn.Module, mesh: Any, layout: Layout) -> Iterator[str]:
     if layout.fsdp > 1:
         how = {3: "gathered one after the other", 2: "kept from the forward to the backward",
                1: "kept, and reduced with the last micro-batch"}[layout.zero]  # fmt: skip
+        if layout.pipeline > 1:
+            how = ("gathered for each micro-batch" if layout.zero == 3 else "kept for the step") + (
+                ", and reduced when all micro-batches are done"
+            )
         yield f"sharded over {layout.fsdp:,} ranks as {len(blocks)} repeated blocks and the rest, {how}"
     if layout.data > 1:
         yield f"{layout.data:,} copies, whose gradients are added up"
@@ -394,36 +457,15 @@ def thinned(model: Model, most: int) -> tuple[Model, tuple[str, ...], tuple[floa
     Raises `InputError` where they do not stand in one list.
     """
     module = _without_values(model.module)
-    blocks = list(repeated(module))
-    lists = [(n, m) for n, m in module.named_modules() if isinstance(m, nn.ModuleList)
-             and len(m) == len(blocks) and all(a is b for a, b in zip(m, blocks, strict=True))]  # fmt: skip
-    if len(blocks) < 2 or not lists:
-        raise InputError(f"{model.info.name} has no list of layers that it goes through",
-                         hint="opgraph profile lays out any model over one layout")  # fmt: skip
-    path, whole = lists[0]
+    path, _ = layers_of(module)
+    blocks = list(module.get_submodule(path).children())
     kinds: dict[Any, list[int]] = {}
     for i, block in enumerate(blocks):
         kinds.setdefault(_kind(block), []).append(i)
     each = most if len(kinds) == 1 else 2
     left = sorted(i for those in kinds.values() for i in those[:each])
     counts = {i: len(those) / len(those[:each]) for those in kinds.values() for i in those[:each]}
-    few = nn.ModuleList([blocks[i] for i in left])
-    for number, block in enumerate(few):
-        for part in block.modules():
-            if hasattr(part, "layer_idx"):
-                part.layer_idx = number
-    owner, _, name = path.rpartition(".")
-    setattr(module.get_submodule(owner), name, few)
-    config = getattr(module, "config", None)
-    for inner in {
-        id(c): c for c in (config, getattr(config, "text_config", None)) if c is not None
-    }.values():
-        if getattr(inner, "num_hidden_layers", None) == len(whole):
-            inner.num_hidden_layers = len(left)
-            if isinstance(types := getattr(inner, "layer_types", None), list) and len(types) == len(
-                whole
-            ):
-                inner.layer_types = [types[i] for i in left]
+    kept_layers(module, path, left)
     paths = tuple(f"{path}.{i}" for i in range(len(left)))
     return replace(model, module=module, materialize=None), paths, tuple(counts[i] for i in left)
 

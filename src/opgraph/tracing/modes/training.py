@@ -127,10 +127,12 @@ class Training:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with those that the loss needs."""
         if isinstance(module, Pipelined):
-            if "target" in kwargs or not module.last:
+            if module.loss is not None:
+                self.found = module.loss
+            elif "target" in kwargs or not module.last:
                 self.found = Loss("the loss of its schedule", lambda result: result)
-            given = {n: a for n, a in kwargs.items() if n != "target" or module.last}
-            return args if module.first else (), given
+            passed = {n: a for n, a in kwargs.items() if n != "target" or module.last}
+            return args if module.first else (), passed
         self.found = loss_for(module, args, kwargs, self._loss)
         known = inspect.signature(module.forward).parameters
         labels = {} if self.found is None else dict(self.found.arguments)
@@ -168,7 +170,9 @@ class Training:
             loss: Any
             if isinstance(module, Pipelined):
                 loss = self._scheduled(module, args, dict(kwargs), recorder)
-            for number in range(1, 1 + (0 if isinstance(module, Pipelined) else self._micro_batches)):
+            for number in range(
+                1, 1 + (0 if isinstance(module, Pipelined) else self._micro_batches)
+            ):
                 recorder.phase = "forward"
                 between_micro_batches(module, last=number == self._micro_batches)
                 with torch.enable_grad():

@@ -1,0 +1,220 @@
+"""A model cut into the stages of a pipeline, where no program of a person's does it, and torch's schedule
+over those of this rank.
+
+A model of transformers says itself what runs before its layers, what behind them, and what is handed on
+(`pp_plan`): a stage is the model with the layers of others taken out. Any other model is cut between its
+repeated blocks by torch's own tool (`torch.distributed.pipelining.pipeline`), which exports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from opgraph.inputs.base import Example
+from opgraph.record.errors import InputError, first_line
+from opgraph.record.layout import Layout
+from opgraph.sources.pipelines import Pipelined
+from opgraph.tracing.base import bound
+from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
+from opgraph.tracing.modes.training import repeated
+
+Spread = Callable[[nn.Module, Sequence[nn.Module]], None]
+"""Splits and shards a stage that has some of the repeated blocks."""
+
+
+def pipelined(
+    copied: Callable[[], nn.Module], example: Example, layout: Layout, group: Any, spread: Spread,
+    asked: str | LossFunction,
+) -> tuple[Pipelined, Example]:  # fmt: skip
+    """The stages of this rank, each of a copy of the model, and what a step of them is called with. `group`
+    are the ranks of the pipeline, and `asked` is the loss.
+
+    Raises `InputError` for a model that is not cut, and what torch's schedules do not do.
+    """
+    import torch.distributed as dist
+
+    whole = copied()
+    path, count = layers_of(whole)
+    shares = layout.layers(count)
+    if min(shares) < 1:
+        raise InputError(f"{count:,} layers are fewer than {len(shares):,} stages",
+                         hint=f"--pipeline-parallel {max(1, count // layout.chunks)}")  # fmt: skip
+    ends = [sum(shares[:i]) for i in range(len(shares) + 1)]
+    here = range(dist.get_rank(group), len(shares), layout.pipeline)
+    plan = dict(getattr(whole, "pp_plan", None) or {})
+    call = bound(whole, example.args, example.kwargs)
+    _divided(call, layout.micro_batches)
+    if path in plan and "input_ids" in call:
+        found = loss_for(whole, example.args, example.kwargs, asked)
+        given = {**call, **({} if found is None else found.arguments), "use_cache": False}
+        stages = _by_plan(copied, plan, path, ends, here, given, layout, group, spread, found)
+        says = "the loss of what it returns" if found is None else found.says
+        loss: Loss | None = Loss(says, lambda result: result)
+        ids = given.pop("input_ids")
+        passed = Example((ids,), given, example.notes, example.guessed)
+    else:
+        stages = _by_export(whole, path, ends, here, example, layout, group, spread)
+        loss = None if asked == "auto" else loss_for(whole, (), {}, asked)
+        passed = example
+    made = Pipelined(_schedule(layout, stages))
+    made.loss = loss
+    return made, passed
+
+
+def _divided(call: Mapping[str, Any], batches: int) -> None:
+    """Raise `InputError` where what a step is called with is not so many micro-batches."""
+    for name, item in call.items():
+        if isinstance(item, Tensor) and item.dim() and item.shape[0] % batches:
+            raise InputError(f"the {item.shape[0]:,} of {name} are not {batches:,} micro-batches")
+
+
+def layers_of(module: nn.Module) -> tuple[str, int]:
+    """The path of the list of layers that a model goes through, and how many there are.
+
+    Raises `InputError` where its repeated blocks do not stand in one list.
+    """
+    blocks = list(repeated(module))
+    for name, part in module.named_modules():
+        listed = isinstance(part, (nn.ModuleList, nn.Sequential)) and len(part) == len(blocks)
+        if listed and len(blocks) > 1 and all(a is b for a, b in zip(part, blocks, strict=True)):
+            return name, len(blocks)
+    raise InputError(f"{type(module).__name__} has no list of layers that it goes through",
+                     hint="a program of one's own cuts any model: opgraph.ranks")  # fmt: skip
+
+
+def kept_layers(module: nn.Module, path: str, left: Sequence[int], numbers: bool = False) -> None:
+    """Leave only some layers of the list at a path; what counts them, the model's configuration among it,
+    goes by what is left. With `numbers` they keep the names that they had."""
+    owner, _, name = path.rpartition(".")
+    whole: Any = module.get_submodule(path)
+    few = nn.ModuleList([whole[i] for i in left])
+    if numbers:
+        few._modules = {str(i): whole[i] for i in left}
+    for number, block in enumerate(few):
+        for part in block.modules():
+            if hasattr(part, "layer_idx"):
+                part.layer_idx = number
+    setattr(module.get_submodule(owner), name, few)
+    config = getattr(module, "config", None)
+    for inner in {
+        id(c): c for c in (config, getattr(config, "text_config", None)) if c is not None
+    }.values():
+        if getattr(inner, "num_hidden_layers", None) == len(whole):
+            inner.num_hidden_layers = len(left)
+            types = getattr(inner, "layer_types", None)
+            if isinstance(types, list) and len(types) == len(whole):
+                inner.layer_types = [types[i] for i in left]
+
+
+def _by_plan(
+    copied: Callable[[], nn.Module], plan: Mapping[str, Any], path: str, ends: Sequence[int],
+    here: range, given: Mapping[str, Any], layout: Layout, group: Any, spread: Spread,
+    loss: Loss | None,
+) -> list[Any]:  # fmt: skip
+    """Stages that are the model without the layers of others, and without what is before or behind."""
+    from torch.distributed.pipelining import PipelineStage
+
+    before = [p for p, (takes, _) in plan.items() if takes == ["input_ids"]]
+    behind = [p for p, (takes, _) in plan.items() if takes == ["hidden_states"] and p != path]
+    count = len(ends) - 1
+    ids = given["input_ids"]
+    like = ids[: ids.shape[0] // layout.micro_batches].to("meta")
+    handed: Tensor = copied().get_submodule(before[0])(like).detach()
+    found = []
+    for number in here:
+        module = copied()
+        first, last = number == 0, number == count - 1
+        kept_layers(module, path, range(*ends[number : number + 2]), numbers=True)
+        for gone in (*([] if first else before), *([] if last else behind)):
+            owner, _, name = gone.rpartition(".")
+            setattr(module.get_submodule(owner), name, nn.Identity())
+        spread(module, list(module.get_submodule(path).children()))
+        # What others go on with is what the layers give, before a head looks at it.
+        inner: Any = module if last else module.get_submodule(path.rpartition(".")[0])
+        inner = module.forward if inner is module else inner
+        module.forward = partial(_called, inner, first, last, loss)
+        out = torch.empty((), dtype=handed.dtype, device="meta") if last else handed
+        found.append(PipelineStage(
+            module, number, count, torch.device("cpu"), group=group,
+            input_args=like if first else handed.clone().requires_grad_(),
+            output_args=out.clone().requires_grad_(),
+        ))  # fmt: skip
+    return found
+
+
+def _called(
+    forward: Callable[..., Any], first: bool, last: bool, loss: Loss | None, x: Tensor,
+    **kwargs: Any,
+) -> Tensor:  # fmt: skip
+    """What a stage gives for what it is handed: the loss, where it is the `last`."""
+    labels = {} if loss is None else loss.arguments
+    if not last:
+        kwargs = {n: a for n, a in kwargs.items() if n not in labels}
+    out = forward(**{"input_ids" if first else "inputs_embeds": x}, **kwargs)
+    if last:
+        return (loss or loss_of(out)).of(out)
+    handed: Tensor = out[0]
+    return handed
+
+
+def _by_export(
+    whole: nn.Module, path: str, ends: Sequence[int], here: range, example: Example, layout: Layout,
+    group: Any, spread: Spread,
+) -> list[Any]:  # fmt: skip
+    """Stages that torch cuts out of the exported model."""
+    from torch.distributed.pipelining import SplitPoint, pipeline
+
+    if layout.tensor > 1 or layout.expert > 1:
+        raise InputError("a pipeline of a model without a plan of its own (pp_plan) is not split over "
+                         "tensor_parallel or expert_parallel, too", hint="--fsdp goes with it")  # fmt: skip
+
+    def part(x: Tensor) -> Tensor:
+        return x[: x.shape[0] // layout.micro_batches].to("meta")
+
+    args, kwargs = tree_map_only(Tensor, part, (tuple(example.args), dict(example.kwargs)))
+    whole.train()
+    if (config := getattr(whole, "config", None)) is not None:
+        config.use_cache = False  # what is kept of tokens is of no use to a step, and no tensor
+    blocks = list(whole.get_submodule(path)._modules)
+    cuts = {f"{path}.{blocks[at]}": SplitPoint.BEGINNING for at in ends[1:-1]}
+    try:
+        pipe = pipeline(whole, args, kwargs, split_spec=cuts)
+    except Exception as error:
+        name = type(whole).__name__
+        raise InputError(f"torch does not cut {name} into stages: {first_line(error)}",
+                         hint="a program of one's own cuts any model") from error  # fmt: skip
+    found = []
+    for number in here:
+        module = pipe.get_stage_module(number)
+        names = [f"{path}.{blocks[at]}" for at in range(*ends[number : number + 2])]
+        spread(module, [module.get_submodule(n) for n in names])
+        found.append(pipe.build_stage(number, torch.device("cpu"), group))
+    return found
+
+
+def _schedule(layout: Layout, stages: list[Any]) -> Any:
+    """Torch's schedule of that name over the stages of this rank."""
+    from torch.distributed import pipelining
+
+    names = {"1f1b": "Schedule1F1B", "gpipe": "ScheduleGPipe",
+             "interleaved": "ScheduleInterleaved1F1B",
+             "zero-bubble": "ScheduleInterleavedZeroBubble"}  # fmt: skip
+    kind: Any = getattr(pipelining, names[layout.schedule])
+    over = stages if layout.chunks > 1 else stages[0]
+    try:
+        return kind(over, layout.micro_batches, loss_fn=_unknown)
+    except (ValueError, RuntimeError) as error:
+        raise InputError(f"{layout.schedule} over {layout.pipeline:,} stages does not take "
+                         f"{layout.micro_batches:,} micro-batches: {first_line(error)}",
+                         hint=f"--micro-batches {2 * layout.pipeline}") from error  # fmt: skip
+
+
+def _unknown(_out: Any, _target: Any) -> Tensor:
+    """Stands for a loss until the step that has one; a schedule without one has no backward."""
+    raise AssertionError("the loss of a step is that of the training")
