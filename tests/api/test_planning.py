@@ -96,6 +96,28 @@ def test_schedules_wait_as_they_are_known_to() -> None:
     assert makespan(two)[0] == 6.5
 
 
+@pytest.mark.slow
+@pytest.mark.live
+@pytest.mark.parametrize(("schedule", "chunks"), [("1f1b", 1), ("gpipe", 1), ("interleaved", 2)])
+def test_schedules_are_torchs(schedule: str, chunks: int) -> None:
+    from torch import device, empty, nn
+    from torch.distributed.pipelining import PipelineStage
+
+    from opgraph.sources.pipelines import Pipelined
+    from opgraph.tracing.modes.stages import _schedule
+
+    ranks, batches = 4, 8
+    x = empty(1, 1)
+    with opgraph.ranks(ranks):
+        stages = [
+            PipelineStage(nn.Linear(1, 1), at * ranks, ranks * chunks, device("cpu"), x, x)
+            for at in range(chunks)
+        ]
+        layout = Layout(pipeline=ranks, micro_batches=batches, schedule=schedule)
+        truth = Pipelined(_schedule(layout, stages)).orders
+    assert [tuple(order(schedule, ranks, r, batches, chunks)) for r in range(ranks)] == list(truth)
+
+
 def test_what_a_layout_loses_adds_up_to_how_much_longer_it_takes() -> None:
     memory = Memory(2**20, 0, 2**20, 2**21, 3 * 2**20, 0)
     best, other = (

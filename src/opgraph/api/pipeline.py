@@ -176,6 +176,10 @@ def _laid_out(
     if layout.devices == 1:
         return profiled(built, inputs, kwargs, one)
     if layout.pipeline > 1:
+        if one.mode != "train":
+            raise InputError(
+                "a pipeline is gone through in a step of training", hint="--mode train"
+            )
         if inputs is None and kwargs is None:
             one = replace(one, batch_size=(one.batch_size or 1) * layout.micro_batches)
         one = replace(one, micro_batches=None)

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
@@ -74,7 +75,9 @@ class Pipelined(nn.Module):
     def orders(self) -> tuple[tuple[Action, ...], ...]:
         """What each rank of the pipeline does, in order."""
         found = self.schedule.pipeline_order
-        return tuple(tuple(_actions(found[rank])) for rank in sorted(found))
+        rows = (_actions(found[rank]) for rank in sorted(found))
+        single = len(self.parts) == 1 and hasattr(self.schedule, "_stage")
+        return tuple(tuple(_numbered(row) if single else row) for row in rows)
 
     @property
     def rank(self) -> int:
@@ -150,6 +153,13 @@ def _actions(row: Any) -> Iterator[Action]:
     for action in row:
         parts = getattr(action, "sub_actions", None) or [action]
         for each in parts:
-            kind = str(getattr(each, "computation_type", ""))
+            kind = getattr(getattr(each, "computation_type", None), "value", "")
             if kind in ("F", "B", "I", "W"):
                 yield kind, each.stage_index, each.microbatch_index
+
+
+def _numbered(row: Iterable[Action]) -> Iterator[Action]:
+    """The same where micro-batches come one after the other: of 1F1B torch shows other numbers."""
+    numbers = {"F": count(), "B": count()}
+    for kind, stage, _ in row:
+        yield kind, stage, next(numbers[kind])

@@ -67,9 +67,7 @@ def trace_either(model: Model, example: Example, **how: Any) -> list[Outcome]:
     if _lacks_values(attempts[-1]) and _has_numbers(example):
         attempts.append(trace_fake(model, example, real_inputs=True, **how))
     sent = isinstance(model.module, Pipelined)  # what other stages send has no values
-    if not sent and (
-        _lacks_values(attempts[-1]) or (plain and _failed_for_no_size(attempts[-1]))
-    ):
+    if not sent and (_lacks_values(attempts[-1]) or (plain and _failed_for_no_size(attempts[-1]))):
         attempts.append(_tried_on_real(model, example, how))
     counting = _counting(attempts)
     return [*(o for o in attempts if o is not counting), said(counting, attempts[-1])]

@@ -19,13 +19,12 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 256}
 
 
-def llama(heads: int = 4) -> torch.nn.Module:
+def llama(heads: int = 4, layers: int = 2) -> torch.nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    more = {"num_hidden_layers": layers, "num_key_value_heads": heads, "use_cache": False}
     with torch.device("meta"):
-        return LlamaForCausalLM(
-            LlamaConfig(num_attention_heads=8, num_key_value_heads=heads, use_cache=False, **SMALL)
-        )
+        return LlamaForCausalLM(LlamaConfig(num_attention_heads=8, **{**SMALL, **more}))
 
 
 def mixture() -> torch.nn.Module:
@@ -84,6 +83,43 @@ def test_all_options_together() -> None:
     assert found["forward", "all-gather", "fsdp"][0] == 3  # and gathered with the first
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zero-bubble"])
+def test_all_stages_together_do_the_work_of_the_model(schedule: str) -> None:
+    layers = 2 if schedule == "1f1b" else 4  # the others have two runs of them on each rank
+    alone = opgraph.profile(llama(layers=layers), **STEP)
+    asked = {"pipeline_parallel": 2, "schedule": schedule, "micro_batches": 2, **STEP}
+    stages = [opgraph.profile(llama(layers=layers), rank=rank, **asked) for rank in range(2)]
+    assert sum(s.totals.flops for s in stages) == 2 * alone.totals.flops
+    assert sum(s.totals.weight_bytes for s in stages) == alone.totals.weight_bytes
+    hidden = 32 * 64 * 4
+    if schedule != "1f1b":
+        return
+    sent = [{k: v for k, v in moved(s).items() if "send" in k} for s in stages]
+    assert sent == [
+        {("forward", "send", "pipeline"): (2, 2 * hidden)},
+        {("backward", "send", "pipeline"): (2, 2 * hidden)},
+    ]
+
+
+def test_a_stage_is_split_and_sharded() -> None:
+    alone = opgraph.profile(llama(), **STEP)
+    asked = {"pipeline_parallel": 2, "micro_batches": 2, "fsdp": 2, "tensor_parallel": 2, **STEP}
+    stages = [opgraph.profile(llama(), rank=rank, **asked) for rank in (0, 7)]
+    assert 2 * sum(s.totals.flops for s in stages) == 2 * alone.totals.flops
+    assert (
+        moved(stages[1])["backward", "reduce-scatter", "fsdp"][0] == 2
+    )  # a layer and the rest, once
+
+
+def test_a_model_without_a_plan_is_cut_by_torch() -> None:
+    asked = {"mode": "train", "loss": "sum", "pipeline_parallel": 2, "micro_batches": 2}
+    alone = opgraph.profile(Model(4), inputs(), mode="train", loss="sum")
+    stages = [opgraph.profile(Model(4), inputs(), rank=r, fsdp=2, **asked) for r in (0, 2)]
+    assert sum(s.totals.flops for s in stages) == alone.totals.flops
+    assert "stage2.blocks.2" not in {s.path for s in stages[1].graph.scopes}
+    assert "stage1.blocks.2" in {s.path for s in stages[1].graph.scopes}
+
+
 def test_heads_that_do_not_divide_are_on_several_ranks() -> None:
     one = opgraph.profile(llama(heads=2), tensor_parallel=4, batch_size=1, seq_len=32)
     weight = {p.name: p.shape for p in one.graph.parameters}
@@ -115,6 +151,17 @@ def test_experts_are_spread_and_their_tokens_sent() -> None:
         ({"fsdp": 4, "global_batch": 6}, "a global batch of 6 is not 4 copies"),
         ({"fsdp": 4, "world_size": 4}, "lays out itself"),
         ({"zero": 2}, "means nothing"),
+        ({"pipeline_parallel": 2}, "a step of training"),
+        (
+            {
+                "pipeline_parallel": 2,
+                "micro_batches": 2,
+                "tensor_parallel": 2,
+                "sequence_parallel": True,
+                "mode": "train",
+            },
+            "does not go with a pipeline",
+        ),
     ],
 )
 def test_what_cannot_be_laid_out(asked: dict[str, Any], reason: str) -> None:

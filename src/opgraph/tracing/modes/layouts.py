@@ -229,7 +229,8 @@ def _planned(module: nn.Module, layout: Layout) -> dict[str, str] | None:
         (re.compile(re.escape(k).replace(r"\*", r"\d+")), _TERMS.get(s, s))
         for k, s in rules.items()
     ]
-    names = [*(n for n, _ in module.named_modules()), *(n for n, _ in module.named_parameters())]
+    there = (n for n, m in module.named_modules() if not isinstance(m, nn.Identity))
+    names = [*there, *(n for n, _ in module.named_parameters())]
     found = {}
     for name in names:
         style = next((s for rule, s in known if rule.fullmatch(name)), None)

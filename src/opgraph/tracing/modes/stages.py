@@ -8,7 +8,9 @@ repeated blocks by torch's own tool (`torch.distributed.pipelining.pipeline`), w
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -59,9 +61,9 @@ def pipelined(
         ids = given.pop("input_ids")
         passed = Example((ids,), given, example.notes, example.guessed)
     else:
-        stages = _by_export(whole, path, ends, here, example, layout, group, spread)
+        stages, taken = _by_export(whole, path, ends, here, example, layout, group, spread)
         loss = None if asked == "auto" else loss_for(whole, (), {}, asked)
-        passed = example
+        passed = replace(example, args=tuple(call[n] for n in taken), kwargs={})
     made = Pipelined(_schedule(layout, stages))
     made.loss = loss
     return made, passed
@@ -166,8 +168,8 @@ def _called(
 def _by_export(
     whole: nn.Module, path: str, ends: Sequence[int], here: range, example: Example, layout: Layout,
     group: Any, spread: Spread,
-) -> list[Any]:  # fmt: skip
-    """Stages that torch cuts out of the exported model."""
+) -> tuple[list[Any], list[str]]:  # fmt: skip
+    """Stages that torch cuts out of the exported model, and what the first one takes."""
     from torch.distributed.pipelining import SplitPoint, pipeline
 
     if layout.tensor > 1 or layout.expert > 1:
@@ -195,7 +197,7 @@ def _by_export(
         names = [f"{path}.{blocks[at]}" for at in range(*ends[number : number + 2])]
         spread(module, [module.get_submodule(n) for n in names])
         found.append(pipe.build_stage(number, torch.device("cpu"), group))
-    return found
+    return found, list(inspect.signature(pipe.get_stage_module(0).forward).parameters)
 
 
 def _schedule(layout: Layout, stages: list[Any]) -> Any:

@@ -24,7 +24,9 @@ _SHOWN = 3
 def settle(error: BaseException | None) -> None:
     """Let the frames go that an error, and what led to it, has passed: their variables are the run's. Which
     they were stays as text."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # what is raised again may lead to itself
+        seen.add(id(error))
         if error.__traceback__ is not None:
             passed = traceback.format_tb(error.__traceback__)
             error.__traceback__ = None
