@@ -57,7 +57,7 @@ def pipelined(
         given = {**call, **({} if found is None else found.arguments), "use_cache": False}
         stages = _by_plan(copied, plan, path, ends, here, given, layout, group, spread, found)
         says = "the loss of what it returns" if found is None else found.says
-        loss: Loss | None = Loss(says, lambda result: result)
+        loss: Loss | None = Loss("schedule", says, lambda result: result)
         ids = given.pop("input_ids")
         passed = Example((ids,), given, example.notes, example.guessed)
     else:

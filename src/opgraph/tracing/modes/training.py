@@ -48,6 +48,10 @@ def enable(module: nn.Module, again: Callable[[Callable[..., Any]], Callable[...
             again(function), *args, use_reentrant=False, preserve_rng_state=False, **kwargs
         )
 
+    if isinstance(module, Pipelined):
+        for part in module.parts:
+            enable(part.submod, again)
+        return
     if getattr(module, "supports_gradient_checkpointing", False):
         enabled: Any = module.gradient_checkpointing_enable
         enabled()
@@ -127,10 +131,15 @@ class Training:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with those that the loss needs."""
         if isinstance(module, Pipelined):
+            if self._micro_batches > 1 or self._loss_scaling:
+                what = "micro_batches" if self._micro_batches > 1 else "loss_scaling"
+                raise InputError(
+                    f"a schedule goes through a pipeline by itself: it heeds no {what}"
+                )
             if module.loss is not None:
                 self.found = module.loss
             elif "target" in kwargs or not module.last:
-                self.found = Loss("the loss of its schedule", lambda result: result)
+                self.found = Loss("schedule", "the loss of its schedule", lambda result: result)
             passed = {n: a for n, a in kwargs.items() if n != "target" or module.last}
             return args if module.first else (), passed
         self.found = loss_for(module, args, kwargs, self._loss)
