@@ -96,6 +96,7 @@ def test_every_picture_at_every_depth(
         assert render("svg", costed, **options, module=module)
     middle = len(graph.nodes) // 2 + 1
     assert render("svg", costed, **options, around=middle)
+    assert render("svg", costed, **options, medium="column")
 
 
 @pytest.mark.slow

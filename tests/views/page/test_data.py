@@ -16,7 +16,7 @@ from opgraph.analysis.costed import costed
 from opgraph.analysis.selection import heaviest_path, sources
 from opgraph.hardware import device, devices
 from opgraph.views.page.data import page_data
-from opgraph.views.page.plumbing import plumbing
+from opgraph.views.plumbing import plumbing
 
 Saved = Callable[[str], Profile]
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -16,6 +17,7 @@ import pytest
 from tests.conftest import DATA
 
 from opgraph import Profile, RenderError
+from opgraph.analysis.tree import Metric
 from opgraph.cli import main
 from opgraph.views import render
 from opgraph.views.picture.build import build
@@ -251,8 +253,10 @@ def test_a_profile_draws_itself(saved: Callable[[str], Profile], tmp_path: Path)
         saved("resnet18").draw(tmp_path / "b.svg", colour="op")
 
 
-@pytest.mark.parametrize("medium", MEDIA)
-@pytest.mark.parametrize("name", ["gpt2", "yolov8n"])
+@pytest.mark.parametrize(
+    ("name", "medium"),
+    [*product(("gpt2", "yolov8n"), MEDIA), ("resnet18", "column"), ("bert-base-uncased", "column")],
+)
 def test_a_picture_for_a_place_has_letters_that_can_be_read_there(
     saved: Callable[[str], Profile], name: str, medium: str
 ) -> None:
@@ -262,27 +266,58 @@ def test_a_picture_for_a_place_has_letters_that_can_be_read_there(
     room, scene = MEDIA[medium], drawn.scene
     texts = [shape for shape in scene.flat() if isinstance(shape, Text) and shape.text]
     assert min(text.size for text in texts) >= room.letters - 1e-6
-    within = scene.width <= room.width + 0.1 and scene.height <= room.height + 0.1
-    assert within != any("times as large" in note for note in drawn.notes)
+    assert scene.width <= room.width + 0.1
+    assert scene.height <= room.height + 0.1
+    assert not drawn.notes
     said = " ".join(text.text for text in texts)
     assert "What it costs." in said
-    assert within != ("times as large" in said)
+    assert ("one box" in said) == any(b.kind == "run" for b in drawn.drawing.leaves)
+    assert ("not drawn" in said) == (drawn.drawing.unseen > 0)
     closed = [b for b in drawn.drawing.leaves if b.kind == "module"]
-    assert ("drawn closed" in said) == bool(closed)
+    assert ("closed module" in said) == bool(closed)
     assert saved(name).model.name not in said
     assert not any(text.text.startswith("#") for text in texts)
 
 
 def test_the_costliest_modules_are_opened_first(saved: Callable[[str], Profile]) -> None:
     tree = saved("gpt2").on().tree
-    few, more = (build(tree, most=most) for most in (18, 24))
-    assert [b.path for b in few.boxes if b.open and b.path] == []
-    assert [b.path for b in more.boxes if b.open and b.path] == ["h.[0-11]"]
+    drawn = {most: build(tree, most=most) for most in (4, 8, 9, 12, 24)}
+    opened = {most: [b.name for b in d.boxes if b.open] for most, d in drawn.items()}
+    assert opened[4] == opened[8] == []
+    assert (opened[9], opened[12]) == (["h.[0-11]"], ["h.[0-11]", "mlp"])
+    runs = {most: [b.name for b in d.leaves if b.kind == "run"] for most, d in drawn.items()}
+    assert (runs[9], runs[12], runs[24]) == (
+        ["wte, wpe, add", "add, ln_2"],
+        ["wte, wpe, add"],
+        [],
+    )
+    for most, drawing in drawn.items():
+        assert len(drawing.leaves) <= most
+        for metric in (Metric.FLOPS, Metric.PARAMETERS, Metric.BYTES):
+            left = tree.total(metric, tree.root) - sum(
+                drawing.total(metric, b) for b in drawing.leaves
+            )
+            assert 0 <= left <= 0.01 * tree.total(metric, tree.root)  # reshapes are not drawn
+
+
+def test_edges_go_through_what_is_not_drawn(saved: Callable[[str], Profile]) -> None:
+    """A mask that only decides a branch is not there, nor is its input; what is reshaped is read by whoever
+    reads that."""
+    drawing = build(saved("gpt2").on().tree, most=9)
+    names = {b.id: b.name for b in drawing.boxes}
+    assert "attention_mask" not in names.values()
+    joined = [(names[e.source], names[e.target]) for e in drawing.edges]
+    assert joined[:2] == [("input_ids", "wte, wpe, add"), ("wte, wpe, add", "ln_1")]
+    assert ("ln_f", "output") in joined
 
 
 def test_figures_are_there_whole_or_not_at_all(saved: Callable[[str], Profile]) -> None:
-    """In a narrow column parameters go before FLOPs, and neither is cut in its middle."""
-    svg = ET.fromstring(render("svg", saved("resnet18").on(), medium="column"))
+    """Parameters go before FLOPs, and neither is cut in its middle; in a narrow column shares are left."""
+    narrow, svg = (
+        ET.fromstring(render("svg", saved("resnet18").on(), medium=m)) for m in ("column", None)
+    )
+    assert not [t for t in narrow.iter(f"{SVG}text") if "".join(t.itertext()).endswith("MFLOPs")]
+    assert [t for t in narrow.iter(f"{SVG}text") if "of the total" in "".join(t.itertext())]
     words = ["".join(text.itertext()) for text in svg.iter(f"{SVG}text")]
     shown = [text for text in words if text.endswith("MFLOPs")]
     assert len(shown) > 3

@@ -13,7 +13,7 @@ page shows and does not work out itself. The page in a file and the widget in a 
 - `headline`: the words of the sentence over the graph (see `opgraph.views.headline`).
 - `details`: "7×7 /2" and the like, and "branch taken: True", each with the ids of its nodes (see
   `opgraph.views.details`).
-- `plumbing`: by node 1 where it is drawn only if that is asked for (see `opgraph.views.page.plumbing`).
+- `plumbing`: by node 1 where it is drawn only if that is asked for (see `opgraph.views.plumbing`).
 - `work`: by node its distinct work, as a place in a device's `work` and `bounds`; -1 for none. It is a text
   whose characters are "0" for -1, "1" for 0 and so on, or a list where there are too many.
 - `spots`: every module that computes something itself: its title, its item, and its own leaves.
@@ -73,8 +73,8 @@ from opgraph.views.details import branches, details
 from opgraph.views.files.json import profile_data
 from opgraph.views.headline import headline_data, total_of, way
 from opgraph.views.marks import BOUNDS, CATEGORIES, CHANGES, NO_WORK, RULES, SERIES, UNKNOWN, Mark
-from opgraph.views.page.plumbing import plumbing
 from opgraph.views.page.sizes import sizes_data
+from opgraph.views.plumbing import plumbing
 
 DIGITS = 9
 """Of times: with as many, sums over ten thousand nodes are printed as they are in Python."""

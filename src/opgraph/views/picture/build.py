@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import inf
 from typing import Literal
 
 from opgraph.analysis.calls import span
+from opgraph.analysis.cost.totals import Cost
+from opgraph.analysis.selection import sources
 from opgraph.analysis.tree import Item, ItemKind, Metric, Tree
 from opgraph.record import units
 from opgraph.record.graph import Graph, GraphBreak, Node, Parameter, Shape
+from opgraph.views.details import branches
 from opgraph.views.picture.model import Box, BoxKind, Drawing, Edge
+from opgraph.views.plumbing import plumbing
 
 
 @dataclass
@@ -106,7 +112,8 @@ def build(
     """The drawing of a tree; where it is of some nodes, below a module, their neighbours are stubs.
 
     Modules at `depth` levels below the root are closed; by default the deepest level that leaves at
-    most about 150 boxes. With `most` boxes those are opened that cost most, as long as there are fewer.
+    most about 150 boxes. With `most` boxes those are opened that cost most, as long as there are fewer,
+    neighbours that cost little are one box, and plumbing is not drawn.
     """
     graph = tree.graph
     plan = Plan(tree, depth, most)
@@ -121,7 +128,9 @@ def build(
         neighbours.find(plan, tree.nodes, nets)
         root = neighbours.around(root)
         edges += neighbours.edges.values()
-    return Drawing(tree, root, tuple(edges), plan.depth, plan.deepest)
+    opened = {node for box in root.walk() if box.open for node in box.nodes}
+    unseen = len(plan.hidden & opened)
+    return Drawing(tree, root, tuple(edges), plan.depth, plan.deepest, unseen)
 
 
 def _edges(
@@ -139,11 +148,8 @@ def _edges(
         target = plan.place.get(node.id)
         if target is None:
             continue
-        for value in node.inputs:
-            producer = graph.producer.get(value)
-            source = None if producer is None else plan.place.get(producer.id)
-            if source is None or producer is None:
-                continue
+        for value, producer in _read(graph, plan, node):
+            source = plan.place[producer.id]
             again = plan.loop_between(source, target)
             if again is not None:
                 looped.add(again)
@@ -157,6 +163,21 @@ def _edges(
         first = graph.value[next(iter(values))]
         total = sum(graph.value[v].bytes for v in values)
         yield Edge(*pair, net_of[pair], tuple(values), first.shape, first.dtype, total)
+
+
+def _read(graph: Graph, plan: Plan, node: Node) -> Iterator[tuple[int, Node]]:
+    """The values that a node reads from nodes that are drawn, through those that are plumbing."""
+    waiting = dict.fromkeys(node.inputs)
+    seen: set[int] = set()
+    while waiting:
+        value = next(iter(waiting))
+        del waiting[value]
+        seen.add(value)
+        producer = graph.producer.get(value)
+        if producer is not None and producer.id in plan.place:
+            yield value, producer
+        elif producer is not None and producer.id in plan.hidden:
+            waiting |= {v: None for v in producer.inputs if v not in seen}
 
 
 def _with_loops(box: Box, looped: set[str]) -> Box:
@@ -177,7 +198,8 @@ class Drawn:
     """An item as it is drawn: a fold as its first member.
 
     `name` and `cls` are of a module, or of several that hold nothing else. `leaf` is the item of the
-    operator where it is one, `body` what is drawn inside it.
+    operator where it is one, `body` what is drawn inside it. A run has its `parts`, and the item of the
+    first of them.
     """
 
     item: Item
@@ -188,18 +210,47 @@ class Drawn:
     count: int = 1
     leaf: Item | None = None
     body: tuple[Drawn, ...] = ()
+    parts: tuple[Drawn, ...] = ()
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """The items that it stands for: of a run several."""
+        return tuple(part.item for part in self.parts) or (self.item,)
+
+    @property
+    def times(self) -> int:
+        """How often it is repeated: a run as often as what it is in."""
+        return self.item.times // self.parts[0].count if self.parts else self.item.times
 
 
-def drawn(tree: Tree, item: Item) -> Drawn | None:
-    """What is drawn of an item; None where it only has nodes that no picture shows. A module that shows
-    one operator is one box with it, and one that holds nothing but another module is one with that."""
+def run_of(parts: tuple[Drawn, ...], kind: str) -> Drawn:
+    """Neighbours as one box: inputs, or modules and operators."""
+    names = [part.name for part in parts]
+    modules = sum(1 for part in parts if part.cls)
+    others = len(parts) - modules
+    counts = [units.plural(modules, "module")] * bool(modules)
+    counts += [units.plural(others, "operator")] * bool(others)
+    name = ", ".join(names)
+    if len(name) > _LISTED:
+        name = units.plural(len(parts), kind) if kind == "input" else span(names)
+    return Drawn(parts[0].item, name, parts[0].path, " and ".join(counts), parts=parts)
+
+
+_LISTED = 26
+"""Characters that the names in a run have at most."""
+
+
+def drawn(tree: Tree, item: Item, hidden: Container[int] = ()) -> Drawn | None:
+    """What is drawn of an item; None where it only has nodes that no picture shows, or that are `hidden`. A
+    module that shows one operator is one box with it, and one that holds nothing but another module is one
+    with that."""
     one = item.member
     if one.node:
         node = tree.nodes[one.node - 1]
         name = item.label if one.path else _operator_name(node)
         made = Drawn(one, name, tree.title(one), one.cls, one.call, item.count, one)
-        return None if is_hidden(node) else made
-    body = tuple(d for child in one.children if (d := drawn(tree, child)) is not None)
+        return None if is_hidden(node) or node.id in hidden else made
+    body = tuple(d for child in one.children if (d := drawn(tree, child, hidden)) is not None)
     if not body:
         return None
     name = item.label
@@ -254,13 +305,15 @@ class Place:
 class Plan:
     """The boxes of a tree whose modules are closed from a level on: their `ids`, the `place` of each
     operator, and what is `closed`. `deepest` is the level at which all would be open. With `most` boxes
-    the costliest modules are opened, and no others."""
+    the costliest modules are opened, and no others, and nodes that are plumbing are `hidden`."""
 
     def __init__(self, tree: Tree, depth: int | None = None, most: int | None = None) -> None:
         self.tree = tree
-        self.top = drawn(tree, tree.root) or Drawn(tree.root, "", tree.root.path, tree.root.cls)
+        self.hidden = _unseen(tree.graph) if most is not None else frozenset()
+        top = drawn(tree, tree.root, self.hidden)
+        self.top = top or Drawn(tree.root, "", tree.root.path, tree.root.cls)
         self.deepest = max(_deepest(self.top, 0), 1)
-        self._open: set[Drawn] | None = None
+        self._bodies: dict[Drawn, tuple[Drawn, ...]] | None = None
         if most is None:
             self.depth = min(self._fitting() if depth is None else depth, self.deepest)
         else:
@@ -281,23 +334,68 @@ class Plan:
                 return self._folds[fold]
         return None
 
+    def body(self, one: Drawn) -> tuple[Drawn, ...]:
+        """What is drawn inside, neighbours that cost little as one."""
+        return one.body if self._bodies is None else self._bodies.get(one, one.body)
+
     def _choose(self, most: int, deepest: int) -> int:
         """Open the costliest while there are at most so many boxes, and none that costs little; how deep
-        that goes."""
-        tree = self.tree
-        little = 0.02 * tree.total(tree.metric, self.top.item)
-        self._open = {self.top}
-        boxes, reached = len(self.top.body), 1
-        waiting = [(1, d) for d in self.top.body]
+        that goes. Where that makes room, neighbours that cost little are one box; where even the modules
+        of the root are too many, those neighbours that cost least."""
+        little = _LITTLE * self._cost(self.top)
+        bodies = self._bodies = {self.top: self.top.body}
+        while len(bodies[self.top]) > most and self._join(bodies, inf):
+            pass
+        reached, waiting = 1, [(1, d) for d in bodies[self.top]]
         while waiting:
-            level, one = max(waiting, key=lambda w: tree.total(tree.metric, w[1].item))
+            level, one = max(waiting, key=lambda w: self._cost(w[1]))
             waiting.remove((level, one))
-            worth = one.body and tree.total(tree.metric, one.item) > little
-            if worth and level < deepest and boxes + len(one.body) - 1 <= most:
-                self._open.add(one)
-                boxes, reached = boxes + len(one.body) - 1, max(reached, level + 1)
+            if not one.body or level >= deepest or self._cost(one) <= little:
+                continue
+            tried = {**bodies, one: one.body}
+            while (boxes := 1 + sum(len(b) - 1 for b in tried.values())) > most:
+                if not self._join(tried, little):
+                    break
+            if boxes <= most:
+                bodies = self._bodies = tried
+                reached = max(reached, level + 1)
                 waiting += [(level + 1, d) for d in one.body]
         return reached
+
+    def _cost(self, one: Drawn) -> float:
+        return sum(self.tree.total(self.tree.metric, item) for item in one.items)
+
+    def _join(self, bodies: dict[Drawn, tuple[Drawn, ...]], limit: float) -> bool:
+        """Make one box of the two neighbours that cost least together, if that is not above the limit."""
+        pairs = [
+            (self._cost(a) + self._cost(b), at, one)
+            for one, body in bodies.items()
+            for at, (a, b) in enumerate(pairwise(body))
+            if self._joins(a) == self._joins(b) != "output" and not {a, b} & bodies.keys()
+        ]
+        cost, at, one = min(pairs, key=lambda p: p[:2], default=(inf, 0, self.top))
+        if not pairs or cost > limit:
+            return False
+        body = bodies[one]
+        parts = tuple(p for d in body[at : at + 2] for p in (d.parts or (d,)))
+        joined = run_of(parts, self._joins(parts[0]))
+        bodies[one] = (*body[:at], joined, *body[at + 2 :])
+        return True
+
+    def kind(self, one: Drawn) -> BoxKind:
+        """What kind of box it is."""
+        if one.parts:
+            first = self.kind(one.parts[0])
+            return first if first == "input" else "run"
+        kind = None if one.leaf is None else self.tree.nodes[one.leaf.node - 1].kind
+        if kind in ("input", "output"):
+            return kind
+        return "module" if kind is None else "operator"
+
+    def _joins(self, one: Drawn) -> str:
+        """What it can be one box with."""
+        kind = self.kind(one)
+        return kind if kind in ("input", "output") else "run"
 
     def _fitting(self) -> int:
         """The deepest level that fits a page, at least 1."""
@@ -306,7 +404,7 @@ class Plan:
 
     def _lay(self, one: Drawn, level: int, box: str | None, folds: tuple[int, ...]) -> None:
         """Place what is drawn, and its likes in other repetitions."""
-        chosen = 0 < self.depth <= level if self._open is None else one not in self._open
+        chosen = 0 < self.depth <= level if self._bodies is None else one not in self._bodies
         if not one.body or (chosen and level > 0):
             self.closed.add(one)
         if box is None:
@@ -321,7 +419,7 @@ class Plan:
                 turns = tuple(zip(folds, (t.member for t in leaf.turns), strict=True))
                 self.place[nodes[leaf.node - 1].id] = Place(box, stand_in, turns)
         inner = box if one in self.closed else None
-        for child in one.body:
+        for child in one.parts or self.body(one):
             self._lay(child, level + 1, inner, folds)
 
     def _new_id(self, one: Drawn) -> str:
@@ -332,6 +430,26 @@ class Plan:
 
 
 FITTING_BOXES = 150
+
+_LITTLE = 0.02
+"""The share of the whole below which a module is not opened, and neighbours can be one box."""
+
+
+def _unseen(graph: Graph) -> frozenset[int]:
+    """The nodes that are plumbing, and inputs that nothing else reads."""
+    reads = [sources(graph, node) for node in graph.nodes]
+    hidden = plumbing(graph, reads, (), branches(graph))
+    used: set[int] = set()
+    for node, read, is_hidden_ in zip(
+        *(reversed(x) for x in (graph.nodes, reads, hidden)), strict=True
+    ):
+        if not is_hidden_ or node.id in used:
+            used.update(read)
+    return frozenset(
+        node.id
+        for node, plumbed in zip(graph.nodes, hidden, strict=True)
+        if plumbed or (node.kind == "input" and node.id not in used)
+    )
 
 
 def _deepest(one: Drawn, level: int) -> int:
@@ -376,47 +494,49 @@ class Boxes:
 
     def make(self, one: Drawn) -> Box:
         """The box of what is drawn, with all inside it."""
-        tree, item = self._tree, one.item
-        nodes = tree.nodes_of(item)
+        tree, item, last = self._tree, one.item, (one.parts or (one,))[-1]
+        nodes = [n for each in one.items for n in tree.nodes_of(each)]
         node = None if one.leaf is None else tree.nodes[one.leaf.node - 1]
-        shape, dtype = self._output(one, node)
+        shape, dtype = self._output(last)
         known = self._graph.scope.get(item.path)
         box = Box(
             id=self._plan.ids[one],
-            kind=_kind(node),
+            kind=self._plan.kind(one),
             name=one.name,
             path=one.path,
             cls=one.cls,
             op=node.op if node else "",
             first=self._id(item.first),
-            last=self._id(item.last),
+            last=self._id(last.item.last),
             shape=shape,
             dtype=dtype,
-            parameters=int(tree.each(Metric.PARAMETERS, item)),
-            all_parameters=int(tree.total(Metric.PARAMETERS, item)),
-            cost=tree.cost_each(item),
-            total=tree.cost(item),
+            parameters=int(
+                sum(tree.each(Metric.PARAMETERS, i) * (i.times // one.times) for i in one.items)
+            ),
+            all_parameters=int(sum(tree.total(Metric.PARAMETERS, i) for i in one.items)),
+            cost=sum((tree.cost_each(i) * (i.times // one.times) for i in one.items), Cost()),
+            total=sum((tree.cost(i) for i in one.items), Cost()),
             count=one.count,
-            times=item.times,
+            times=one.times,
             turn=one.call or 1,
             turns=self._calls.get(item.path, 1) if one.call else 1,
             operators=sum(not is_hidden(n) for n in nodes),
             doc=known.doc if known else "",
             error=next((n.error for n in nodes if n.error is not None), None),
-            item=item,
+            items=one.items,
         )
         if node is not None:
             box = self._with_node(box, node)
         if one in self._plan.closed:
             inside = self._breaks_between(box.first, box.last) if node is None else ()
             return replace(box, nodes=tuple(n.id for n in nodes), breaks=inside)
-        inner = {n.id for c in one.body for n in tree.nodes_of(c.item)}
+        inner = {n.id for c in self._plan.body(one) for i in c.items for n in tree.nodes_of(i)}
         own = tuple(n.id for n in nodes if n.id not in inner)
         return replace(box, nodes=own, children=tuple(self._children(one)))
 
     def _children(self, one: Drawn) -> Iterator[Box]:
         before: Drawn | None = None
-        for child in one.body:
+        for child in self._plan.body(one):
             if before is not None:
                 yield from self._seams(self._end(before), self._id(child.item.first))
             box = self.make(child)
@@ -433,6 +553,7 @@ class Boxes:
 
     def _end(self, one: Drawn) -> int:
         """The last node of all repetitions that follow one another here."""
+        one = (one.parts or (one,))[-1]
         item = one.item
         above = self._tree.parent(item) if one.count > 1 else None
         while above is not None and above.kind is not ItemKind.FOLD:
@@ -451,9 +572,10 @@ class Boxes:
             line=node.line,
         )
 
-    def _output(self, one: Drawn, node: Node | None) -> tuple[Shape | None, str]:
+    def _output(self, one: Drawn) -> tuple[Shape | None, str]:
         """The shape and dtype of the first result."""
-        if node:
+        if one.leaf is not None:
+            node = self._tree.nodes[one.leaf.node - 1]
             outputs = node.outputs or node.inputs[:1] * (node.kind == "output")
             value = self._graph.value[outputs[0]] if outputs else None
         else:
@@ -497,12 +619,6 @@ class Boxes:
             for u in users
         ]
         return Box(id_, "parameters", "parameters", user.path, lines=tuple(lines))
-
-
-def _kind(node: Node | None) -> BoxKind:
-    if node is None:
-        return "module"
-    return node.kind if node.kind in ("input", "output") else "operator"
 
 
 def _reason(at: GraphBreak) -> tuple[str, ...]:

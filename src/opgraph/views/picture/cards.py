@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opgraph.record import units
 from opgraph.views.marks import Mark
@@ -15,8 +15,11 @@ from opgraph.views.picture.scene import Polygon, Rect, Shape, Text
 
 NARROWEST, WIDEST = 132.0, 236.0
 SPINE = 15.0
+TITLED = 420.0
+"""The width that the title of an open box asks for at most."""
 TITLE, BODY, SMALL = 12.0, 10.0, 9.0
-CARD, COMPACT, BAND, LINE = 57.0, 38.0, 44.0, 14.0
+CARD, BRIEF, COMPACT, BAND, LINE = 57.0, 43.0, 38.0, 44.0, 14.0
+BRIEF_BAND = 31.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,13 @@ class Look:
     width: float
     small: float
     numbered: bool = False
+    band: float = TITLED
+    brief: bool = False
+
+    @property
+    def title(self) -> float:
+        """The height of the title of an open box."""
+        return BRIEF_BAND if self.brief else BAND
 
     def mark(self, box: Box) -> Mark | None:
         return self.coloring.marks.get(box.id)
@@ -41,44 +51,51 @@ class Look:
     def size(self, box: Box) -> tuple[float, float]:
         """The width and height of a box that is not open; the least ones of an open box."""
         if box.open:
-            return _band_width(box, self.coloring), BAND
+            return min(_band_width(box, self), self.band), self.title
         if box.kind == "seam":
             return _width(("graph break", TITLE, True)) + 40, 16.0 + 12.0 * len(box.lines[:2])
         if box.kind == "parameters":
             return max(_width((line, SMALL, False)) for line in box.lines) + 24, (
                 12.0 + 12.0 * len(box.lines)
             )
-        height = CARD if full(box, self.coloring) else COMPACT
-        height += LINE if repeated(box, self.coloring) else 0.0
-        usual = self.width if full(box, self.coloring) else self.small
+        large, wanted = self.full(box), _wanted(box, self)
+        height = COMPACT if not large else BRIEF if self.brief else CARD
+        if large and not self.brief and labels.shares(box, self.coloring)[0]:
+            height += LINE  # the share of each repetition, how many, and that of all
+        usual = self.width if large else self.small
         if box.error:
             usual, height = WIDEST, height + 26.0
-        return max(usual, min(_wanted(box, self.coloring, self.numbered), WIDEST)), height
+        return max(usual, min(wanted, self.band if self.brief else WIDEST)), height
+
+    def full(self, box: Box) -> bool:
+        """Whether a box has costs enough for a card that says them."""
+        if not self.brief and (box.kind == "module" or labels.costs(box)):
+            return True
+        return (self.brief or box.id in self.coloring.values) and self.share(box) >= 0.005
 
 
-def look(drawing: Drawing, coloring: Coloring, *, numbered: bool = False) -> Look:
-    """Cards are as wide as most of their kind need, since equal boxes read best; the others are wider."""
+def look(
+    drawing: Drawing,
+    coloring: Coloring,
+    *,
+    numbered: bool = False,
+    band: float = TITLED,
+    brief: bool = False,
+) -> Look:
+    """Cards are as wide as most of their kind need, since equal boxes read best; the others are wider. The
+    title of an open box asks for at most the width `band`. Those that are `brief` say their share, and no
+    other figure."""
     boxes = [b for b in drawing.leaves if b.kind not in ("seam", "parameters")]
 
     def typical(wanted: list[float], part: float) -> float:
         width = sorted(wanted)[int(part * (len(wanted) - 1))] if wanted else NARROWEST
         return float(round(min(max(width, NARROWEST), WIDEST)))
 
-    wanted = [(full(b, coloring), _wanted(b, coloring, numbered)) for b in boxes]
+    free = Look(drawing, coloring, 0.0, 0.0, numbered, band, brief)
+    wanted = [(free.full(b), _wanted(b, free)) for b in boxes]
     small = typical([width for large, width in wanted if not large], 0.75)
     width = typical([width for large, width in wanted if large], 0.75)
-    return Look(drawing, coloring, max(width, small), small, numbered)
-
-
-def full(box: Box, coloring: Coloring) -> bool:
-    """Whether a box has costs enough for a card of three lines."""
-    worth = box.id in coloring.values and coloring.shares.get(box.id, 0.0) >= 0.005
-    return box.kind == "module" or bool(labels.costs(box)) or worth
-
-
-def repeated(box: Box, coloring: Coloring) -> bool:
-    """Whether a card has a line more: the share of each repetition, how many, and that of all."""
-    return full(box, coloring) and bool(labels.shares(box, coloring)[0])
+    return replace(free, width=max(width, small), small=small)
 
 
 def leaf(box: Box, area: Area, look: Look) -> list[Shape]:
@@ -106,15 +123,23 @@ def _card(box: Box, area: Area, look: Look) -> list[Shape]:
                        "error" if failed else "border", 6, 2.0 if failed else 1.0))  # fmt: skip
     shapes += _spine(x, y, height, tone, mark.sign if mark else "")
     left, right = x + SPINE + 8, x + width - 8
+    each, share = labels.shares(box, look.coloring)
     number = labels.numbers(box) if look.numbered else ""
-    shapes.append(Text(right, y + 16, number, SMALL, "muted", anchor="end"))
-    shapes += _named(box, left, y + 17, right - left - _width((number, SMALL, False)) - 6)
+    beside = Text(right, y + 16, number, SMALL, "muted", anchor="end")
+    if look.brief:
+        beside = Text(
+            right, y + 17, share if look.full(box) else "", BODY, "ink", bold=True, anchor="end"
+        )
+    shapes.append(beside)
+    taken = _width((beside.text, beside.size, beside.bold)) + 6 if beside.text else 0.0
+    shapes += _named(box, left, y + 17, right - left - taken)
     output = labels.shape(box.shape)
     room = right - left - _width((output, BODY, False)) - 8
     shapes.append(Text(right, y + 31, output, BODY, "soft", anchor="end"))
     shapes.append(_fitted(left, y + 31, labels.kind(box), BODY, room, "muted"))
-    if full(box, look.coloring):
-        each, share = labels.shares(box, look.coloring)
+    if look.full(box) and look.brief:
+        shapes += _bar(left, y + 36, right - left, look.share(box), tone)
+    elif look.full(box):
         row = y + 46 + (LINE if each else 0.0)
         taken = 0.0 if each else _width((share, BODY, True)) + 6
         room = right - left - taken
@@ -240,7 +265,7 @@ def band(box: Box, area: Area, look: Look, *, level: int) -> list[Shape]:
     share = look.share(box)
     mark = look.mark(box)
     tone = mark.tone if mark else "groove"
-    height = BAND - 8
+    height = look.title - 8
     shade = f"band{1 + (level + 1) % 2}"
     shapes: list[Shape] = [
         Rect(area.x, area.y, area.width, height, shade, None, 9),
@@ -248,38 +273,51 @@ def band(box: Box, area: Area, look: Look, *, level: int) -> list[Shape]:
         *_bar(area.x, area.y + height - 2, area.width, share, tone),
     ]
     left, room = area.x + 12, area.width - 24
+    beside = labels.shares(box, look.coloring)[1] if look.brief else ""
+    shapes.append(Text(left + room, area.y + 15, beside, BODY, "ink", bold=True, anchor="end"))
+    room -= _width((beside, BODY, True)) + 6 if beside else 0.0
     shapes += _named(box, left, area.y + 15, room)
     name = font(bold=True).elided(labels.title(box), TITLE, room)
     pill = labels.badge(box)
     at = left + _width((name, TITLE, True)) + (_width((pill, SMALL, True)) + 16 if pill else 0) + 8
-    shapes.append(_fitted(at, area.y + 15, labels.kind(box), BODY, area.x + area.width - 10 - at,
-                          "muted"))  # fmt: skip
-    shapes.append(_fitted(left, area.y + 28, labels.header(box, look.coloring), BODY, room, "soft"))
+    shapes.append(_fitted(at, area.y + 15, labels.kind(box), BODY, left + room - at, "muted"))
+    if look.brief:
+        return shapes
+    said = next(
+        (s for s in labels.headers(box, look.coloring) if _width((s, BODY, False)) <= room), ""
+    )
+    shapes.append(Text(left, area.y + 28, said, BODY, "soft"))
     return shapes
 
 
-def _band_width(box: Box, coloring: Coloring) -> float:
+def _band_width(box: Box, look: Look) -> float:
     pill = labels.badge(box)
     first = _width((labels.title(box), TITLE, True)) + _width((labels.kind(box), BODY, False)) + 32
     first += _width((pill, SMALL, True)) + 16 if pill else 0.0
-    return min(max(first, _width((labels.header(box, coloring), BODY, False)) + 24), 420.0)
+    if look.brief:
+        return first + _width((labels.shares(box, look.coloring)[1], BODY, True)) + 12
+    return max(first, _width((labels.headers(box, look.coloring)[0], BODY, False)) + 24)
 
 
-def _wanted(box: Box, coloring: Coloring, numbered: bool) -> float:
+def _wanted(box: Box, look: Look) -> float:
     """The width that a box's texts ask for."""
+    coloring = look.coloring
     if box.kind in ("input", "output", "stub"):
         return max(_width((labels.title(box), TITLE, True)),
                    _width((labels.shape(box.shape) + box.dtype, BODY, False))) + 64  # fmt: skip
-    number = _width((labels.numbers(box), SMALL, False)) + 6 if numbered else 0.0
+    number = _width((labels.numbers(box), SMALL, False)) + 6 if look.numbered else 0.0
     badge = labels.badge(box)
     first = _width((labels.title(box), TITLE, True)) + number + (
         _width((badge, SMALL, True)) + 16 if badge else 0)  # fmt: skip
     second = _width((labels.kind(box), BODY, False), (labels.shape(box.shape), BODY, False)) + 8
     third = _width((labels.figures(box, coloring), BODY, False))
     each, share = labels.shares(box, coloring)
+    if look.brief:
+        first += _width((share, BODY, True)) + 12 if look.full(box) else 0.0
+        return max(first, second) + SPINE + 18
     fourth = _width((each, BODY, False), (share, BODY, True)) + 12
     third += 0.0 if each or not share else _width((share, BODY, True)) + 6
-    return max(first, second, *((third, fourth) if full(box, coloring) else ())) + SPINE + 18
+    return max(first, second, *((third, fourth) if look.full(box) else ())) + SPINE + 18
 
 
 def _fitted(

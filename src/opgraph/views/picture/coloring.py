@@ -53,7 +53,7 @@ def coloring(costed: CostedRecord, drawing: Drawing, by: str) -> Coloring:
 
 def _by_bottleneck(costed: CostedRecord, drawing: Drawing) -> Coloring:
     def mark(box: Box) -> Mark | None:
-        bound = None if box.item is None else drawing.tree.bound(box.item)
+        bound = drawing.tree.bound(*box.items) if box.items else None
         return None if bound is None else BOUNDS[bound]
 
     where = f" on {costed.device.name}, by predicted time" if costed.device else ""

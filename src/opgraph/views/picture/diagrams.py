@@ -86,7 +86,7 @@ class _Dot:
         title = f"<B>{_html(labels.title(box))}</B>  {_html(labels.kind(box))}"
         if labels.badge(box):
             title += f"  <B>{_html(labels.badge(box))}</B>"
-        below = _html(labels.header(box, self.picture.coloring))
+        below = _html(labels.headers(box, self.picture.coloring)[0])
         yield f"{indent}subgraph cluster_{box.id} {{"
         attributes = {
             "label": _Html(f"{title}<BR ALIGN='LEFT'/>{below}<BR ALIGN='LEFT'/>"),
@@ -226,7 +226,7 @@ def _box(box: Box, picture: Picture, level: int) -> Iterator[str]:
     indent = "  " * level
     if box.open:
         title = " ".join(p for p in (labels.title(box), labels.kind(box), labels.badge(box)) if p)
-        below = labels.header(box, picture.coloring)
+        below = labels.headers(box, picture.coloring)[0]
         yield f'{indent}subgraph {box.id}["{_text(title)}{f" · {_text(below)}" if below else ""}"]'
         for child in box.children:
             yield from _box(child, picture, level + 1)

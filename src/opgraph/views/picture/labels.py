@@ -76,10 +76,10 @@ def share_text(box: Box, coloring: Coloring) -> str:
     return " = ".join(part for part in shares(box, coloring) if part)
 
 
-def header(box: Box, coloring: Coloring) -> str:
-    """The costs of an open box: each, and of all."""
+def headers(box: Box, coloring: Coloring) -> tuple[str, str, str]:
+    """The costs of an open box, each and of all; and what of that is said where there is less room."""
     said = (figures(box, coloring), share_text(box, coloring))
-    return " · ".join(part for part in said if part)
+    return " · ".join(part for part in said if part), said[1], shares(box, coloring)[1]
 
 
 def badge(box: Box) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 
 from opgraph.record import units
 from opgraph.views.picture.model import Drawing
@@ -34,15 +35,18 @@ MEDIA = {
     "readme": Medium(830, 1800, SCREEN, 1.1),
     "poster": Medium(33.1 * INCH, 46.8 * INCH, PRINT, 6.0),
 }
-_BOXES = (4, 6, 9, 13, 18, 25, 35, 50, 70, 100, 140, 200)
+_BOXES = (*range(4, 16), *range(16, 30, 2), *range(30, 60, 5), *range(60, 220, 20))
 """How many boxes are tried."""
 
 
 def fitted(
-    medium: Medium, draw: Callable[[int], Drawing], paint: Callable[[Drawing, float, float], Scene]
-) -> tuple[Drawing, Scene]:  # fmt: skip
+    medium: Medium,
+    draw: Callable[[int], Drawing],
+    paint: Callable[[Drawing, float, float, bool, bool], Scene],
+) -> tuple[Drawing, Scene]:
     """The drawing of as many boxes as can be read in the room, and its scene as large as that. `paint` is
-    given the width and the height of the room in its own units.
+    given the width and the height of the room in its own units, whether boxes are brief, and whether each
+    stands below the one before: so it is drawn where it would not fit otherwise.
 
     Where not even the fewest can, these are drawn in letters that can be read, larger than the room.
     """
@@ -50,9 +54,14 @@ def fitted(
 
     def tried(most: int) -> tuple[float, Drawing, Scene]:
         drawing = draw(most)
-        scene = paint(drawing, medium.width / least, medium.height / least)
-        scale = min(medium.width / scene.width, medium.height / scene.height, medium.largest)
-        return scale, drawing, scene
+        found = []
+        for brief, single in product((False, True), repeat=2):
+            scene = paint(drawing, medium.width / least, medium.height / least, brief, single)
+            scale = min(medium.width / scene.width, medium.height / scene.height, medium.largest)
+            found.append((scale, drawing, scene))
+            if scale >= least:
+                break
+        return max(found, key=lambda f: f[0])
 
     low, high = 0, len(_BOXES)  # boxes that fit, and that do not
     best = tried(_BOXES[0])
@@ -73,15 +82,21 @@ def folded(drawing: Drawing) -> str:
     """What a drawing leaves out, in a sentence or two; empty where it shows all."""
     closed = [b for b in drawing.leaves if b.kind == "module"]
     repeated = [b for b in drawing.boxes if b.count > 1]
+    runs = [b for b in drawing.leaves if b.kind == "run"]
     said = []
     if closed:
         inside = sum(b.operators for b in closed)
         said.append(
-            f"{units.plural(len(closed), 'module')} {'are' if len(closed) > 1 else 'is'} drawn closed, "
-            f"without the {units.plural(inside, 'operator')} inside."
+            f"{units.plural(len(closed), 'closed module')} with {units.plural(inside, 'operator')} inside."
+        )
+    if runs:
+        said.append("Neighbours that cost little are one box.")
+    if drawing.unseen:
+        said.append(
+            f"Reshapes and the like are not drawn ({units.plural(drawing.unseen, 'node')})."
         )
     if repeated:
         names = ", ".join(f"{b.name} × {b.count}" for b in repeated[:3])
         more = f" and {len(repeated) - 3} more" if len(repeated) > 3 else ""
-        said.append(f"Equal repetitions are drawn once: {names}{more}.")
+        said.append(f"Drawn once: {names}{more}.")
     return " ".join(said)

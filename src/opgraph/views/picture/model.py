@@ -14,19 +14,20 @@ from opgraph.record.graph import GraphBreak, Node, Shape
 
 NO_COST = Cost()
 
-BoxKind = Literal["operator", "module", "input", "output", "parameters", "stub", "seam"]
+BoxKind = Literal["operator", "module", "run", "input", "output", "parameters", "stub", "seam"]
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """An operator, a module (drawn open, with boxes inside, or closed), an input or output of the model,
-    the parameters of an operator, a neighbour of the part that is drawn, or the seam of a graph break.
+    """An operator, a module (drawn open, with boxes inside, or closed), a run of neighbours that cost
+    little, inputs or an output of the model, the parameters of an operator, a neighbour of the part that is
+    drawn, or the seam of a graph break.
 
     `nodes` are the ids of the nodes that are inside this box and no smaller one; where repeats are
     folded, those of all of them. `cost` and `parameters` are those of one repetition, `total` and
     `all_parameters` those of all `times` repetitions together. `count` is the number of repetitions
-    that this very box stands for. `turn` says which of `turns` calls of its module this is. `item` is
-    where it stands in the tree.
+    that this very box stands for. `turn` says which of `turns` calls of its module this is. `items` are
+    where it stands in the tree: of a run several.
     """
 
     id: str
@@ -59,7 +60,7 @@ class Box:
     lines: tuple[str, ...] = ()
     children: tuple[Box, ...] = ()
     looped: bool = False
-    item: Item | None = None
+    items: tuple[Item, ...] = ()
 
     @property
     def open(self) -> bool:
@@ -92,7 +93,8 @@ class Edge:
 class Drawing:
     """The boxes below a root, and edges between closed ones.
 
-    `depth` is the level below which modules are closed, `deepest` the level at which all are open.
+    `depth` is the level below which modules are closed, `deepest` the level at which all are open,
+    `unseen` how many operators are not drawn since they only look at data differently.
     """
 
     tree: Tree
@@ -100,6 +102,7 @@ class Drawing:
     edges: tuple[Edge, ...]
     depth: int
     deepest: int
+    unseen: int = 0
 
     @cached_property
     def boxes(self) -> tuple[Box, ...]:
@@ -118,8 +121,8 @@ class Drawing:
 
     def total(self, metric: Metric, box: Box) -> float:
         """What all repetitions of a box take together."""
-        return 0 if box.item is None else self.tree.total(metric, box.item)
+        return sum(self.tree.total(metric, item) for item in box.items)
 
     def nodes_of(self, box: Box) -> list[Node]:
         """The nodes of a box in all its repetitions, in order."""
-        return [] if box.item is None else self.tree.nodes_of(box.item)
+        return [node for item in box.items for node in self.tree.nodes_of(item)]

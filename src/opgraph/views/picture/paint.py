@@ -34,15 +34,16 @@ LEADING = 15.0
 
 
 def heading(
-    costed: CostedRecord, part: str, x: float, y: float, width: float
+    costed: CostedRecord, part: str, x: float, y: float, width: float, *, brief: bool = False
 ) -> tuple[list[Shape], float]:
-    """Name, totals and part of the model; and their height."""
+    """Name, totals and part of the model; and their height. Where it is `brief`, what boxes say is not
+    said twice."""
     name = font(bold=True).elided(labels.plain(costed.profile.model.name, 120), TITLE, width)
     cls = labels.plain(costed.profile.model.cls.rpartition(".")[2], 60)
     part = labels.plain(part, 120)
     at = x + font(bold=True).width(name, TITLE) + 10
     beside = " · ".join(p for p in (cls, part) if p)
-    lines = wrapped(facts(costed), BODY, width)
+    lines = wrapped(facts(costed, whole=not brief), BODY, width)
     return [
         Text(x, y + 18, name, TITLE, bold=True),
         Text(
@@ -64,8 +65,8 @@ def wrapped(text: str, size: float, width: float) -> list[str]:
     return [line for line in lines if line]
 
 
-def facts(costed: CostedRecord) -> str:
-    """The totals in one line."""
+def facts(costed: CostedRecord, *, whole: bool = True) -> str:
+    """The totals in one line; the `whole` of them with nodes and inputs."""
     totals, graph = costed.totals, costed.graph
     inputs = ", ".join(
         f"{labels.plain(graph.value[v].name or '', 40)} {labels.shape(graph.value[v].shape)}".strip()
@@ -75,8 +76,8 @@ def facts(costed: CostedRecord) -> str:
         f"{units.count(totals.parameters)} parameters",
         units.flops(totals.flops),
         f"{units.size(totals.weight_bytes)} of weights",
-        units.plural(totals.nodes, "node"),
-        *([inputs] if inputs else []),
+        *([units.plural(totals.nodes, "node")] if whole else []),
+        *([inputs] if inputs and whole else []),
     ]
     if costed.device is not None:
         parts.append(f"{total_of(costed)} on {labels.plain(costed.device.name, 60)}")
@@ -86,9 +87,11 @@ def facts(costed: CostedRecord) -> str:
 
 
 def legend(
-    coloring: Coloring, drawing: Drawing, heaviest: int, x: float, y: float, width: float
-) -> tuple[list[Shape], float]:
-    """The keys of a picture in rows, and their height."""
+    coloring: Coloring, drawing: Drawing, heaviest: int, x: float, y: float, width: float,
+    *, brief: bool = False,
+) -> tuple[list[Shape], float]:  # fmt: skip
+    """The keys of a picture in rows, and their height. Where it is `brief` those of shapes are left out
+    that the caption names."""
     shapes: list[Shape] = []
     at, row = x, y
 
@@ -110,14 +113,14 @@ def legend(
         put([Rect(0, 0, wide, 14, mark.tone, None, 3), _centred(sign, wide)], mark.meaning, wide)
     put([Rect(0, 6, 26, 3, "groove", None, 1.5), Rect(0, 6, 10, 3, "line", None, 1.5)],
         f"share of {coloring.measure}", 26)  # fmt: skip
-    if heaviest:
+    if heaviest and not brief:
         thick = Polygon(((0, 5.5), (26, 9.4), (26, 5.5)), "line")
         put([thick], f"line width: bytes, up to {units.size(heaviest)}", 26)
     kinds = {b.kind for b in drawing.boxes}
-    if any(b.kind == "module" and not b.open for b in drawing.boxes):
+    if any(b.kind == "module" and not b.open for b in drawing.boxes) and not brief:
         put([Rect(3, 3, 18, 10, "card", "border", 3), Rect(0, 0, 18, 10, "card", "border", 3)],
             "module, closed", 22)  # fmt: skip
-    if any(b.count > 1 for b in drawing.boxes):
+    if any(b.count > 1 for b in drawing.boxes) and not brief:
         put([Rect(0, 0, 24, 13, "pill", None, 6.5),
              Text(12, 9.8, "× n", 9, "pill-ink", bold=True, anchor="middle")],
             "equal repetitions, drawn once", 24)  # fmt: skip
@@ -134,8 +137,6 @@ def _centred(text: Text, width: float) -> Text:
 
 MARGIN = 28.0
 LEAST_WIDTH = 560.0
-NARROW = 400.0
-"""A picture for less than this has its boxes closer together: a column of a paper is 3.3 inches wide."""
 LABEL = 8.5
 
 
@@ -143,13 +144,16 @@ LABEL = 8.5
 class Paper:
     """What is around a picture, and its proportions: whether the model's name and totals stand over it and
     the numbers of nodes in its boxes, the `caption` beneath it, and where it must fit, the `width` and how
-    `long` a column may be."""
+    `long` a column may be. Boxes that are `brief` say less and are closer together; in `single` file each
+    stands below the one before."""
 
     header: bool = True
     numbers: bool = False
     caption: str = ""
     width: float | None = None
     long: float | None = None
+    brief: bool = False
+    single: bool = False
 
 
 def paint(
@@ -159,9 +163,10 @@ def paint(
     """The picture of a drawing, from top to bottom or, `across`, from left to right. `part` says which
     part of the model this is, if not all of it; `source_url` makes links to source lines."""
     paper = paper or Paper()
-    look = cards.look(drawing, coloring, numbered=paper.numbers)
+    room = cards.TITLED if paper.width is None else min(cards.TITLED, paper.width - 60.0)
+    look = cards.look(drawing, coloring, numbered=paper.numbers, band=room, brief=paper.brief)
     sizes = {b.id: look.size(b) for b in drawing.boxes}
-    spacing = Spacing(title=cards.BAND, title_across=across)
+    spacing = Spacing(title=look.title, title_across=across, single=paper.single)
     if across:
         spacing = replace(spacing, gap=34.0, longest=2400.0)
     margin, least = MARGIN, LEAST_WIDTH
@@ -172,15 +177,21 @@ def paint(
         long = paper.long - 2 * margin - 4 * LEADING - (4 * LEADING if paper.header else 0.0)
         long = max(long - 3 * LEADING if paper.caption else long, paper.long / 3)
         wide = paper.width - 2 * margin
-        if paper.width < NARROW:
-            spacing = replace(spacing, beside=10.0, padding=6.0, gap=14.0, leave=6.0, arrive=10.0)
+        if paper.brief:
+            spacing = replace(spacing, beside=10.0, padding=6.0, gap=13.0, leave=5.0, arrive=9.0)
         spacing = replace(spacing, longest=wide if across else long, slimmest=0.0,
                           room=(long, wide) if across else (wide, long))  # fmt: skip
     geometry = arrange(drawing.root, drawing.edges, sizes, spacing, across=across)
     width = max(geometry.width, least)
     heaviest = max((e.bytes for e in drawing.edges), default=0)
-    head, high = heading(costed, part, margin, margin, width) if paper.header else ([], 0.0)
-    keys, rows = legend(coloring, drawing, heaviest, margin, margin + high, width)
+    head, high = (
+        heading(costed, part, margin, margin, width, brief=paper.brief)
+        if paper.header
+        else ([], 0.0)
+    )
+    keys, rows = legend(
+        coloring, drawing, heaviest, margin, margin + high, width, brief=paper.brief
+    )
     dx = margin + (width - geometry.width) / 2
     dy = margin + high + rows + 4
     painter = _Painter(drawing, look, geometry, (dx, dy), heaviest, source_url, across=across)
@@ -306,7 +317,7 @@ class _Painter:
 
     def _free(self, room: Area) -> bool:
         """Whether neither a title band nor another label is there."""
-        bands = (Area(r.x, r.y, r.width, cards.BAND) for r in self.bands)
+        bands = (Area(r.x, r.y, r.width, self.look.title) for r in self.bands)
         return not any(_meet(room, other) for other in (*bands, *self.taken))
 
 

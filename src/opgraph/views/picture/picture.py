@@ -130,13 +130,23 @@ class Picture:
         drawing: Drawing,
         width: float | None = None,
         long: float | None = None,
+        brief: bool = False,
+        single: bool = False,
         said: str = "",
     ) -> Scene:
         options = self.options
         below = (
             [options.caption, folded(drawing), said] if options.caption or options.medium else []
         )
-        paper = Paper(options.header, options.numbers, " ".join(filter(None, below)), width, long)
+        paper = Paper(
+            options.header,
+            options.numbers,
+            " ".join(filter(None, below)),
+            width,
+            long,
+            brief,
+            single,
+        )
         colours = coloring(self.costed, drawing, options.color_by)
         return paint(self.costed, drawing, colours, across=options.direction == "right", part=self.part,
                      source_url=options.source_url, paper=paper)  # fmt: skip

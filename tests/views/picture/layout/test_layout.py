@@ -103,10 +103,18 @@ def graphs(draw: st.DrawFn) -> tuple[Box, tuple[Edge, ...]]:
 
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
-@given(graphs(), st.booleans(), st.sampled_from([120.0, 600.0, 1500.0]))
-def test_any_graph(graph: tuple[Box, tuple[Edge, ...]], across: bool, longest: float) -> None:
+@given(graphs(), st.booleans(), st.booleans(), st.sampled_from([120.0, 600.0, 1500.0, 1e9]))
+def test_any_graph(
+    graph: tuple[Box, tuple[Edge, ...]], across: bool, single: bool, longest: float
+) -> None:
     root, edges = graph
     sizes = {b.id: (60.0 + 10 * (len(b.id) % 5), 30.0) for b in root.walk()}
-    spacing = Spacing(title_across=across, longest=longest, slimmest=0.5)
+    spacing = Spacing(title_across=across, longest=longest, slimmest=0.5, single=single)
     geometry = arrange(root, edges, sizes, spacing, across=across)
     assert list(problems(root, edges, geometry)) == []
+    for box in root.walk() if single and longest == 1e9 else ():
+        for above, below in pairwise(geometry.rects[child.id] for child in box.children):
+            if across:
+                assert above.x + above.width < below.x
+            else:
+                assert above.y + above.height < below.y

@@ -16,7 +16,7 @@ class Spacing:
     `title` is the room that an open box keeps for its title, at its beginning, or at its side where
     `title_across`. A box longer than `longest` and more than `slimmest` times as long as wide is broken
     into columns, so that it becomes about `wanted` times as long as wide, or with `room`, a width and a
-    length, as large as can be there.
+    length, as large as can be there. In `single` file each box stands below the one before.
     """
 
     beside: float = 22.0
@@ -34,6 +34,7 @@ class Spacing:
     slimmest: float = 1.3
     wanted: float = 0.9
     room: tuple[float, float] | None = None
+    single: bool = False
 
 
 CellKind = Literal["box", "in", "out", "bend"]

@@ -239,7 +239,10 @@ class _Compound:
         cells = [c for c in ports if c.kind == "in"]
         cells += inside.cells.values()
         cells += [c for c in ports if c.kind == "out"]
-        inside.level = Level(cells, list(inside.nets.values()), _seams(box, inside))
+        below = _seams(box, inside)
+        if self.spacing.single:
+            below += pairwise(inside.cells.values())
+        inside.level = Level(cells, list(inside.nets.values()), below)
         spacing = self.spacing if box is not self.root else replace(self.spacing, title=0.0)
         inside.laid = lay(inside.level, spacing, *self.sizes.get(box.id, (0.0, 0.0)))
 

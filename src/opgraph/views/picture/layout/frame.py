@@ -86,7 +86,7 @@ def _cost(upper: Run, lower: Run) -> int:
 # its lines run on from the end of one column to the beginning of the next.
 
 EMPTIEST = 0.45
-"""Of the longest column's length, each fills at least so much."""
+"""Of the longest column's length, each fills at least so much, but in a room that is wider than long."""
 MOST_COLUMNS = 40
 
 
@@ -137,7 +137,7 @@ def _badness(ranks: Ranks, cuts: list[int], spacing: Spacing) -> float:
     run on; without end where a column is mostly empty, for then lines go round the picture to little."""
     spans = _spans(cuts, len(ranks.tops))
     length = max(ranks.bottoms[last] - ranks.tops[first] for first, last in spans)
-    least = 0.0 if spacing.room else EMPTIEST
+    least = 0.0 if spacing.room and spacing.room[0] > spacing.room[1] else EMPTIEST
     if any(ranks.bottoms[last] - ranks.tops[first] < least * length for first, last in spans):
         return inf
     width = sum(max(ranks.widths[first : last + 1]) for first, last in spans)

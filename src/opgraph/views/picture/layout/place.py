@@ -95,7 +95,7 @@ def place(level: Level, spacing: Spacing, cuts: frozenset[int] = frozenset()) ->
     rank in `cuts` does not pull at each other."""
     chosen = [h for h in choose_ports(level, spacing) if h.upper.rank not in cuts]
     straight = _without_crossings(level, chosen)
-    block, offset = _blocks(level, straight)
+    block, offset = _blocks(level, straight, single=spacing.single)
     rooms = _rooms(level, block, offset, spacing)
     blocks = list(dict.fromkeys(block[c] for cells in level.ranks for c in cells))
     left = _pushed(blocks, rooms)
@@ -133,15 +133,21 @@ def _bends(hop: Hop) -> int:
     return (hop.upper.kind == "bend") + (hop.lower.kind == "bend")
 
 
-def _blocks(level: Level, straight: list[Hop]) -> tuple[dict[Cell, Block], dict[Cell, float]]:
-    """The block of each cell, and the cell's offset in it."""
+def _blocks(
+    level: Level, straight: list[Hop], *, single: bool
+) -> tuple[dict[Cell, Block], dict[Cell, float]]:
+    """The block of each cell, and the cell's offset in it; in `single` file the boxes are one block, which
+    lines pass on one side or the other."""
     above = {hop.lower: hop for hop in straight}
+    file, side = Block(), _sides(level) if single else {}
     block: dict[Cell, Block] = {}
     offset: dict[Cell, float] = {}
     for cells in level.ranks:
         for cell in cells:
             hop = above.get(cell)
-            if hop is None:
+            if side.get(cell) == 0:
+                block[cell], offset[cell] = file, 0.0
+            elif hop is None or side.get(cell) != side.get(hop.upper):
                 block[cell], offset[cell] = Block(), 0.0
             else:
                 block[cell] = block[hop.upper]
@@ -149,6 +155,15 @@ def _blocks(level: Level, straight: list[Hop]) -> tuple[dict[Cell, Block], dict[
                 offset[cell] = offset[hop.upper] + leaves - enters
             block[cell].cells.append(cell)
     return block, offset
+
+
+def _sides(level: Level) -> dict[Cell, int]:
+    """Whether a cell stands before (-1) or behind (1) the box of its rank, or is it (0)."""
+    found: dict[Cell, int] = {}
+    for cells in level.ranks:
+        at = next((c.order for c in cells if c.kind == "box"), None)
+        found |= {c: (c.order > at) - (c.order < at) for c in cells if at is not None}
+    return found
 
 
 def _ends(hop: Hop) -> tuple[float, float]:

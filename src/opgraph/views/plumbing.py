@@ -1,4 +1,5 @@
-"""Which nodes the page does not draw until it is asked to: those that only look at data differently."""
+"""Which nodes the page does not draw until it is asked to, and a picture for a place not at all: those that
+only look at data differently."""
 
 from __future__ import annotations
 
