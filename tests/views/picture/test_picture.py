@@ -19,6 +19,7 @@ from tests.conftest import DATA
 from opgraph import Profile, RenderError
 from opgraph.analysis.tree import Metric
 from opgraph.cli import main
+from opgraph.record.errors import MissingDependency
 from opgraph.views import render
 from opgraph.views.picture.build import build
 from opgraph.views.picture.coloring import COLORINGS
@@ -111,6 +112,18 @@ def test_pdf_shows_and_finds_text(saved: Callable[[str], Profile]) -> None:
     pages = pdfium.PdfDocument(render("pdf", saved("resnet18").on(), **WHOLE, paginate=True))
     assert len(pages) > 4
     assert {page.get_size() for page in pages} == {(595, 842)}
+
+
+@pytest.mark.parametrize(
+    ("form", "package"), [("pdf", "reportlab.pdfgen.canvas"), ("png", "resvg_py")]
+)
+def test_what_brings_a_writer_is_said(
+    saved: Callable[[str], Profile], monkeypatch: pytest.MonkeyPatch, form: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingDependency, match=r"is not installed") as caught:
+        render(form, saved("resnet18").on(), depth=1)
+    assert "opgraph[draw]" in str(caught.value.hint)
 
 
 @pytest.mark.slow

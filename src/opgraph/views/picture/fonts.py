@@ -16,16 +16,11 @@ FAMILY = "Inter"
 
 @dataclass(frozen=True)
 class Font:
-    """A TrueType font: its file, the glyph of each character, and the advance of each glyph in units of
-    `em`."""
+    """A TrueType font: the glyph of each character, and the advance of each glyph in units of `em`."""
 
-    data: bytes
     em: int
     glyphs: dict[int, int]
     advances: tuple[int, ...]
-    ascent: int
-    descent: int
-    box: tuple[int, int, int, int]
 
     def width(self, text: str, size: float) -> float:
         """The width of a text in pixels; characters that the font lacks are as wide as an average
@@ -87,7 +82,7 @@ def _base64(name: str) -> str:
 
 
 def _read(data: bytes) -> Font:
-    """Read the tables that measuring and embedding need
+    """Read the tables that measuring needs
     (https://learn.microsoft.com/typography/opentype/spec/otff)."""
     count = struct.unpack_from(">H", data, 4)[0]
     tables = {}
@@ -96,13 +91,11 @@ def _read(data: bytes) -> Font:
         tables[tag.decode("ascii")] = offset
     head, hhea = tables["head"], tables["hhea"]
     em = struct.unpack_from(">H", data, head + 18)[0]
-    box = struct.unpack_from(">4h", data, head + 36)
-    ascent, descent = struct.unpack_from(">hh", data, hhea + 4)
     metrics = struct.unpack_from(">H", data, hhea + 34)[0]
     glyphs = struct.unpack_from(">H", data, tables["maxp"] + 4)[0]
     advances = [struct.unpack_from(">H", data, tables["hmtx"] + 4 * i)[0] for i in range(metrics)]
     advances += [advances[-1]] * (glyphs - metrics)
-    return Font(data, em, _characters(data, tables["cmap"]), tuple(advances), ascent, descent, box)
+    return Font(em, _characters(data, tables["cmap"]), tuple(advances))
 
 
 def _characters(data: bytes, cmap: int) -> dict[int, int]:
