@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -12,25 +10,15 @@ import opgraph as package
 from opgraph.cli import main
 
 
-def opgraph(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "opgraph", *args],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-
-
-def test_families_are_listed_by_source():
-    done = opgraph("models")
-    assert done.returncode == 0
+def test_families_are_listed_by_source(capsys):
+    assert main(["models"]) == 0
+    shown = capsys.readouterr().out
     for text in ("torchvision", "hf-type", "timm", "albert-base-v1"):
-        assert text in done.stdout
+        assert text in shown
 
 
-def test_a_pattern_chooses_names():
-    found = json.loads(opgraph("models", "resnet1*", "--source", "torchvision", "--json").stdout)
+def test_a_pattern_chooses_names(capsys):
+    found = listed(capsys, "resnet1*", "--source", "torchvision")
     assert [f["name"] for f in found] == ["resnet101", "resnet152", "resnet18"]
 
 
@@ -92,7 +80,6 @@ def test_the_quickest_on_a_device_are_those_of_the_atlas(capsys):
     assert "the atlas has no times on tpu-v4" in capsys.readouterr().err
 
 
-def test_a_name_that_nothing_fits():
-    done = opgraph("models", "nosuchmodel*")
-    assert done.returncode == 2
-    assert "error: no name fits nosuchmodel*" in done.stderr
+def test_a_name_that_nothing_fits(capsys):
+    assert main(["models", "nosuchmodel*"]) == 2
+    assert "error: no name fits nosuchmodel*" in capsys.readouterr().err

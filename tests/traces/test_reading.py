@@ -16,23 +16,33 @@ from opgraph.traces import join, read, reading
 BERT = DATA / "tracelens" / "bert-h100.json.gz"
 
 
+@pytest.fixture(scope="module")
+def whole():
+    return read(BERT)[0]
+
+
+@pytest.fixture(scope="module")
+def data():
+    found = json.loads(gzip.decompress(BERT.read_bytes()))
+    found["traceEvents"][3]["args"]["odd"] = [{"a": "}, {"}, {"b": '"}, {"'}]
+    found["after"] = found.pop("deviceProperties")  # what follows the events is read, too
+    found["deviceProperties"] = found.pop("after")
+    return found
+
+
 def rows(trace):
     return len(trace.calls), len(trace.launches), len(trace.work), trace.device_name, trace.rank
 
 
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("piece", [97, 5_000, 2**23])
-def test_a_trace_is_read_the_same_in_any_pieces(tmp_path, monkeypatch, piece, indent):
-    whole = read(BERT)[0]
-    data = json.loads(gzip.decompress(BERT.read_bytes()))
-    data["traceEvents"][3]["args"]["odd"] = [{"a": "}, {"}, {"b": '"}, {"'}]
-    data["after"] = data.pop("deviceProperties")  # what follows the events is read, too
-    data["deviceProperties"] = data.pop("after")
+def test_a_trace_is_read_the_same_in_any_pieces(tmp_path, monkeypatch, whole, data, piece, indent):
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(data, indent=indent))
     monkeypatch.setattr(reading, "_PIECE", piece)
-    assert rows(read(path)[0]) == rows(whole)
-    assert read(path)[0].work == whole.work
+    found = read(path)[0]
+    assert rows(found) == rows(whole)
+    assert found.work == whole.work
 
 
 def test_a_bare_list_of_events_is_a_trace(tmp_path):

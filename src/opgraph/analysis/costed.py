@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from opgraph.analysis.measured.times import Measurement
     from opgraph.analysis.memory import Fit, Footprint, MemoryTimeline
     from opgraph.analysis.parallel.exchanges import Exchanged
-    from opgraph.analysis.parallel.plan import Plan
+    from opgraph.analysis.parallel.paper import Plan
     from opgraph.analysis.serving.batches import Step
     from opgraph.analysis.timing.energy import Energy, Price
     from opgraph.analysis.timing.prediction import Prediction
@@ -138,12 +138,13 @@ class CostedRecord:
     def _of_the_network(self, device: Device) -> Iterable[str]:
         """What is assumed of what links the ranks, where any of them exchange something."""
         from opgraph.analysis.timing.collectives import placed
+        from opgraph.hardware.devices import NO_LINK
 
         groups = {k.collective for n in self.graph.nodes for k in n.kernels if k.collective}
         apart = any(placed(each, device.node)[1] > 1 for each in groups)
         apart = apart or (self.layout is not None and self.layout.devices > device.node)
         if groups and device.link_bandwidth is None:
-            yield f"what ranks exchange takes no time here: the file of {device.name} has no link"
+            yield f"what ranks exchange takes no time here: {NO_LINK.format(device.name)}"
         elif apart and device.network_bandwidth is None:
             yield (f"what ranks exchange between nodes of {device.node} takes the time of the link within "
                    f"one: the file of {device.name} gives no network")  # fmt: skip
@@ -422,7 +423,7 @@ class CostedRecord:
 
     def plan_of(self, layout: Layout) -> Plan:
         """The model over so many devices. Raises `RenderError` where it does not divide."""
-        from opgraph.analysis.parallel.plan import parallel
+        from opgraph.analysis.parallel.paper import parallel
 
         cache = 0 if self.profile.cache is None else self.profile.cache.bytes
         return parallel(self.graph, layout, self.device, cache=cache, run=self.run)

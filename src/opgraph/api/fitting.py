@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.costed import costed
 from opgraph.analysis.memory import fit as fit_of
-from opgraph.analysis.parallel.plan import smallest as smallest_plan
+from opgraph.analysis.parallel.paper import smallest as smallest_plan
 from opgraph.api.pipeline import profiled, resolved
 from opgraph.hardware import Device, device, devices
 from opgraph.options import NAMES, QUANTIZED, Options, named_options, targeted

@@ -475,7 +475,7 @@ def resolved(model: str | nn.Module | Model, options: Options | None = None) -> 
     if Mode(asked.mode).generates:
         built = with_generating_head(model, built, asked)
     if asked.memory_format == "channels_last":
-        from opgraph.tracing.modes.layout import channels_last
+        from opgraph.tracing.modes.channels_last import channels_last
 
         built = channels_last(built)
     return built
@@ -484,7 +484,7 @@ def resolved(model: str | nn.Module | Model, options: Options | None = None) -> 
 def _example(
     model: Model, inputs: Any, kwargs: Mapping[str, Any] | None, request: InputRequest
 ) -> Example:
-    from opgraph.tracing.modes.layout import laid_out
+    from opgraph.tracing.modes.channels_last import laid_out
 
     if inputs is None and kwargs is None:
         from opgraph.inputs import inputs_at

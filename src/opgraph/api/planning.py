@@ -50,10 +50,7 @@ def plan(
     count, device = cluster(devices) if isinstance(devices, str) else devices
     if count is None or count < 2:
         raise InputError("over how many devices?", hint="--devices 1024xh100-sxm")
-    device = device.over(network, None)
-    if not device.link_reached:
-        raise InputError(f"the file of {device.name} has no link to other devices",
-                         hint="add [link] to a copy of it")  # fmt: skip
+    device = device.over(network, None).linked()
     options = checked({"mode": "train", **options}, Options.__dataclass_fields__, "plan")
     given = Options(**targeted(options, device.target))
     if given.mode != "train":

@@ -93,10 +93,7 @@ def serve(
         drafting = traced(asked["draft"], given, {}, device, tell, longest)
         draft = step_times(drafting, device, tensor)
     engine, each = _engine(asked, times, draft)
-    if apart and not device.link_reached:
-        raise RenderError(f"the file of {device.name} has no link to other devices",
-                          hint="add [link] to a copy of it")  # fmt: skip
-    moving = times.cache.at(1000) / 1000 / device.link_reached if apart else 0.0
+    moving = times.cache.at(1000) / 1000 / device.linked().link_reached if apart else 0.0
     seed = asked["seed"] or 0
 
     def at(rate: float) -> ServingPoint:

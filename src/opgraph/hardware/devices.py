@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from opgraph.record.errors import OpgraphError
+from opgraph.record.errors import InputError, OpgraphError
 from opgraph.record.targets import CAPABILITIES
 from opgraph.record.units import item_size
 
@@ -21,6 +21,7 @@ FOLDER = Path(__file__).parent / "devices"
 ENTRY_POINTS = "opgraph.hardware"
 _DTYPES = frozenset({"float64", "tfloat32", "float32", "bfloat16", "float16", "float8", "float6", "float4",
                      "int32", "int16", "int8", "int4"})  # fmt: skip
+NO_LINK = "the file of {} has no link to other devices"
 KINDS = ("gpu", "accelerator", "cpu")
 _MOST = {"sustained": 1.5, "link.reached": 1.0, "link.multicast": 1.0, "network.reached": 1.0}
 """What a share cannot be above: clocks can be higher than the one of the data sheet, within reason."""
@@ -220,6 +221,12 @@ class Device:
 
     def _of_link(self, key: str) -> float:
         return self.figure(f"link.{key}") or LINK[key]
+
+    def linked(self) -> Device:
+        """The device itself; raises `InputError` where its file has no link to other devices."""
+        if self.link_bandwidth is None:
+            raise InputError(NO_LINK.format(self.name), hint="add [link] to a copy of it")
+        return self
 
     @property
     def link_reached(self) -> float:

@@ -22,6 +22,7 @@ from opgraph.record.errors import RenderError
 from opgraph.record.files import write_atomically
 from opgraph.record.graph import Node
 from opgraph.record.profile import ProfileRecord
+from opgraph.record.remarks import Remark
 from opgraph.record.run import RunRecord
 from opgraph.results.rows import NodeView, Row, Rows
 from opgraph.views import View, render, view_for, view_named
@@ -319,6 +320,11 @@ class Profile(Shown, ProfileRecord):
     def memory(self) -> MemoryTimeline:
         """Live memory over the run, without weights."""
         return self.costed.memory
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What must be known of how the figures came about; `on` a device there may be more."""
+        return self.costed.remarks
 
     @named_options(DRAWN)
     def draw(

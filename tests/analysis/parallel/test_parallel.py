@@ -12,7 +12,7 @@ from opgraph import Profile
 from opgraph.analysis.cost.totals import totals
 from opgraph.analysis.cost.training import training
 from opgraph.analysis.memory import fit, memory
-from opgraph.analysis.parallel.plan import blocks, parallel, smallest, stages
+from opgraph.analysis.parallel.paper import blocks, parallel, smallest, stages
 from opgraph.analysis.parallel.sharding import sharded, sharding
 from opgraph.analysis.timing.collectives import ring
 from opgraph.analysis.timing.prediction import predict

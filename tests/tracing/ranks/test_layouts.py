@@ -9,7 +9,7 @@ import torch
 from tests.tracing.ranks.programs import Model, inputs
 
 import opgraph
-from opgraph.analysis.parallel.plan import parallel
+from opgraph.analysis.parallel.paper import parallel
 from opgraph.record.errors import InputError
 from opgraph.record.kinds import CollectiveKind
 from opgraph.record.layout import Layout

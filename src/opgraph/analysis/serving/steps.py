@@ -25,7 +25,7 @@ from opgraph.analysis.timing.kernels import kernel_cost
 from opgraph.analysis.timing.prediction import device_costs
 from opgraph.analysis.timing.workload import Contraction, Task, Work, workload
 from opgraph.hardware import Device
-from opgraph.record.errors import InputError, RenderError
+from opgraph.record.errors import InputError
 from opgraph.record.graph import Collective, Graph
 from opgraph.record.kinds import CollectiveKind
 from opgraph.record.profile import KVCache, ProfileRecord
@@ -175,9 +175,8 @@ def step_times(traces: Traces, device: Device, tensor: int = 1) -> StepTimes:
     cache = first.cache
     if cache is None or not longer:
         raise InputError("the times of steps are made from decoding steps")
-    if tensor > 1 and device.link_bandwidth is None:
-        raise RenderError(f"the file of {device.name} has no link to other devices",
-                          hint="add [link] to a copy of it")  # fmt: skip
+    if tensor > 1:
+        device.linked()
     batch = cache.sequences
     whole = first.graph
     heads = _of_the_last_token(traces)

@@ -14,7 +14,7 @@ from opgraph.analysis.compiled import SpeedUp
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph, savings
 from opgraph.analysis.memory import Fit
-from opgraph.analysis.parallel.plan import Plan, Share
+from opgraph.analysis.parallel.paper import Plan, Share
 from opgraph.analysis.timing.energy import Energy, Price
 from opgraph.analysis.timing.prediction import Prediction
 from opgraph.analysis.timing.streams import KERNELS, PACKING, WAITING, Slot

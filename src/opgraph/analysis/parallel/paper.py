@@ -193,11 +193,8 @@ def parallel(
     for option in PAPER:
         if getattr(layout, option) < 1:
             raise RenderError(f"{option.replace('_', ' ')} takes a number of at least 1")
-    if layout.devices > 1 and device is not None and device.link_bandwidth is None:
-        raise RenderError(
-            f"the file of {device.name} has no link to other devices",
-            hint="add [link] to a copy of it",
-        )
+    if layout.devices > 1 and device is not None:
+        device.linked()
     found = found or sharding(graph)
     part = sharded(graph, layout.tensor, found)
     cut = stages(part, layout.pipeline)
