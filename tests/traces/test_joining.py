@@ -17,7 +17,7 @@ from tests.traces.conftest import DATA
 from opgraph.analysis.measured.idle import idle, overlap
 from opgraph.record.run import DEVICE_KINDS, RunRecord
 from opgraph.traces import join, read
-from opgraph.traces.events import Launch, Work
+from opgraph.traces.events import Launch, Trace, Work
 
 MODELS = [f"{model}-{device}" for model in ("bert", "vit", "qwen") for device in ("h100", "mi300")]
 
@@ -199,9 +199,48 @@ def test_a_folder_is_one_run_of_several_ranks(graph):
     assert run.ranks == 2
     assert run.notes == ("what is in the trace is not this graph: is it the same model and sizes?",)
     assert run.attributed == 0.0
+    (clock,) = run.clocks
+    (exchange,) = run.exchanges  # ten collectives of two of 128 ranks, whose ends are far apart
+    assert (clock.rank, clock.ahead, clock.count) == (1, 0.0, 10)
+    assert clock.spread == pytest.approx(0.0272, rel=0.01)
+    assert (exchange.count, exchange.last) == (10, 1)
+    assert {s.rank for s in run.timeline} == {0, 1}
     moved = overlap(run)
     assert 0 < moved.exposed < moved.seconds
     assert run.work == pytest.approx(sum(w.seconds for t in traces for w in t.work) / 2)
+
+
+def test_ranks_are_set_on_one_clock_by_the_ends_of_their_collectives(graph):
+    """Twelve all-reduces of 2 ms, and as many of 1: rank 2 comes to each 3 ms after the first, rank 1 one.
+    Rank 1's clock is 5 s ahead and its trace begins one collective sooner; rank 2's is 7 ms behind."""
+
+    def trace(rank, late, clock, first):
+        work = []
+        for i in range(first, 24):
+            name, took = (("gather", 1e3), ("reduce", 2e3))[i % 2]
+            at = 1e6 + 2e4 * i + 500 * (i * i % 7)
+            begin, end = at + late, at + 3e3 + took  # once the last is there
+            work.append(Work("ncclKernel", begin + clock, (end - begin) * 1e-6, 7, "communication",
+                             exchange=name))  # fmt: skip
+        return Trace(rank, "cuda", work=work)
+
+    traces = [trace(0, 0, 0, 0), trace(1, 1e3, 5e6, -1), trace(2, 3e3, -7e3, 0)]
+    run = join(graph("toy"), traces)
+    assert [(c.rank, c.ahead, c.count) for c in run.clocks] == [
+        (1, pytest.approx(5), 24), (2, pytest.approx(-0.007), 24)
+    ]  # fmt: skip
+    assert max(c.spread for c in run.clocks) < 1e-9
+    rows = {e.name: (e.count, e.seconds, e.waiting, e.last, e.times) for e in run.exchanges}
+    waits = pytest.approx(12 * (3e-3 + 2e-3 + 0) / 3)
+    assert rows == {
+        "gather": (12, pytest.approx(12e-3), waits, 2, 12),
+        "reduce": (12, pytest.approx(24e-3), waits, 2, 12),
+    }
+    begun = {s.rank: s.start for s in reversed(run.timeline)}
+    assert begun[2] - begun[0] == pytest.approx(3e-3)
+    for other in traces:
+        other.host = "one"  # then there is one clock, whatever the ends say
+    assert [c.ahead for c in join(graph("toy"), traces).clocks] == [0, 0]
 
 
 def test_the_same_trace_on_another_graph_gives_no_node(graph):

@@ -81,6 +81,31 @@ class Held:
     count: Index = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How many seconds the clock of a rank is ahead of the first one's, by the ends of so many collectives
+    (`count`), half of which are within `spread` seconds of that: 0 on one host, and where it is less."""
+
+    rank: int
+    ahead: float
+    spread: Seconds
+    count: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Collectives of one kind that all ranks took part in, `count` of them: the `seconds` from when the
+    last rank began each, and those that a rank waited for that (`waiting`, the mean of the ranks), summed
+    over them. `last` is the rank that was the last most often, in `times` of them."""
+
+    name: str
+    count: Index
+    seconds: Seconds
+    waiting: Seconds
+    last: int
+    times: Index
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """A run: on what, how, how long, and where the time went.
@@ -90,6 +115,8 @@ class RunRecord:
     the events. `events` are sums over `steps` steps on `ranks` devices; `timeline` is one step of them.
     `memory` are the bytes that were allocated, since the seconds of the timeline; `held` is what the step
     itself had allocated of them at the peak, and `peak_nodes` whose allocation that was.
+    `clocks` are those of other ranks against the first, on which all of the timeline is; `exchanges` what
+    the ranks exchanged in the whole trace.
     """
 
     device: str
@@ -102,6 +129,8 @@ class RunRecord:
     memory: tuple[tuple[float, int], ...] = ()
     held: tuple[Held, ...] = ()
     peak_nodes: tuple[Annotated[int, Meta(ge=1)], ...] = ()
+    clocks: tuple[Clock, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
     repeats: tuple[Seconds, ...] = ()
     profiled: tuple[Seconds, ...] = ()
     overhead: Seconds = 0.0

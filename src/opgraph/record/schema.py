@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 from msgspec import Meta, convert, defstruct
 
 from opgraph.record.graph import Graph, GraphBreak, Kernel, Node, Parameter, Scope, Storage, Value
-from opgraph.record.run import Gap, Held, RunEvent, RunRecord, Slice
+from opgraph.record.run import Clock, Exchange, Gap, Held, RunEvent, RunRecord, Slice
 
 Json = Any
 T = TypeVar("T")
@@ -91,7 +91,7 @@ def _default(field: Field[Any]) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-_ROWS = (Storage, RunEvent, Slice, Gap, Held)
+_ROWS = (Storage, RunEvent, Slice, Gap, Held, Clock, Exchange)
 _SHAPE = tuple[Annotated[int, Meta(ge=0, le=2**63 - 1)] | str, ...]
 _IDS = tuple[int, ...]
 
@@ -118,6 +118,8 @@ RunFile: Any = _record(
     timeline=tuple[_record(Slice), ...],  # type: ignore[misc]
     gaps=tuple[_record(Gap), ...],  # type: ignore[misc]
     held=tuple[_record(Held), ...],  # type: ignore[misc]
+    clocks=tuple[_record(Clock), ...],  # type: ignore[misc]
+    exchanges=tuple[_record(Exchange), ...],  # type: ignore[misc]
 )
 """A run in a file, as `encode_run` writes it."""
 
@@ -125,7 +127,7 @@ RunFile: Any = _record(
 def encode_run(run: RunRecord) -> dict[str, Json]:
     """A run as JSON-ready data; `decode_run` gives an equal run back."""
     record = _WRITE_RUN(run)
-    for name in ("events", "timeline", "gaps", "held"):
+    for name in ("events", "timeline", "gaps", "held", "clocks", "exchanges"):
         if name in record:
             record[name] = [[getattr(r, f) for f in r.__slots__] for r in record[name]]
     return record

@@ -65,6 +65,8 @@ class Work(msgspec.Struct, gc=False):
     kind: WorkKind = "kernel"
     correlation: int | None = None
     external: int | None = None
+    exchange: str = ""
+    """What a collective is (its kind, elements, type and group), where the trace says so."""
 
 
 class Allocation(msgspec.Struct, gc=False):
@@ -87,6 +89,7 @@ class Trace:
     device: str = "cpu"
     device_name: str = ""
     source: str = "torch.profiler"
+    host: str = ""
     calls: list[Call] = field(default_factory=list)
     launches: dict[int, Launch] = field(default_factory=dict)
     work: list[Work] = field(default_factory=list)

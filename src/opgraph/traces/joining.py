@@ -21,6 +21,7 @@ from opgraph.traces.alignment import matched
 from opgraph.traces.allocations import Owner, at_peak, curve, own, storages_of
 from opgraph.traces.events import Call, Trace, Work
 from opgraph.traces.matching import ALIKE, GRAPH, STEPS, WHOLE, Matching, Nodes, Run
+from opgraph.traces.ranks import HOST_COLLECTIVE, together
 from opgraph.traces.signatures import Positions
 
 _Key = tuple[str, Nodes, EventKind, Link, str, int, int]
@@ -34,17 +35,25 @@ _PART, _UNKNOWN = -1, -2
 def join(graph: Graph, traces: Sequence[Trace]) -> RunRecord:
     """What ran, on the nodes of the graph, summed over all runs of it that the traces hold whole."""
     positions = Positions.of(graph)
-    ranks = [_Rank(graph, positions, trace).joined() for trace in traces]
     first = traces[0]
-    shown = ranks[0]
+    shown = _Rank(graph, positions, first).joined()
+    ranks = [shown, *(_Rank(graph, positions, t).joined(shown.step) for t in traces[1:])]
+    clocks, exchanges, ahead = together(traces) if len(traces) > 1 else ((), (), [0.0])
     rows = _Rows()
     for rank in ranks:
         rows.update(rank.rows)
     events, index = rows.events()
-    begin = min((start for start, *_ in shown.slices), default=0.0)
+    timed = {c.rank for c in clocks} | {first.rank}
+    slices = sorted(
+        (start - later, seconds, index[key], stream, trace.rank)
+        for trace, rank, later in zip(traces, ranks, ahead, strict=True)
+        for start, seconds, key, stream in rank.slices
+        if trace.rank in timed
+    )
+    begin = min((start for start, *_ in slices), default=0.0)
     timeline = tuple(
-        Slice((start - begin) * 1e-6, seconds, index[key], stream, first.rank)
-        for start, seconds, key, stream in sorted(shown.slices, key=lambda s: s[0])
+        Slice((start - begin) * 1e-6, seconds, event, stream, rank)
+        for start, seconds, event, stream, rank in slices
     )
     partial = _Rows()
     for rank in ranks:
@@ -61,6 +70,8 @@ def join(graph: Graph, traces: Sequence[Trace]) -> RunRecord:
         events=events,
         timeline=timeline,
         gaps=tuple(gap for rank in ranks for gap in rank.gaps),
+        clocks=clocks,
+        exchanges=exchanges,
         memory=shown.memory,
         held=shown.held,
         peak_nodes=shown.peak_nodes,
@@ -111,6 +122,8 @@ class _Found:
     notes: list[str] = field(default_factory=list)
     slices: list[tuple[float, float, _Key, int]] = field(default_factory=list)
     calls: list[tuple[int, float, float, _Key]] = field(default_factory=list)
+    step: int = 0
+    """Which of the runs is shown."""
     memory: tuple[tuple[float, int], ...] = ()
     held: tuple[Held, ...] = ()
     peak_nodes: Nodes = ()
@@ -119,8 +132,8 @@ class _Found:
 class _Rank(Matching):
     """The join of one trace."""
 
-    def joined(self) -> _Found:
-        """Everything of this rank."""
+    def joined(self, step: int | None = None) -> _Found:
+        """Everything of this rank; its timeline is of that step, else of the one in the middle."""
         trace, out = self.trace, _Found()
         hosts = self.hosts()
         on_device = trace.device != "cpu"
@@ -140,7 +153,7 @@ class _Rank(Matching):
             self.rest(items, runs)
         if not runs:
             runs = [Run(range(0), float("-inf"), float("inf"), 1)]
-        self._account(out, hosts, runs, steps, on_device=on_device)
+        self._account(out, hosts, runs, steps, step, on_device=on_device)
         self._allocated(out)
         return out
 
@@ -174,6 +187,7 @@ class _Rank(Matching):
         hosts: list[int],
         runs: list[Run],
         steps: Sequence[Call],
+        step: int | None,
         *,
         on_device: bool,
     ) -> None:
@@ -205,12 +219,15 @@ class _Rank(Matching):
         times = self._times(runs, steps, self._calls_of(out, runs, run_of), where)
         out.seconds = list(times.values()) if trace.work or self.calls else []
         middle = sorted(times, key=lambda i: times[i])[len(times) // 2]
+        middle = out.step = step if step in times else middle
         if on_device:
             out.gaps = self._gaps(where, given)
             for work, at, key in zip(trace.work, where, keys, strict=True):
                 if at == middle:
                     out.slices.append((work.start, work.seconds, key, work.stream))
-        out.slices += [(start, took, key, 0) for at, start, took, key in out.calls if at == middle]
+        out.slices += [
+            (began, took, key, key[5]) for at, began, took, key in out.calls if at == middle
+        ]
         works = {n.id for n in self.graph.nodes if any(k.cost != "zero" for k in n.kernels)}
         there = works.intersection(n for nodes, _ in self.nodes.values() for n in nodes)
         share = len(there) / max(1, len(works))
@@ -280,6 +297,10 @@ class _Rank(Matching):
                     spans[run] = (min(began, call.start), max(ended, call.end))
                     if run >= 0 and not on_device:
                         out.calls.append((run, call.start, (call.end - call.start) * 1e-6, key))
+            elif not on_device and HOST_COLLECTIVE.match(call.name):
+                key = (call.name, (), "communication", "", "", 1, rank)
+                if run >= 0:
+                    out.calls.append((run, call.start, (call.end - call.start) * 1e-6, key))
             elif not on_device and (nodes or self.covered[i]):
                 key = ("python", nodes, "python", link, "", 0, rank)
             else:

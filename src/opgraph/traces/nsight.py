@@ -120,6 +120,7 @@ def _traces(connection: sqlite3.Connection) -> list[Trace]:
         own = {*launches, *calls} if process is None else {process}
         found.append(Trace(
             len(found), "cuda", names.get(device) or next(iter(names.values()), ""), "Nsight Systems",
+            "one session",
             [call for one in own for call in calls.get(one, ())],
             {n: launch for one in own for n, launch in launches.get(one, {}).items()},
             work[process, device],

@@ -69,8 +69,18 @@ class _Args(msgspec.Struct, gc=False):
     device: int | str | None = None
 
 
+class _Exchange(msgspec.Struct, gc=False):
+    """What torch says of a collective's kernel."""
+
+    kind: str = msgspec.field(default="", name="Collective name")
+    elements: int = msgspec.field(default=0, name="In msg nelems")
+    dtype: str = ""
+    group: str | int = msgspec.field(default="", name="Process Group Name")
+
+
 _decode_events = msgspec.json.Decoder(list[_Event], strict=False).decode
 _decode_args = msgspec.json.Decoder(_Args, strict=False).decode
+_decode_exchange = msgspec.json.Decoder(_Exchange, strict=False).decode
 _decode_head = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -244,6 +254,8 @@ class _Rows:
         devices = head.get("deviceProperties")
         if isinstance(devices, list) and devices and isinstance(devices[0], dict):
             self.trace.device_name = str(devices[0].get("name", ""))[:200]
+        if isinstance(head.get("host_name"), str):
+            self.trace.host = head["host_name"]
         distributed = head.get("distributedInfo")
         rank = distributed.get("rank") if isinstance(distributed, dict) else None
         if isinstance(rank, int) and 0 <= rank < 2**31:
@@ -280,6 +292,7 @@ class _Rows:
                 trace.work.append(Work(
                     name, event.ts, max(event.dur, 0.0) * 1e-6, _whole(stream), kind,
                     args.correlation, _external(args),
+                    _exchange(event.args) if kind == "communication" and event.args else "",
                 ))  # fmt: skip
                 if category.startswith("mtia"):
                     trace.device = "mtia"
@@ -315,6 +328,15 @@ class _Rows:
         if raw not in self.shapes:
             self.shapes[raw] = tuple(tensors(msgspec.json.decode(raw)))
         return self.shapes[raw]
+
+
+def _exchange(args: msgspec.Raw) -> str:
+    found = _decode_exchange(args)
+    return (
+        f"{found.kind} {found.elements:,} {found.dtype} in group {found.group}"
+        if found.kind
+        else ""
+    )
 
 
 def _external(args: _Args) -> int | None:

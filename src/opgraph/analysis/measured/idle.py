@@ -55,16 +55,19 @@ class Overlap:
 
 
 def overlap(run: RunRecord) -> Overlap:
-    """How much of the communication of one device ran beside its other kernels."""
+    """How much of the communication of one device ran beside its other kernels: the mean of those shown."""
     kinds = [e.kind for e in run.events]
-    spans: dict[bool, list[Interval]] = {True: [], False: []}
+    ranks: dict[int, tuple[list[Interval], list[Interval]]] = {}
     for piece in run.timeline:
         kind = kinds[piece.event]
-        if kind == "communication" or kind == "kernel":
-            spans[kind == "communication"].append((piece.start, piece.start + piece.seconds))
-    moving, other = union(spans[True]), union(spans[False])
-    whole = length(moving)
-    return Overlap(whole, length(union([*moving, *other])) - length(other))
+        if kind in ("communication", "kernel" if run.accelerated else "operator"):
+            sides = ranks.setdefault(piece.rank, ([], []))
+            sides[kind == "communication"].append((piece.start, piece.start + piece.seconds))
+    whole = exposed = 0.0
+    for other, moving in ranks.values():
+        whole += length(union(moving)) / len(ranks)
+        exposed += (length(union([*moving, *other])) - length(union(other))) / len(ranks)
+    return Overlap(whole, exposed)
 
 
 def union(spans: Iterable[Interval]) -> list[Interval]:

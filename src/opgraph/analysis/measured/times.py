@@ -172,6 +172,12 @@ class Measurement:
             "attributed": run.attributed, "mfu": self.mfu, "mbu": self.mbu,
             "by_node": {str(k): v for k, v in self.by_node.items()},
             **({} if self.allocated is None else {"memory": self.allocated.to_dict()}),
+            **({} if not run.clocks else {
+                "clocks": [[c.rank, c.ahead, c.spread, c.count] for c in run.clocks],
+                "exchanges": [
+                    [e.name, e.count, e.seconds, e.waiting, e.last, e.times] for e in run.exchanges
+                ],
+            }),
         }  # fmt: skip
 
 

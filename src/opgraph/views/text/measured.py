@@ -16,6 +16,7 @@ from opgraph.analysis.measured.idle import idle, overlap
 from opgraph.analysis.measured.times import Measurement
 from opgraph.record import units
 from opgraph.record.kinds import Category
+from opgraph.record.run import RunRecord
 from opgraph.views.terminal import bar, columns, safe
 
 _ROWS = 8
@@ -33,6 +34,8 @@ def measured(found: Measurement) -> Group:
     memory = found.allocated
     if memory is not None and abs(memory.measured - memory.traced) >= _DIFFERS * memory.traced:
         parts += ["", _allocated(memory)]
+    if run.exchanges:
+        parts += ["", _exchanges(run)]
     if not run.work:
         return Group(*parts)
     parts += ["", _operators(found)]
@@ -82,6 +85,13 @@ def _facts(found: Measurement) -> Iterator[str]:
     if (moved := overlap(run)).seconds:
         yield (f"Collectives  {units.seconds(moved.seconds)} of a step, {units.percent(moved.hidden)} of "
                "it beside other kernels")  # fmt: skip
+    if run.clocks:
+        off = units.seconds(max(c.spread for c in run.clocks))
+        most = max(abs(c.ahead) for c in run.clocks)
+        were = f", which were up to {units.seconds(most)} apart" if most else ""
+        few = min(c.count for c in run.clocks)
+        yield (f"Ranks        {len(run.clocks) + 1} on one clock{were}: the ends of {few:,} or more "
+               f"collectives agree to ± {off}")  # fmt: skip
     if run.overhead:
         share = run.overhead / run.seconds if run.seconds else 0.0
         yield f"Profiler     added {units.percent(share)} to a step, which is taken out"
@@ -108,6 +118,19 @@ def _allocated(found: Allocated) -> Table:
         left = sum(r.difference for r in rest)
         more = f"… and {len(rest):,} more"
         result.add_row(more, "", "", f"{_sign(left)}{units.size(abs(left))}")
+    return result
+
+
+def _exchanges(run: RunRecord) -> Table:
+    """What ranks exchanged in the whole trace, and how long they waited for the last of them."""
+    heads = ("times", "seconds", "waiting before", "waits for rank")
+    result = columns("exchanged, the mean of a rank", *heads)
+    for each in run.exchanges[:_ROWS]:
+        result.add_row(safe(each.name, 50), f"{each.count:,}", units.seconds(each.seconds),
+                       units.seconds(each.waiting),
+                       f"{each.last} ({each.times:,} of {each.count:,})")  # fmt: skip
+    if len(run.exchanges) > _ROWS:
+        result.add_row(f"… and {len(run.exchanges) - _ROWS:,} more")
     return result
 
 
