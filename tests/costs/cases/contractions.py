@@ -25,6 +25,9 @@ Q, K = floats(2, 3, 5, 4), floats(2, 3, 7, 4)
 PRODUCT = 2 * 2 * 3 * 5 * 7 * 4
 QS, KS = floats(2, 5, 3, 4), floats(2, 7, 3, 4)
 L = floats(2, 3, 5)
+# A GRU of two layers of 4, 3 wide: three gates, from inputs and from states.
+GRU = [floats(12, 3), floats(12, 4), floats(12), floats(12), floats(12, 4), floats(12, 4), floats(12),
+       floats(12)]  # fmt: skip
 
 CASES = [
     # 3 x 8 by 8 x 5, and two of them.
@@ -156,7 +159,19 @@ CASES = [
           gives=(floats(5, 2, 3), floats(16, 3), floats(16, 4)), flops=2 * 5 * 2 * 2 * 16 * (3 + 4)),
     *case("_cudnn_rnn", floats(5, 2, 3), [floats(16, 3), floats(16, 4), floats(16), floats(16)], 4, None,
           floats(1, 2, 4), floats(1, 2, 4), 2, 4, 0, 1, False, 0.0, False, False, [], None,
-          gives=(floats(5, 2, 4),), flops=5 * 2 * 4 * (2 * 4 * 3 + 2 * 4 * 4)),
+          gives=(floats(5, 2, 4),), flops=5 * 2 * 4 * (2 * 4 * 3 + 2 * 4 * 4),
+          bytes=(4 * (30 + 48 + 64 + 16 + 16 + 8 + 8), 4 * 40)),
+    # A GRU of two layers in training: what the first gives is read again, and at each of 10 positions 6
+    # states of each layer and that are kept, each of 4 numbers.
+    *case("_cudnn_rnn", floats(5, 2, 3), GRU, 4, None, floats(2, 2, 4), None, 3, 4, 0, 2, False, 0.0, True,
+          False, [], None, gives=(floats(5, 2, 4),), flops=5 * 2 * 3 * (2 * 4 * 3 + 3 * 2 * 4 * 4),
+          bytes=(4 * (30 + 228 + 16) + 4 * 40, 4 * 40 + 4 * 40 * 13)),
+    # Its backward reads the output and its gradient, too, and gives those of input and weights; that of the
+    # first layer's output is written and read.
+    *case("_cudnn_rnn_backward", floats(5, 2, 3), GRU, 4, floats(0), floats(2, 2, 4), None, floats(5, 2, 4),
+          floats(5, 2, 4), None, None, 3, 4, 0, 2, False, 0.0, True, False, [], None, floats(0), [True] * 4,
+          gives=(floats(5, 2, 3), GRU), flops=2 * 5 * 2 * 3 * (2 * 4 * 3 + 3 * 2 * 4 * 4),
+          bytes=(4 * (30 + 228 + 16 + 40 + 40) + 4 * 40 * 13 + 4 * 40, 4 * (30 + 228) + 4 * 40)),
     # Two gradients for each product.
     *case("_cudnn_rnn_backward", floats(5, 2, 3), [floats(16, 3), floats(16, 4), floats(16), floats(16)], 4,
           floats(0), floats(1, 2, 4), floats(1, 2, 4), floats(5, 2, 4), floats(5, 2, 4), None, None, 2, 4,

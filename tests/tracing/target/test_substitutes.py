@@ -104,6 +104,18 @@ def test_recurrent_layers_are_one_kernel_of_cudnn(layer):
     assert outputs.value[outputs.outputs[0]].shape == tuple(real.shape)
 
 
+def test_what_cudnn_keeps_of_a_layer_is_there_until_its_backward():
+    """Three layers of 16 over 5 steps of 3 sequences: 4 gates and the cell of each, and two outputs."""
+    graph = opgraph.profile(
+        nn.LSTM(8, 16, 3), torch.randn(5, 3, 8), mode="train", target="cuda", loss="sum"
+    ).graph
+    kept = 5 * 3 * 16 * 4 * (3 * 5 + 2)
+    (reserve,) = (s for s in graph.storages if s.bytes == kept)
+    kernels = [(k.op, n.phase) for n in graph.nodes for k in n.kernels]
+    assert kernels[reserve.born] == ("aten.new_empty", "forward")
+    assert kernels[reserve.died - 1] == ("aten._cudnn_rnn_backward", "backward")
+
+
 def test_a_recurrent_layer_takes_its_arguments_by_name():
     class Named(nn.GRU):
         def forward(self, x):

@@ -20,6 +20,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.nn import functional
 
 from opgraph.costs.count import dtype_name
+from opgraph.costs.formulas.contractions import cudnn_reserve
 from opgraph.record.remarks import Remark
 from opgraph.record.targets import TARGETS, Substitution, Target, chosen_for
 from opgraph.tracing.target.attention import MOST, Attention, AttentionKernel, attention_kernel
@@ -56,6 +57,13 @@ specifications); torch's rules of choice do not ask."""
 METAL_LSTM = Remark(
     "target",
     "on mps an LSTM is one kernel (_lstm_mps), whose sizes torch does not say: a CPU's are here",
+)
+
+
+RESERVE = Remark(
+    "target",
+    "what cuDNN keeps of a recurrent layer for its backward is by what it kept in 2017 (5 states of an LSTM "
+    "at each step, 6 of a GRU)",
 )
 
 
@@ -247,9 +255,22 @@ class Substitutes:
                 x, weights, each, flat, state, cell, mode, hidden, projected, layers, batch_first,
                 dropout, train, both, [], None,
             )  # fmt: skip
+            if train:
+                kept = cudnn_reserve(
+                    mode, x.shape[0] * x.shape[1], hidden, layers, 1 + bool(both), x.itemsize
+                )
+                self._remark(RESERVE)
+                _keep(x.new_empty(kept, dtype=torch.uint8), out)
             return (out, h, c) if mode == 2 else (out, h)
 
         return run
+
+
+def _keep(tensor: Tensor, result: Tensor) -> None:
+    """Let a tensor live until the gradient of a result has been computed."""
+    if result.grad_fn is not None:
+        kept = [tensor]
+        result.grad_fn.register_hook(lambda *_: kept.clear())
 
 
 _RECURRENT = ("input", "hx", "params", "has_biases", "num_layers", "dropout", "train",
