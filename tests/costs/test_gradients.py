@@ -34,6 +34,31 @@ class Attention(nn.Module):
         return (x @ x.transpose(-1, -2)) @ x
 
 
+class Fixed(nn.Module):
+    """A product of a constant matrix and the input."""
+
+    def __init__(self, matrix) -> None:
+        super().__init__()
+        self.matrix = matrix
+
+    def forward(self, x):
+        return self.matrix @ (torch.complex(x, x) if self.matrix.is_complex() else x)
+
+
+class Jagged(nn.Module):
+    """Attention within sequences of 3 and of 5 that lie one after another."""
+
+    def forward(self, x):
+        rows = torch.nested.nested_tensor_from_jagged(x, torch.tensor([0, 3, 8]))
+        heads = rows.unflatten(-1, (2, 8)).transpose(1, 2)
+        found = functional.scaled_dot_product_attention(heads, heads, heads)
+        return found.transpose(1, 2).values()
+
+
+SPARSE = torch.zeros(6, 5)
+SPARSE[0, 1] = SPARSE[0, 3] = SPARSE[5, 1] = 1
+
+
 def backward(module, x):
     profile = opgraph.profile(module, (x,), mode="train")
     assert profile.graph.failed is None
@@ -57,12 +82,37 @@ CONVOLUTION = 2 * 2 * (4 * 4) * 6 * 4 * 9
         (nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2), (2, 4, 4, 4), 2 * CONVOLUTION // 2),
         # Two products, each with two gradients of its size.
         (Attention(fused=False), (1, 2, 7, 4), 4 * (2 * 2 * 7 * 7 * 4)),
+        # The gradient of the input: each stored value (three) meets 7 columns.
+        (Fixed(SPARSE.to_sparse()), (5, 7), 2 * 3 * 7),
+        (Fixed(SPARSE.to_sparse_csr()), (5, 7), 2 * 3 * 7),
+        # A complex product is four real ones.
+        (Fixed(torch.ones(6, 5, dtype=torch.complex64)), (5, 7), 4 * 2 * 6 * 5 * 7),
         # Fused attention keeps no scores: the first product is computed once more.
         (Attention(fused=True), (1, 2, 7, 4), 5 * (2 * 2 * 7 * 7 * 4)),
     ],
 )
 def test_contractions(module, shape, flops):
     assert sum(k.flops for k in backward(Behind(module), torch.ones(shape))) == flops
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "kernel", "products"),
+    [
+        ("cpu", torch.float32, "matmul", 2 + 4),
+        ("cuda:8.0", torch.float32, "_efficient_attention_forward", 2 + 5),
+        ("cuda:8.0", torch.bfloat16, "_flash_attention_forward", 2 + 5),
+        ("cuda:7.5", torch.float16, "_efficient_attention_forward", 2 + 5),
+    ],
+)
+def test_attention_of_jagged_tensors(target, dtype, kernel, products):
+    """Of 2 heads of 8, two products in the forward, and two gradients of each, or the first once more; for
+    the pairs of positions within a sequence alone."""
+    model, x = Behind(Jagged()).to(dtype), torch.ones(8, 16, dtype=dtype)
+    profile = opgraph.profile(model, (x,), mode="train", loss="sum", target=target)
+    ran = [k for n in profile.nodes for k in n.kernels if k.flops]
+    assert ran[0].op == f"aten.{kernel}"
+    assert sum(k.flops for k in ran) == products * 2 * 2 * 8 * (3 * 3 + 5 * 5)
+    assert profile.totals.coverage == 1.0
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from typing import Any
@@ -11,10 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import flop_counter
+from torch.utils._pytree import tree_map_only
 
 from opgraph.costs import formulas as _formulas  # noqa: F401  (they register)
 from opgraph.costs.collectives import COLLECTIVES, collective_of, written_by
-from opgraph.costs.formulas.linalg import SPARSE, sparse_product, stored
+from opgraph.costs.formulas.linalg import (
+    NESTED_PRODUCTS,
+    SPARSE,
+    nested_product,
+    sparse_product,
+    stored,
+)
 from opgraph.costs.registry import (
     Call,
     Contraction,
@@ -39,6 +47,7 @@ _VIEWS_IN_ALL_BUT_SCHEMA = frozenset(
     "aten._functional_assert_async aten.is_same_size aten._has_same_storage_numel "
     "aten._is_zerotensor aten._nested_view_from_buffer aten._nested_view_from_jagged "
     "aten._nested_get_offsets aten._nested_get_values aten._nested_get_lengths "
+    "aten._nested_tensor_size aten._nested_tensor_strides aten._nested_tensor_storage_offsets "
     "aten._nested_get_jagged_dummy aten._nested_get_ragged_idx aten._nested_get_min_seqlen "
     "aten._nested_get_max_seqlen aten.sparse_compressed_tensor aten._sparse_compressed_tensor_unsafe "
     "aten._sparse_csr_tensor_unsafe aten._sparse_csc_tensor_unsafe aten._sparse_bsr_tensor_unsafe "
@@ -181,6 +190,8 @@ def dtype_name(dtype: Any) -> str:
 def touched_bytes(tensor: Tensor) -> int:
     """The bytes that a tensor's elements occupy: an expanded dimension is there once."""
     try:
+        if tensor.is_nested and tensor.layout is torch.strided:
+            return int(tensor.numel() * tensor.element_size())
         sizes = tensor.shape
         if tensor.layout is torch.strided:
             elements = prod(
@@ -216,6 +227,8 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
     """
     inputs = tensors_of((*args, *kwargs.values()))
     results = tensors_of((out,))
+    if any(t.is_nested for t in inputs) and not operator.zero:
+        return _of_each(operator, args, kwargs, out, [t for t in inputs if not t.is_nested])
     dtype = next(
         (t.dtype for t in (*inputs, *results) if t.dtype.is_floating_point or t.dtype.is_complex),
         next((t.dtype for t in (*inputs, *results)), None),
@@ -271,6 +284,41 @@ def cost(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
         "formula" if known else "unknown",
         shapes,
         out_shapes,
+    )
+
+
+def _of_each(
+    operator: Operator, args: Any, kwargs: Any, out: Any, shared: Sequence[Tensor]
+) -> Kernel:
+    """The kernel of a call with nested tensors (not jagged ones, which are computed on as one tensor): what
+    it costs for each tensor in them, added up. What is `shared` is read once."""
+
+    def nth(at: int, tree: Any) -> Any:
+        return tree_map_only(Tensor, lambda t: parts[id(t)][at] if t.is_nested else t, tree)
+
+    with torch._C.DisableTorchFunction():
+        nested = [t for t in tensors_of((*args, *kwargs.values(), out)) if t.is_nested]
+        parts = {id(t): t.unbind() for t in nested}
+        each = []
+        for at in range(len(parts[id(nested[0])])):
+            given = nth(at, args), nth(at, kwargs)
+            kernel = cost(operator, *given, nth(at, out))
+            if operator.name in NESTED_PRODUCTS:
+                flops = nested_product(operator.name, given[0])
+                kernel = replace(kernel, flops=flops, category="matmul", cost="formula")
+            each.append(kernel)
+    again = (len(each) - 1) * sum(map(touched_bytes, shared))
+    total = {
+        n: sum(getattr(k, n) for k in each) for n in ("flops", "other_flops", "read", "written")
+    }
+    total["read"] -= again
+    known = all(k.cost != "unknown" for k in each)
+    return replace(
+        each[0],
+        **total,
+        cost="formula" if known else "unknown",
+        shapes=((),) * (len(nested)),
+        out_shapes=(),
     )
 
 

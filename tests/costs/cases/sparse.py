@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from tests.costs.hand import case, floats, free, ints
 
@@ -22,6 +24,14 @@ UNSORTED = torch.sparse_coo_tensor(PLACES, torch.ones(8), (4, 4), check_invarian
 PARTS = CSR.crow_indices(), CSR.col_indices(), CSR.values()
 BLOCK_PARTS = BLOCKS.crow_indices(), BLOCKS.col_indices(), BLOCKS.values()
 
+# Two sequences, of 3 and of 5, in 2 heads of 8; and what each of their positions makes of each other one.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # they are a prototype, says torch
+    QUERIES, KEYS, SCORES = (
+        torch.nested.as_nested_tensor([torch.ones(2, *sizes(n)) for n in (3, 5)])
+        for sizes in (lambda n: (n, 8), lambda n: (8, n), lambda n: (n, n))
+    )
+PAIRS = 2 * (3 * 3 + 5 * 5)
 MANY = [floats(6), floats(2, 2)]
 ADAM = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "amsgrad": False, "maximize": False}
 CASES = [
@@ -54,6 +64,16 @@ CASES = [
     *free("_sparse_csc_tensor_unsafe", *PARTS, (4, 100)),
     *free("_sparse_bsr_tensor_unsafe", *BLOCK_PARTS, (100, 4)),
     *free("_sparse_bsc_tensor_unsafe", *BLOCK_PARTS, (4, 100)),
+    # Products of nested tensors, one for each tensor in them, and both gradients of one or a single one.
+    *case("matmul", QUERIES, KEYS, flops=2 * PAIRS * 8, bytes=(4 * 2 * 128, 4 * PAIRS)),
+    *case("matmul_backward", SCORES, QUERIES, KEYS, [True, True], flops=2 * 2 * PAIRS * 8,
+          bytes=(4 * (PAIRS + 2 * 128), 4 * 2 * 128)),
+    *case("matmul_backward", SCORES, QUERIES, KEYS, [True, False], flops=2 * PAIRS * 8,
+          gives=(QUERIES, None)),
+    *case("mul", QUERIES, 2.0, other=128, bytes=(4 * 128, 4 * 128)),
+    *case("_nested_tensor_from_tensor_list", [torch.ones(3, 8), torch.ones(5, 8)],
+          bytes=(4 * 64, 4 * 64)),
+    *free("_nested_tensor_size _nested_tensor_strides _nested_tensor_storage_offsets", QUERIES),
     # By the values that are there.
     *case("relu", CSR, other=3),
     *case("_pack_padded_sequence", torch.ones(5, 2, 3), torch.tensor([5, 3]), False,

@@ -225,7 +225,7 @@ def _cudnn_traffic(sizes: Sequence[int], results: int, call: Call) -> tuple[int,
 
 
 def _cudnn_backward_traffic(sizes: Sequence[int], results: int, call: Call) -> tuple[int, int]:
-    """What goes in and comes out, what was kept, and the gradients of layers' outputs to the ones before."""
+    """What goes in and comes out, what was kept, and the gradients of outputs between layers."""
     inner, kept = _recurrent((*call.args[:6], *call.args[10:18]))
     return sum(sizes) + kept + inner, results + inner
 

@@ -267,6 +267,21 @@ def sparse_product(name: str, inputs: Sequence[Tensor]) -> int:
     raise ValueError(name)
 
 
+NESTED_PRODUCTS = {"aten.matmul": (0, 1), "aten.matmul_backward": (1, 2)}
+"""Products that are whole for nested tensors alone, and where their operands stand."""
+
+
+def nested_product(name: str, args: Sequence[Any]) -> int:
+    """The FLOPs of a product [..., m, k] by [..., k, n] of tensors that are nested in others, or of the
+    gradients of both that are asked for.
+
+    Source: torch/utils/flop_counter.py (bmm_flop), for each.
+    """
+    left, right = (args[at] for at in NESTED_PRODUCTS[name])
+    asked = sum(args[3]) if name == "aten.matmul_backward" else 1
+    return 2 * asked * int(left.numel() * right.shape[-1])
+
+
 def _values(tensor: Tensor) -> int:
     if tensor.__class__.__name__ == "FakeTensor":
         raise ValueError("what a fake tensor stores is not known")

@@ -77,7 +77,7 @@ each("copy", first_output, "derived here, nothing is computed", {
     "resize_ set_ split_with_sizes_copy split_copy expand_copy view_copy slice_copy select_copy "
     "permute_copy transpose_copy t_copy squeeze_copy unsqueeze_copy unbind_copy narrow_copy "
     "as_strided_scatter block_diag cartesian_prod meshgrid diag_embed diag to_mkldnn to_dense _to_dense "
-    "_nested_tensor_from_mask _pin_memory",
+    "_nested_tensor_from_mask _nested_tensor_from_tensor_list _pin_memory",
 })  # fmt: skip
 each("copy", first_input, "derived here: each element is added at one place", {
     "sum": "col2im reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward "

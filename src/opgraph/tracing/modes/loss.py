@@ -110,7 +110,13 @@ def _labels(
     if "labels" not in taken:
         return None
     if kind.endswith("ObjectDetection"):
-        return {"labels": [_boxes("class_labels") for _ in range(batch)]}
+        if ids is None:
+            return {"labels": [_boxes("class_labels") for _ in range(batch)]}
+        # Classes are phrases of the text, each behind a special token: one, behind that of padding.
+        text = torch.ones_like(ids)
+        text[:, 0] = 0
+        things = [{**_boxes("class_labels"), "class_labels": _ONE} for _ in range(batch)]
+        return {"labels": things, "input_ids": text}
     if kind.endswith("SemanticSegmentation"):
         return {"labels": torch.zeros(batch, *first.shape[-2:], dtype=torch.int64)}
     if kind.endswith("Classification") and "Token" not in kind:
@@ -247,12 +253,15 @@ def _logits(result: Any) -> list[Tensor]:
         maps = [result[n] for n in ("out", "aux") if n in result]
         return [t for t in maps if isinstance(t, Tensor) and t.dim() == 4 and t.requires_grad]
     tensors = tensors_in(result)
-    classes = all(t.dim() == 2 and t.shape[1] > 1 and t.requires_grad for t in tensors)
+    classes = all(
+        t.dim() == 2 and t.shape[1] > 1 and t.requires_grad and not t.is_complex() for t in tensors
+    )
     return tensors if tensors and classes else []
 
 
 def _summed(result: Any) -> Tensor:
-    sums = [t.sum() for t in tensors_in(result) if t.requires_grad]
+    found = (t for t in tensors_in(result) if t.requires_grad)
+    sums = [(torch.view_as_real(t) if t.is_complex() else t).sum() for t in found]
     if not sums:
         raise TraceError("nothing that the model returns depends on its weights")
     return _added(sums)

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from math import sqrt
 from types import FunctionType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.nn import functional
+from torch.nn.attention import SDPBackend
 
 from opgraph.costs.count import dtype_name
 from opgraph.costs.formulas.contractions import cudnn_reserve
@@ -62,8 +65,8 @@ METAL_LSTM = Remark(
 
 RESERVE = Remark(
     "target",
-    "what cuDNN keeps of a recurrent layer for its backward is by what it kept in 2017 (5 states of an LSTM "
-    "at each step, 6 of a GRU)",
+    "what cuDNN keeps of a recurrent layer for its backward is taken from what it kept in 2017 (5 states "
+    "of an LSTM at each step, 6 of a GRU)",
 )
 
 
@@ -74,7 +77,8 @@ class Substitutes:
     def __init__(self, target: str = "cpu", *, real: bool = False, spread: bool = False) -> None:
         self.target = "cpu" if real else target
         self.device = target.partition(":")[0]
-        self.table: Mapping[Any, Callable[..., Any]] = {}
+        attention = functional.scaled_dot_product_attention
+        self.table: Mapping[Any, Callable[..., Any]] = {attention: self._of_lengths}
         self._noted: Counter[tuple[str, str, tuple[tuple[str, str], ...]]] = Counter()
         self.remarks: list[Remark] = []
         if self.device in ("cuda", "mps"):
@@ -131,12 +135,30 @@ class Substitutes:
 
     # Each of these has the arguments of the function it stands for.
 
+    def _of_lengths(self, query: Tensor, *args: Any, **named: Any) -> Any:
+        """Attention as on a CPU; torch asks the driver which one goes for jagged tensors, and there may be
+        none."""
+        if query.layout is not torch.jagged or torch.cuda.is_available():
+            return functional.scaled_dot_product_attention(query, *args, **named)
+        return self._jagged(None, query, *args, **named)
+
+    def _jagged(self, kernel: str | None, query: Tensor, *args: Any, **named: Any) -> Any:
+        from torch.nested._internal import sdpa
+
+        chosen = getattr(SDPBackend, _BACKENDS[kernel or "math"])
+        with patch.object(sdpa, "_select_sdp_backend", lambda *_: chosen):
+            return functional.scaled_dot_product_attention(query, *args, **named)
+
     def _attention(
         self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
         dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
         given = (query, key, value)
+        if query.layout is torch.jagged:
+            return self._attention_of_lengths(
+                query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+            )
         if not all(type(t) in _STAND_INS for t in given):
             return functional.scaled_dot_product_attention(
                 query, key, value, attn_mask, dropout_p, is_causal,
@@ -184,6 +206,23 @@ class Substitutes:
         return _ATEN._scaled_dot_product_efficient_attention(
             *given, mask, call.gradient, dropout_p, is_causal, scale=scale
         )[0]
+
+    def _attention_of_lengths(
+        self, query: Any, key: Any, value: Any, mask: Any, dropout: float, causal: bool,
+        scale: float | None, grouped: bool,
+    ) -> Any:  # fmt: skip
+        """Of jagged tensors, whose sequences lie one after another: the same kernels in another order, of
+        which cuDNN's is the last (torch/nested/_internal/sdpa.py)."""
+        call = _described(query, key, value, mask, dropout, causal, grouped)
+        call = replace(
+            call, queries=query._get_max_seqlen(), keys=key._get_max_seqlen(), dense=True,
+            off=call.off | {"cudnn"},
+        )  # fmt: skip
+        choices = {t: attention_kernel(call, t) if t.startswith("cuda") else "math" for t in _EACH}
+        kernel = chosen_for(choices, self.target)
+        self.note("scaled_dot_product_attention", kernel or "", choices)
+        named = {"scale": scale, "enable_gqa": grouped}
+        return self._jagged(kernel, query, key, value, mask, dropout, causal, **named)
 
     def _dropout(
         self,
@@ -316,6 +355,8 @@ def _rewired(function: Any, names: Mapping[str, Any]) -> Any:
     made.__kwdefaults__ = function.__kwdefaults__
     return made
 
+
+_BACKENDS = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "math": "MATH"}
 
 _ENABLED: Mapping[AttentionKernel, Callable[[], bool]] = {
     "flash": torch.backends.cuda.flash_sdp_enabled,
