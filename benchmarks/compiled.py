@@ -3,10 +3,13 @@ models drawn by chance. Nothing is fitted on either.
 
     python benchmarks/compiled.py run --sources DIR --models 60 -o rows.jsonl      (hours of CPU; goes on)
     python benchmarks/compiled.py score rows.jsonl
+    python benchmarks/compiled.py share [--mode train] -o share.jsonl              (an hour of CPU; goes on)
 
 DIR has `results/benchmark-infer-amp-nchw-pt240-cu124-rtx4090-dynamo.csv` and the same without `-dynamo`, of
 huggingface/pytorch-image-models (Apache-2.0). A row is a model at an image size and the batch of the
 compiled file. What TorchInductor schedules is asked for in mixed precision, as timm ran it.
+
+`share` says of how many models of CI's sample (tests/data/sample.txt) TorchInductor's kernels are found.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ import argparse
 import csv
 import json
 import random
+import signal
 import statistics
 import time
+from multiprocessing import Pool
 from pathlib import Path
 
 FILES = {
@@ -24,6 +29,7 @@ FILES = {
     "eager": "benchmark-infer-amp-nchw-pt240-cu124-rtx4090.csv",
 }
 DEVICE = "rtx-4090"
+SAMPLE = Path(__file__).parents[1] / "tests" / "data" / "sample.txt"
 
 
 def main() -> None:
@@ -38,8 +44,61 @@ def main() -> None:
     judge = commands.add_parser("score")
     judge.add_argument("rows", type=Path)
     judge.set_defaults(do=lambda a: score(a.rows))
+    each = commands.add_parser("share")
+    each.add_argument("--mode", choices=("infer", "train"), default="infer")
+    each.add_argument("--target", default="cuda:9.0")
+    each.add_argument(
+        "--limit", type=float, default=300, help="seconds of CPU that a model may take"
+    )
+    each.add_argument("-o", "--output", type=Path, required=True)
+    each.set_defaults(do=lambda a: share(a.mode, a.target, a.limit, a.output))
     args = parser.parse_args()
     args.do(args)
+
+
+def share(mode: str, target: str, limit: float, output: Path) -> None:
+    """Compile CI's sample, those that are in the output already left out, and print how many could be, and
+    why the others could not."""
+    names = SAMPLE.read_text(encoding="utf-8").split()
+    done = {r["model"] for r in map(json.loads, output.open())} if output.exists() else set()
+    for name in names:
+        if name in done:
+            continue
+        with Pool(1, maxtasksperchild=1) as pool:
+            found = pool.apply(compiles, (name, mode, target, limit))
+        with output.open("a") as file:
+            file.write(json.dumps({"model": name, **found}) + "\n")
+    rows = [r for r in map(json.loads, output.open()) if r["model"] in names]
+    good = [r for r in rows if "failed" not in r]
+    took = sorted(r["cpu"] for r in good)
+    print(f"{mode} on {target}: {len(good)} of {len(rows)} ({len(good) / len(rows):.1%}), "
+          f"{sum(bool(r['breaks']) for r in good)} with graph breaks; "
+          f"median {statistics.median(took):.0f} s of CPU, most {took[-1]:.0f} s")  # fmt: skip
+    for r in rows:
+        if "failed" in r:
+            print(f"{r['model']:40} {r['failed']:.200}")
+
+
+def compiles(name: str, mode: str, target: str, limit: float) -> dict[str, object]:
+    """What came of one model, in a process of its own."""
+    import opgraph
+
+    def ended(*_: object) -> None:
+        raise TimeoutError(f"more than {limit:g} s of CPU")
+
+    signal.signal(signal.SIGPROF, ended)
+    start = time.process_time()
+    signal.setitimer(signal.ITIMER_PROF, limit)
+    try:
+        found = opgraph.profile(name, mode=mode, target=target, inductor=True)
+    except (opgraph.OpgraphError, TimeoutError) as error:
+        return {"failed": str(error), "cpu": time.process_time() - start}
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    if found.graph.failed is not None:
+        return {"failed": found.graph.failed.failure, "cpu": time.process_time() - start}
+    return {"kernels": len(found.compiled.kernels), "breaks": len(found.graph.breaks),
+            "cpu": time.process_time() - start}  # fmt: skip
 
 
 def measured(sources: Path) -> list[dict[str, object]]:

@@ -3,8 +3,9 @@ its nodes, the work of a device for them, and what is gained over an eager run, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -53,11 +54,15 @@ def _generated(kernel: Kernel) -> bool:
 
 def placed(graph: Graph, compiled: Compiled) -> list[Placed]:
     """The kernels with what is known of their nodes: the class of their work, and its FLOPs."""
-    found, last = [], 1
+    found, last = [], {"forward": 1, "backward": 1}
+    of = _parts(graph, compiled)
+    for node in reversed(graph.nodes):
+        if node.id in of:
+            last[node.phase] = node.id
     for each, group in zip(compiled.kernels, compiled_groups(compiled), strict=True):
         nodes = [graph.node(i) for i in group or each.nodes]
         if nodes:
-            last = max(nodes, key=lambda n: n.bytes).id
+            last[each.phase] = max(nodes, key=lambda n: n.bytes).id
         kernel = each.kernel
         if _generated(kernel):
             kinds = {k.category for n in nodes for k in n.kernels}
@@ -67,7 +72,24 @@ def placed(graph: Graph, compiled: Compiled) -> list[Placed]:
                 category=next((c for c in _RANK if c in kinds), kernel.category),
                 other_flops=sum(n.other_flops + n.flops for n in own),
             )
-        found.append(Placed(last, kernel, each, group))
+        found.append(Placed(last[each.phase], kernel, each, group))
+    return found
+
+
+Part = tuple[int, str]
+"""A fragment and its phase: what is compiled, and runs, as one."""
+
+
+def _parts(graph: Graph, compiled: Compiled) -> dict[int, Part]:
+    """The part that each node is of, where it is of one: gradients are of the fragment of what they are the
+    gradients of, and between two of the same part all are."""
+    known = {(k.fragment, k.phase) for k in compiled.kernels}
+    found: dict[int, Part] = {}
+    for node in graph.nodes:
+        of = node if node.phase != "backward" or node.forward is None else graph.node(node.forward)
+        part = of.fragment, node.phase
+        if part in known:
+            found[node.id] = part
     return found
 
 
@@ -76,9 +98,9 @@ def compiled_graph(graph: Graph, compiled: Compiled) -> Graph:
     kernels: dict[int, list[Kernel]] = {}
     for each in placed(graph, compiled):
         kernels.setdefault(each.node, []).append(each.kernel)
-    inside = {k.fragment for k in compiled.kernels}
+    inside = _parts(graph, compiled)
     nodes = (
-        replace(n, kernels=tuple(kernels.get(n.id, ())) or _idle(n)) if n.fragment in inside else n
+        replace(n, kernels=tuple(kernels.get(n.id, ())) or _idle(n)) if n.id in inside else n
         for n in graph.nodes
     )
     return replace(graph, nodes=tuple(nodes))
@@ -91,26 +113,25 @@ def _idle(node: Node) -> tuple[Kernel, ...]:
 def compiled_work(graph: Graph, compiled: Compiled) -> tuple[Work, ...]:
     """What a device does for a graph as it was traced: fragment by fragment what was compiled, and between
     them what was not. The host makes one call for a kernel, and one of a module for a fragment."""
-    fragments: dict[int, list[Placed]] = {}
+    parts: dict[Part, list[Placed]] = {}
     for each in placed(graph, compiled):
-        fragments.setdefault(each.source.fragment, []).append(each)
-    return tuple(_works(graph, fragments))
+        parts.setdefault((each.source.fragment, each.source.phase), []).append(each)
+    return tuple(_works(graph, parts, _parts(graph, compiled)))
 
 
-def _works(graph: Graph, fragments: dict[int, list[Placed]]) -> Iterator[Work]:
-    of = {n.id: n.fragment for n in graph.nodes}
-    begun: set[int] = set()
+def _works(graph: Graph, parts: dict[Part, list[Placed]], of: dict[int, Part]) -> Iterator[Work]:
+    begun: set[Part] = set()
     moved, touched = 0, dict[int, int]()
     known: dict[tuple[object, ...], Task] = {}
     for work in workload(graph):
-        fragment = of[work.node]
-        if fragment not in fragments:
+        part = of.get(work.node)
+        if part is None:
             yield work
             continue
-        if fragment in begun:
+        if part in begun:
             continue
-        begun.add(fragment)
-        for first, each in enumerate(fragments[fragment]):
+        begun.add(part)
+        for first, each in enumerate(parts[part]):
             source = each.source
             sizes = tuple(size for _, size in source.reads)
             key = (each.kernel, sizes, source.layout)
@@ -179,6 +200,32 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What a compiled step of training keeps for its backward: bytes and tensors beside weights and
+    inputs, the bytes that are alive after an eager forward, and how many nodes of each operator are
+    computed again, in part or whole."""
+
+    bytes: int
+    tensors: int
+    eager_bytes: int
+    again: dict[str, int]
+
+
+def kept(profile: ProfileRecord) -> Kept | None:
+    """What passes from the forward of a compiled step of training to its backward."""
+    compiled = profile.compiled
+    if compiled is None or profile.mode != "train":
+        return None
+    from opgraph.analysis.cost.training import training
+
+    again = Counter(profile.graph.node(i).op for i in compiled.again)
+    return Kept(
+        sum(size for _, size in compiled.kept), len(compiled.kept),
+        training(profile.graph).saved_activations, dict(again.most_common()),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class SpeedUp:
     """A compiled run beside an eager one: their seconds and launches, and why they differ, the most
     important first."""
@@ -187,6 +234,7 @@ class SpeedUp:
     compiled: float
     launches: tuple[int, int]
     reasons: tuple[Reason, ...]
+    kept: Kept | None = None
 
     @property
     def factor(self) -> float:
@@ -199,6 +247,7 @@ class SpeedUp:
             "eager_seconds": self.eager, "factor": self.factor,
             "launches": {"eager": self.launches[0], "compiled": self.launches[1]},
             "reasons": [{"text": r.text, "seconds": r.seconds} for r in self.reasons],
+            **({} if self.kept is None else {"kept": asdict(self.kept)}),
         }  # fmt: skip
 
 
@@ -226,7 +275,8 @@ def speed_up(costed: CostedRecord) -> SpeedUp | None:
         waiting = before.host_seconds - max(now.host_seconds, before.device_seconds)
         reasons.append(Reason(f"{launches[1]:,} launches instead of {launches[0]:,}", waiting))
     reasons.sort(key=lambda r: -abs(r.seconds))
-    return SpeedUp(before.seconds, now.seconds, (launches[0], launches[1]), tuple(reasons))
+    counts = launches[0], launches[1]
+    return SpeedUp(before.seconds, now.seconds, counts, tuple(reasons), kept(costed.profile))
 
 
 def _busy(costed: CostedRecord) -> dict[int, float]:

@@ -42,6 +42,13 @@ COMPILED = Remark(
 )
 """The remark on what is assumed of a compiled run."""
 
+STEP = Remark(
+    "compiled",
+    "the model's forward is compiled, and with it its backward; a loss outside of the model and the "
+    "optimizer run as without a compiler",
+)
+"""The remark on what of a step of training is compiled."""
+
 _OF_ANY_DEVICE = ("totals", "main_dtype", "work", "memory", "footprint")
 """Answers that hang on the graph alone."""
 
@@ -126,6 +133,8 @@ class CostedRecord:
             notes += [Remark("network", text) for text in self._of_the_network(self.device)]
         if self.run.compiled:
             notes.append(COMPILED)
+            if profile.mode == "train":
+                notes.append(STEP)
         if self.run is Run.ENGINE:
             from opgraph.analysis.serving.engine import ASSUMED
 

@@ -17,7 +17,7 @@ from opgraph.options import OPTIONS, Options
 from opgraph.record.errors import InputError, SourceError, TraceError, first_line
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Mode
-from opgraph.record.profile import GUESSED, ProfileRecord, Tracing, World
+from opgraph.record.profile import GUESSED, Compiled, ProfileRecord, Tracing, World
 from opgraph.record.remarks import Remark, no_effect
 from opgraph.sources import resolve
 from opgraph.sources.base import BuildOptions, Model
@@ -26,7 +26,7 @@ from opgraph.version import __version__
 if TYPE_CHECKING:
     from torch import nn
 
-    from opgraph.tracing.base import CompileFlags, Outcome, Prepare, TraceOptions
+    from opgraph.tracing.base import Capture, CompileFlags, Outcome, Prepare, TraceOptions
 
 
 # Models that generate, on the way from a name to a trace: which head of a model does, and how long its
@@ -359,13 +359,13 @@ def _in_mode(model: Model, example: Example, options: Options, how: TraceOptions
     from opgraph.tracing.modes import generation
 
     if options.mode == "train":
-        return _trained(model, example, options)
+        return _trained(model, example, options, how)
     decode = partial(generation.decode, name=model.info.name)
     prepare = generation.prefill if options.mode == "prefill" else decode
     if options.inductor:
         profile = _compiled(model, example, how, options.inductor_autocast, prepare)
     else:
-        outcomes = eager.trace_either(model, example, prepare=prepare, **_how(options))
+        outcomes = eager.trace_either(model, example, prepare=prepare, **how.run)
         profile = _profile_of(model, example, outcomes, "all")
     if profile.graph.failed is None and profile.cache is None:
         raise generation.no_cache(model.info.name)
@@ -373,12 +373,7 @@ def _in_mode(model: Model, example: Example, options: Options, how: TraceOptions
     return replace(profile, mode=options.mode, convention=convention)
 
 
-def _how(options: Options) -> dict[str, Any]:
-    """What every run of a mode heeds."""
-    return {"memory_limit": options.memory_limit, "target": options.traced_for}
-
-
-def _trained(model: Model, example: Example, options: Options) -> ProfileRecord:
+def _trained(model: Model, example: Example, options: Options, how: TraceOptions) -> ProfileRecord:
     """The profile of a step of training. Where a loss that was guessed fails, what the model returns is
     added up, which is said."""
     from opgraph.tracing import eager
@@ -391,20 +386,29 @@ def _trained(model: Model, example: Example, options: Options) -> ProfileRecord:
         micro_batches=options.micro_batches or 1,
         loss_scaling=options.loss_scaling,
     )
+
+    def traced(step: Training) -> tuple[list[Outcome], Compiled | None]:
+        if options.inductor:
+            from opgraph.tracing.replay.inductor import trace_compiled
+
+            def around(within: Capture) -> Capture:
+                return partial(step, within=within)
+
+            return trace_compiled(model, example, how, None, step.prepare, around)
+        run = eager.trace_either(model, example, prepare=step.prepare, capture=step, **how.run)
+        return run, None
+
     step = make(options.loss, options.accumulation)
-    outcomes = eager.trace_either(
-        model, example, prepare=step.prepare, capture=step, **_how(options)
-    )
+    outcomes, kernels = traced(step)
     says = "" if step.found is None else step.found.says
     error = outcomes[-1].error
     if error is not None and step.found is not None and step.found.guessed:
         summed = make("sum", options.accumulation)
-        how = {"prepare": summed.prepare, "capture": summed, **_how(options)}
-        again = eager.trace_either(model, example, **how)
+        again, others = traced(summed)
         if again[-1].error is None and summed.found is not None:
-            outcomes += again
+            outcomes, kernels = outcomes + again, others
             says = f"{summed.found.says}, since {says} failed ({first_line(error)})"
-    profile = _profile_of(model, example, outcomes, "all")
+    profile = replace(_profile_of(model, example, outcomes, "all"), compiled=kernels)
     convention = {**profile.convention, "optimizer": options.optimizer, "loss": says}
     if options.train != "full":
         convention["train"] = options.train

@@ -254,9 +254,11 @@ class Options:
                 f"{self.tracer} captures one forward, and not the mode {self.mode}",
                 hint="leave out the tracer",
             )
-        if self.inductor and self.mode == "train":
-            raise InputError("TorchInductor's kernels are not worked out for a step of training",
-                             hint="leave out --run compiled or --partition inductor")  # fmt: skip
+        if self.inductor and self.mode == "train" and (self.checkpointing or self.inductor_autocast):
+            what = "activation checkpointing" if self.checkpointing else "mixed precision"
+            raise InputError(f"TorchInductor's kernels are not worked out for training with {what}",
+                             hint="leave out --run compiled or --partition inductor"
+                             + ("" if self.checkpointing else ", or give --dtype bfloat16"))  # fmt: skip
         if self.inductor and (self.tracer not in ("auto", "dynamo") or self.fragment != "all"):
             raise InputError(
                 "TorchInductor compiles what Dynamo captures, all of it",

@@ -147,11 +147,15 @@ Access = tuple[Count, Count]
 """A buffer, by its number, and the bytes of it that are read or written."""
 
 
+Phase = Literal["forward", "backward"]
+"""Which part of a step of training a compiler's kernel is of."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
     """One kernel that a compiler schedules: what it does, the ids of the nodes that it computes (all of
-    them or a part), the buffers that it reads and writes, the fragment it is of, and the layout of what a
-    convolution reads."""
+    them or a part), the buffers that it reads and writes, the fragment it is of, the layout of what a
+    convolution reads, and whether it is of the fragment's gradients."""
 
     kernel: Kernel
     nodes: tuple[int, ...]
@@ -159,16 +163,24 @@ class CompiledKernel:
     writes: tuple[Access, ...]
     fragment: Count = 1
     layout: Literal["contiguous", "channels-last"] = "contiguous"
+    phase: Phase = "forward"
 
 
 @dataclass(frozen=True)
 class Compiled:
     """What TorchInductor schedules for a target, in the order in which it runs, and the dtype of the mixed
-    precision that it was compiled in. What is in no fragment runs as it does without a compiler."""
+    precision that it was compiled in. What is in no fragment runs as it does without a compiler.
+
+    Of a step of training, `kept` is what the forwards keep for the backwards, each tensor with the node
+    that made it (0 where none is known) and its bytes, without weights and inputs; `again` are the nodes
+    of which a backward computes something again.
+    """
 
     target: str
     autocast: str | None
     kernels: tuple[CompiledKernel, ...]
+    kept: tuple[Access, ...] = ()
+    again: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True)

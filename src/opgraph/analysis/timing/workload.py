@@ -280,6 +280,7 @@ def _kernels(node: Node, inputs: list[Value]) -> Iterator[Kernel]:
     conversions = [k for k in real if k.op == "aten._to_copy"]
     work = [k for k in real if k.op != "aten._to_copy"]
     apart = category == "attention" and inputs and len(inputs[0].shape) != 4
+    apart = apart or any(k.category == category == "attention" for k in work)  # it is one already
     if category is None or len(work) < 2 or apart:
         yield from real
     else:

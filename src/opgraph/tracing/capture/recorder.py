@@ -488,6 +488,15 @@ class Recorder:
             self.table.produce(tensor, record, index, storage, look)
         return out
 
+    def fold(self, start: int, whole: Record) -> None:
+        """Put one record in the place of all from `start` on: what these made for autograd is its own."""
+        inside = {id(r) for r in self.records[start:]}
+        self.records[start:] = [whole]
+        for at in range(len(self._made) - 1, -1, -1):
+            if id(self._made[at]) not in inside:
+                break
+            self._made[at] = whole
+
     def _append(self, record: Record) -> int:
         """Put a call behind the others; its index. What comes of constants alone is one, too."""
         values = self.table.values

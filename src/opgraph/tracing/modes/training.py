@@ -26,7 +26,7 @@ from opgraph.sources.ranks import (
     local,
     rebuild,
 )
-from opgraph.tracing.base import Runner
+from opgraph.tracing.base import Capture, Runner, forward
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
 
@@ -150,15 +150,17 @@ class Training:
         return args, {**kwargs, **labels, **({"use_cache": False} if "use_cache" in known else {})}
 
     def __call__(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Runner:
-        """The capture of the step."""
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any],
+        within: Capture = forward,
+    ) -> Runner:  # fmt: skip
+        """The capture of the step, in which the forward is captured by `within`."""
         for part in module.modules():
             part.training = True
         kept = _kept(self._optimizer)
         recorders: list[Recorder] = []
         if self._checkpointing:
             enable(module, partial(_again, recorders))
+        called = within(module, args, kwargs)
 
         def run(recorder: Recorder) -> Any:
             recorders.append(recorder)
@@ -172,7 +174,7 @@ class Training:
                 scale = _scale(recorder) if self._loss_scaling else None
             if current() is not None and are_replicated(module.modules()):
                 with recorder.silent(), recorder.capture.beside(), torch.enable_grad():
-                    backward(self.loss(recorder.complete(module(*args, **kwargs))))
+                    backward(self.loss(recorder.complete(called(recorder))))
                     rebuild(module.modules())
                 for weight in weights:
                     weight.grad = None
@@ -186,7 +188,7 @@ class Training:
                 between_micro_batches(module, last=number == self._micro_batches)
                 with torch.enable_grad():
                     first = len(recorder.records)
-                    result = recorder.complete(module(*args, **kwargs))
+                    result = recorder.complete(called(recorder))
                     found = self.found = self.found or loss_of(result)
                     with recorder.as_loss(found.name):
                         loss = found.of(result)

@@ -22,7 +22,7 @@ from torch import fx, nn
 from opgraph.inputs.base import Example
 from opgraph.record.graph import GraphBreak
 from opgraph.sources.base import Model
-from opgraph.tracing.base import Capture, Outcome, Prepare, Runner, TraceOptions
+from opgraph.tracing.base import Capture, Outcome, Prepare, Runner, TraceOptions, forward
 from opgraph.tracing.capture.recorder import Recorder
 from opgraph.tracing.capture.scopes import shown
 from opgraph.tracing.eager import trace_either, trace_fake, trace_real
@@ -43,18 +43,24 @@ class Backend:
     ran: Callable[[int, Any, Mapping[str, int]], None]
 
 
+Around = Callable[[Capture], Capture]
+"""From the capture of a forward to that of what it is a part of, as a step of training."""
+
+
 def trace(
     model: Model, example: Example, options: TraceOptions, backend: Backend | None = None,
-    prepare: Prepare | None = None,
+    prepare: Prepare | None = None, around: Around | None = None,
 ) -> list[Outcome]:  # fmt: skip
     """The tracer. A plain run comes first and finds out, in milliseconds where Dynamo takes long, on which
-    tensors the model runs: what Python does between fragments is the same in both."""
+    tensors the model runs: what Python does between fragments is the same in both. `around` says what is
+    run besides the forward, of which nothing is captured."""
+    around = around or (lambda inner: inner)
     run = {**options.run, "prepare": prepare}
-    plain = trace_either(model, example, **run)
+    plain = trace_either(model, example, capture=around(forward), **run)
     failed = [replace(o, tracer="dynamo", graph=None) for o in plain[:-1]]
     how: dict[str, Any] = {
-        "capture": capture(fullgraph=options.fullgraph, backend=backend), "tracer": "dynamo",
-        "stance": "default", **run,
+        "capture": around(capture(fullgraph=options.fullgraph, backend=backend)),
+        "tracer": "dynamo", "stance": "default", **run,
     }  # fmt: skip
     if plain[-1].tensors == "real":
         found = [*failed, trace_real(model, example, **how)]

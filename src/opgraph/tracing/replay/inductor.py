@@ -12,7 +12,9 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
+from math import prod
 from types import SimpleNamespace
 from typing import Any, Literal
 from unittest import mock
@@ -31,15 +33,16 @@ from opgraph.costs.count import cost, describe, dtype_name
 from opgraph.hardware import devices
 from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError, TraceError, first_line
-from opgraph.record.graph import Kernel
-from opgraph.record.profile import Access, Compiled, CompiledKernel
+from opgraph.record.graph import Graph, Kernel, Node
+from opgraph.record.profile import Access, Compiled, CompiledKernel, Phase
 from opgraph.record.targets import ASSUMED
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Outcome, Prepare, TraceOptions
-from opgraph.tracing.replay.dynamo import Backend, trace
+from opgraph.tracing.replay.dynamo import Around, Backend, trace
+from opgraph.tracing.replay.joint import Kept, Strides, dynamo_names, lower_both
 from opgraph.tracing.target import Substitutes
 
-CUDA = torch.device("cuda", 0)
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 Layout = Literal["contiguous", "channels-last"]
 
 _THREADS = {"7.5": 1024, "8.6": 1536, "8.7": 1536, "8.9": 1536, "12.0": 1536}
@@ -49,10 +52,10 @@ Guide, table of technical specifications)."""
 
 def trace_compiled(
     model: Model, example: Example, options: TraceOptions, autocast: str | None = None,
-    prepare: Prepare | None = None,
+    prepare: Prepare | None = None, around: Around | None = None,
 ) -> tuple[list[Outcome], Compiled]:  # fmt: skip
     """Dynamo's trace of a model, and the kernels that TorchInductor makes of it for the target, in mixed
-    precision where one is given.
+    precision where one is given. `around` is what is run with the forward in its midst (see `trace`).
 
     Raises `InputError` for a target that it is not asked for here, `TraceError` when it cannot compile a
     fragment.
@@ -61,11 +64,15 @@ def trace_compiled(
         import_module(starts_processes)  # of its own, which are none of the model's
 
     compiler = Compiler(options.target, autocast)
-    outcomes = trace(model, example, options, Backend(compiler.compile, compiler.ran), prepare)
+    backend = Backend(compiler.compile, compiler.ran)
+    outcomes = trace(model, example, options, backend, prepare, around)
     if compiler.failed:
         reason = first_line(compiler.failed[0])
         raise TraceError(f"TorchInductor cannot compile {model.info.name}: {reason}")
-    return outcomes, compiler.compiled()
+    graph = outcomes[-1].graph
+    return outcomes, Compiled(options.target, autocast, ()) if graph is None else compiler.compiled(
+        graph
+    )
 
 
 @dataclass(slots=True)
@@ -82,10 +89,16 @@ class Scheduled:
 
 @dataclass
 class Fragment:
-    """The kernels of a fragment that was compiled. `same` says of a buffer which larger one it is in."""
+    """The kernels of a fragment that was compiled. `same` says of a buffer which larger one it is in,
+    `results` which buffer each result is, and `strides` how that lies; of one that is trained, `backward`
+    is that of its gradients, and `kept` what passes to it."""
 
     kernels: list[Scheduled] = field(default_factory=list)
     same: dict[str, str] = field(default_factory=dict)
+    results: dict[str, str] = field(default_factory=dict)
+    strides: Strides = ()
+    backward: Fragment | None = None
+    kept: Kept = Kept()  # noqa: RUF009  (it is frozen)
 
     def whole(self, name: str) -> str:
         """The buffer that one is in, or itself."""
@@ -109,8 +122,7 @@ class Compiler:
         self.target, self.autocast = target, autocast
         self.machine = properties(target) if device == "cuda" else None
         self.failed: list[BaseException] = []
-        self._kernels: list[CompiledKernel] = []
-        self._buffers: dict[tuple[int, str], int] = {}
+        self._ran: list[tuple[int, Fragment, dict[str, int]]] = []
 
     def compile(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Fragment:
         """The kernels of a captured graph; none where the compiler fails, which is kept."""
@@ -122,32 +134,96 @@ class Compiler:
 
     def ran(self, number: int, fragment: Fragment, made: Mapping[str, int]) -> None:
         """Note that a fragment was run: `made` says at which position each of its nodes was recorded."""
+        if number == 1:  # of a run before, nothing counts
+            self._ran.clear()
+        self._ran.append((number, fragment, {name: at + 1 for name, at in made.items()}))
 
-        def accesses(found: Mapping[str, int]) -> tuple[Access, ...]:
-            names = {name: (number, fragment.whole(name)) for name in found}
-            return tuple(
-                (self._buffers.setdefault(names[name], len(self._buffers)), size)
-                for name, size in found.items()
-            )
+    def compiled(self, graph: Graph) -> Compiled:
+        """What was run at the nodes of the graph: the fragments in their order, and then the gradients of
+        each, from the last on."""
+        gradients: dict[int, list[Node]] = {}
+        for node in graph.nodes:
+            if node.phase == "backward" and node.forward is not None:
+                gradients.setdefault(node.forward, []).append(node)
+        buffers: dict[tuple[int, str, str], int] = {}
+        kernels: list[CompiledKernel] = []
+        for number, fragment, made in self._ran:
+            nodes = {name: [graph.node(i)] for name, i in made.items()}
+            kernels += _at_nodes(number, fragment, "forward", nodes, buffers)
+        kept, again = [], []
+        for number, fragment, made in reversed(self._ran):
+            if fragment.backward is None:
+                continue
+            nodes = {name: gradients.get(i, []) for name, i in made.items()}
+            for name, buffer in fragment.results.items():
+                same = number, "forward", fragment.whole(buffer)
+                buffers[number, "backward", name] = buffers.setdefault(same, len(buffers))
+            kernels += _at_nodes(number, fragment.backward, "backward", nodes, buffers)
+            kept += [
+                (next((made[n] for n in reversed(names) if n in made), 0), size)
+                for names, size in fragment.kept.tensors
+            ]
+            again += [made[name] for name in fragment.kept.again if name in made]
+        return Compiled(
+            self.target, self.autocast, tuple(kernels), tuple(sorted(kept)), tuple(sorted(again))
+        )
 
-        for each in fragment.kernels:
-            nodes = dict.fromkeys(made[name] + 1 for name in each.sources if name in made)
-            self._kernels.append(
-                CompiledKernel(each.kernel, tuple(sorted(nodes)), accesses(each.reads),
-                               accesses(each.writes), number, each.layout)
-            )  # fmt: skip
 
-    def compiled(self) -> Compiled:
-        return Compiled(self.target, self.autocast, tuple(self._kernels))
+def _at_nodes(
+    number: int, fragment: Fragment, phase: Phase, at: Mapping[str, Sequence[Node]],
+    buffers: dict[tuple[int, str, str], int],
+) -> Iterator[CompiledKernel]:  # fmt: skip
+    """The kernels of a fragment with the nodes that each name is of, and its buffers numbered."""
+
+    def accesses(found: Mapping[str, int]) -> tuple[Access, ...]:
+        names = {name: (number, phase, fragment.whole(name)) for name in found}
+        return tuple(
+            (buffers.setdefault(names[name], len(buffers)), size) for name, size in found.items()
+        )
+
+    calls: set[int] = set()  # nodes whose call of a library has a kernel
+    of = [[n for s in k.sources for n in at.get(s, ())] for k in fragment.kernels]
+    made = {n.id for k, nodes in zip(fragment.kernels, of, strict=True) if not k.kernel.flops
+            for n in nodes if not n.flops}  # fmt: skip
+    found = []
+    for each, nodes in zip(fragment.kernels, of, strict=True):
+        around = [n for n in nodes if not n.flops and (not each.kernel.flops or n.id not in made)]
+        own = _called(each.kernel, nodes, calls) if each.kernel.flops else []
+        found.append([*own, *around] or nodes)
+    left = [n for nodes in at.values() for n in nodes if n.flops and n.id not in calls]
+    for each, nodes in zip(fragment.kernels, found, strict=True):
+        more: list[Node] = []
+        if each.kernel.flops and not any(n.flops for n in nodes):  # as one with what comes after it
+            more = _called(each.kernel, left, calls)
+        ids = tuple(sorted({n.id for n in (*nodes, *more)}))
+        reads, writes = accesses(each.reads), accesses(each.writes)
+        yield CompiledKernel(each.kernel, ids, reads, writes, number, each.layout, phase)
+
+
+def _called(kernel: Kernel, nodes: Sequence[Node], calls: set[int]) -> list[Node]:
+    """Of some nodes the next that makes the same call of a library as a kernel; all that make any where
+    there is none."""
+    for same in (lambda k: (k.op, k.shapes) == (kernel.op, kernel.shapes),
+                 lambda k: k.flops == kernel.flops):  # fmt: skip
+        for node in nodes:
+            if node.id not in calls and any(map(same, node.kernels)):
+                calls.add(node.id)
+                return [node]
+    return [n for n in nodes if n.flops][:1]
 
 
 def schedule(
     gm: fx.GraphModule, inputs: Sequence[Any], machine: Any = None, autocast: str | None = None,
     target: str = "cpu",
 ) -> Fragment:  # fmt: skip
-    """The kernels of a captured graph: the scheduler's for a GPU with these properties, or for the CPU."""
+    """The kernels of a captured graph: the scheduler's for a GPU with these properties, or for the CPU.
+    Where gradients are asked for, those of its backward, too."""
     from torch._inductor.compile_fx import compile_fx
 
+    if torch.is_grad_enabled() and any(getattr(item, "requires_grad", False) for item in inputs):
+        trained = _schedule_both(gm, inputs, machine, target)
+        if trained is not None:
+            return trained
     found = Fragment()
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(tqdm, "monitor_interval", 0, create=True))
@@ -166,6 +242,35 @@ def schedule(
             gm = _copied(gm)
         compile_fx(gm, list(inputs))
     return found
+
+
+def _schedule_both(
+    gm: fx.GraphModule, inputs: Sequence[Any], machine: Any, target: str
+) -> Fragment | None:
+    """The kernels of a captured graph and of its backward; None where no result needs a gradient."""
+    found, back = Fragment(), Fragment()
+
+    def lower(run: Callable[[], Any], phase: Phase) -> Strides:
+        part = found if phase == "forward" else back
+        with suppress(_Scheduled), _stopping(part):
+            run()
+        return part.strides
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(tqdm, "monitor_interval", 0, create=True))
+        stack.enter_context(_disable_current_modes())
+        stack.enter_context(_stopping(Fragment()))
+        stack.enter_context(suppress(_Scheduled))
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        stack.enter_context(tracing(TracingContext(mode)))
+        gm, inputs = moved(gm, inputs, mode, _table(target), CPU)
+        on_gpu = machine is not None
+        kept = lower_both(
+            gm, inputs, mode, _taker(mode, CUDA) if on_gpu else None,
+            partial(on_cuda, machine) if on_gpu else nullcontext, lower,
+        )  # fmt: skip
+        return replace(found, backward=back, kept=kept)
+    return None
 
 
 def _copied(gm: fx.GraphModule) -> fx.GraphModule:
@@ -191,6 +296,13 @@ def _stopping(found: Fragment) -> Iterator[None]:
 
     def noted(self: Any) -> None:
         _note(self, V.graph.graph, found)
+        found.strides = [_stride(each) for each in V.graph.graph_outputs]
+        names = V.graph.graph.output_node().args[0]
+        found.results = {
+            node.name: each.get_name()
+            for node, each in zip(names, V.graph.graph_outputs, strict=True)
+            if isinstance(node, fx.Node) and hasattr(each, "get_name")
+        }
         raise _Scheduled
 
     with (
@@ -219,20 +331,50 @@ def _note(scheduler: Any, graph: fx.Graph, found: Fragment) -> None:
         else:
             kernels.append(node)
     for kernel, names in zip(kernels, _sources(kernels, graph), strict=True):
-        reads = kernel.get_read_write_buffer_accesses(include_reads=True, include_writes=False)
-        writes = kernel.get_read_write_buffer_accesses(include_reads=False, include_writes=True)
+        reads, writes = _accessed(kernel, writes=False), _accessed(kernel, writes=True)
         if reads or writes:
             found.kernels.append(
                 Scheduled(_described(kernel, reads, writes), names, reads, writes, _layout(kernel))
             )
 
 
+def _accessed(kernel: Any, *, writes: bool) -> dict[str, int]:
+    """The bytes that a kernel reads or writes, by buffer. The scheduler's own count takes a fused kernel to
+    touch the whole of each: here it is what its loops go over, each place once."""
+    found: dict[str, int] = kernel.get_read_write_buffer_accesses(
+        include_reads=not writes, include_writes=writes
+    )
+    if kernel.is_extern():
+        return found
+    from torch._inductor.dependencies import MemoryDep
+    from torch._inductor.virtualized import V
+
+    places: dict[str, set[Any]] = {}
+    for place in kernel.read_writes.writes if writes else kernel.read_writes.reads:
+        if isinstance(place, MemoryDep):
+            places.setdefault(place.name, set()).add(place.normalize())
+    for name, each in places.items():
+        if name in found:
+            size = V.graph.get_dtype(name).itemsize * sum(map(_elements, each))
+            found[name] = min(found[name], size)
+    return found
+
+
+def _elements(place: Any) -> int:
+    """How many elements loops go over at a place of theirs, at most: each for each step of the loops that
+    it hangs on, and on all where data say which it is."""
+    used, any_of_them = place.index.free_symbols, place.is_indirect()
+    sizes = zip(place.var_names, place.size, strict=True)
+    return prod(int(size) for loop, size in sizes if any_of_them or loop in used)
+
+
 def _described(kernel: Any, reads: Mapping[str, int], writes: Mapping[str, int]) -> Kernel:
     """A call of a library by the formula of its operator, what was generated by its loops."""
     read, written = sum(reads.values()), sum(writes.values())
-    origin = None if kernel.node is None else kernel.node.get_origin_node()
+    origin: Any = None if kernel.node is None else kernel.node.get_origin_node()
     origin = origin or getattr(kernel.node, "fx_node", None)  # a call of several results
-    if not kernel.is_extern() or origin is None or not hasattr(origin.target, "_schema"):
+    namespace = getattr(getattr(origin, "target", None), "namespace", "prims")
+    if not kernel.is_extern() or namespace == "prims":  # prims: the compiler's own, as seeds
         outputs = [b.node for b in kernel.get_outputs() if b.node.maybe_get_dtype() is not None]
         dtype = dtype_name(outputs[0].get_dtype()) if outputs else ""
         reduces = any(n.is_reduction() for n in kernel.get_nodes())
@@ -273,16 +415,16 @@ def _sources(kernels: Sequence[Any], graph: fx.Graph) -> list[tuple[str, ...]]:
         held.append({o.name for o in origins if o is not None and o.name in nodes})
     anywhere = set().union(*held)
     inside = [_inside([nodes[n] for n in own], anywhere) for own in held]
-    by_holding = [{s for n in own for s in _dynamo(nodes[n])} for own in held]
+    by_holding = [{s for n in own for s in dynamo_names(nodes[n])} for own in held]
     whole = set().union(*by_holding)
     found = []
     for kernel, own, inner in zip(kernels, by_holding, inside, strict=True):
-        names = own | {s for n in inner for s in _dynamo(n) if s not in whole}
+        names = own | {s for n in inner for s in dynamo_names(n) if s not in whole}
         if not names:  # a first pass of a reduction, a copy into another layout
             parts = [o for p in kernel.get_nodes() if p.node is not None for o in p.node.origins]
             last = max((n for n in parts if n.name in nodes), key=list(nodes.values()).index,
                        default=None)  # fmt: skip
-            names = set() if last is None else set(_dynamo(last))
+            names = set() if last is None else set(dynamo_names(last))
         found.append(tuple(sorted(names)))
     return found
 
@@ -299,13 +441,11 @@ def _inside(roots: Iterable[fx.Node], held: set[str]) -> set[fx.Node]:
     return found
 
 
-def _dynamo(node: fx.Node) -> Iterator[str]:
-    """The names that a node had in the graph that Dynamo captured."""
-    for made_of in node.meta.get("from_node") or ():
-        source = made_of
-        while source.from_node:
-            source = source.from_node[0]
-        yield str(source.name)
+def _stride(result: Any) -> tuple[int, ...] | None:
+    """How a result of a lowered graph lies; None for what is no tensor."""
+    with suppress(AttributeError, NotImplementedError):
+        return tuple(map(int, result.get_layout().stride))
+    return None
 
 
 # A GPU that is not there.
@@ -438,20 +578,11 @@ def _on(device: torch.device, arguments: Any) -> Any:
 
 def moved(
     gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode,
-    table: Mapping[Any, Callable[..., Any]],
+    table: Mapping[Any, Callable[..., Any]], device: torch.device = CUDA,
 ) -> tuple[fx.GraphModule, list[Any]]:  # fmt: skip
-    """A copy of a captured graph, and its inputs, on fake tensors of a GPU, with the functions of the
+    """A copy of a captured graph, and its inputs, on fake tensors of a device, with the functions of the
     `table` in the place of others."""
-    known: dict[int, Any] = {}
-
-    def stand_in(item: Any) -> Any:
-        if not isinstance(item, torch.Tensor):
-            return item
-        if id(item) not in known:
-            meta = torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device="meta")
-            known[id(item)] = FakeTensor(mode, meta, CUDA)
-        return known[id(item)]
-
+    stand_in = _taker(mode, device)
     root = _copied(gm)
     for part in root.modules():
         for own in (part._parameters, part._buffers):
@@ -464,8 +595,24 @@ def moved(
                 node.meta.pop("example_value", None)
                 if node.op == "call_function":
                     node.target = table.get(node.target, node.target)
-                node.args, node.kwargs = _on(CUDA, node.args), _on(CUDA, node.kwargs)
+                node.args, node.kwargs = _on(device, node.args), _on(device, node.kwargs)
     return root, [stand_in(item) for item in inputs]
+
+
+def _taker(mode: FakeTensorMode, device: torch.device) -> Callable[[Any], Any]:
+    """What takes tensors, and whatever names a device, to a device; the same tensor always to the same."""
+    known: dict[int, tuple[Any, FakeTensor]] = {}
+
+    def take(item: Any) -> Any:
+        if not isinstance(item, torch.Tensor):
+            return _on(device, item)
+        if id(item) not in known:
+            meta = torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device="meta")
+            made = FakeTensor(mode, meta, device)
+            known[id(item)] = item, made.requires_grad_(item.requires_grad and device == CPU)
+        return known[id(item)][1]
+
+    return take
 
 
 _LOWERED = (functional.rms_norm, torch.rms_norm, functional.dropout, torch.dropout)

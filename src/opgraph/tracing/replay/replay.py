@@ -125,15 +125,14 @@ class Replay(fx.Interpreter):
             call = Call(recorder.modules.last, nodes=1)
         else:
             call.nodes -= sum(r.call is call for r in parts) - 1
-        recorder.records[start:] = [
-            Record(
-                "call", op, spelling, call,
-                inputs=[v for v in read if v not in set(made)],
-                outputs=[v for v in made if v in alive],
-                first=parts[0].first, last=parts[-1].last,
-                location=parts[0].location, fragment=parts[0].fragment,
-            )
-        ]  # fmt: skip
+        whole = Record(
+            "call", op, spelling, call,
+            inputs=[v for v in read if v not in set(made)],
+            outputs=[v for v in made if v in alive],
+            first=parts[0].first, last=parts[-1].last,
+            location=parts[0].location, fragment=parts[0].fragment,
+        )  # fmt: skip
+        recorder.fold(start, whole)
         owner = recorder.capture.memory.owner
         owner[:] = [None if o is None else min(o, start) for o in owner]
 

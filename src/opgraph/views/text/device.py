@@ -70,7 +70,20 @@ def _compiled(found: SpeedUp, top: int = 3) -> list[str]:
         f"Compiled     {found.factor:.2f} times as fast as an eager run ({units.seconds(found.eager)}), "
         f"{now:,} kernels instead of {before:,}"
     )
-    return [head, *(f"             {reason}" for reason in reasons)]
+    lines = [head, *(f"             {reason}" for reason in reasons)]
+    if found.kept is None:
+        return lines
+    again = [op if n == 1 else f"{op} × {n:,}" for op, n in list(found.kept.again.items())[:top]]
+    more = len(found.kept.again) - len(again)
+    what = ", ".join(map(safe, again)) + (
+        f" and {units.plural(more, 'other operator')}" if more else ""
+    )
+    lines.append(
+        f"Kept         {units.size(found.kept.bytes)} for the backward "
+        f"(alive after an eager forward: {units.size(found.kept.eager_bytes)})"
+        + (f"; computed again: {what}" if what else "")
+    )
+    return lines
 
 
 def _price(found: Price) -> str:
