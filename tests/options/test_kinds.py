@@ -32,6 +32,7 @@ from opgraph.record.kinds import Mode, Partition
         ("input_overrides", "mask=1x77:int64", ("mask", TensorSpec((1, 77), "int64"))),
         ("count", "attention=causal", ("attention", "causal")),
         ("fail_if", "flops > +2%", "flops > +2%"),
+        ("run", "reduce-overhead", "compiled,graphs"),
     ],
 )
 def test_what_is_typed(name: str, text: str, value: object) -> None:
@@ -70,6 +71,12 @@ def test_what_is_handed_over_in_python(name: str, given: Any, value: object) -> 
         ("dtype", "float33", "dtype: 'float33' is not a choice", "one of float32, "),
         ("mode", "trian", "mode: 'trian' is not a choice", "one of train, "),
         ("mode", None, "mode: None is not a choice", "one of "),
+        (
+            "run",
+            "max-autotune",
+            "run: the kernels of max-autotune are picked by measuring",
+            "compiled",
+        ),
         ("image_size", (1, 2, 3), "image_size: (1, 2, 3) is not an image size", "480x640"),
         ("input_shape", (), "input_shape: () is not a shape", "1x3x224x224"),
         ("count", {"pixels": "all"}, "count: there is no 'pixels'", "one of attention"),

@@ -17,6 +17,7 @@ from opgraph.options.kinds import (
     Flag,
     Fragment,
     ImageSize,
+    Launched,
     Literal,
     Loss,
     Named,
@@ -48,6 +49,8 @@ LOSSES = ("auto", "cross-entropy", "sum")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """What the parameters of a model can be."""
+MODES = {"reduce-overhead": Run.COMPILED_GRAPHS.value}
+"""Modes of `torch.compile` that are ways to run a model here."""
 LOWER = ("float16", "bfloat16")
 GROUPED = tuple(name for name, form in FORMATS.items() if form.groups)
 MULTIPLIED = tuple(name for name, form in FORMATS.items() if form.activations)
@@ -346,7 +349,7 @@ class Costing:
     kv_cache: str | None = option(Choice(("none", *CACHES)), Stage.COSTING,
         f"the cache of a prefill or a decoding step in fewer bits: {', '.join(CACHES)}; none: as it "
         "computes", unit="FORMAT")
-    run: str | None = option(Choice(tuple(Run)), Stage.COSTING,
+    run: str | None = option(Launched(tuple(Run), MODES), Stage.COSTING,
         "; ".join(f"{run}: {run.label}" for run in Run), needs={"hardware": ()}, unit="HOW")
     price_per_hour: float | None = option(Amount(1e9), Stage.COSTING,
         "what the device costs an hour: the price of a run there", needs={"hardware": ()})
@@ -410,7 +413,7 @@ class Commanding:
     fail_if: tuple[str, ...] = option(Several(Text()), Stage.COMMAND,
         "exit with 1 if this holds: 'flops > +2%', 'bytes > +100MiB', 'coverage < 100%'; may be "
         "repeated", default=(), unit="GATE")
-    runs: tuple[str, ...] = option(Several(Choice(tuple(Run))), Stage.COMMAND,
+    runs: tuple[str, ...] = option(Several(Launched(tuple(Run), MODES)), Stage.COMMAND,
         "how all models run, or given twice or more, ways to run one, to be compared", default=(),
         unit="HOW", spelled="--run")
     schemes: tuple[str, ...] = option(Several(Choice(("none", *FORMATS))), Stage.COMMAND,

@@ -144,6 +144,16 @@ class Choice(Kind):
         raise Unfit(f"{value!r:.40} is not a choice", one_of(str(asked), self.values))
 
 
+class Launched(Choice):
+    """How a model is run: one of a closed set of words, or a mode of `torch.compile` that means one."""
+
+    def check(self, value: Any) -> str:
+        if isinstance(value, str) and value.startswith("max-autotune"):
+            raise Unfit(f"the kernels of {value} are picked by measuring them on the device",
+                        "compiled, or compiled,graphs: as without it")  # fmt: skip
+        return super().check(value)
+
+
 class Loss(Choice):
     """A loss by its name, or in Python a function of what the model returns."""
 
