@@ -116,13 +116,6 @@ def hard(case: Case, machine: Device, run: Run = Run.EAGER) -> tuple[str, Square
     return difficulty(works, device_costs(works, machine), times, machine, host=waits)
 
 
-def another_by_now(case: Case) -> bool:
-    """Whether its model runs other kernels than were measured: transformers ran a mixture's experts one
-    after the other until version 5, and as grouped products now; the eager rows are from before."""
-    grouped = any(work.task.kernel == "aten._grouped_mm" for work, _ in case.work)
-    return "eager" in case.family and grouped
-
-
 # What was measured.
 
 
@@ -369,6 +362,44 @@ def trace_models(sources: Path, folder: Path) -> None:
 def trace_language(measured: Path, folder: Path) -> None:
     """The language models that transformers ran eagerly, of a CSV with a line for each: their `model`,
     `dtype`, `device`, `kind` (prefill or decode), `context` and `seconds`."""
+    from unittest.mock import patch
+
+    from transformers.models.qwen2_moe import modeling_qwen2_moe as qwen
+
+    with (
+        patch.object(qwen, "Qwen2MoeExperts", experts_in_turn()),
+        patch.object(qwen.Qwen2MoePreTrainedModel, "_init_weights"),
+    ):
+        _trace_language(measured, folder)
+
+
+def experts_in_turn() -> type:
+    """A mixture's experts as transformers ran them until version 5, when the rows were measured: every one
+    after the other, each a module, with the tokens that chose it. Here they are chosen equally often."""
+    import torch
+    from torch import Tensor, nn
+    from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeMLP
+
+    class Experts(nn.Module):
+        def __init__(self, config: object) -> None:
+            super().__init__()
+            count, width = config.num_experts, config.moe_intermediate_size
+            self.each = nn.ModuleList(Qwen2MoeMLP(config, width) for _ in range(count))
+
+        def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+            places = torch.arange(chosen.numel()).reshape(chosen.shape) % len(self.each)
+            mask = nn.functional.one_hot(places, len(self.each)).permute(2, 1, 0)
+            out = torch.zeros_like(x)
+            for i, expert in enumerate(self.each):
+                slots, tokens = torch.where(mask[i])
+                some = expert(x[tokens]) * weights[tokens, slots, None]
+                out.index_add_(0, tokens, some.to(x.dtype))
+            return out
+
+    return Experts
+
+
+def _trace_language(measured: Path, folder: Path) -> None:
     import opgraph
 
     for r in csv.DictReader(measured.open(encoding="utf-8")):
@@ -543,7 +574,7 @@ def one(case: Case, machine: Device) -> float:
 @dataclass
 class Scored:
     """A row of the table: predictions of what was left out, beside the measured. `kinds` and `squares` say
-    how hard each is; those of `other` code say nothing of how far the rest may be off."""
+    how hard each is."""
 
     label: str
     goal: str
@@ -552,7 +583,6 @@ class Scored:
     kinds: list[str]
     squares: list[Squares]
     names: list[str]
-    other: frozenset[str] = frozenset()
 
     @property
     def far(self) -> str:
@@ -675,10 +705,9 @@ def model_rows(folder: Path) -> Iterator[Scored]:
             found.append(predicted(case, machine)[0])
             known.append(hard(case, machine))
         goal = "<= 15 % median" if "eager" in family else "<= 8 % mean"
-        other = frozenset(c.name for c in cases if another_by_now(c))
         yield Scored(family, goal, np.array(found), np.array([c.seconds for c in cases]),
-                     [kind for kind, _ in known], [each for _, each in known], [c.name for c in cases],
-                     other)  # fmt: skip
+                     [kind for kind, _ in known], [each for _, each in known],
+                     [c.name for c in cases])  # fmt: skip
 
 
 def host_of(cases: list[Case], machine: Device) -> Device:
@@ -722,7 +751,6 @@ class Pool:
             for kind, name, residual, each in zip(
                 row.kinds, row.names, row.residuals, row.squares, strict=True
             )
-            if name not in row.other
         ]  # fmt: skip
         columns = [np.array(column) for column in zip(*rows, strict=True)]
         return cls(*columns, tuple(limits))

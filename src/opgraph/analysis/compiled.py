@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from opgraph.analysis.timing.workload import Task, Work, contraction_of, workload
+from opgraph.analysis.cost.conventions import is_causal
+from opgraph.analysis.timing.workload import Task, Work, contraction_of, left_by_mask, workload
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, Kernel, Node
@@ -134,8 +135,9 @@ def _works(graph: Graph, parts: dict[Part, list[Placed]], of: dict[int, Part]) -
         for first, each in enumerate(parts[part]):
             source = each.source
             sizes = tuple(size for _, size in source.reads)
-            key = (each.kernel, sizes, source.layout)
-            task = known.setdefault(key, _task(each.kernel, sizes, source.layout))
+            left = left_by_mask(each.kernel) if is_causal(graph.node(each.node)) else 1.0
+            key = (each.kernel, sizes, source.layout, left)
+            task = known.setdefault(key, _task(*key))
             distances = [
                 None if b not in touched else moved - touched[b] + size for b, size in source.reads
             ]
@@ -144,11 +146,12 @@ def _works(graph: Graph, parts: dict[Part, list[Placed]], of: dict[int, Part]) -
             yield Work(each.node, task, tuple(distances), 1, int(not first))
 
 
-def _task(kernel: Kernel, sizes: tuple[int, ...], layout: str) -> Task:
+def _task(kernel: Kernel, sizes: tuple[int, ...], layout: str, left: float) -> Task:
     shape = kernel.out_shapes[0][2:] if kernel.out_shapes else ()
     return Task(
-        kernel=kernel.op, category=kernel.category, dtype=kernel.dtype, flops=kernel.flops,
-        other_flops=kernel.other_flops, written=kernel.written, sizes=sizes,
+        kernel=kernel.op, category=kernel.category, dtype=kernel.dtype,
+        flops=round(kernel.flops * left), other_flops=round(kernel.other_flops * left),
+        written=kernel.written, sizes=sizes,
         contraction=contraction_of(kernel),
         layout="channels-last" if layout == "channels-last" else "contiguous",
         positions=prod(n for n in shape if isinstance(n, int)),

@@ -108,8 +108,7 @@ class CostedRecord:
         if self.run is Run.ENGINE:
             from opgraph.analysis.serving.engine import engine
 
-            counted_so = self.profile.convention.get("attention") == "causal"
-            return engine(self.profile.graph, causal=not counted_so)
+            return engine(self.profile.graph)
         if self.run.compiled and self.profile.compiled is not None:
             from opgraph.analysis.compiled import compiled_graph
 

@@ -24,7 +24,7 @@ from opgraph.record.graph import Kernel, Node
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.remarks import no_effect
 
-_ATTENTION = "scaled_dot_product_attention"
+_ATTENTION, _CAUSAL = "scaled_dot_product_attention", "is_causal=True"
 
 
 def counted(profile: ProfileRecord, asked: Mapping[str, str]) -> ProfileRecord:
@@ -61,29 +61,37 @@ def counted(profile: ProfileRecord, asked: Mapping[str, str]) -> ProfileRecord:
 def causal_operators(profile: ProfileRecord) -> tuple[int, int]:
     """How many operators of attention say that they are causal, and how many there are."""
     found = [n for n in profile.graph.nodes if n.op == _ATTENTION]
-    return sum(map(_is_causal, found)), len(found)
+    return sum(_CAUSAL in n.arguments for n in found), len(found)
 
 
-def _is_causal(node: Node) -> bool:
-    return node.op == _ATTENTION and "is_causal=True" in node.arguments.split(", ")
+def is_causal(node: Node) -> bool:
+    """Whether a node is causal attention, or its gradient, of which all pairs are counted."""
+    return _CAUSAL in node.arguments.split(", ") and "scaled_dot_product" in node.op
 
 
-def as_causal(node: Node) -> tuple[Kernel, ...]:
-    """The kernels of a node with the pairs of attention alone that a causal mask leaves, if it has one."""
-    return _causal(node.kernels) if _is_causal(node) else node.kernels
+def pairs_left(queries: int, keys: int) -> int:
+    """The pairs of S x T that a causal mask leaves: query i attends to the keys up to i."""
+    both = min(queries, keys)
+    return both * (both + 1) // 2 + (queries - both) * keys
+
+
+def as_causal(node: Node) -> Node:
+    """A node with the pairs of attention alone that a causal mask leaves, if it has one; it says so."""
+    if node.op != _ATTENTION or not is_causal(node):
+        return node
+    said = node.arguments.replace(_CAUSAL, f"{_CAUSAL} (counted)")
+    return replace(node, kernels=_causal(node.kernels), arguments=said)
 
 
 def _node(node: Node, changes: Mapping[str, str]) -> Node:
-    kernels = node.kernels
     if "attention" in changes:
-        kernels = as_causal(node)
+        node = as_causal(node)
     if "embedding" in changes and node.op == "embedding":
-        kernels = tuple(map(_as_product, kernels))
-    return node if kernels is node.kernels else replace(node, kernels=kernels)
+        return replace(node, kernels=tuple(map(_as_product, node.kernels)))
+    return node
 
 
 def _causal(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """Query i attends to the keys up to i: of S x T pairs those with min(i, T) keys are left."""
     first = next((k for k in kernels if k.flops), None)
     if first is None or len(first.shapes) < 2 or min(map(len, first.shapes[:2])) < 2:
         return kernels
@@ -91,7 +99,7 @@ def _causal(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     keys = first.shapes[1][-2] if first.category == "attention" else first.shapes[1][-1]
     if not isinstance(queries, int) or not isinstance(keys, int) or not queries * keys:
         return kernels
-    pairs = sum(min(i, keys) for i in range(1, queries + 1))
+    pairs = pairs_left(queries, keys)
     return tuple(replace(k, flops=k.flops * pairs // (queries * keys)) for k in kernels)
 
 

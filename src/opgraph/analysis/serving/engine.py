@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from opgraph.analysis.cost.conventions import as_causal
+from opgraph.analysis.cost.conventions import as_causal, pairs_left
 from opgraph.analysis.fusion.grouping import Grouping, Role, Rule, role_of
 from opgraph.analysis.fusion.partition import Subgraph, subgraphs
 from opgraph.analysis.timing.workload import SCALING
@@ -66,16 +66,15 @@ _INDICES = frozenset({"int64", "int32", "bool"})
 """What tokens, positions and masks are in; a cache can be kept in fewer bits."""
 
 
-def engine(graph: Graph, *, causal: bool = True) -> Graph:
-    """The same graph with the kernels that an engine runs. `causal` says whether attention that is causal
-    has still to be counted so."""
-    return _Engine(graph, causal=causal).run()
+def engine(graph: Graph) -> Graph:
+    """The same graph with the kernels that an engine runs."""
+    return _Engine(replace(graph, nodes=tuple(map(as_causal, graph.nodes)))).run()
 
 
 class _Engine:
-    def __init__(self, graph: Graph, *, causal: bool) -> None:
+    def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.kernels = {n.id: as_causal(n) if causal else n.kernels for n in graph.nodes}
+        self.kernels = {n.id: n.kernels for n in graph.nodes}
         self.learned = _from_weights(graph)
         self.cached = _caches(graph)
 
@@ -330,7 +329,7 @@ def _causal_share(product: Kernel) -> float:
     """The share of the pairs of as many queries as keys that a causal mask leaves."""
     queries, keys = product.out_shapes[0][-2:]
     alike = isinstance(queries, int) and queries == keys
-    return (queries + 1) / (2 * queries) if alike and isinstance(queries, int) else 1.0
+    return pairs_left(queries, queries) / queries**2 if alike and isinstance(queries, int) else 1.0
 
 
 def _category(kernels: Sequence[Kernel]) -> str:

@@ -51,6 +51,16 @@ BROADCAST = 4
 STEP = 32
 """What a unit sums over at a time."""
 
+OLDER = {"9.0": 0.629}
+"""What matrix instructions of the generation before reach of a generation's peak (Luo and others,
+"Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", arXiv 2402.13499: `mma` on an H100)."""
+
+_OLDER = frozenset(
+    f"aten._scaled_dot_product_{kind}_attention{direction}"
+    for kind in ("flash", "efficient") for direction in ("", "_backward")
+)  # fmt: skip
+"""Kernels of PyTorch's that are written with these; cuDNN's are not."""
+
 CHANNELS = 8
 """Channels that a convolution on matrix units is padded to: 16 bytes of half precision."""
 
@@ -183,6 +193,8 @@ def arithmetic(task: Task, device: Device, reach: Reach = FITTED) -> float:
     )
     kind = _TILED.get(kind, kind)
     peak *= reach.compute.get(kind, 1.0)
+    if task.kernel in _OLDER:
+        peak *= OLDER.get(device.capability, 1.0)
     if kind.endswith("convolution") and task.kernel.endswith("_backward"):
         peak *= reach.compute["gradient"]
     if sizes is None or kind not in _TILED or device.kind == "cpu":

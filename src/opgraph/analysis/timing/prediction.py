@@ -303,8 +303,8 @@ def predict_parts(
     reach: Reach = FITTED,
 ) -> tuple[PartTime, ...]:
     """The time on the device of each subgraph of nodes with this work, run as one kernel: all its
-    arithmetic, the traffic that is left when it is fused, and one launch. A subgraph of one node takes what
-    its kernels take.
+    arithmetic, the traffic that is left when it is fused, and one launch. A subgraph of one kernel takes
+    what that takes, and so does one that exchanges something with other ranks.
 
     No measurement stands behind the fused times, unlike those of `predict`: they are what the same
     formula gives for less traffic and fewer launches.
@@ -322,7 +322,7 @@ def predict_parts(
             if rows
             else Bound.MEMORY,
         )
-        if len(part.nodes) > 1 and rows:
+        if len(rows) > 1 and not any(task.collective for task, _ in rows):
             main = max((task for task, _ in rows), key=lambda t: (t.flops, t.bytes))
             share = reach.traffic[traffic_class(main)]
             moving = part.fused_bytes / device.sustained_bandwidth / share

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
+from opgraph.analysis.cost.conventions import is_causal, pairs_left
 from opgraph.record.graph import Collective, Graph, Kernel, Node, Shape, Value
 from opgraph.record.units import element_size
 
@@ -206,11 +207,13 @@ def _works(graph: Graph) -> Iterator[Work]:
                 yield Work(node.id, NOTHING, (), calls, modules)
             continue
         inputs = [value[v] for v in node.inputs]
-        like = (node.op, tuple(map(id, node.kernels)),
+        causal = is_causal(node)
+        like = (node.op, tuple(map(id, node.kernels)), causal,
                 tuple((v.shape, v.dtype, v.strides) for v in inputs))  # fmt: skip
         steps = known.get(like)
         if steps is None:
-            made = (replace(s, task=alike.setdefault(s.task, s.task)) for s in _steps(node, inputs))
+            made = _steps(node, inputs, causal=causal)
+            made = (replace(s, task=alike.setdefault(s.task, s.task)) for s in made)
             steps = known[like] = tuple(made)
         if called and not steps:
             yield Work(node.id, NOTHING, (), calls, modules)
@@ -241,8 +244,9 @@ def _entered(before: str, now: str) -> int:
     return len(new) - next((i for i, (a, b) in pairs if a != b), min(len(old), len(new)))
 
 
-def _steps(node: Node, inputs: list[Value]) -> Iterator[_Step]:
+def _steps(node: Node, inputs: list[Value], *, causal: bool) -> Iterator[_Step]:
     for kernel in _kernels(node, inputs):
+        left = left_by_mask(kernel) if causal else 1.0
         operands = list(_operands(kernel, inputs))
         values = [None if place is None else inputs[place] for _, place in operands]
         passes = _passes(kernel)
@@ -250,8 +254,8 @@ def _steps(node: Node, inputs: list[Value]) -> Iterator[_Step]:
             kernel=kernel.op,
             category=kernel.category,
             dtype=kernel.dtype,
-            flops=kernel.flops,
-            other_flops=kernel.other_flops,
+            flops=round(kernel.flops * left),
+            other_flops=round(kernel.other_flops * left),
             written=int(kernel.written * passes),
             sizes=tuple(int(size * passes) for size, _ in operands),
             contraction=contraction_of(kernel),
@@ -262,6 +266,13 @@ def _steps(node: Node, inputs: list[Value]) -> Iterator[_Step]:
             packed=_packed(kernel, values),
         )
         yield _Step(task, tuple(place for _, place in operands), kernel.read + kernel.written)
+
+
+def left_by_mask(kernel: Kernel) -> float:
+    """The share of its FLOPs that fused causal attention computes: it passes over blocks of which the mask
+    leaves nothing (Dao 2023, section 3.1.1)."""
+    sizes = contraction_of(kernel) if kernel.category == "attention" else None
+    return 1.0 if sizes is None else pairs_left(sizes.m, sizes.n) / (sizes.m * sizes.n)
 
 
 def _packed(kernel: Kernel, operands: list[Value | None]) -> float:
