@@ -100,8 +100,8 @@ def test_an_option_changes_the_answer_or_is_refused(
     start = [command, MODEL, *([OTHER] if command == "compare" else [])]
     if suffix.endswith(NEEDING_A_DEVICE):
         start += ["--hardware", "h100-sxm"]
-    if command != "profile" and suffix == ".png":  # small ones are drawn sooner
-        start += ["--module", "transformer"]
+    if suffix == ".png":  # small ones are drawn sooner
+        start += ["--dpi", "20", *([] if command == "profile" else ["--module", "transformer"])]
     plain = {(): answer(start, file)}
     assert plain[()][0] in (0, 2 if suffix in NEEDING_THE_MODEL else 0)
     silent = []

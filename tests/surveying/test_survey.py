@@ -117,6 +117,7 @@ def test_a_folder_is_for_one_survey_and_one_driver(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.live
 def test_a_case_is_not_counted_with_what_earlier_ones_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is half as large as a case may be hands its cases back, but for its first one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
     from opgraph.views.text.models import families, names
 
     all_of_them = not (args.patterns or args.given & {*CHOOSING})
-    listed = names(found, color(), width(), latencies)
-    show(families(found, color(), width()) if all_of_them else listed)
+    shown = families if all_of_them else partial(names, latencies=latencies)
+    show(shown(found, color(), width()))
     return 0
 
 

@@ -23,35 +23,36 @@ from opgraph.record.graph import Collective
 from opgraph.record.kinds import CollectiveKind
 from opgraph.record.layout import Layout
 
-SEQ = 128
+SEQ, LAYERS = 128, 4
 
 
 @pytest.fixture(scope="module")
 def llama() -> Profile:
-    return opgraph.profile("meta-llama/Llama-3.1-8B", dtype="bfloat16", seq_len=SEQ)
+    return opgraph.profile("meta-llama/Llama-3.1-8B", dtype="bfloat16", seq_len=SEQ,
+                           model_args={"num_hidden_layers": LAYERS})  # fmt: skip
 
 
 @pytest.mark.live
 def test_llama_is_split_as_megatron_splits_it(llama):
-    """In each of 32 layers q, k, v, gate and up by columns, o and down by rows, with an all-reduce after
+    """In each layer q, k, v, gate and up by columns, o and down by rows, with an all-reduce after
     each of these two; the table by its rows; the logits gathered."""
     found = sharding(llama.graph)
     assert Counter(found.styles.values()) == {
-        "column": 32 * 5, "row": 32 * 2, "vocabulary": 1, "gathered": 1,
+        "column": LAYERS * 5, "row": LAYERS * 2, "vocabulary": 1, "gathered": 1,
     }  # fmt: skip
     hidden = SEQ * 4096 * 2
     assert Counter((e.kind, e.bytes) for e in found.exchanges) == {
-        ("all-reduce", hidden): 65, ("all-gather", SEQ * 128256 * 2): 1,
+        ("all-reduce", hidden): 2 * LAYERS + 1, ("all-gather", SEQ * 128256 * 2): 1,
     }  # fmt: skip
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("devices", [2, 4, 8])
 def test_a_device_of_llama(llama, devices):
-    """All but 65 norms of 4,096 and the 64 rotary frequencies is split: 8,030,261,248 parameters."""
+    """All but 9 norms of 4,096 and the 64 rotary frequencies is split: of 4 layers, 1,923,125,248."""
     share = sharded(llama.graph, devices)
-    norms = 65 * 4096
-    split = (8_030_261_248 - norms) // devices
+    norms = (2 * LAYERS + 1) * 4096
+    split = (1_923_125_248 - norms) // devices
     assert totals(share).parameters == split + norms
     assert totals(share).weight_bytes == 2 * (split + norms)
     # Positions are the same on all devices; older versions of transformers take a product for their angles.
@@ -65,11 +66,15 @@ def test_what_llama_sends(llama):
     """A ring sends 2 (n - 1) / n of an all-reduce and (n - 1) / n of a gather, in 2 (n - 1) steps."""
     plan = parallel(llama.graph, Layout(tensor=4), device("h100-sxm"))
     sent = {t.kind: t for t in plan.traffic}
-    assert sent["all-reduce"].bytes == 65 * (2 * SEQ * 4096 * 2 * 3 // 4)
+    assert sent["all-reduce"].bytes == (2 * LAYERS + 1) * (2 * SEQ * 4096 * 2 * 3 // 4)
     assert sent["all-gather"].bytes == SEQ * 128256 * 2 * 3 // 4
     on, words, latency = device("h100-sxm"), 6.08e-6, 0.678e-6
-    each = sent["all-reduce"].bytes / 65 / on.link_reached  # in words: half of the link
-    assert sent["all-reduce"].seconds == pytest.approx(65 * (words + 6 * latency + 2 * each))
+    each = (
+        sent["all-reduce"].bytes / (2 * LAYERS + 1) / on.link_reached
+    )  # in words: half of the link
+    assert sent["all-reduce"].seconds == pytest.approx(
+        (2 * LAYERS + 1) * (words + 6 * latency + 2 * each)
+    )
     far = sent["all-gather"].bytes / on.link_reached  # in blocks, which start 17.7 µs later
     assert sent["all-gather"].seconds == pytest.approx(words + 17.7e-6 + 3 * latency + far)
     (share,) = plan.shares
