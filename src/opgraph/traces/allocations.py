@@ -23,7 +23,7 @@ _LEAST = 0.5
 def own(allocations: Sequence[Allocation]) -> list[Allocation]:
     """What was allocated in the trace and given back, in order, with the total of that alone: on a host
     torch counts on for the whole process."""
-    live: set[int] = set()
+    live: set[int | str] = set()
     found, total = [], 0
     for row in allocations:
         if row.bytes > 0:
@@ -50,7 +50,7 @@ def at_peak(
     if not allocations:
         return (), ()
     peak = max(range(len(allocations)), key=lambda i: (allocations[i].total, -i))
-    live: dict[int, int] = {}
+    live: dict[int | str, int] = {}
     for i, row in enumerate(allocations[: peak + 1]):
         if row.bytes > 0:
             live[row.address] = i

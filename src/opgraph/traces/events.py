@@ -75,7 +75,7 @@ class Allocation(msgspec.Struct, gc=False):
 
     at: float
     bytes: int
-    address: int
+    address: int | str
     total: int = 0
     thread: Thread = 0
     operators: tuple[str, ...] = ()

@@ -65,7 +65,7 @@ class _Args(msgspec.Struct, gc=False):
     allocated: int | None = msgspec.field(default=None, name="Total Allocated")
     device_type: int | None = msgspec.field(default=None, name="Device Type")
     bytes: int = msgspec.field(default=0, name="Bytes")
-    address: int = msgspec.field(default=0, name="Addr")
+    address: int | str = msgspec.field(default=0, name="Addr")
     device: int | str | None = None
 
 
