@@ -267,9 +267,14 @@ class CostedRecord:
         """The predicted seconds of every node that takes any, by its id; None without a device."""
         return None if self.prediction is None else self.prediction.by_node
 
-    @cached_property
+    @property
     def measurement(self) -> Measurement | None:
-        """What was measured of the profile; None where nothing was."""
+        """What was measured of the profile; None where no time was."""
+        return None if self.ran is None or not self.ran.run.events else self.ran
+
+    @cached_property
+    def ran(self) -> Measurement | None:
+        """What was measured of the profile, be it memory alone; None where nothing was."""
         if self.profile.measured is None:
             return None
         from opgraph.analysis.measured.times import Measurement
@@ -278,15 +283,15 @@ class CostedRecord:
 
     def named_measurement(self) -> Measurement:
         """What was measured. Raises `RenderError` where nothing was."""
-        if self.measurement is None:
+        if self.ran is None:
             raise RenderError("nothing was measured of this profile",
                               hint="opgraph measure MODEL -o run.json")  # fmt: skip
-        return self.measurement
+        return self.ran
 
     @property
     def metric(self) -> Metric:
         """What shares are of, and hot spots are ordered by (see `usual_metric`)."""
-        measured = self.measurement is not None and bool(self.measurement.by_node)
+        measured = self.measurement is not None
         return usual_metric(self.totals.cost, timed=self.device is not None, measured=measured)
 
     @cached_property
@@ -310,7 +315,7 @@ class CostedRecord:
         return build_tree(
             self.graph, nodes, root=root, fold=fold,
             seconds=self.seconds_by_node, bounds=bounds, ridge=self.ridge,
-            measured=None if self.measurement is None else self.measurement.by_node or None,
+            measured=None if self.measurement is None else self.measurement.by_node,
         )  # fmt: skip
 
     @cached_property

@@ -107,6 +107,13 @@ export class Timeline extends Plot {
     ].filter(Boolean), this.pointer.x, this.pointer.y);
   }
 
+  /** Names of streams of several ranks are long. */
+  protected override frame(): Frame {
+    const frame = super.frame();
+    const more = this.lanes.some(({ name }) => name.length > 12) ? 24 : 0;
+    return { ...frame, left: frame.left + more, width: frame.width - more };
+  }
+
   private lane(lane: Lane, top: number, height: number, { left, width }: Frame, end: number, theme: Theme): void {
     const { ctx, app: { tree, colours, lit, selected } } = this;
     const { starts } = lane;

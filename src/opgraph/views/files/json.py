@@ -90,8 +90,8 @@ def costed_data(costed: CostedRecord, *, memory: bool = False) -> dict[str, Any]
             found["steps"] = [s.to_dict() for s in costed.steps]
     if costed.graph is not costed.profile.graph:  # `totals` beside this are those of the trace
         found["totals"] = costed.totals.to_dict()
-    if costed.measurement is not None:
-        found["measured"] = costed.measurement.to_dict()
+    if costed.ran is not None:
+        found["measured"] = costed.ran.to_dict()
     if costed.plan is not None:
         found["plan"] = costed.plan.to_dict()
     if "partition" in costed.asked:

@@ -68,7 +68,6 @@ from opgraph.record import schema
 from opgraph.record.graph import Graph
 from opgraph.record.kinds import Bound, ChangeKind
 from opgraph.record.profile import ProfileRecord
-from opgraph.record.run import DEVICE_KINDS
 from opgraph.views.details import branches, details
 from opgraph.views.files.json import profile_data
 from opgraph.views.headline import headline_data, total_of, way
@@ -375,7 +374,7 @@ def _measured(found: Measurement, place: Sequence[int]) -> dict[str, Any]:
     lanes: dict[str, list[list[float]]] = {}
     for part in sorted(run.timeline, key=lambda s: (s.rank, s.stream, s.start)):
         event = run.events[part.event]
-        lane = f"{'stream' if event.kind in DEVICE_KINDS else 'thread'} {part.stream}"
+        lane = f"{'stream' if run.accelerated else 'thread'} {part.stream}"
         lane = f"rank {part.rank}, {lane}" if run.ranks > 1 else lane
         node = place[event.nodes[0]] if event.nodes else 0
         times = (_microseconds(time, 7) for time in (max(part.start, 0.0), part.seconds))

@@ -218,10 +218,10 @@ def fused(parts: Sequence[Subgraph]) -> Group:
 def sections(costed: CostedRecord, *, memory: bool, width: int) -> list[RenderableType]:
     """The sections that were asked for, each after an empty line."""
     found: list[RenderableType] = []
-    if costed.measurement is not None:
+    if costed.ran is not None:
         from opgraph.views.text.measured import measured
 
-        found += ["", measured(costed.measurement)]
+        found += ["", measured(costed.ran)]
     if costed.device is not None:
         found += ["", time_on(costed)]
         if costed.prediction is not None and costed.prediction.slots:

@@ -292,7 +292,7 @@ def table(
         "",
         bottleneck_analysis(costed),
     ]
-    if costed.asked or memory or costed.measurement is not None:
+    if costed.asked or memory or costed.ran is not None:
         from opgraph.views.text.device import sections
 
         parts += sections(costed, memory=memory, width=width)
