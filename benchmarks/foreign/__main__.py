@@ -186,6 +186,7 @@ def main() -> int:
                 file.write(json.dumps(results[-1]) + "\n")
         print(f"{found['name']}: {'; '.join(problems(found)) or 'all holds'} "
               f"({found.get('without', '')})", flush=True)  # fmt: skip
+    results.sort(key=lambda r: [*MODELS].index(r["name"]))
     if not args.models:
         PAGE.write_text(page(results), encoding="utf-8")
     bad = sum(bool(problems(r)) for r in results)

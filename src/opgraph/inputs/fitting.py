@@ -7,9 +7,9 @@ import heapq
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import count, permutations
+from itertools import count, permutations, product
 
 import torch
 from torch import Tensor, nn
@@ -92,7 +92,7 @@ def _others(context: Context, example: Example, graph: Graph) -> Iterator[Exampl
     node = graph.failed
     if node is None:
         return
-    near = [n for n in _reaching(graph, node) if n in guessed]
+    near = [n for n in _reaching(graph, node.inputs) if n in guessed]
     for name in near or guessed:
         for value in _asked(context, graph, node, guessed[name], len(near)):
             yield _with(example, names, name, value)
@@ -107,10 +107,10 @@ def _others(context: Context, example: Example, graph: Graph) -> Iterator[Exampl
                 yield _with(example, names, name, value)
 
 
-def _reaching(graph: Graph, node: Node) -> list[str]:
-    """The inputs that a node comes from, the nearest first, with the number in a list taken away."""
+def _reaching(graph: Graph, values: Iterable[int]) -> list[str]:
+    """The inputs that values come from, the nearest first, with the number in a list taken away."""
     found: dict[str, None] = {}
-    waiting, known = list(node.inputs), set[int]()
+    waiting, known = list(values), set[int]()
     while waiting:
         id_ = waiting.pop(0)
         if id_ in known:
@@ -142,10 +142,7 @@ def _asked(context: Context, graph: Graph, node: Node, now: Tensor, near: int) -
             for features in (now.shape[-1] + lacking, weights[0][-1] // max(near, 1)):
                 if features > 0:
                     yield context.floats(*now.shape[:-1], features)
-    yield from _resized(context, now, [*others, *weights], error)
-    if not weights and re.search(
-        r"int64|\blong\b|\bindices\b|used as ind|integer|index \S*type", error
-    ):
+    elif re.search(r"int64|\blong\b|\bindices\b|used as ind|integer|index \S*type", error):
         for shape in ((b, length), (b,), (2, length), tuple(now.shape)):
             yield torch.zeros(shape, dtype=torch.int64)
     beyond = re.search(r"index (\d+) is out of bounds for dimension (\d+)", error)
@@ -163,22 +160,26 @@ def _asked(context: Context, graph: Graph, node: Node, now: Tensor, near: int) -
         if len(shape) == now.dim() >= 2:  # a table of so many positions, say
             like = context.floats if now.is_floating_point() else context.ids
             yield like(now.shape[0], shape[1], *now.shape[2:])
+    yield from _resized(context, graph, node, now)
     if now.dim() > 2:
         yield now.transpose(1, 2).contiguous()
 
 
-def _resized(
-    context: Context, now: Tensor, shapes: list[tuple[int, ...]], error: str
-) -> Iterator[Tensor]:
+def _resized(context: Context, graph: Graph, node: Node, now: Tensor) -> Iterator[Tensor]:
     """The argument with one of its sizes changed to the one that it met and does not fit: the size beside
-    it in another operand (a table of so many positions), or another number of the error."""
+    it in what no argument reaches (a table of so many positions), or another number of an error that the
+    model raises itself."""
+    shapes: dict[bool, list[tuple[int, ...]]] = {True: [], False: []}
+    for i in node.inputs:
+        shapes[bool(_reaching(graph, [i]))].append(tuple(map(int, graph.value[i].shape)))
     pairs = [
         (a, b)
-        for one, other in permutations(shapes, 2)
+        for one, other in product(shapes[True], shapes[False])
         for a, b in zip(reversed(one), reversed(other), strict=False)
-        if 1 not in (a, b)
+        if b != 1
     ]
-    numbers = [int(n) for n in re.findall(r"\d+", error)]
+    own = (node.error or "") if node.op == "raise" else ""
+    numbers = [int(n) for n in re.findall(r"\d+", own)]
     for old, new in dict.fromkeys([*pairs, *permutations(numbers[:6], 2)]):
         if old not in (1, new) and 0 < new <= _LONGEST and old in now.shape:
             sizes = [new if size == old else size for size in now.shape]
