@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ from opgraph.cli import main
 from opgraph.exporting import exporter_for
 from opgraph.exporting.python import to_python
 from opgraph.inputs.base import Example
+from opgraph.record.errors import TraceError
 from opgraph.sources import resolve
 from opgraph.tracing.base import arguments
 from opgraph.tracing.eager import materialized
@@ -127,3 +130,36 @@ def test_what_cannot_be_is_said_at_once(
 ) -> None:
     assert main(["export", *arguments_]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_stablehlo_takes_weights_as_arguments_and_keeps_constants(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every product is there at its sizes, no weight is in the file, and nothing is made of memory."""
+    pytest.importorskip("torch_mlir")
+    file = tmp_path / "gpt2.mlir"
+    options = ["--seq-len", "8", "--model-arg", "n_layer=1", "--head", "base"]
+    assert main(["export", "gpt2", *options, "-o", str(file)]) == 0
+    assert "16 weights are arguments, named at its head" in capsys.readouterr().err
+    text = file.read_text()
+    heads = re.findall(r"^// %arg(\d+): (.*)$", text, re.MULTILINE)
+    assert [int(i) for i, _ in heads] == list(range(18))  # token ids and a mask behind them
+    assert [name for _, name in heads][:2] == ["wte.weight", "wpe.weight"]
+    macs = 0
+    some = r"tensor<([\dx]+)xf32>"
+    product = rf"stablehlo\.dot_general .*?: \({some}, {some}\) -> {some}"
+    for left, _, out in re.findall(product, text):
+        macs += math.prod(map(int, out.split("x"))) * int(left.split("x")[-1])
+    profile = opgraph.profile("gpt2", seq_len=8, model_args={"n_layer": 1}, head="base")
+    assert macs == profile.totals.macs
+    assert len(text) < 100_000
+
+    class Unknown(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.special.bessel_j0(x)
+
+    model, example = prepared(Unknown(), torch.zeros(3))
+    with pytest.raises(TraceError, match="torch-mlir does not get through: it makes no StableHLO"):
+        exporter_for("x.mlir").run(model, example, "export")

@@ -252,3 +252,35 @@ def test_models_on_different_devices_are_told_apart(saved: Saved) -> None:
     )
     with pytest.raises(InputError, match="on a device, and another is not"):
         opgraph.compare(one.on(), one.on("h100-sxm"))
+
+
+def test_subgraphs_are_objects_with_their_cost(saved: Saved) -> None:
+    """Those of the partition add up to the whole; any nodes are one, and a profile of their own."""
+    profile = saved("bert-base-uncased")
+    costed = profile.on("h100-sxm", run="graphs")
+    parts = costed.subgraphs
+    for figure in ("flops", "bytes"):
+        assert sum(getattr(p, figure) for p in parts) == getattr(costed.totals, figure)
+    assert sum(p.seconds for p in parts) == pytest.approx(sum(costed.seconds_by_node.values()))
+    fused = max(parts, key=lambda p: len(p.nodes))
+    assert fused.fused_bytes < fused.bytes
+    assert all(n.record.scope.startswith(fused.module) for n in fused.nodes)
+    assert fused.to_dict()["rule"] == fused.rule
+
+    layer = costed.subgraph("encoder.layer.3")
+    assert layer.module == "encoder.layer.3"
+    assert costed.subgraph([n.id for n in layer.nodes]).cost == layer.cost
+    alone = costed.extract(layer)
+    assert (alone.totals.flops, alone.totals.bytes) == (layer.flops, layer.bytes)
+    assert alone.on("h100-sxm").seconds == pytest.approx(
+        layer.seconds, rel=0.02
+    )  # its input is far
+    assert opgraph.Profile.from_dict(alone.to_dict()) == alone
+    assert profile.extract(layer.nodes).graph == alone.graph
+    for wrong, said in (
+        ([], "no node"),
+        ([10**6], "no node 1000000"),
+        ("encoder.leyer", "no module"),
+    ):
+        with pytest.raises(InputError, match=said):
+            costed.subgraph(wrong)

@@ -47,12 +47,14 @@ def profile(
     """
     from dataclasses import replace
 
+    from opgraph.api.capturing import Captured
     from opgraph.api.pipeline import profiled
 
     asked = Options(**checked(options, Options.__dataclass_fields__, "profile"))
     found = Profile.of(profiled(model, inputs, kwargs, asked))
     if name is not None:
         found = replace(found, model=replace(found.model, name=name))
+    vars(found)["captured"] = Captured(model, inputs, kwargs, asked)
     failed = found.graph.failed
     if failed is None or partial:
         return found

@@ -1,5 +1,5 @@
-"""Formats that need the model itself, not only its profile: a Python file, a `torch.export` program, ONNX.
-An exporter is one function and one line here; torch is imported when one is used."""
+"""Formats that need the model itself, not only its profile: Python, a `torch.export` program, ONNX,
+StableHLO. An exporter is one function and one line here; torch is imported when one is used."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ EXPORTERS = (
     Exporter("python", ".py", ("export", "dynamo", "fx"), "opgraph.exporting.python:to_python"),
     Exporter("pt2", ".pt2", ("export",), "opgraph.exporting.programs:to_pt2"),
     Exporter("onnx", ".onnx", ("export",), "opgraph.exporting.programs:to_onnx"),
+    Exporter("stablehlo", ".mlir", ("export",), "opgraph.exporting.programs:to_stablehlo"),
 )
 
 

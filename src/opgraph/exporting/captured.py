@@ -46,6 +46,24 @@ def capture(module: nn.Module, stage: Stage, tracer: str) -> Captured:
         raise TraceError(f"{tracer} does not get through: {first_line(error)}") from error
 
 
+def fragments(module: nn.Module, stage: Stage) -> list[fx.GraphModule]:
+    """What Dynamo captures of a staged model: one graph for each fragment, as they run."""
+    found: dict[int, fx.GraphModule] = {}
+
+    def keep(gm: fx.GraphModule, _example: list[Any]) -> Callable[..., Any]:
+        def run(*values: Any) -> Any:
+            found.setdefault(id(gm), gm)
+            return gm.forward(*values)
+
+        return run
+
+    with clean() as note, stage.guard.listening():
+        context = torch._dynamo.optimize(keep)
+        context.callback = Watch(context.callback, note)
+        context(entry(module))(*stage.args, **stage.kwargs)
+    return list(found.values())
+
+
 def _by_export(module: nn.Module, stage: Stage, inputs: dict[str, Tensor]) -> Captured:
     with stage.guard.listening():
         program = exported(module, stage.args, stage.kwargs)

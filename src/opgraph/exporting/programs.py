@@ -1,13 +1,21 @@
-"""A model as a `torch.export` program (`.pt2`) and as ONNX. Both hold weights: the model's own, or random
-ones where it was built without."""
+"""A model as a `torch.export` program (`.pt2`), as ONNX and as StableHLO. The first two hold weights: the
+model's own, or random ones where it was built without; in StableHLO weights are arguments."""
 
 from __future__ import annotations
 
 import io
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export.graph_signature import InputKind
 from torch.utils._pytree import tree_leaves
 
 from opgraph.exporting import Exported
@@ -60,6 +68,87 @@ def to_onnx(model: Model, example: Example, _tracer: str) -> Exported:
     return Exported(
         content, (*remarks, "onnx.checker accepts it", _run(content, tensors, expected))
     )
+
+
+def to_stablehlo(model: Model, example: Example, _tracer: str) -> Exported:
+    """The model as StableHLO, by torch-mlir, whose verifier has accepted it. What a state dict has is an
+    argument of its function, before the model's own: weights take no memory, and a file has none.
+
+    Raises `MissingDependency`, or `TraceError` for what export or torch-mlir does not get through.
+    """
+    try:
+        from torch_mlir.compiler_utils import TorchMlirCompilerError
+        from torch_mlir.extras.fx_decomp_util import get_decomposition_table
+        from torch_mlir.fx import stateless_fx_import
+    except ImportError as error:
+        raise MissingDependency("torch-mlir", "stablehlo") from error
+    with staged(model.module, example) as stage:
+        try:
+            with stage.guard.listening():
+                program = exported(model.module, stage.args, stage.kwargs)
+            program = program.run_decompositions(get_decomposition_table())
+        except Exception as error:
+            raise TraceError(f"export does not get through: {first_line(error)}") from error
+        module, names = _with_constants(program)
+        with _unsaid() as said:
+            try:
+                made = str(stateless_fx_import(module, output_type="stablehlo"))
+            except (TorchMlirCompilerError, NotImplementedError, RuntimeError, ValueError) as error:
+                found = _ILLEGAL.search(said())
+                why = f"it makes no StableHLO of {found[1]}" if found else first_line(error)
+                raise TraceError(f"torch-mlir does not get through: {why}") from error
+    head = "".join(f"// %arg{i}: {_SAFE.sub('?', name)}\n" for i, name in enumerate(names))
+    own = sum(s.kind is InputKind.USER_INPUT for s in program.graph_signature.input_specs)
+    weights = (
+        f"{len(names) - own} weights are arguments, named at its head" if len(names) > own else ""
+    )
+    return Exported(f"{head}{made}".encode(), (weights,) if weights else ())
+
+
+def _with_constants(
+    program: torch.export.ExportedProgram,
+) -> tuple[torch.fx.GraphModule, list[str]]:
+    """The graph of a program, with what no state dict has as constants of its own, and the names of the
+    arguments that are left."""
+    module, names = program.graph_module, []
+    nodes = module.graph.find_nodes(op="placeholder")
+    for node, spec in zip(nodes, program.graph_signature.input_specs, strict=True):
+        value = None if spec.target is None else program.constants.get(spec.target)
+        if not isinstance(value, Tensor) or isinstance(value, FakeTensor):
+            names.append(str(spec.target or node.name))
+            continue
+        module.register_buffer(node.name, value)
+        for user in list(node.users):  # torch-mlir reads each but once
+            with module.graph.inserting_before(user):
+                constant = module.graph.get_attr(node.name)
+            constant.meta = node.meta
+            user.replace_input_with(node, constant)
+        module.graph.erase_node(node)
+    module.recompile()
+    return module, names
+
+
+_ILLEGAL = re.compile(r"failed to legalize operation '([\w.]+)'")
+_SAFE = re.compile(r"[^\x20-\x7e]")
+
+
+@contextmanager
+def _unsaid() -> Iterator[Callable[[], str]]:
+    """What libraries of C++ would say on stderr, kept from there for who asks."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+
+        def said() -> str:
+            file.seek(0)
+            return file.read().decode("utf-8", "replace")
+
+        try:
+            yield said
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
 
 
 def _program(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
 from functools import cached_property, partial
 from typing import Any
 
 import msgspec
 
-from opgraph.analysis.cost.totals import Totals
+from opgraph.analysis.cost.fragments import extracted, part_of
+from opgraph.analysis.cost.totals import Totals, cost_of
 from opgraph.analysis.costed import ASKED, CostedRecord, costed, terms
 from opgraph.analysis.measured.times import Excess, Measurement, Residual
 from opgraph.analysis.memory import MemoryTimeline
@@ -18,13 +19,13 @@ from opgraph.analysis.tree import HotSpot
 from opgraph.hardware import Device
 from opgraph.options import checked, named_options
 from opgraph.record import loading, units
-from opgraph.record.errors import RenderError
+from opgraph.record.errors import InputError, RenderError
 from opgraph.record.files import write_atomically
 from opgraph.record.graph import Node
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.remarks import Remark
 from opgraph.record.run import RunRecord
-from opgraph.results.rows import NodeView, Row, Rows
+from opgraph.results.rows import NodeView, Part, Row, Rows
 from opgraph.views import View, render, view_for, view_named
 
 DRAWN = tuple(dict.fromkeys(n for v in ("svg", "pdf", "png") for n in view_named(v).heeds))
@@ -66,6 +67,52 @@ class Shown:
     def nodes(self) -> tuple[NodeView, ...]:
         """The operators in order of execution, with what is around them."""
         return tuple(NodeView(self.costed, node) for node in self.costed.graph.nodes)
+
+    @cached_property
+    def subgraphs(self) -> tuple[Part, ...]:
+        """The subgraphs of the partition, in order, each with its nodes and what they cost."""
+        costed = self.costed
+        return tuple(
+            Part(costed, f"{p.rule} {p.id}", "", len(p.nodes), None, p.cost,
+                 tuple(map(costed.graph.node, p.nodes)), p)
+            for p in costed.parts
+        )  # fmt: skip
+
+    def subgraph(self, which: str | Row | Iterable[int | NodeView]) -> Row:
+        """Any nodes with what they cost together: those of a module and below it, or those given.
+
+        Raises `InputError` for a module or a node that there is none of, and for no node.
+        """
+        if isinstance(which, Row):
+            return which
+        if isinstance(which, str):
+            return self.by_module()[which]
+        known = {n.id: n for n in self.costed.graph.nodes}
+        chosen = {n.id if isinstance(n, NodeView) else n for n in which}
+        if not chosen or chosen - known.keys():
+            said = (
+                f"there is no node {min(chosen - known.keys())}"
+                if chosen
+                else "a subgraph of no node"
+            )
+            raise InputError(said, hint=f"the graph has nodes 1 to {len(known):,}")
+        nodes = tuple(known[i] for i in sorted(chosen))
+        said = units.plural(len(nodes), "node")
+        return Row(self.costed, said, "", len(nodes), None, cost_of(nodes), nodes)
+
+    def extract(self, which: str | Row | Iterable[int | NodeView]) -> Profile:
+        """Some nodes (see `subgraph`) as a profile of their own.
+
+        What they read from elsewhere are its inputs, what others read of them its outputs. It is of the
+        graph that was traced, however that is run.
+        """
+        row, whole = self.subgraph(which), self.costed.plain.profile
+        inside = {n.id for n in row.records if n.kind not in ("input", "output")}
+        if not inside:
+            raise InputError("inputs and outputs alone are no graph", hint="choose what is called")
+        name = f"{whole.model.name}, {row.name or 'the model'}"
+        part = part_of(whole, extracted(whole.graph, inside))
+        return Profile.of(replace(part, model=replace(part.model, name=name)))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data, as the JSON view writes it."""
@@ -310,6 +357,17 @@ class Profile(Shown, ProfileRecord):
     def costed(self) -> Costed:
         """The profile on the generic ridge."""
         return self.on()
+
+    @cached_property
+    def captured(self) -> Any:
+        """The forward as torch's own compilers capture it: `.export`, `.dynamo`, `.fx`.
+
+        They are a `torch.export.ExportedProgram`, a list of `torch.fx.GraphModule`, one a fragment, and one
+        such; each is captured when it is first asked for. Raises `InputError` where the model is not at
+        hand: a saved profile has none.
+        """
+        raise InputError(f"the model of {self.model.name} is not at hand: a saved profile has its graph "
+                         "alone", hint="opgraph.profile(MODEL) captures it")  # fmt: skip
 
     @property
     def totals(self) -> Totals:

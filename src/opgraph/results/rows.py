@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 from opgraph.analysis.cost.totals import Cost, WithCost, total_seconds
 from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.selection import matches
 from opgraph.analysis.tree import Metric
 from opgraph.record import units
@@ -38,6 +40,13 @@ class Row(WithCost):
     def nodes(self) -> tuple[NodeView, ...]:
         """The nodes, in order of execution."""
         return tuple(NodeView(self.costed, n) for n in sorted(self.records, key=lambda n: n.id))
+
+    @property
+    def module(self) -> str:
+        """The path of the innermost module that all of them are in: "" for the model itself."""
+        paths = sorted(n.scope.split(".") for n in self.records)
+        shared = takewhile(lambda pair: pair[0] == pair[1], zip(paths[0], paths[-1], strict=False))
+        return ".".join(part for part, _ in shared)
 
     @property
     def seconds(self) -> float | None:
@@ -82,6 +91,36 @@ class Row(WithCost):
         time = "" if self.seconds is None else f", {units.seconds(self.seconds)}"
         cls = f" {self.class_name}" if self.class_name else ""
         return f"<{self.name or 'the model'}{cls}: {units.flops(self.flops)}{time}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Part(Row):
+    """A subgraph of the partition: its nodes with what they cost one by one.
+
+    `part` is the record, with the `rule` that made it, the `reason`, and the bytes that it would move as
+    one kernel.
+    """
+
+    part: Subgraph
+
+    @property
+    def rule(self) -> str:
+        """The rule that made it one."""
+        return self.part.rule
+
+    @property
+    def fused_bytes(self) -> int:
+        """The bytes that it moves as one kernel."""
+        return self.part.fused_bytes
+
+    @property
+    def barrier(self) -> str | None:
+        """Why it goes no further; None where nothing stands beside it."""
+        return self.costed.barriers.get(self.part.id)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return super().to_dict() | self.part.to_dict() | {"module": self.module}
 
 
 class Rows(Mapping[str, Row]):

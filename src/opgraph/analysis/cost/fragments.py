@@ -4,7 +4,7 @@ its own."""
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from opgraph.analysis.cost.totals import Cost, cost_of
@@ -54,12 +54,17 @@ def dominant(graph: Graph) -> Fragment | None:
 
 
 def cut(profile: ProfileRecord, which: int | str) -> ProfileRecord:
-    """One fragment as a profile of its own (see `select_fragment`); what was worked out for the whole, its
-    formulas, cache, compiled kernels and measured run, is not that of a part."""
+    """One fragment as a profile of its own (see `select_fragment` and `part_of`)."""
     graph = select_fragment(profile.graph, which)
     if graph is profile.graph or len(graph.nodes) == len(profile.graph.nodes):
         notes = () if which == "all" else (no_effect("fragment", "the graph is one piece"),)
         return replace(profile, model=profile.model.noting(*notes))
+    return part_of(profile, graph)
+
+
+def part_of(profile: ProfileRecord, graph: Graph) -> ProfileRecord:
+    """A part of a profile's graph as a profile of its own: what was worked out for the whole, its formulas,
+    cache, compiled kernels and measured run, is not that of a part."""
     return replace(profile, graph=graph, formulas=None, cache=None, compiled=None, measured=None)
 
 
@@ -90,11 +95,13 @@ def select_fragment(graph: Graph, which: int | str) -> Graph:
             hint=f"the graph has {max(numbers)}" if numbers else
             "only the tracers fx, dynamo and export capture fragments",
         )  # fmt: skip
-    return _cut(graph, number)
+    return extracted(graph, {n.id for n in graph.nodes if n.fragment == number})
 
 
-def _cut(graph: Graph, number: int) -> Graph:
-    inside = [n for n in graph.nodes if n.fragment == number]
+def extracted(graph: Graph, chosen: Collection[int]) -> Graph:
+    """Some nodes, by their ids, as a graph of their own. What they read from elsewhere are its inputs, what
+    others read of them its outputs."""
+    inside = [n for n in graph.nodes if n.id in chosen]
     made = {v for n in inside for v in n.outputs}
     value = graph.value
     coming = tuple(dict.fromkeys(
@@ -103,7 +110,7 @@ def _cut(graph: Graph, number: int) -> Graph:
     ))  # fmt: skip
     leaving = tuple(dict.fromkeys(
         v for n in inside for v in n.outputs
-        if v in graph.outputs or any(u.fragment != number for u in graph.users.get(v, ()))
+        if v in graph.outputs or any(u.id not in chosen for u in graph.users.get(v, ()))
     ))  # fmt: skip
     nodes = _renumbered(graph, inside, coming, leaving)
     kept = _with_aliases(graph, {v for n in nodes for v in (*n.inputs, *n.outputs)})

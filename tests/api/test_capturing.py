@@ -1,0 +1,67 @@
+"""What torch captures of a profiled model is at hand in Python, and gone with the model."""
+
+from __future__ import annotations
+
+import copy
+import gc
+
+import pytest
+import torch
+from torch import nn
+
+import opgraph
+from opgraph import InputError, Profile
+
+pytestmark = [pytest.mark.slow, pytest.mark.live]
+
+
+class Broken(nn.Module):
+    """Two fragments, with a print between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        torch._dynamo.graph_break()
+        return self.second(x.relu())
+
+
+def test_captures_compute_what_the_model_computes() -> None:
+    model, x = Broken(), torch.randn(3, 4)
+    names = {name: id(p) for name, p in model.named_parameters()}
+    captured = opgraph.profile(model, x).captured
+    assert "captured" in dir(Profile)
+    expected = model(x)
+    assert torch.allclose(captured.export.module()(x), expected)
+    graphs = captured.dynamo
+    assert len(graphs) == 2
+    assert captured.dynamo is graphs  # captured once
+    ops = [n.target for g in graphs for n in g.graph.nodes if n.op == "call_function"]
+    assert [getattr(op, "__name__", op) for op in ops].count("linear") == 2
+    assert names == {name: id(p) for name, p in model.named_parameters()}
+    assert model.training
+    assert "forward" not in vars(model)
+    plain = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
+    traced = opgraph.profile(plain, x).captured.fx
+    assert torch.equal(traced(x), plain(x))
+
+
+def test_without_weights_it_has_none() -> None:
+    """A model by name is built again, and its program takes no memory."""
+    program = opgraph.profile("resnet18").captured.export
+    weights = [n.meta["val"] for n in program.graph.nodes if n.op == "placeholder"]
+    assert all(isinstance(w, torch._subclasses.FakeTensor) for w in weights)
+
+
+def test_it_is_refused_where_there_is_no_model() -> None:
+    profile = opgraph.profile(nn.Linear(4, 4), torch.randn(1, 4))
+    gc.collect()
+    for one in (profile, Profile.from_dict(profile.to_dict()), copy.deepcopy(profile)):
+        with pytest.raises(InputError, match="not at hand"):
+            _ = one.captured.export
+    model = nn.Linear(4, 4)
+    trained = opgraph.profile(model, torch.randn(2, 4), mode="train", loss="sum")
+    with pytest.raises(InputError, match="one forward is captured"):
+        _ = trained.captured.dynamo
