@@ -1,5 +1,5 @@
-"""What an export as StableHLO takes: processor time, memory and the size of the file, each model in a process
-of its own. `python -m benchmarks.stablehlo [MODEL …]`
+"""What an export as StableHLO takes: processor time, memory, and the size of the file; each model in a
+process of its own. `python -m benchmarks.stablehlo [MODEL …]`
 
 torch-mlir is needed: `pip install 'opgraph[stablehlo]'`.
 """
