@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from opgraph.analysis.fusion.partition import Subgraph
     from opgraph.analysis.measured.times import Measurement
     from opgraph.analysis.memory import Fit, Footprint, MemoryTimeline
-    from opgraph.analysis.parallel.exchanges import Exchanged
     from opgraph.analysis.parallel.paper import Plan
     from opgraph.analysis.serving.batches import Step
+    from opgraph.analysis.timing.collectives import Exchanged
     from opgraph.analysis.timing.energy import Energy, Price
     from opgraph.analysis.timing.prediction import Prediction
     from opgraph.analysis.timing.roofline import RooflinePoint
@@ -164,7 +164,7 @@ class CostedRecord:
     @cached_property
     def exchanged(self) -> tuple[Exchanged, ...]:
         """What this rank exchanges with others, by phase, kind and group."""
-        from opgraph.analysis.parallel.exchanges import exchanges
+        from opgraph.analysis.timing.collectives import exchanges
 
         return exchanges(self.graph)
 

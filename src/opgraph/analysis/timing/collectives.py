@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil, log2
-from typing import Literal
+from typing import Any, Literal
 
 from opgraph.hardware import Device
-from opgraph.record.graph import Collective
+from opgraph.record.graph import Collective, Graph
 from opgraph.record.kinds import CollectiveKind
 
 TREE = 0.92
@@ -122,3 +122,33 @@ def quickest(collective: Collective, device: Device) -> tuple[float, Algorithm]:
 def collective_seconds(collective: Collective, device: Device) -> float:
     """The seconds of a collective among devices that are linked."""
     return quickest(collective, device)[0] if collective.ranks > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """The collectives of one kind in one group and phase: how often, the bytes of their buffers, and those
+    that a rank sends for them over a ring."""
+
+    phase: str
+    kind: CollectiveKind
+    ranks: int
+    group: str
+    times: int
+    bytes: int
+    sent: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return asdict(self)
+
+
+def exchanges(graph: Graph) -> tuple[Exchanged, ...]:
+    """What a rank exchanges with others in a run, in the order in which the kinds first occur."""
+    found: dict[tuple[str, CollectiveKind, int, str], list[Collective]] = {}
+    for node in graph.nodes:
+        for each in (kernel.collective for kernel in node.kernels):
+            if each is not None:
+                key = (node.phase, each.kind, each.ranks, each.group)
+                found.setdefault(key, []).append(each)
+    return tuple(Exchanged(*key, len(all_), sum(c.bytes for c in all_), sum(map(ring, all_)))
+                 for key, all_ in found.items())  # fmt: skip
