@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import jsonschema_rs
@@ -137,6 +138,11 @@ def test_what_a_layout_loses_adds_up_to_how_much_longer_it_takes() -> None:
     assert f"    2  {said}" in shown
     assert re.search(r"MiB .* of 65,536\n.*\n +1 +1 +0 +1 +2 +3 +0 +7 +fits", shown)
     assert "and 1 more that were not tried" in shown
+    layout = replace(other.layout, pipeline=2, fsdp=4, schedule="interleaved")
+    narrow = plan_text(Planned("net", "H100", 8, 8, 2**36, (replace(other, layout=layout), best), 2, 2,
+                               None, refused), width=80)  # fmt: skip
+    assert "…" not in narrow.partition("Slower")[0]
+    assert {"interleaved", "activations", "gradients"} <= set(narrow.split())
 
 
 @pytest.mark.slow

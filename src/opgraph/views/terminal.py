@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.kinds import Bound
@@ -126,6 +126,18 @@ def fitting(tables: Sequence[Table], width: int) -> Table:
     """The first of some tables whose cells are whole at a width, else the last of them."""
     room = console(10 * width, color=False)
     return next((t for t in tables if room.measure(t).maximum <= width), tables[-1])
+
+
+def hanging(lines: Iterable[str], indent: int = 13) -> Table:
+    """Facts a line each, behind their labels: what does not fit goes on below the fact."""
+    from rich.table import Table
+
+    result = Table.grid()
+    result.add_column(no_wrap=True, min_width=indent)
+    result.add_column(overflow="fold")
+    for line in lines:
+        result.add_row(line[:indent], line[indent:])
+    return result
 
 
 def columns(*headers: str) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -36,6 +37,8 @@ SERVED = ServingRecord(
 def test_it_looks_like_its_golden(golden, width):
     text = serving_text(SERVED, width=width)
     assert max(map(len, text.splitlines())) <= width
+    crowded = replace(SERVED, points=(point(1.12e3, 9, requests_per_second=1.08e3, running=100.0),))
+    assert "…" not in serving_text(crowded, width=width)
     golden(text, f"serving-{width}.txt")
 
 

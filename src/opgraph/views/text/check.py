@@ -160,9 +160,12 @@ def _disagreement(d: Disagreement) -> tuple[str, str, str]:
 
 def _readings(agreement: Agreement, wide: bool) -> list[RenderableType]:
     """What other counters say, and why it differs: in a column, or below where there is no room."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    padding = (0, 1) if wide else (0, 1, 0, 0)
+    table = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=padding, header_style="bold"
+    )
     table.add_column("Counter", no_wrap=True)
-    for title in ("Time", "Its figure", "Parameters", "Of ours"):
+    for title in ("Time", "Reported", "Parameters", "/ opgraph"):
         table.add_column(title, justify="right", no_wrap=True)
     if wide:
         table.add_column("Why it differs", overflow="fold")

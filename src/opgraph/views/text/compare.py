@@ -262,7 +262,7 @@ def _node_line(change: NodeChange) -> Text:
 
 WIDEST = 150
 
-_MAIN = ("parameters", "flops", "bytes")
+_MAIN = ("parameters", "flops", "bytes", "latency")
 """What is shown of many profiles, where not everything fits."""
 
 
@@ -316,10 +316,10 @@ def _legend(comparison: ComparisonRecord) -> Iterator[Text]:
 def _totals(comparison: ComparisonRecord, width: int) -> Table:
     """Quantities down and profiles across; the other way round where there are many profiles. Where there
     is no room, of differences and ratios those go that can be had from the others."""
-    across = [_across(comparison), _across(comparison, differences=False)]
+    across = [_across(comparison), _across(comparison, less=True)]
     down = [_down(comparison), _down(comparison, ratios=False)]
     number = len(comparison.models)
-    return fitting(across if number == 2 else across[:1] + down if number == 3 else down, width)
+    return fitting(across if number == 2 else across + down if number == 3 else down, width)
 
 
 def _table() -> Table:
@@ -328,14 +328,16 @@ def _table() -> Table:
     return table
 
 
-def _across(comparison: ComparisonRecord, *, differences: bool = True) -> Table:
+def _across(comparison: ComparisonRecord, *, less: bool = False) -> Table:
+    """With differences and ratios; with `less`, of two the ratio and of three the figures alone."""
     table = _table()
     pair = len(comparison.models) == 2
+    ratios = pair or not less
     for position in range(len(comparison.models)):
         table.add_column(letter(position), justify="right", no_wrap=True)
-        if position and not pair:
+        if position and ratios and not pair:
             table.add_column(f"/ {letter(0)}", justify="right", no_wrap=True)
-    differing = pair and differences
+    differing = pair and not less
     if differing:
         table.add_column("B − A", justify="right", no_wrap=True)
     if pair:
@@ -344,7 +346,7 @@ def _across(comparison: ComparisonRecord, *, differences: bool = True) -> Table:
         cells = [q.format(first)]
         for value in values:
             cells += [q.format(value), *([difference(q, first, value)] if differing else []),
-                      ratio(first, value)]  # fmt: skip
+                      *([ratio(first, value)] if ratios else [])]  # fmt: skip
         table.add_row(q.label, *cells, style="dim" if set(values) == {first} else "")
     return table
 

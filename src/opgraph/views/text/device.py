@@ -22,7 +22,7 @@ from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.kinds import CollectiveKind
 from opgraph.views.headline import way
-from opgraph.views.terminal import bar, columns, safe
+from opgraph.views.terminal import bar, columns, hanging, safe
 from opgraph.views.text.summary import serving
 
 _STEPS = "▁▂▃▄▅▆▇█"
@@ -54,7 +54,7 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
         f"Memory       {room} (weights {units.size(need.weights)}, peak {units.size(need.peak)}{more})",
         *([] if need.fits else [f"Devices      {held_by(need)}"]),
     ]
-    return Group(_title(f"On {target.name}"), *lines, "", _costliest(costed, found, top))
+    return Group(_title(f"On {target.name}"), hanging(lines), "", _costliest(costed, found, top))
 
 
 def _energy(found: Energy) -> str:
@@ -252,7 +252,7 @@ def over_devices(plan: Plan, name: str | None) -> Group:
     title = f"Tensor {layout.tensor} × pipeline {layout.pipeline} × data {layout.data}{on}"
     traffic: list[RenderableType] = ["", _traffic(plan)] if plan.traffic else []
     return Group(
-        Text(title, style="bold"), *_time(plan), "", _stages(plan),
+        Text(title, style="bold"), hanging(_time(plan)), "", _stages(plan),
         *traffic, *_notes(plan),
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ from opgraph.analysis.measured.times import Measurement
 from opgraph.record import units
 from opgraph.record.kinds import Category
 from opgraph.record.run import RunRecord
-from opgraph.views.terminal import bar, columns, safe
+from opgraph.views.terminal import bar, columns, hanging, safe
 
 _ROWS = 8
 _DIFFERS = 0.01
@@ -30,7 +30,8 @@ def measured(found: Measurement) -> Group:
     where = safe(run.device_name or run.device)
     if not run.accelerated and run.threads:
         where += f", {units.plural(run.threads, 'thread')}"
-    parts: list[RenderableType] = [Text(f"Measured on {where}", style="bold"), *_facts(found)]
+    parts: list[RenderableType] = [Text(f"Measured on {where}", style="bold")]
+    parts.append(hanging(_facts(found)))
     memory = found.allocated
     if memory is not None and abs(memory.measured - memory.traced) >= _DIFFERS * memory.traced:
         parts += ["", _allocated(memory)]

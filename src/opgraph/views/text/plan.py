@@ -11,7 +11,7 @@ from rich.text import Text
 
 from opgraph.analysis.parallel.composing import Candidate, Planned
 from opgraph.record import units
-from opgraph.views.terminal import draw, safe
+from opgraph.views.terminal import draw, fitting, safe
 
 
 def plan_text(found: Planned, *, color: bool = False, width: int = 120) -> str:
@@ -22,7 +22,9 @@ def plan_text(found: Planned, *, color: bool = False, width: int = 120) -> str:
     parts: list[RenderableType] = [Text(title, style="bold"), ""]
     shown = list(found.best) + ([] if found.asked is None else [found.asked])
     names = [str(i) for i in range(1, len(found.best) + 1)] + ["asked"]
-    parts += [_steps(names, shown), "", _memory(names, shown, found.capacity)]
+    steps = [_steps(names, shown, interval=interval) for interval in (True, False)]
+    memory = [_memory(names, shown, found.capacity, apart) for apart in (1, 0)]
+    parts += [chosen := fitting(steps, width), "", fitting(memory, width)]
     whys = [w for w in zip(names[1:], found.whys[1:], strict=False) if w[1]]
     if found.asked is not None:
         whys = [("asked", found.explained or "is the best")]
@@ -36,7 +38,8 @@ def plan_text(found: Planned, *, color: bool = False, width: int = 120) -> str:
     counted = (
         f"{found.fitting:,} of {found.tried:,} layouts fit, put together of {found.traces:,} traces"
     )
-    parts += ["", f"{counted}. Times are predicted, with the interval of the kernels' prediction."]
+    between = ", with the interval of the kernels' prediction" if chosen is steps[0] else ""
+    parts += ["", f"{counted}. Times are predicted{between}."]
     parts += [f"Assumed: {'; '.join(found.assumed)}."] if found.assumed else []
     parts += [f"Not tried: {safe(reason)}" for reason in found.refused[:3]]
     if len(found.refused) > 3:
@@ -44,20 +47,30 @@ def plan_text(found: Planned, *, color: bool = False, width: int = 120) -> str:
     return draw(parts, width, color)
 
 
-def _steps(names: list[str], shown: list[Candidate]) -> Table:
+def _steps(names: list[str], shown: list[Candidate], *, interval: bool) -> Table:
+    """A row for each layout; what is wider than there is room is broken between words."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for head, align in (("", "right"), ("layout", "left"), ("batches", "right"), ("how", "left"),
                         ("step", "right"), ("MFU", "right"), ("exposed", "right"),
                         ("bubble", "right")):  # fmt: skip
-        fixed = head not in ("layout", "how")
-        table.add_column(head, justify=align, overflow="fold", no_wrap=fixed)  # type: ignore[arg-type]
+        words = {"layout": _layout, "how": _how}.get(head)
+        longest = (
+            max((len(w) for c in shown for w in words(c).split()), default=0) if words else None
+        )
+        whole = words is None
+        table.add_column(head, justify=align, overflow="fold", no_wrap=whole, min_width=longest)  # type: ignore[arg-type]
     for name, c in zip(names, shown, strict=False):
+        seconds = units.between(c.seconds, *c.interval) if interval else units.seconds(c.seconds)
         table.add_row(
-            name, str(c.layout), f"{c.layout.micro_batches:,} of {c.batch}", _how(c),
-            units.between(c.seconds, *c.interval), units.percent(c.mfu),
+            name, _layout(c), f"{c.layout.micro_batches:,} of {c.batch}", _how(c), seconds,
+            units.percent(c.mfu),
             units.percent(c.exposed / c.seconds), units.percent(c.bubble / c.seconds),
         )  # fmt: skip
     return table
+
+
+def _layout(c: Candidate) -> str:
+    return str(c.layout)
 
 
 def _how(c: Candidate) -> str:
@@ -68,8 +81,8 @@ def _how(c: Candidate) -> str:
     return ", ".join(said)
 
 
-def _memory(names: list[str], shown: list[Candidate], capacity: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+def _memory(names: list[str], shown: list[Candidate], capacity: int, apart: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, apart, 0, 0))
     fullest = max((c.memory.total for c in shown), default=0)
     unit, size, digits = ("GiB", 2**30, 1) if fullest >= 10 * 2**30 else ("MiB", 2**20, 0)
     table.add_column(unit, justify="right")

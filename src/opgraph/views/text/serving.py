@@ -12,7 +12,7 @@ from rich.text import Text
 
 from opgraph.analysis.serving.curve import ServingPoint, ServingRecord, Spread
 from opgraph.record import units
-from opgraph.views.terminal import draw, safe
+from opgraph.views.terminal import draw, fitting, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,7 +27,7 @@ def serving_text(serving: ServingRecord, *, color: bool = False, width: int = 12
         Text(safe(serving.model), style="bold"),
         *map(Text, _facts(serving)),
         "",
-        _table(serving, width),
+        fitting([_table(serving, width, apart) for apart in (1, 0)], width),
         "",
         Text(
             "first: to the first token; token: each after it, by request"
@@ -53,9 +53,9 @@ def _facts(serving: ServingRecord) -> Iterator[str]:
         yield f"{units.plural(refused, 'request')} could never fit and were refused"
 
 
-def _table(serving: ServingRecord, width: int) -> Table:
+def _table(serving: ServingRecord, width: int, apart: int) -> Table:
     wide = width >= _WIDE
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, apart, 0, 0),
                   header_style="bold")  # fmt: skip
     for head in ("rate\n/s", "done\n/s", "tokens\n/s", *_heads("first", wide=wide),
                  *_heads("token", wide=wide), *(("between\np99", "cache\nmean") if wide else ()),
