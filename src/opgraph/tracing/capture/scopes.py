@@ -69,7 +69,7 @@ class ModuleCalls:
         self._position = position
         self._known = known
         self._paths: dict[int, str] = {id(m): p for p, m in tree.items()}
-        self._tree = frozenset(self._paths)
+        self._tops = frozenset(p.partition(".")[0] for p in tree if p)
         self._owners = _owners(tree.values())
         self._fresh: list[torch.nn.Module] = []
         self._main = [Call("", module=id(tree[""]))]
@@ -128,8 +128,8 @@ class ModuleCalls:
                 self._paths[key] = f"{above}.{path}"
 
     def is_model(self, call: Call) -> bool:
-        """Whether a call is of a module in the model's tree below the root."""
-        return call.path != "" and call.module in self._tree
+        """Whether a call is of a module in the model's tree below the root, or of one that it made."""
+        return call.path.partition(".")[0] in self._tops
 
     def attach(self) -> None:
         """Follow the calls of all modules, until `detach`."""
