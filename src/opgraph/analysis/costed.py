@@ -135,9 +135,9 @@ class CostedRecord:
             if profile.mode == "train":
                 notes.append(STEP)
         if self.run is Run.ENGINE:
-            from opgraph.analysis.serving.engine import ASSUMED
+            from opgraph.analysis.serving.engine import assumed
 
-            notes += ASSUMED
+            notes += assumed(graph)
         if graph.failed is not None:
             text = f"the forward failed at node {graph.failed.id}: the graph ends there"
             notes.append(Remark("failed", text))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.costed import quantized
 from opgraph.analysis.serving.curve import ServingPoint, serve_at
-from opgraph.analysis.serving.engine import ASSUMED
+from opgraph.analysis.serving.engine import assumed
 from opgraph.analysis.serving.simulation import Drafts, Engine, Request, arrivals, pages_of
 from opgraph.analysis.serving.steps import Load, StepTimes, Traces, step_times
 from opgraph.api.pipeline import profiled, resolved, with_generating_head
@@ -187,9 +187,12 @@ def _engine(
     if draft is not None:
         found = draft
 
-        def seconds(sequences: int, keys: int) -> float:
-            per = (keys,) * len(found.limits)
-            return found.seconds(Load(sequences, sequences, per, per))
+        def seconds(tokens: int, keys: int, pairs: int) -> float:
+            many = len(found.limits)
+            sampled = (
+                tokens if keys == pairs else 0
+            )  # a prompt's next token is drafted in the next step
+            return found.seconds(Load(tokens, sampled, (keys,) * many, (pairs,) * many))
 
         drafts = Drafts(asked["draft_tokens"], asked["acceptance"], seconds)
     return Engine(
@@ -315,7 +318,7 @@ def _remarks(
         n for p in (*traces.decodes, traces.prefill) for n in p.model.notes if isinstance(n, Remark)
     )
     yield from notes
-    yield from ASSUMED
+    yield from assumed(traces.decodes[0].graph)
     text = (
         f"scheduling takes {asked['step_overhead'] or 0:g} ms a step beside the device's time; "
         f"{plural(asked['page_tokens'], 'token')} of the cache are a page of {size(each)}"

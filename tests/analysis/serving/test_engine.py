@@ -9,7 +9,7 @@ import pytest
 
 import opgraph
 from opgraph.analysis.costed import costed
-from opgraph.analysis.serving.engine import engine
+from opgraph.analysis.serving.engine import assumed, engine
 from opgraph.analysis.serving.steps import StepTimes, Traces, step_times
 from opgraph.api.pipeline import profiled
 from opgraph.hardware import device
@@ -45,6 +45,13 @@ def key(model):
 def steps_of(model, contexts=(32, 200), tensor: int = 1) -> StepTimes:
     decodes = tuple(traced(key(model), "decode", c, 2) for c in contexts)
     return step_times(Traces(decodes, traced(key(model), "prefill", 32, 2)), H100, tensor)
+
+
+def test_what_is_said_of_latents_is_said_of_models_that_cache_them():
+    """Keys and values made of the cache by a product, and only those."""
+    latent = ("hf-type:deepseek_v3", {"num_hidden_layers": 1, "hidden_size": 512})
+    for model, remarks in ((SMALL, 1), (latent, 2)):
+        assert len(assumed(traced(key(model), "decode", 32, 2).graph)) == remarks
 
 
 def test_the_cache_stays_in_place():

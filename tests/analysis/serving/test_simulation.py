@@ -72,7 +72,7 @@ def test_nothing_is_lost_or_done_twice(sizes, pages, tokens, sequences, chunked,
         loads.append(load)
         return 0.01
 
-    drafts = Drafts(drafted, 0.5, lambda n, keys: 0.001 * n) if drafted else None
+    drafts = Drafts(drafted, 0.5, lambda n, keys, pairs: 0.001 * n) if drafted else None
     one = engine(pages=pages, tokens=tokens, sequences=sequences, chunked=chunked, drafts=drafts)
     run = simulate(asked, one, seconds, seed=1)
     assert sorted([s.request for s in run.served] + run.refused, key=repr) == sorted(
@@ -101,9 +101,16 @@ def test_what_does_not_fit_is_preempted_and_read_again():
     assert run.read > 64
 
 
+def test_the_drafting_model_reads_prompts_in_their_time():
+    """A step that reads takes what the drafting model takes for the same tokens and pairs, too."""
+    reads = Drafts(3, 0.8, lambda n, keys, pairs: 0.001 * n + 1e-6 * pairs)
+    found = simulate([Request(0.0, 100, 1)], engine(drafts=reads), lambda _: 0.01)
+    assert found.served[0].first_token == pytest.approx(0.01 + 0.1 + 1e-6 * 5050)
+
+
 def test_drafts_that_are_accepted_save_steps():
     plain = simulate([Request(0.0, 8, 400)], engine(), lambda _: 0.01)
-    drafts = Drafts(3, 0.8, lambda n, keys: 0.0)
+    drafts = Drafts(3, 0.8, lambda n, keys, pairs: 0.0)
     fast = simulate([Request(0.0, 8, 400)], engine(drafts=drafts), lambda _: 0.01)
     expected = (1 - 0.8**4) / (1 - 0.8)  # tokens a step: 1 + a + a^2 + a^3
     assert plain.steps / fast.steps == pytest.approx(expected, rel=0.1)

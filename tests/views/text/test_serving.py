@@ -29,7 +29,7 @@ def point(rate: float, slow: float, **more) -> ServingPoint:
 SERVED = ServingRecord(
     "meta-llama/Llama-3.1-70B", "NVIDIA H100 SXM5 80GB", 4, 1, {"weights": "fp8"}, 18_000_000_000,
     812_000, {"decode_1": 0.0101, "decode_32": 0.0124, "prefill": 0.132},
-    (point(2.0, 1), point(8.0, 4), point(inf, 20, per_token=None)), ASSUMED,
+    (point(2.0, 1), point(8.0, 4), point(inf, 20, per_token=None)), (ASSUMED,),
 )  # fmt: skip
 
 

@@ -19,16 +19,18 @@ from opgraph.analysis.timing.workload import SCALING
 from opgraph.record.graph import Graph, Kernel, Node, Value
 from opgraph.record.remarks import Remark
 
-ASSUMED = tuple(
-    Remark("engine", text)
-    for text in (
-        "the cache stays in place and is paged, projections of one input are one product, what stands "
-        "between products is one kernel, attention is causal, and each step is launched at once",
-        "keys and values are made of the cache as the model makes them (latent attention is not absorbed), "
-        "and drawing the next token takes no time",
-    )
+ASSUMED = Remark(
+    "engine",
+    "the cache stays in place and is paged, projections of one input are one product, what stands between "
+    "products is one kernel, attention is causal, each step is launched at once, and drawing the next "
+    "token takes no time",
 )
-"""The remarks on what is taken for granted of an engine."""
+"""The remark on what is taken for granted of every engine."""
+_LATENT = Remark(
+    "engine",
+    "keys and values are made of the cached latents in each step, as the model makes them: engines absorb "
+    "these products into those of queries and outputs",
+)
 
 _POINTWISE: frozenset[Role] = frozenset(
     {"elementwise", "scale", "reduction", "normalization", "softmax"}
@@ -64,6 +66,26 @@ _COPIES = frozenset(
 
 _INDICES = frozenset({"int64", "int32", "bool"})
 """What tokens, positions and masks are in; a cache can be kept in fewer bits."""
+
+
+def assumed(graph: Graph) -> tuple[Remark, ...]:
+    """The remarks on what is taken for granted of an engine that runs a graph."""
+    return (ASSUMED, _LATENT) if _multiplies_cache(graph) else (ASSUMED,)
+
+
+def _multiplies_cache(graph: Graph) -> bool:
+    """Whether what is cached goes through a product with a weight before attention, as latents do."""
+    reach = set(_caches(graph))
+    for node in graph.nodes:
+        if reach.isdisjoint(node.inputs):
+            continue
+        if role_of(node) == "contraction" and any(
+            _root(graph, graph.value[v]).kind == "parameter" for v in node.inputs
+        ):
+            return True
+        if role_of(node) not in ("attention", "contraction"):
+            reach.update(node.outputs)
+    return False
 
 
 def engine(graph: Graph) -> Graph:

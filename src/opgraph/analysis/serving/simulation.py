@@ -32,11 +32,12 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Drafts:
     """Speculative decoding: so many tokens are drafted in a step, each accepted with this chance after
-    those before it; `seconds` is a step of the drafting model for so many sequences and keys."""
+    those before it. `seconds` is a step of the drafting model for so many new tokens, keys, and pairs of
+    both; it reads prompts, too."""
 
     tokens: int
     acceptance: float
-    seconds: Callable[[int, int], float]
+    seconds: Callable[[int, int, int], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,11 @@ class _Simulation:
         taken += engine.once * sum(1 for s, _ in chunks if not s.begun)
         if engine.drafts and decoding:
             keys = sum(s.cached for s in decoding)
-            taken += drafted * engine.drafts.seconds(len(decoding), keys)
+            taken += drafted * engine.drafts.seconds(len(decoding), keys, keys)
+        if engine.drafts and chunks:
+            ends = sum(s.cached + n for s, n in chunks)
+            pairs = sum(seen(s.cached, n, None) for s, n in chunks)
+            taken += engine.drafts.seconds(sum(n for _, n in chunks), ends, pairs)
         held = engine.pages - self.free
         found = self.found
         found.steps += 1
