@@ -23,6 +23,7 @@ SHOWN = {
     "tensor_and_sharded": ["forward: 8 x all-reduce (tp)", "exchange are exposed"],
     "quantized": ["weights int4", "NVIDIA H100 SXM5 80GB has no units for fp4"],
     "serving": ["requests a second within 0.1 s to the first token"],
+    "pipelined": ["rank 0: ", "rank 3: ", "of the step is waiting"],
     "loop": ["4 calls of one layer", "272 parameters, 4096 FLOPs"],
 }
 

@@ -75,6 +75,21 @@ def test_a_step_is_that_of_the_whole_model(layout: Layout, checkpointing: bool) 
     assert peak <= 1.05 * total
 
 
+@pytest.mark.slow
+@pytest.mark.live
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved"])
+def test_a_pipeline_is_that_of_a_whole_trace(schedule: str) -> None:
+    asked: dict[str, Any] = {
+        "mode": "train", "seq_len": 2048, "pipeline_parallel": 2, "schedule": schedule,
+        "micro_batches": 4, "global_batch": 4,
+    }  # fmt: skip
+    one = opgraph.plan(llama(), devices="2xh100-sxm", explain=True, **asked).asked
+    whole = opgraph.profile(llama(), **asked).on(cluster("h100-sxm")[1]).prediction
+    assert one is not None
+    assert whole is not None
+    assert one.seconds == pytest.approx(whole.seconds, rel=0.03)
+
+
 def test_schedules_wait_as_they_are_known_to() -> None:
     """Forwards of one second and backwards of two (Narayanan et al., 2.2)."""
     stages, batches = 4, 8

@@ -130,6 +130,9 @@ class CostedRecord:
             notes.append(Remark("unknown-operator", text))
         if self.device is not None and (profile.world is not None or self.layout is not None):
             notes += [Remark("network", text) for text in self._of_the_network(self.device)]
+        if self.device is not None and profile.pipeline is not None and not profile.pipeline.like:
+            text = "other stages of the pipeline are taken to be as quick as those of this rank"
+            notes.append(Remark("network", text))
         if self.run.compiled:
             notes.append(COMPILED)
             if profile.mode == "train":
@@ -196,7 +199,9 @@ class CostedRecord:
         from opgraph.analysis.targets import run_otherwise
         from opgraph.analysis.timing.prediction import predict
 
-        found = predict(self.graph, self.device, self.run, works=self.work)
+        found = predict(
+            self.graph, self.device, self.run, works=self.work, pipeline=self.profile.pipeline
+        )
         others = run_otherwise(self.profile, self.device) | self._quantized
         if self.run.compiled and found.limit == "host":
             found = found.unmeasured()  # no compiled run that waits for the host was
@@ -617,6 +622,11 @@ def in_precision(profile: ProfileRecord, lower: str) -> ProfileRecord:
     return replace(
         profile,
         graph=autocast(profile.graph, lower),
+        pipeline=None
+        if (found := profile.pipeline) is None
+        else replace(
+            found, samples=tuple(replace(s, graph=autocast(s.graph, lower)) for s in found.samples)
+        ),
         formulas=None,  # they are those of the precision before
         convention={**profile.convention, "autocast": lower},
     )

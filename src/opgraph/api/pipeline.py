@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -17,7 +17,16 @@ from opgraph.options import OPTIONS, Options
 from opgraph.record.errors import InputError, SourceError, TraceError, first_line
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Mode
-from opgraph.record.profile import GUESSED, Compiled, ProfileRecord, Tracing, World
+from opgraph.record.profile import (
+    GUESSED,
+    Begun,
+    Compiled,
+    Pipeline,
+    ProfileRecord,
+    Sample,
+    Tracing,
+    World,
+)
 from opgraph.record.remarks import Remark, no_effect
 from opgraph.sources import resolve
 from opgraph.sources.base import BuildOptions, Model
@@ -159,6 +168,7 @@ def _laid_out(
     from opgraph.analysis.parallel.sharding import sharding
     from opgraph.sources.ranks import ranks
     from opgraph.tracing.modes.layouts import in_stages, laid_out
+    from opgraph.tracing.modes.stages import kinds_of_ranks, of_a_sample
 
     layout, rank = asked.layout, asked.rank or 0
     alone: dict[str, Any] = dict.fromkeys(asked.laid_out)
@@ -185,9 +195,9 @@ def _laid_out(
         one = replace(one, micro_batches=None)
     with ranks(layout.devices, rank):
         if layout.pipeline > 1:
-            spread, example = in_stages(built, prepared(built, inputs, kwargs, one)[1], layout, allowed,
-                                        one.loss)  # fmt: skip
-            found = counted(profile_model(spread, example, one), one.count)
+            example = prepared(built, inputs, kwargs, one)[1]
+            spread, passed = in_stages(built, example, layout, allowed, one.loss)
+            found = counted(profile_model(spread, passed, one), one.count)
         else:
             found = profiled(laid_out(built, layout, allowed), inputs, kwargs, one)
     if found.graph.failed is not None:
@@ -195,9 +205,37 @@ def _laid_out(
             f"{built.info.name} does not run as {layout}: {found.graph.failed.failure}",
             hint="a saved profile of it (-o FILE.json) can be laid out on paper",
         )
+    if found.pipeline is not None:
+
+        def traced(at: int) -> ProfileRecord:
+            few, part = of_a_sample(layout, example)
+            with ranks(layout.devices, at):
+                spread, passed = in_stages(built, part, few, allowed, one.loss)
+                return counted(profile_model(spread, passed, one), one.count)
+
+        kinds = kinds_of_ranks(built.module, layout)
+        beside = layout.devices // layout.pipeline
+        found = _sampled(found, found.pipeline, kinds, lambda r: traced(r * beside + rank % beside))
     if not any(k.collective is not None for n in found.graph.nodes for k in n.kernels):
         found = _noting(found, no_effect(", ".join(asked.laid_out), "nothing is exchanged"))
     return replace(found, world=World(layout.devices, rank, layout))
+
+
+def _sampled(
+    found: ProfileRecord, pipeline: Pipeline, kinds: Sequence[Any],
+    traced: Callable[[int], ProfileRecord],
+) -> ProfileRecord:  # fmt: skip
+    """The profile of a rank of a pipeline with samples of the others: one of each of their `kinds`."""
+    known = {kinds[pipeline.rank]: -1}
+    samples: list[Sample] = []
+    for rank, kind in enumerate(kinds):
+        if kind not in known:
+            known[kind] = len(samples)
+            other = traced(rank)
+            begun = () if other.pipeline is None else other.pipeline.begun
+            samples.append(Sample(other.graph, begun))
+    like = tuple(known[kind] for kind in kinds)
+    return replace(found, pipeline=replace(pipeline, samples=tuple(samples), like=like))
 
 
 _FORWARD: dict[str, Any] = {
@@ -376,6 +414,7 @@ def _in_mode(model: Model, example: Example, options: Options, how: TraceOptions
 def _trained(model: Model, example: Example, options: Options, how: TraceOptions) -> ProfileRecord:
     """The profile of a step of training. Where a loss that was guessed fails, what the model returns is
     added up, which is said."""
+    from opgraph.sources.pipelines import Pipelined
     from opgraph.tracing import eager
     from opgraph.tracing.modes.training import Training
 
@@ -418,6 +457,11 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
         convention["loss scaling"] = "gradients divided by the loss's scale"
     if options.checkpointing:
         convention["checkpointing"] = "repeated blocks"
+    if isinstance(model.module, Pipelined):
+        nodes = profile.graph.nodes
+        begun = tuple(Begun(a, nodes[at].name) for a, at in step.begun if at < len(nodes))
+        pipeline = Pipeline(model.module.rank, model.module.orders, begun)
+        profile = replace(profile, pipeline=pipeline)
     return replace(
         profile
         if options.loss != "auto"

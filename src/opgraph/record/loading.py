@@ -28,7 +28,15 @@ from opgraph.record.profile import (
     World,
 )
 from opgraph.record.remarks import CODES, Remark
-from opgraph.record.schema import GraphRecord, Malformed, RunFile, decode, decode_run
+from opgraph.record.schema import (
+    GraphRecord,
+    Malformed,
+    PipelineFile,
+    RunFile,
+    decode,
+    decode_pipeline,
+    decode_run,
+)
 from opgraph.record.targets import Target
 from opgraph.record.verify import InvariantError, verify
 
@@ -83,6 +91,7 @@ class _Record(msgspec.Struct):
     target: Target = Target()
     measured: RunFile | None = None
     world: World | None = None
+    pipeline: PipelineFile | None = None
     run: Run = Run.EAGER
     remarks: tuple[dict[str, Any], ...] = ()
 
@@ -117,6 +126,7 @@ def profile_from(read: Callable[..., Any]) -> ProfileRecord:
             target=record.target,
             compiled=_compiled(record.inductor, len(record.graph.nodes)),
             world=record.world,
+            pipeline=None if record.pipeline is None else decode_pipeline(record.pipeline),
             run=record.run,
             measured=None if run is None else decode_run(run, len(graph.nodes)),
         )

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from opgraph.record.graph import Graph, Kernel
 from opgraph.record.kinds import Run
-from opgraph.record.layout import Layout
+from opgraph.record.layout import Action, Layout
 from opgraph.record.quantization import Scheme
 from opgraph.record.remarks import Remark
 from opgraph.record.run import RunRecord
@@ -143,6 +143,35 @@ class World:
         return f"rank {self.rank:,} of {self.size:,}"
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Where in a graph a rank of a pipeline begins what it does: an action, and the name of the node."""
+
+    action: Action
+    node: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The graph of another rank of a pipeline, with a few micro-batches, and what is done in it."""
+
+    graph: Graph
+    begun: tuple[Begun, ...]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What each rank of a pipeline does, in order (`orders`); the one with this number was traced, and does
+    what it has `begun`. Of others there are `samples`: `like` says which of them each is like; -1 is the
+    traced one."""
+
+    rank: Count
+    orders: tuple[tuple[Action, ...], ...]
+    begun: tuple[Begun, ...]
+    samples: tuple[Sample, ...] = ()
+    like: tuple[int, ...] = ()
+
+
 Access = tuple[Count, Count]
 """A buffer, by its number, and the bytes of it that are read or written."""
 
@@ -193,7 +222,8 @@ class ProfileRecord:
     `target` says which device's kernels these are.
     `compiled` are the kernels that TorchInductor would run, where it was asked.
     `measured` is what a run of it took, on its nodes. `world` says of which rank it is, where there are
-    several. `run` is how it runs unless another way is asked for; its graph is the one that was traced.
+    several, and `pipeline` what the stages of one do when. `run` is how it runs unless another way is
+    asked for; its graph is the one that was traced.
     """
 
     graph: Graph
@@ -209,3 +239,4 @@ class ProfileRecord:
     measured: RunRecord | None = None
     world: World | None = None
     run: Run = Run.EAGER
+    pipeline: Pipeline | None = None

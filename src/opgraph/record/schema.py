@@ -11,7 +11,9 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 from msgspec import Meta, convert, defstruct
 
 from opgraph.record.graph import Graph, GraphBreak, Kernel, Node, Parameter, Scope, Storage, Value
+from opgraph.record.profile import Begun, Pipeline, Sample
 from opgraph.record.run import Clock, Exchange, Gap, Held, RunEvent, RunRecord, Slice
+from opgraph.record.verify import verify
 
 Json = Any
 T = TypeVar("T")
@@ -122,6 +124,43 @@ RunFile: Any = _record(
     exchanges=tuple[_record(Exchange), ...],  # type: ignore[misc]
 )
 """A run in a file, as `encode_run` writes it."""
+
+
+PipelineFile: Any = _record(
+    Pipeline,
+    samples=tuple[_record(Sample, graph=GraphRecord), ...],  # type: ignore[misc]
+)
+"""What the ranks of a pipeline do, in a file, as `encode_pipeline` writes it."""
+
+
+def encode_pipeline(found: Pipeline) -> dict[str, Json]:
+    """What the ranks of a pipeline do, as JSON-ready data."""
+    begun = [asdict(b) for b in found.begun]
+    samples = [
+        {"graph": encode(s.graph), "begun": [asdict(b) for b in s.begun]} for s in found.samples
+    ]
+    return {"rank": found.rank, "orders": found.orders, "begun": begun, "samples": samples,
+            "like": found.like}  # fmt: skip
+
+
+def decode_pipeline(record: Any) -> Pipeline:
+    """What `encode_pipeline` wrote, read as a `PipelineFile`.
+
+    Raises `Malformed` where ranks are like samples that there are not.
+    """
+    if record.rank >= len(record.orders) or not all(record.orders):
+        raise Malformed("its pipeline has no such rank")
+    if record.like and (len(record.like) != len(record.orders)
+                        or not all(-1 <= at < len(record.samples) for at in record.like)):  # fmt: skip
+        raise Malformed("a rank of its pipeline is like none that there is")
+    read = _made(tuple[Begun, ...], record.begun)
+    samples = tuple([Sample(verify(decode(s.graph)), _made(tuple[Begun, ...], s.begun))
+                     for s in record.samples])  # fmt: skip
+    begun = (*read, *(b for s in samples for b in s.begun))
+    kinds = {a[0] for row in (*record.orders, [b.action for b in begun]) for a in row}
+    if not kinds <= {"F", "B", "I", "W"}:
+        raise Malformed("its pipeline does what there is not")
+    return Pipeline(record.rank, record.orders, read, samples, record.like)
 
 
 def encode_run(run: RunRecord) -> dict[str, Json]:

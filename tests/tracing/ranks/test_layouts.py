@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from opgraph.analysis.parallel.paper import parallel
 from opgraph.record.errors import InputError
 from opgraph.record.kinds import CollectiveKind
 from opgraph.record.layout import Layout
+from opgraph.views.files.trace import to_trace
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -99,6 +101,27 @@ def test_all_stages_together_do_the_work_of_the_model(schedule: str) -> None:
         {("forward", "send", "pipeline"): (2, 2 * hidden)},
         {("backward", "send", "pipeline"): (2, 2 * hidden)},
     ]
+
+
+def test_stages_wait_for_each_other(tmp_path: Path) -> None:
+    """Every rank takes as long as the whole pipeline, and a file says the same."""
+    asked = {"pipeline_parallel": 4, "micro_batches": 4, **STEP}
+    ranks = [opgraph.profile(llama(layers=8), rank=rank, **asked) for rank in (0, 3)]
+    first, last = (r.on("h100-sxm").prediction for r in ranks)
+    assert first is not None
+    assert last is not None
+    assert first.seconds == pytest.approx(last.seconds, rel=0.03)
+    assert [len(row) for row in first.stages] == [8] * 4
+    assert first.communication is not None
+    assert first.communication.bubble > 0.2 * first.seconds  # 3 / 7 of it, and less at the last
+    assert sum(s.end - s.begin for s in first.slots if s.bubble) == pytest.approx(
+        first.communication.bubble
+    )
+    ranks[0].save(tmp_path / "p.json")
+    read = opgraph.load(tmp_path / "p.json").on("h100-sxm")
+    assert read.prediction == first
+    drawn = to_trace(read)
+    assert drawn.count('"cat": "stage"') + drawn.count('"cat":"stage"') == 4 * 8
 
 
 def test_a_stage_is_split_and_sharded() -> None:

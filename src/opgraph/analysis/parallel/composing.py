@@ -9,13 +9,14 @@ using Megatron-LM", SC 2021, section 2.2.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import ceil
 from typing import Any
 
 from opgraph.analysis.timing.collectives import collective_seconds
+from opgraph.analysis.timing.pipeline import gone_through, makespan
 from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
 from opgraph.record import units
@@ -323,65 +324,6 @@ def in_flight(schedule: str, ranks: int, rank: int, batches: int, chunks: int = 
     return most / chunks
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """When a rank of a pipeline does something, in seconds from the beginning of a step."""
-
-    action: Action
-    begin: float
-    end: float
-
-
-def gone_through(
-    orders: Sequence[Sequence[Action]],
-    seconds: Mapping[tuple[int, Action], float],
-    sending: float,
-) -> list[list[Done]]:
-    """When each rank does what it does: as soon as it is done with what was before, and has what another
-    stage gives. `seconds` are those of a rank's action, whichever of its micro-batches it is of, or of that
-    one; what goes to another rank takes `sending` more.
-
-    Raises `ValueError` where ranks wait for each other.
-    """
-    home = {a[1]: rank for rank, todo in enumerate(orders) for a in todo}
-    last = max(home)
-    done: dict[tuple[str, int, int], float] = {}
-    found: list[list[Done]] = [[] for _ in orders]
-    clock = [0.0] * len(orders)
-    moved = True
-    while moved:
-        moved = False
-        for rank, todo in enumerate(orders):
-            while len(found[rank]) < len(todo):
-                kind, stage, m = action = todo[len(found[rank])]
-                if kind == "F":
-                    needs = ("F", stage - 1, m) if stage else None
-                elif kind == "W":
-                    needs = ("B", stage, m)
-                else:
-                    needs = ("B", stage + 1, m) if stage < last else ("F", stage, m)
-                ready = 0.0
-                if needs is not None:
-                    if needs not in done:
-                        break
-                    ready = done[needs] + (sending if home[needs[1]] != rank else 0.0)
-                begin = max(clock[rank], ready)
-                clock[rank] = end = begin + seconds[rank, action]
-                if kind != "W":  # others wait for what goes to the inputs alone
-                    done["F" if kind == "F" else "B", stage, m] = end
-                found[rank].append(Done(action, begin, end))
-                moved = True
-    if any(len(f) < len(o) for f, o in zip(found, orders, strict=True)):
-        raise ValueError("a schedule in which ranks wait for each other")
-    return found
-
-
-def makespan(found: Sequence[Sequence[Done]]) -> tuple[float, float]:
-    """The seconds until all ranks have done all, and those that the busiest waits."""
-    end = max(done.end for row in found for done in row)
-    return end, end - max(sum(done.end - done.begin for done in row) for row in found)
-
-
 # A step.
 
 
@@ -452,7 +394,7 @@ def composed(
         for kind, stage, number in todo:
             ends = (layers[stage], stage == 0, stage == runs - 1)
             taken = pieces.stage(_pass(pieces, kind, number, m), *ends)
-            seconds[rank, (kind, stage, number)] = taken.device
+            seconds[rank, (kind, stage, number)] = max(taken.device, taken.host)
             spent[rank] += taken
     moving = Collective(CollectiveKind.SEND, pieces.hidden // (layout.tensor if layout.sequence else 1),
                         2, layout.tensor * layout.fsdp * layout.data)  # fmt: skip

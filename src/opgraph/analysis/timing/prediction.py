@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from opgraph.analysis.fusion.partition import Subgraph
-from opgraph.analysis.timing.collectives import crosses
+from opgraph.analysis.timing.collectives import collective_seconds, crosses
 from opgraph.analysis.timing.intervals import (
     UNKNOWN,
     WorkClass,
@@ -29,6 +29,8 @@ from opgraph.analysis.timing.kernels import (
     kernel_cost,
     traffic_class,
 )
+from opgraph.analysis.timing.pipeline import Course, Done
+from opgraph.analysis.timing.pipeline import course as gone_through
 from opgraph.analysis.timing.streams import (
     Communication,
     Slot,
@@ -40,6 +42,7 @@ from opgraph.analysis.timing.workload import Task, Work, workload
 from opgraph.hardware import Device
 from opgraph.record.graph import Graph
 from opgraph.record.kinds import Bound, Run
+from opgraph.record.profile import Pipeline
 from opgraph.record.units import between, percent, seconds
 
 _CHANNELS = (1, 3, 4)
@@ -73,7 +76,8 @@ class Prediction:
     those that the host needs to launch its kernels. `kernels` share out those of the longer queue,
     `by_queue` has those of both by node. `work` is what most of the run goes to, and `ratios` are those of
     the interval to the seconds. `communication` are the seconds of what ranks exchange; `by_queue` has
-    those that are exposed, and `slots` say when what runs on the device, and when kernels wait."""
+    those that are exposed, and `slots` say when what runs on the device, and when kernels wait; `stages`
+    when each rank of a pipeline does what."""
 
     device: str
     kernels: tuple[KernelTime, ...]
@@ -86,6 +90,7 @@ class Prediction:
     by_queue: Mapping[Queue, Mapping[int, float]] = field(default_factory=dict)
     communication: Communication | None = None
     slots: tuple[Slot, ...] = ()
+    stages: tuple[tuple[Done, ...], ...] = ()
 
     @property
     def by_node(self) -> Mapping[int, float]:
@@ -185,26 +190,38 @@ class Prediction:
 
 def predict(
     graph: Graph, device: Device, run: Run = Run.EAGER, reach: Reach = FITTED,
-    works: Sequence[Work] | None = None,
+    works: Sequence[Work] | None = None, pipeline: Pipeline | None = None,
 ) -> Prediction:  # fmt: skip
     """The time of one run of a graph on a device, in the dtypes the graph has; its `works` where they are
-    known.
+    known. As a rank of a `pipeline` it takes until all ranks are done.
 
     For mixed precision, predict `autocast(graph)`. The batch is taken to be the first size of the first
     input, or the number of images where they come in a list.
     """
     works = workload(graph) if works is None else works
     made_by = sources(graph) if exchanges_something(works) else None
-    return predict_work(works, device, run, reach, batch=batch_of(graph), made_by=made_by)
+    if pipeline is None or made_by is None or device.kind == "cpu":
+        return predict_work(works, device, run, reach, batch=batch_of(graph), made_by=made_by)
+
+    def taken(part: Graph) -> Sequence[Mapping[int, float]]:
+        here = works if part is graph else workload(part)
+        found = predict_work(here, device, run, reach, made_by=sources(part)).by_queue
+        return found["device"], found["host"]
+
+    found = gone_through(pipeline, graph, taken, partial(collective_seconds, device=device))
+    alone = predict_work(works, device, run, reach, batch=batch_of(graph), made_by=made_by,
+                         course=found)  # fmt: skip
+    return replace(alone, stages=found.rows)
 
 
 def predict_work(
     works: Sequence[Work], device: Device, run: Run = Run.EAGER, reach: Reach = FITTED, *,
     batch: int = 1, times: Sequence[int] | None = None,
-    made_by: Mapping[int, Sequence[int]] | None = None,
+    made_by: Mapping[int, Sequence[int]] | None = None, course: Course | None = None,
 ) -> Prediction:  # fmt: skip
     """The time of some work on a device; `times` says how often each is done in the run. What ranks
-    exchange runs beside it, as far as what each node reads was `made_by` others before."""
+    exchange runs beside it, as far as what each node reads was `made_by` others before; the `course` of a
+    pipeline says when other stages let it go on."""
     communication, slots = None, list[Slot]()
     costs = device_costs(works, device, reach)
     hosts = [host_seconds(work, device, run) for work in works]
@@ -213,7 +230,8 @@ def predict_work(
     host = sum(h * n for h, n in zip(hosts, often, strict=True))
     adds = [c.seconds for c in costs]
     if made_by is not None and device.kind != "cpu":
-        adds, exchanged, slots = overlapped(works, adds, made_by)
+        begins, until = ({}, 0.0) if course is None else (course.begins, course.end)
+        adds, exchanged, slots = overlapped(works, adds, made_by, begins, until)
         busy = sum(adds)
         far = sum(
             c.seconds

@@ -18,6 +18,9 @@ from opgraph.analysis.timing.workload import Work
 from opgraph.record.graph import Collective, Graph
 from opgraph.record.kinds import CollectiveKind
 
+SENT = (CollectiveKind.SEND, CollectiveKind.RECEIVE)
+"""What stages of a pipeline exchange."""
+
 PACKED = "fsdp.all_gather_copy_in"
 CONVERTED = "aten._foreach_copy_"
 TAKEN_APART = "fsdp.split_with_sizes_copy"
@@ -26,12 +29,14 @@ GRADIENTS_PACKED = frozenset({"fsdp.chunk_cat", "fsdp.chunk_cat_mixed_dtype"})
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """The seconds of all collectives of a run, those in which nothing else runs, and those of collectives
-    between nodes. `ratios` are those of the interval to the seconds."""
+    """The seconds of all collectives of a run, those in which nothing else runs, those of collectives
+    between nodes, and those in which other stages of a pipeline are waited for. `ratios` are those of the
+    interval to the seconds."""
 
     seconds: float
     exposed: float
     far: float = 0.0
+    bubble: float = 0.0
     ratios: tuple[float, float] = (1.0, 1.0)
 
     @property
@@ -47,6 +52,7 @@ class Communication:
             "exposed": self.exposed,
             "hidden": self.hidden,
             "between_nodes": self.far,
+            "bubble": self.bubble,
         }
 
 
@@ -84,11 +90,7 @@ class Slot:
     def bubble(self) -> bool:
         """Whether it is a wait for another stage of a pipeline."""
         each = self.collective
-        return (
-            self.queue == WAITING
-            and each is not None
-            and each.kind in (CollectiveKind.SEND, CollectiveKind.RECEIVE)
-        )
+        return self.queue == WAITING and each is not None and each.kind in SENT
 
 
 KERNELS, PACKING, WAITING = "kernels", "packing", "waiting"
@@ -103,18 +105,24 @@ def group_of(each: Collective) -> str:
 
 
 def overlapped(
-    works: Sequence[Work], seconds: Sequence[float], made_by: Mapping[int, Sequence[int]]
+    works: Sequence[Work],
+    seconds: Sequence[float],
+    made_by: Mapping[int, Sequence[int]],
+    begins: Mapping[int, float] | None = None,
+    until: float = 0.0,
 ) -> tuple[list[float], Communication, list[Slot]]:
     """What each piece of work adds to the time of the run, in order: its own seconds in the queue of
     kernels, and beside it those that others wait for it. They add up to the time of the run. The slots say
-    when each runs, and when kernels wait."""
+    when each runs, and when kernels wait. In a pipeline other stages let nodes run when it `begins`, and
+    are done at the end, `until` when the rank waits."""
     queues: dict[Hashable, float] = {}
     ends: dict[int, float] = {}
     causes: dict[int, int] = {}
     adds = [0.0] * len(works)
     slots: list[Slot] = []
     last = {"apart": 0.0, "reduced": 0.0}
-    reduced = latest = -1
+    reduced = latest = arrived = -1
+    bubble = 0.0
     clock = end_of_all = total = 0.0
 
     packed = {node for w in works if w.task.kernel == PACKED for node in made_by.get(w.node, ())}
@@ -126,6 +134,11 @@ def overlapped(
 
     for i, (work, taken) in enumerate(zip(works, seconds, strict=True)):
         task = work.task
+        allowed = begins.get(work.node, 0.0) if begins else 0.0
+        if allowed > clock and arrived >= 0:
+            bubble += allowed - clock
+            wait(allowed, arrived)
+            clock = allowed
         ready, cause = 0.0, -1
         for node in made_by.get(work.node, ()):
             if node != work.node and ends.get(node, 0.0) > ready:
@@ -135,7 +148,9 @@ def overlapped(
         if each is not None or packs:
             if packs:
                 ready = max(ready, last["apart"])
-            queue = PACKED if each is None else (each.ranks, each.stride, each.group)
+            queue = (
+                PACKED if each is None else (each.ranks, each.stride, each.group, each.kind in SENT)
+            )
             begin = max(queues.get(queue, 0.0), ready)
             end = queues[queue] = begin + taken
             name = PACKING if each is None else group_of(each)
@@ -143,6 +158,8 @@ def overlapped(
             cause = i
             if each is not None:
                 total += taken
+                if each.kind in SENT:
+                    arrived = i
                 if each.kind is CollectiveKind.REDUCE_SCATTER:
                     last["reduced"], reduced = end, i
         elif taken or task.kernel:
@@ -166,5 +183,9 @@ def overlapped(
             end_of_all, latest = end, cause
     if end_of_all > clock:
         wait(end_of_all, latest)
+    clock = max(clock, end_of_all)
+    if until > clock and arrived >= 0:
+        bubble += until - clock
+        wait(until, arrived)
     beside = sum(a for a, w in zip(adds, works, strict=True) if w.task.collective is not None)
-    return adds, Communication(total, beside), slots
+    return adds, Communication(total, beside - bubble, bubble=bubble), slots

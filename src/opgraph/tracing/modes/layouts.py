@@ -25,7 +25,7 @@ from opgraph.sources.base import Model
 from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import KEPT, current, is_spread
 from opgraph.tracing.modes.loss import LossFunction
-from opgraph.tracing.modes.stages import Spread, kept_layers, layers_of, pipelined
+from opgraph.tracing.modes.stages import Spread, kept_layers, kind_of, layers_of, pipelined
 from opgraph.tracing.modes.training import repeated
 
 Styles = Mapping[str, str]
@@ -462,20 +462,10 @@ def thinned(model: Model, most: int) -> tuple[Model, tuple[str, ...], tuple[floa
     blocks = list(module.get_submodule(path).children())
     kinds: dict[Any, list[int]] = {}
     for i, block in enumerate(blocks):
-        kinds.setdefault(_kind(block), []).append(i)
+        kinds.setdefault(kind_of(block), []).append(i)
     each = most if len(kinds) == 1 else 2
     left = sorted(i for those in kinds.values() for i in those[:each])
     counts = {i: len(those) / len(those[:each]) for those in kinds.values() for i in those[:each]}
     kept_layers(module, path, left)
     paths = tuple(f"{path}.{i}" for i in range(len(left)))
     return replace(model, module=module, materialize=None), paths, tuple(counts[i] for i in left)
-
-
-def _kind(block: nn.Module) -> Any:
-    """What blocks that are alike have in common: modules, sizes of weights, and settings."""
-    settings = {
-        k: v for m in block.modules() for k, v in vars(m).items()
-        if isinstance(v, (int, float, str)) and k != "layer_idx"
-    }  # fmt: skip
-    weights = tuple((n, tuple(p.shape)) for n, p in block.named_parameters())
-    return type(block), weights, tuple(sorted(settings.items()))

@@ -220,3 +220,39 @@ def _schedule(layout: Layout, stages: list[Any]) -> Any:
 def _unknown(_out: Any, _target: Any) -> Tensor:
     """Stands for a loss until the step that has one; a schedule without one has no backward."""
     raise AssertionError("the loss of a step is that of the training")
+
+
+def kinds_of_ranks(module: nn.Module, layout: Layout) -> list[Any]:
+    """What the stages of each rank of a pipeline have in common with those of ranks that are alike."""
+    path, count = layers_of(module)
+    blocks = list(module.get_submodule(path).children())
+    shares = layout.layers(count)
+    ends = [sum(shares[:i]) for i in range(len(shares) + 1)]
+    last = len(shares) - 1
+    kinds = [(i == 0, i == last, tuple(map(kind_of, blocks[ends[i] : ends[i + 1]])))
+             for i in range(len(shares))]  # fmt: skip
+    return [tuple(kinds[rank :: layout.pipeline]) for rank in range(layout.pipeline)]
+
+
+def of_a_sample(layout: Layout, example: Example) -> tuple[Layout, Example]:
+    """The layout and the inputs of a step of a few micro-batches, which shows how long each pass takes."""
+    few = min(layout.micro_batches, layout.pipeline if layout.chunks > 1 else 3)
+    schedule: Any = layout.schedule if layout.chunks > 1 else "gpipe"
+
+    def part(x: Tensor) -> Tensor:
+        return x[: x.shape[0] * few // layout.micro_batches] if x.dim() else x
+
+    args, kwargs = tree_map_only(Tensor, part, (tuple(example.args), dict(example.kwargs)))
+    return replace(layout, micro_batches=few, schedule=schedule), replace(
+        example, args=args, kwargs=kwargs
+    )
+
+
+def kind_of(block: nn.Module) -> Any:
+    """What blocks that are alike have in common: modules, sizes of weights, and settings."""
+    settings = {
+        k: v for m in block.modules() for k, v in vars(m).items()
+        if isinstance(v, (int, float, str)) and k != "layer_idx"
+    }  # fmt: skip
+    weights = tuple((n, tuple(p.shape)) for n, p in block.named_parameters())
+    return type(block), weights, tuple(sorted(settings.items()))

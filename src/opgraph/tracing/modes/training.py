@@ -211,6 +211,8 @@ class Training:
     ) -> list[Tensor]:
         """The losses of a step through a pipeline, as its schedule goes through it."""
 
+        self.begun.clear()
+
         def begin(action: Action) -> None:
             recorder.phase = "forward" if action[0] == "F" else "backward"
             self.begun.append((action, len(recorder.records)))

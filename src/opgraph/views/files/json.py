@@ -10,7 +10,7 @@ from opgraph.analysis.scaling.sweep import SweepRecord
 from opgraph.record.files import dumps
 from opgraph.record.kinds import Run
 from opgraph.record.profile import FORMAT, SCHEMA_VERSION
-from opgraph.record.schema import encode, encode_run
+from opgraph.record.schema import encode, encode_pipeline, encode_run
 from opgraph.record.targets import Target
 
 
@@ -58,6 +58,11 @@ def profile_data(costed: CostedRecord, *, as_run: bool = False) -> dict[str, Any
             if profile.world is None
             else {
                 "world": asdict(profile.world),
+                **(
+                    {}
+                    if profile.pipeline is None
+                    else {"pipeline": encode_pipeline(profile.pipeline)}
+                ),
                 "exchanged": [e.to_dict() for e in costed.exchanged],
             }
         ),

@@ -36,6 +36,7 @@ def to_trace(costed: CostedRecord) -> str:
         events += [_named("process", 1, 1, name), _named("thread", 1, 1, KERNELS)]
         events += [*timeline.item(costed.tree.root), *timeline.memory()]
         events += _exchanged(prediction.slots)
+        events += _stages(prediction)
     elif run is None:
         raise RenderError(
             "a timeline needs a device, or a run that was measured",
@@ -105,6 +106,30 @@ def _exchanged(slots: tuple[Slot, ...]) -> Iterator[Event]:
         yield _slice(said, "waiting" if waits else "exchange", slot.begin, slot.end, facts) | {
             "tid": thread, **color
         }  # fmt: skip
+
+
+_PIPELINE = 1_000_000
+"""The process of the ranks of a pipeline, behind all ranks that were measured."""
+
+
+def _stages(prediction: Prediction) -> Iterator[Event]:
+    """What each rank of a pipeline does, a thread each."""
+    names = {
+        "F": "forward",
+        "B": "backward",
+        "I": "backward to the inputs",
+        "W": "backward to the weights",
+    }
+    for rank, row in enumerate(prediction.stages):
+        if not rank:
+            yield _named("process", _PIPELINE, 1, "ranks of the pipeline, predicted")
+        yield _named("thread", _PIPELINE, rank + 1, f"rank {rank}")
+        for done in row:
+            kind, stage, batch = done.action
+            facts = {"stage": stage, "micro-batch": batch}
+            yield _slice(f"{names[kind]} {batch}", "stage", done.begin, done.end, facts) | {
+                "pid": _PIPELINE, "tid": rank + 1,
+            }  # fmt: skip
 
 
 class _Timeline:

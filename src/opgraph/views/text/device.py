@@ -3,7 +3,7 @@ the kernels, memory over time, and the partition into fused subgraphs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 
 from rich.console import Group, RenderableType
@@ -154,8 +154,39 @@ def queues_over_time(costed: CostedRecord, width: int) -> Group:
         ),
         "",
         table,
+        *_course(found, width),
     ]
     return Group(*parts)
+
+
+_DONE = {"F": "▒", "B": "█", "I": "█", "W": "▓"}
+"""What a rank of a pipeline does, in the picture of a step."""
+
+_RANKS = 16
+
+
+def _course(found: Prediction, width: int) -> Iterator[str]:
+    """A line for each rank of a pipeline over the step: forwards, backwards, and waits."""
+    if not found.stages:
+        return
+    end = max(found.seconds, *(row[-1].end for row in found.stages))
+    room = len(f"rank {len(found.stages) - 1}") + 2
+    across = max(10, min(96, width - room))
+    yield ""
+    halves = any(done.action[0] == "W" for row in found.stages for done in row)
+    said = "▒ forward, █ backward" + (" to the inputs, ▓ to the weights" if halves else "")
+    yield f"Ranks of the pipeline over the step: {said}; blank waits"
+    shown = found.stages[:_RANKS]
+    for rank, row in enumerate(shown):
+        cells = [" "] * across
+        for done in row:
+            first, last = done.begin / end * across, done.end / end * across
+            for at in range(round(first), max(round(first) + 1, round(last))):
+                if at < across:
+                    cells[at] = _DONE[done.action[0]]
+        yield f"{f'rank {rank}':<{room}}" + "".join(cells).rstrip()
+    if len(found.stages) > _RANKS:
+        yield f"… and {len(found.stages) - _RANKS} more"
 
 
 def _line(slots: Iterable[Slot], end: float, across: int) -> str:

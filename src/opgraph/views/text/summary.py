@@ -225,6 +225,8 @@ def _world(costed: CostedRecord) -> list[tuple[str, str]]:
         whole = units.between(taken.seconds, *(taken.seconds * ratio for ratio in taken.ratios))
         rows.append(("", f"{whole} of exchange on the device, "
                          f"{units.seconds(taken.exposed)} of it exposed"))  # fmt: skip
+        if taken.bubble:
+            rows.append(("", f"{units.seconds(taken.bubble)} of waiting for other stages"))
     return rows
 
 
