@@ -268,8 +268,9 @@ def test_a_profile_draws_itself(saved: Callable[[str], Profile], tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("name", "medium"),
-    [*product(("gpt2", "yolov8n"), MEDIA), ("resnet18", "column"), ("bert-base-uncased", "column")],
-)
+    [*product(["gpt2"], MEDIA), *((name, "column") for name in ("resnet18", "bert-base-uncased")),
+     *(pytest.param("yolov8n", medium, marks=pytest.mark.slow) for medium in MEDIA)],
+)  # fmt: skip
 def test_a_picture_for_a_place_has_letters_that_can_be_read_there(
     saved: Callable[[str], Profile], name: str, medium: str
 ) -> None:
