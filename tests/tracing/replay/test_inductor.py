@@ -137,6 +137,20 @@ def test_a_step_of_decoding_is_compiled_with_its_cache():
     assert mine.remarks[-1] == COMPILED
 
 
+def test_what_python_makes_and_samplers_need_no_driver():
+    """Numbers in Python, a tensor without a device, and a sampler that is cuDNN's in an eager run."""
+
+    class Sampled(nn.Module):
+        def forward(self, x):
+            scale = torch.as_tensor([0.5, 0.5], device=x.device)
+            line = torch.arange(8.0) / 8
+            grid = torch.stack((line, line), -1)[None, :, None] * scale
+            return functional.grid_sample(x, grid, align_corners=False)
+
+    found = opgraph.profile(Sampled(), torch.zeros(1, 2, 8, 8), inductor=True)
+    assert found.compiled.kernels
+
+
 def test_two_ways_to_run_a_model_by_name_are_compared(capsys):
     asked = ["compare", "squeezenet1_1", "--run", "eager", "--run", "compiled", "--hardware", "l4"]
     assert main([*asked, "--format", "csv"]) == 0

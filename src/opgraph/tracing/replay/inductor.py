@@ -27,6 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental import proxy_tensor
 from torch.hub import tqdm
 from torch.nn import functional
+from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import _disable_current_modes
 
 from opgraph.costs.count import cost, describe, dtype_name
@@ -479,9 +480,8 @@ def patches(machine: Any) -> list[tuple[Any, str, Any]]:
         return lambda *_args, **_kwargs: value
 
     def on_cpu(init: Callable[..., Any]) -> Callable[..., Any]:
-        """Patterns are the same on whatever device their examples are."""
-        cpu = torch.device("cpu")
-        return lambda *args, **kwargs: init(*_on(cpu, args), **_on(cpu, kwargs))
+        """Patterns are the same on whatever device their examples are, or none where nothing goes in."""
+        return lambda _device=None, *args, **kwargs: init(CPU, *args, **kwargs)
 
     has = {
         "is_available": True, "current_device": 0, "device_count": 1, "get_device_properties": machine,
@@ -556,7 +556,7 @@ def _folded_on_cpu(deduce: Callable[..., Any]) -> Callable[..., Any]:
 
     def folded(folder: Any, node: fx.Node) -> Any:
         args, kwargs = node.args, node.kwargs
-        node.args, node.kwargs = _on(torch.device("cpu"), args), _on(torch.device("cpu"), kwargs)
+        node.args, node.kwargs = _on(CPU, args), _on(CPU, kwargs)
         try:
             return deduce(folder, node)
         finally:
@@ -593,9 +593,11 @@ def moved(
         if isinstance(part, fx.GraphModule):
             for node in part.graph.nodes:
                 node.meta.pop("example_value", None)
-                if node.op == "call_function":
-                    node.target = table.get(node.target, node.target)
                 node.args, node.kwargs = _on(device, node.args), _on(device, node.kwargs)
+                if node.op == "call_function":
+                    if node.target in _device_constructors():  # where all the others are
+                        node.kwargs = {**node.kwargs, "device": device}
+                    node.target = table.get(node.target, node.target)
     return root, [stand_in(item) for item in inputs]
 
 
@@ -622,9 +624,23 @@ _LOWERED = (functional.rms_norm, torch.rms_norm, functional.dropout, torch.dropo
 def _table(target: str) -> dict[Any, Callable[..., Any]]:
     """What is lowered instead of the functions that a captured graph calls."""
 
-    def tensor(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+    def here(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         """A tensor of data that Python has: made on the CPU, and copied to where it is wanted."""
-        return torch.tensor(*args, **kwargs).to(device)
+        return lambda *args, device=None, **kwargs: make(*args, **kwargs).to(device)
 
     table = {f: run for f, run in Substitutes(target).table.items() if f not in _LOWERED}
-    return {**table, torch.tensor: tensor}
+    table |= {make: here(make) for make in (torch.tensor, torch.as_tensor)}
+    return {**table, functional.grid_sample: _grid_sample}
+
+
+def _grid_sample(
+    input: torch.Tensor,  # noqa: A002  (its name in torch)
+    grid: torch.Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """The sampler that a compiler takes apart: cuDNN's one is one kernel as well, of which torch cannot
+    tell without running it what comes out."""
+    sample = torch.grid_sampler_2d if input.dim() == 4 else torch.grid_sampler_3d
+    kinds = ("bilinear", "nearest", "bicubic").index(mode)
+    borders = ("zeros", "border", "reflection").index(padding_mode)
+    return sample(input, grid, kinds, borders, bool(align_corners))
