@@ -244,7 +244,13 @@ LAYOUTS = (
 )
 
 
-def planned() -> None:
+PIPELINES: tuple[dict[str, Any], ...] = (
+    {"pipeline": 4, "micro_batches": 8},
+    {"pipeline": 4, "micro_batches": 8, "schedule": "interleaved"},
+)
+
+
+def planned(pipelines: bool = False) -> None:
     """A Llama as wide as the one with 8 billion parameters and 12 layers deep, on 64 H100s."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -259,19 +265,27 @@ def planned() -> None:
     with torch.device("meta"):
         model = LlamaForCausalLM(config).to(torch.bfloat16)
     print(f"{'layout':<42} {'step':>9} {'whole':>9} {'ratio':>7} {'memory':>10} {'ratio':>7}")
-    for options in LAYOUTS:
+    for options in PIPELINES if pipelines else LAYOUTS:
         layout = Layout(**options)
         asked = {
             "mode": "train", "seq_len": 4096, "fsdp": layout.fsdp, "tensor_parallel": layout.tensor,
             "sequence_parallel": layout.sequence, "zero": layout.zero,
             "micro_batches": layout.micro_batches,
             "global_batch": layout.fsdp * layout.micro_batches,
+            "pipeline_parallel": layout.pipeline,
         }  # fmt: skip
-        found = opgraph.plan(model, devices="64xh100-sxm", batch_size=1, **asked).best
+        if layout.pipeline > 1:
+            asked["schedule"] = layout.schedule
+        if layout.fsdp == 1:
+            del asked["zero"]
+        found = opgraph.plan(
+            model, devices=f"{layout.devices}xh100-sxm", batch_size=1, **asked
+        ).best
         one = next(c for c in found if c.layout == layout and not c.checkpointing)
         whole = opgraph.profile(model, **asked).on("h100-sxm")
         seconds, memory = whole.prediction.seconds, one.memory.total
-        print(f"{f'{layout}, zero {layout.zero}, {layout.micro_batches} batches':<42} "
+        way = layout.schedule if layout.pipeline > 1 else f"zero {layout.zero}"
+        print(f"{f'{layout}, {way}, {layout.micro_batches} batches':<42} "
               f"{one.seconds:>7.4f} s {seconds:>7.4f} s {one.seconds / seconds:>7.4f} "
               f"{memory / 2**30:>6.2f} GiB {memory / whole.peak_memory:>7.4f}", flush=True)  # fmt: skip
 
@@ -286,7 +300,7 @@ def main() -> None:
     if args.what == "memory":
         memory(args.more)
     elif args.what == "plan":
-        planned()
+        planned(pipelines=args.more == ["pipelines"])
     elif args.what == "one":
         one(args.more[0], int(args.more[1]))
     else:

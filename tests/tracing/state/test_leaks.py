@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 import opgraph
+from opgraph.tracing.state.leaks import settle
 
 pytestmark = [
     pytest.mark.live,
@@ -146,3 +147,11 @@ def test_an_error_keeps_none() -> None:
         opgraph.profile(Fails(), torch.ones(2))
     cause = caught.value.__cause__
     assert cause is None or "in forward" in "".join(cause.__notes__)
+
+
+def test_an_error_that_leads_to_itself_is_settled() -> None:
+    """Its cause was raised again, so that each is there because of the other."""
+    first, second = ValueError("first"), RuntimeError("second")
+    first.__context__, second.__cause__ = second, first
+    settle(first)
+    assert first.__traceback__ is None
