@@ -196,16 +196,24 @@ class CostedRecord:
         """The predicted time of every kernel; None without a device."""
         if self.device is None:
             return None
-        from opgraph.analysis.targets import run_otherwise
         from opgraph.analysis.timing.prediction import predict
 
         found = predict(
             self.graph, self.device, self.run, works=self.work, pipeline=self.profile.pipeline
         )
-        others = run_otherwise(self.profile, self.device) | self._quantized
+        return self.believed(found, self.device)
+
+    def believed(
+        self, found: Prediction, device: Device, often: Mapping[int, int] | None = None
+    ) -> Prediction:
+        """A prediction with the interval that it has where a device runs some nodes by other kernels, or
+        by such as were never measured. `often` is how many nodes a node of it stands for."""
+        from opgraph.analysis.targets import run_otherwise
+
+        others = run_otherwise(self.profile, device) | self._quantized
         if self.run.compiled and found.limit == "host":
             found = found.unmeasured()  # no compiled run that waits for the host was
-        return found.without_knowing(others) if others else found
+        return found.without_knowing(others, often or {}) if others else found
 
     @property
     def _quantized(self) -> frozenset[int]:

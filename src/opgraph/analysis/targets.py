@@ -3,13 +3,14 @@ there is to say of the rest."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from opgraph.hardware import Device
 from opgraph.record.graph import Graph, Kernel
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.remarks import Remark
-from opgraph.record.targets import Target, chosen_for
+from opgraph.record.targets import Substitution, Target, chosen_for
 
 FUSED = ("flash", "cudnn", "efficient")
 """Kernels of attention that compute the same without keeping scores: one stands in for another."""
@@ -26,16 +27,12 @@ def retargeted(profile: ProfileRecord, device: Device) -> ProfileRecord:
     """The profile with the kernels that the device chooses, as far as one stands in for another, and a
     remark on what it would run otherwise."""
     own, wanted = profile.target, device.target
-    names: dict[str, str] = {}
-    differ: list[str] = []
-    for each in own.substitutions:
-        choice = chosen_for(each.choices, wanted)
-        if choice in (None, each.chosen):
-            continue
-        if choice in FUSED and each.chosen in FUSED and own.device == wanted.partition(":")[0]:
-            names[each.chosen] = choice or ""
-        else:
-            differ.append(f"{each.op} ({each.chosen} here, {choice} there)")
+    names = instead(profile, device)
+    differ = [
+        f"{each.op} ({each.chosen} here, {choice} there)"
+        for each, choice in _chosen_otherwise(profile, device)
+        if each.chosen not in names
+    ]
     if own.device == "cpu" and wanted.startswith("cuda"):
         differ += _missed(profile)
     if names:
@@ -46,6 +43,29 @@ def retargeted(profile: ProfileRecord, device: Device) -> ProfileRecord:
         return profile
     note = f"traced for {own.label}, costed on {device.name}, which runs otherwise: {', '.join(differ)}"
     return replace(profile, model=profile.model.noting(Remark("target", note)))
+
+
+def _chosen_otherwise(profile: ProfileRecord, device: Device) -> Iterator[tuple[Substitution, str]]:
+    for each in profile.target.substitutions:
+        choice = chosen_for(each.choices, device.target)
+        if choice not in (None, each.chosen):
+            yield each, choice or ""
+
+
+def instead(profile: ProfileRecord, device: Device) -> dict[str, str]:
+    """The kernels of attention that a device runs in the place of those of the trace: flash to cudnn."""
+    if profile.target.device != device.target.partition(":")[0]:
+        return {}
+    pairs = ((s.chosen, choice) for s, choice in _chosen_otherwise(profile, device))
+    return {old: new for old, new in pairs if {old, new} <= set(FUSED)}
+
+
+def kernel_instead(op: str, names: Mapping[str, str]) -> str:
+    """The kernel that is run in the place of one of attention (see `instead`)."""
+    for old, new in names.items():
+        if f"_{old}_attention" in op:
+            return op.replace(f"_{old}_attention", f"_{new}_attention")
+    return op
 
 
 def _missed(profile: ProfileRecord) -> list[str]:
@@ -60,7 +80,8 @@ def run_otherwise(profile: ProfileRecord, device: Device) -> frozenset[int]:
     """The nodes of a profile on a device (see `retargeted`) that it runs by other kernels, and those of
     their gradients."""
     own, wanted = profile.target, device.target
-    ops = {s.op for s in own.substitutions if chosen_for(s.choices, wanted) not in (None, s.chosen)}
+    names = instead(profile, device)
+    ops = {s.op for s, _ in _chosen_otherwise(profile, device) if s.chosen not in names}
     missed = own.device == "cpu" and wanted.startswith("cuda")
     if not ops and not missed:
         return frozenset()
@@ -80,12 +101,7 @@ def _renamed(graph: Graph, names: dict[str, str]) -> Graph:
         if kernel.category != "attention":
             return kernel
         if id(kernel) not in known:
-            op = kernel.op
-            for old, new in names.items():
-                if f"_{old}_attention" in op:
-                    op = op.replace(f"_{old}_attention", f"_{new}_attention")
-                    break
-            known[id(kernel)] = replace(kernel, op=op)
+            known[id(kernel)] = replace(kernel, op=kernel_instead(kernel.op, names))
         return known[id(kernel)]
 
     return replace(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import opgraph
 from opgraph import Profile
 from opgraph.analysis.costed import costed
 from opgraph.analysis.selection import heaviest_path, sources
@@ -50,6 +51,24 @@ def test_it_looks_like_its_golden(
 
 
 @pytest.mark.slow
+@pytest.mark.live
+def test_a_device_runs_the_attention_that_it_chooses() -> None:
+    profile = opgraph.profile(
+        "HuggingFaceTB/SmolLM2-135M",
+        dtype="bfloat16",
+        seq_len=2048,
+        model_args={"num_hidden_layers": 1},
+    )
+    given = {d["id"]: d["said"] for d in data_of(profile)["devices"]}
+    for name in ("h100-sxm", "a100-sxm4-80gb", "t4"):
+        found = profile.on(name).prediction
+        assert found is not None
+        assert given[name] == found.said
+    plain = costed(profile, device("h100-sxm"))
+    assert plain.profile.target != profile.target  # by cuDNN there, which is quicker than flash
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "yolov8n"])
 def test_every_device_has_the_times_that_python_predicts(saved: Saved, name: str) -> None:
     data = data_of(saved(name))
@@ -67,6 +86,7 @@ def test_every_device_has_the_times_that_python_predicts(saved: Saved, name: str
         assert sum(queues["device"]) == pytest.approx(c.prediction.device_seconds, rel=1e-8)
         assert sum(queues["host"]) == pytest.approx(c.prediction.host_seconds, rel=1e-8)
         assert sum(seconds) == pytest.approx(c.prediction.seconds, rel=1e-8)
+        assert found["said"] == c.prediction.said
         assert found["ridge"] == c.ridge
         bounds = {i + 1: found["bounds"][kind] for i, kind in enumerate(work_of(data)) if kind >= 0}
         told = {node: bound[0] for node, bound in c.node_bounds.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any, Literal
 
 from opgraph.analysis.fusion.partition import Subgraph
@@ -113,11 +114,15 @@ class Prediction:
         low, high = self.ratios
         return replace(self, ratios=(min(low, 1 / UNKNOWN), max(high, UNKNOWN)))
 
-    def without_knowing(self, nodes: Collection[int]) -> Prediction:
+    def without_knowing(
+        self, nodes: Collection[int], often: Mapping[int, int] = MappingProxyType({})
+    ) -> Prediction:
         """The same with a wider interval, where the kernels of some nodes are not those that will run:
-        their time may be off like that of what was never measured."""
-        whole = sum(self.by_node.values())
-        share = sum(self.by_node.get(n, 0.0) for n in nodes) / whole if whole else 0.0
+        their time may be off like that of what was never measured. `often` is how many nodes a node
+        stands for, where that is not one."""
+        taken = {n: seconds * often.get(n, 1) for n, seconds in self.by_node.items()}
+        whole = sum(taken.values())
+        share = sum(taken.get(n, 0.0) for n in nodes) / whole if whole else 0.0
         low, high = self.ratios
         wider = (low * (1 - share + share / UNKNOWN), high * (1 - share + share * UNKNOWN))
         return replace(self, ratios=wider)

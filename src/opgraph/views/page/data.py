@@ -53,6 +53,7 @@ from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.measured.times import Measurement
 from opgraph.analysis.memory import Fit
 from opgraph.analysis.selection import heaviest_path, sources
+from opgraph.analysis.targets import instead, kernel_instead
 from opgraph.analysis.timing.prediction import predict, predict_parts, predict_work
 from opgraph.analysis.timing.streams import (
     KERNELS,
@@ -258,6 +259,7 @@ class _Times:
 
     def __init__(self, costed: CostedRecord) -> None:
         self.run, self.graph, parts = costed.run, costed.graph, costed.parts
+        self.costed = costed
         self.works: dict[int, list[Work]] = {}
         self.all = costed.work
         for work in self.all:
@@ -283,19 +285,26 @@ class _Times:
             self.by_part.append(kind)
             if kind == len(self.parts):
                 self.parts.append(part)
-        often = Counter(self.by_node.values())
+        alike = Counter(self.by_node.values())
+        self.often = {node: alike[self.by_node[node]] for node in self.first}
         self.work_of_nodes = [w for node in self.first for w in self.works[node]]
-        self.times = [often[self.by_node[w.node]] for w in self.work_of_nodes]
+        self.times = [self.often[w.node] for w in self.work_of_nodes]
         self.work_of_parts = [
             w for p in self.parts for node in p.nodes for w in self.works.get(node, ())
         ]
 
     def on(self, device: Device, dtype: str, need: Fit) -> dict[str, Any]:
         """A device with its figures in a dtype, its times, and what a run needs of its memory."""
+        profile = self.costed.profile
+        names = instead(profile, device)
         if self.exchanges:
-            found = predict(self.graph, device, self.run, works=self.all)
+            works = _with(self.all, names)
+            found = predict(self.graph, device, self.run, works=works, pipeline=profile.pipeline)
         else:
-            found = predict_work(self.work_of_nodes, device, self.run, times=self.times)
+            works = _with(self.work_of_nodes, names)
+            found = predict_work(works, device, self.run, times=self.times)
+        often = {} if self.exchanges else self.often
+        found = self.costed.believed(found, device, often)
         return {
             "id": device.id,
             "name": device.name,
@@ -314,9 +323,17 @@ class _Times:
             "bounds": "".join(found.bounds.get(node, Bound.LAUNCH)[0] for node in self.first),
             "parts": [
                 _microseconds(time.seconds, 5)
-                for time in predict_parts(self.work_of_parts, self.parts, device)
+                for time in predict_parts(_with(self.work_of_parts, names), self.parts, device)
             ],
         }
+
+
+def _with(works: Sequence[Work], names: Mapping[str, str]) -> Sequence[Work]:
+    """The work with the kernels of attention that a device runs instead."""
+    if not names:
+        return works
+    tasks = {w.task: replace(w.task, kernel=kernel_instead(w.task.kernel, names)) for w in works}
+    return [replace(w, task=tasks[w.task]) for w in works]
 
 
 def _next(profile: ProfileRecord) -> list[list[str]]:
