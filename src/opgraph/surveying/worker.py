@@ -155,11 +155,12 @@ def _text(value: Any) -> str | None:
 
 def _traced(case: Case, task: Task) -> tuple[Row, ProfileRecord | None]:
     """The row of a case, and its profile where it has one."""
-    saved = task.graphs.get(case.key)
-    if saved is not None and not task.figures:
+    saved = None if task.figures else task.graphs.get(case.key)
+    if saved is not None:
         from opgraph.record.loading import loaded
 
-        return {}, loaded(gzip.decompress(saved))
+        with suppress(Exception):  # one that cannot be read is made anew
+            return {}, loaded(gzip.decompress(saved))
     _preload(
         case.source
     )  # an alarm in the middle of that would leave modules that cannot be imported
@@ -184,7 +185,7 @@ def _traced(case: Case, task: Task) -> tuple[Row, ProfileRecord | None]:
     row["seconds"] = round(time.perf_counter() - start, 3)
     row["cpu"] = round(time.process_time() - cpu, 3)
     row["memory"] = _resident("VmHWM:")
-    return row, profile if row["ok"] else None
+    return {} if saved is not None else row, profile if row["ok"] else None
 
 
 def _profile(case: Case, row: Row) -> ProfileRecord:

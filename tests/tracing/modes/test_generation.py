@@ -77,6 +77,9 @@ def test_cache_of_llama_by_the_formula():
         # Selective state spaces: 1536 channels, of a convolution over 4 and of 16 states.
         ("hf-type:mamba", {"num_hidden_layers": 2}, 2,
          {CachePart("state", 2, fixed=1536 * (4 + 16) * 4)}),
+        # Layers that slide by name, with no window in the default configuration (its length is -1).
+        ("hf-type:inkling2_text", {"num_hidden_layers": 2}, 128,
+         {CachePart("growing", 2, 8 * 128 * 2 * 4), CachePart("state", 2, fixed=180224)}),
     ],
 )  # fmt: skip
 def test_caches_of_other_kinds(name, changes, tokens, parts):

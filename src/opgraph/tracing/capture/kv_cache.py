@@ -49,8 +49,8 @@ def measured(cache: Any) -> KVCache | None:
             each = sum(sizes) // (sequences * length)
             if cross:
                 kinds[CachePart("cross", 1, fixed=each * length)] += 1
-            elif getattr(layer, "is_sliding", False):
-                kinds[CachePart("window", 1, each, limit=_limit(layer))] += 1
+            elif (limit := _limit(layer)) is not None:
+                kinds[CachePart("window", 1, each, limit=limit)] += 1
             else:
                 kinds[CachePart("growing", 1, each)] += 1
             if not cross:
@@ -72,10 +72,13 @@ def _layers(cache: Any) -> Iterator[tuple[Any, bool]]:
         yield from ((layer, False) for layer in cache.layers)
 
 
-def _limit(layer: Any) -> int:
+def _limit(layer: Any) -> int | None:
     """The most tokens that a layer with a window keeps between steps: a growing one drops the token that
-    the next step pushes out of the window at once, one of fixed size when it is overwritten."""
-    window = int(layer.get_max_length())
+    the next step pushes out of the window at once, one of fixed size when it is overwritten. None for a
+    layer without a window, whose library may give -1 for its length."""
+    window = int(layer.get_max_length()) if getattr(layer, "is_sliding", False) else 0
+    if window <= 0:
+        return None
     return window if hasattr(layer, "max_cache_len") else window - 1
 
 
