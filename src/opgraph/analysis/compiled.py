@@ -263,7 +263,10 @@ def speed_up(costed: CostedRecord) -> SpeedUp | None:
     before, now = plain.prediction, costed.prediction
     if before is None:
         return None
-    launches = tuple(sum(bool(w.task.kernel) for w in each.work) for each in (plain, costed))
+    # A kernel that has a part in several nodes (a fused optimizer) is launched once.
+    launches = tuple(
+        round(sum(w.task.share for w in each.work if w.task.kernel)) for each in (plain, costed)
+    )
     saved: dict[str, float] = {}
     eager, mine = _busy(plain), _busy(costed)
     graph = costed.profile.graph

@@ -328,6 +328,11 @@ def arguments(
     def stand(item: Any) -> Any:
         if not isinstance(item, Tensor):
             return item
+        if item.is_nested:
+            raise InputError(
+                "a nested tensor is given, and what is given has one size in each dimension",
+                hint="give values and offsets: torch.nested.nested_tensor_from_jagged makes it in forward",
+            )
         if mode is None:
             return _filled(item)
         numbers = not real_inputs and (item.is_floating_point() or item.is_complex())

@@ -7,6 +7,8 @@ import torch
 from tests.tracing.hard.models import Function, X, agrees, profiled
 from torch import nn
 
+import opgraph
+
 
 @pytest.mark.filterwarnings("ignore")
 def test_dynamic_quantization():
@@ -27,6 +29,14 @@ def test_nested_tensors():
 
     profile = profiled(Function(run), X)
     assert profile.totals.flops == 2 * 5 * 8 * 8
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_nested_tensors_that_are_given_are_refused(layout):
+    given = torch.nested.nested_tensor([X[:2], X[:3]], layout=layout)
+    with pytest.raises(opgraph.InputError, match="nested tensor is given"):
+        opgraph.profile(nn.Linear(8, 8), (given,))
 
 
 def test_sparse_tensors():

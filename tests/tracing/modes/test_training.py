@@ -23,6 +23,7 @@ from opgraph.analysis.tree import build_tree
 from opgraph.hardware import device
 from opgraph.inputs import InputRequest, make_inputs
 from opgraph.record.errors import OpgraphError
+from opgraph.record.profile import Compiled
 from opgraph.sources import resolve
 from opgraph.tracing.base import arguments
 from opgraph.tracing.capture.values import tensors_in
@@ -238,6 +239,11 @@ def test_a_kernel_of_all_weights_is_divided_over_their_modules(way):
     parts = device_costs([larger, smaller, whole], device("a100-sxm-80gb"))
     # The number of steps, which a fused kernel reads for each weight, is no work of its own.
     assert parts[0].seconds + parts[1].seconds == pytest.approx(parts[2].seconds, rel=1e-3)
+    # Beside a compiled run, each kernel is launched once, though it has a part in both modules.
+    running = [k for n in profile.graph.nodes for k in n.kernels if k.bytes]
+    compiled = replace(profile, compiled=Compiled(profile.target.name, None, ()))
+    gain = compiled.on("a100-sxm-80gb", run="compiled").speed_up
+    assert gain.launches[0] == sum(k.launches for k in running)
 
 
 PHASES = ("forward", "backward")
@@ -262,10 +268,15 @@ class Judged(Two):
         self.loss(x)
         scores = super().forward(x) * 2
         loss = nn.BCEWithLogitsLoss()(scores, labels.float()) * 3
-        return {"loss": loss, "logits": scores} if self.gives == "both" else {"loss": loss}
+        return {
+            "both": {"loss": loss, "logits": scores},
+            "loss": {"loss": loss},
+            "pair": (scores, loss),
+            "number": loss,
+        }[self.gives]
 
 
-@pytest.mark.parametrize("gives", ["both", "loss"])
+@pytest.mark.parametrize("gives", ["both", "loss", "pair", "number"])
 def test_the_loss_stands_by_itself_whoever_computes_it(gives):
     """Of what the model runs, what only the loss reads; where nothing else is returned, what comes after
     the last module."""
@@ -279,7 +290,7 @@ def test_the_loss_stands_by_itself_whoever_computes_it(gives):
     for node in graph.nodes:
         if node.kind == "call" and node.phase != "optimizer":
             scopes.setdefault((node.phase, node.scope), []).append(node.op)
-    model = ["mul"] if gives == "both" else []
+    model = ["mul"] if gives in ("both", "pair") else []
     assert scopes.get(("forward", ""), []) == ["relu", *model]
     assert scopes["forward", "loss_1.BCEWithLogitsLoss"] == ["binary_cross_entropy_with_logits"]
     # The scores doubled, the labels as numbers, what is three times the loss, and that by its scale.
@@ -345,6 +356,7 @@ class Residual(nn.Module):
         (lambda x: {"out": x[..., None, None]}, "auto", ["aten._log_softmax", "aten.nll_loss2d_forward"]),
         (lambda x: x.view(3, 2, 2), "auto", ["aten.sum"]),
         (lambda x: x, "sum", ["aten.sum"]),
+        (lambda x: x.pow(2).mean(), "auto", ["aten.pow", "aten.mean"]),
         (lambda x: x, lambda x: x.pow(2).mean(), ["aten.pow", "aten.mean"]),
     ],
 )  # fmt: skip

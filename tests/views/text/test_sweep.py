@@ -39,6 +39,20 @@ def test_points_look_like_their_golden(lengths: Sweep, golden: Golden, width: in
     golden(sweep_text(cheap, width=width), f"sweep-points-{width}.txt")
 
 
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_no_figure_of_a_point_is_cut(saved: Saved, width: int) -> None:
+    """What has no room is left out whole."""
+    costed = saved("bert-base-uncased").on("h100-sxm")
+    sizes = {"dtype": "bfloat16", "batch_size": 64, "context_len": 512}
+    found = Sweep(
+        "bert-base-uncased", {n: (size,) for n, size in sizes.items()}, (point_of(costed, sizes),),
+        device=costed.device,
+    )  # fmt: skip
+    text = sweep_text(found, width=width)
+    assert "…" not in text
+    assert ("FLOPs/byte" in text, "used" in text) == (width == 140, True)
+
+
 @pytest.mark.parametrize("width", [80, 140])
 def test_formulas_look_like_their_golden(saved: Saved, golden: Golden, width: int) -> None:
     symbolic = Sweep("resnet18", {}, (), profile=saved("resnet18-formulas"))

@@ -215,16 +215,23 @@ _OWN = "the model's own"
 
 
 def _own(result: Any) -> Tensor | None:
-    """The loss that a model returns, if it does."""
-    loss = result.get("loss") if isinstance(result, Mapping) else getattr(result, "loss", None)
-    return loss if isinstance(loss, Tensor) and loss.requires_grad else None
+    """The loss that a model returns, if it does: what is called so, or one number alone."""
+    loss = result.get("loss") if isinstance(result, Mapping) else getattr(result, "loss", result)
+    named = loss is not result or _is_number(result)
+    return loss if named and isinstance(loss, Tensor) and loss.requires_grad else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() == 0
 
 
 def _returned(result: Any) -> Tensor:
+    """The loss of a model that was given labels: the only number that it returns where none is named."""
     loss = _own(result)
-    if loss is None:
+    numbers = [t for t in tensors_in(result) if _is_number(t) and t.requires_grad]
+    if loss is None and len(numbers) != 1:
         raise TraceError("the model was given labels, and returns no loss")
-    return loss
+    return numbers[0] if loss is None else loss
 
 
 def _cross_entropy(result: Any) -> Tensor:

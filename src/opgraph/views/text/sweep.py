@@ -16,9 +16,11 @@ from opgraph.record import units
 from opgraph.record.formulas import Formula, Formulas
 from opgraph.record.kinds import Bound
 from opgraph.record.profile import ProfileRecord
-from opgraph.views.terminal import bound, draw, fit, safe
+from opgraph.views.terminal import bound, draw, fit, fitting, safe
 
 SHOWN = ("flops", "bytes", "peak_memory", "intensity", "latency", "throughput", "memory_share")
+_LEFT_OUT = ("intensity", "bytes", "peak_memory", "flops", "throughput")
+"""Columns that are left out where there is no room, the first of them first: none is cut."""
 LABELS = {
     "flops": "FLOPs",
     "other_flops": "Other FLOPs",
@@ -38,7 +40,8 @@ def sweep_text(sweep: SweepRecord, *, color: bool = False, width: int = 120) -> 
     """The sweep as text; `width` is in characters."""
     parts: list[RenderableType] = [Text(safe(sweep.title), style="bold"), ""]
     if sweep.points:
-        parts += [_points(sweep, width), "", *_crossings(sweep)]
+        tables = [_points(sweep, _LEFT_OUT[:left]) for left in range(len(_LEFT_OUT) + 1)]
+        parts += [fitting(tables, width), "", *_crossings(sweep)]
     if sweep.profile is not None and sweep.profile.formulas is not None:
         parts += [""] if sweep.points else []
         parts += _formulas(sweep.profile, sweep.profile.formulas)
@@ -50,14 +53,12 @@ def spelled(size: Size) -> str:
     return units.shape(tuple(size)) if isinstance(size, tuple) else str(size)
 
 
-def _points(sweep: SweepRecord, width: int) -> Table:
+def _points(sweep: SweepRecord, left_out: Sequence[str] = ()) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
                   header_style="bold")  # fmt: skip
     for option in sweep.axes:
         table.add_column(_HEADS.get(option, option), justify="right", no_wrap=True)
-    narrow = sweep.device is not None and width < 92
-    names = [name for name in SHOWN if not (narrow and name in ("bytes", "intensity"))]
-    shown = [q for q in quantities(sweep.device) if q.name in names]
+    shown = [q for q in quantities(sweep.device) if q.name in SHOWN and q.name not in left_out]
     for q in shown:
         table.add_column(_HEADS.get(q.name, q.label), justify="right", no_wrap=True)
     table.add_column("compute", justify="right", no_wrap=True)
