@@ -46,6 +46,21 @@ def test_options_can_stand_between_models(capsys: pytest.CaptureFixture[str]) ->
     assert len(set(answers)) == 1
 
 
+def test_profiles_that_are_run_in_two_ways_say_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where no operator differs, the time still does."""
+    files = [str(tmp_path / f"{run}.json") for run in ("eager", "graphs")]
+    profile = opgraph.load(A)
+    for file, run in zip(files, ("eager", "graphs"), strict=True):
+        profile.on("h100-sxm", run=run).save(file)
+    assert main(["compare", *files, "--hardware", "h100-sxm"]) == 0
+    text = capsys.readouterr().out
+    assert "eager.json eager" in text
+    assert "graphs.json graphs" in text
+    assert "No operator differs, nor its FLOPs and bytes." in text
+
+
 @pytest.mark.slow
 @pytest.mark.live
 def test_ways_to_run_and_keep_one_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

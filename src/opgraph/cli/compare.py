@@ -114,5 +114,9 @@ def _said(model: CostedRecord, what: str) -> str:
 
 
 def _labels(specs: list[str], models: list[CostedRecord]) -> list[str] | None:
-    """What was typed, where names alone would not tell the profiles apart."""
-    return specs if len({m.profile.model.name for m in models}) < len(models) else None
+    """What was typed, where names alone would not tell the profiles apart, and how each is run where they
+    differ in that."""
+    if len({m.profile.model.name for m in models}) == len(models):
+        return None
+    runs = [m.profile.run.value for m in models]
+    return [f"{s} {r}" for s, r in zip(specs, runs, strict=True)] if len(set(runs)) > 1 else specs

@@ -32,17 +32,19 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("fit into what?", hint="--hardware h100-sxm (opgraph hardware lists them)")
     from opgraph.api.fitting import fitting
 
+    kept = {name: getattr(args, name) for name in QUANTIZED}
     with progress() as tell, redirect_stdout(sys.stderr):
         found = fitting(args.model, hardware=args.hardware, progress=tell, **options_from(args),
-                        **{name: getattr(args, name) for name in QUANTIZED})  # fmt: skip
+                        **kept)  # fmt: skip
     if form == ".json":
         answer(None, dumps(found.to_dict(), indent=1) + "\n")
         return 0 if found.fits else 1
     if form is not None:
         answer(None, written(found.to_dict()["largest"], form[1:]))
         return 0 if found.fits else 1
+    asked = "".join(f", {n.replace('_', ' ')} {v}" for n, v in kept.items() if v is not None)
     rows = [
-        f"{found.model} on {found.device} ({units.size(found.capacity)}), mode {found.mode}",
+        f"{found.model} on {found.device} ({units.size(found.capacity)}), mode {found.mode}{asked}",
         f"as asked      {units.size(found.needed)} needed: {'fits' if found.fits else 'does not fit'}",
     ]
     for each in found.largest:

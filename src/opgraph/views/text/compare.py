@@ -72,6 +72,8 @@ def ratio_of(values: Sequence[int | None]) -> str:
 
 
 FITTING_ROWS = 48
+_SAME = "  No operator differs, nor its FLOPs and bytes."
+"""What lists of changes say that are empty: times may differ all the same, by how a model is run."""
 TOP_OPERATORS = 15
 TOP_NODES = 60
 
@@ -91,7 +93,7 @@ def _by_module(
     change: Change, other: int, depth: int | None, width: int
 ) -> Iterator[RenderableType]:
     if change.status == "same":
-        yield "  Nothing differs."
+        yield _SAME
         return
     if depth is None:
         depth = fitting_depth(change)
@@ -186,7 +188,7 @@ def _figures(change: Change, metric: str) -> str:
 def _by_op(comparison: ComparisonRecord, other: int, width: int) -> Iterator[RenderableType]:
     changes = [c for c in comparison.operators(other) if not c.same]
     if not changes:
-        yield "  Nothing differs."
+        yield _SAME
         return
     roomy = width >= 110
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
@@ -219,7 +221,7 @@ def _known_ratio(values: Sequence[int]) -> str:
 
 def _by_node(changes: Sequence[NodeChange], other: int, width: int) -> Iterator[RenderableType]:
     if not changes:
-        yield "  Nothing differs."
+        yield _SAME
         return
     module = None
     yield Text(
