@@ -167,3 +167,13 @@ def test_arguments_that_may_be_left_out_are_made_where_without_them_no_weight_is
     assert "none is needed, and these were made: image, text" in found.model.notes
     (note,) = opgraph.profile(made, kwargs={}).model.notes
     assert note.startswith("forward reads 1 of the ")
+
+
+def test_arguments_that_may_be_left_out_are_made_where_the_model_fails_without_them() -> None:
+    def forward(self: nn.Module, tokens: Tensor | None = None, embeds: Tensor | None = None) -> Any:
+        return self.fc(self.emb(tokens) if embeds is None else embeds)
+
+    found = opgraph.profile(module(forward, emb=nn.Embedding(10, 16), fc=nn.Linear(16, 4)))
+    said = "it fails without those that may be left out, and these were made: tokens, embeds"
+    assert found.totals.flops > 0
+    assert said in found.model.notes

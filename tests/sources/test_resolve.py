@@ -89,6 +89,7 @@ def test_a_model_without_a_forward_says_so() -> None:
         ("ultralytics:yolov88n", "ultralytics:yolov8n"),
         ("diffusers:unet/sdx", "diffusers:unet/sdxl"),
         ("hf-type:bret", "hf-type:bert"),
+        ("hf:mixtral", "hf:mistralai/Mixtral-8x7B-v0.1"),
     ],
 )
 def test_a_source_suggests_its_own_names(spec: str, near: str) -> None:

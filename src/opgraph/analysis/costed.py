@@ -121,7 +121,8 @@ class CostedRecord:
         profile, graph = self.profile, self.profile.graph
         notes = list(profile.model.notes)
         if profile.tracing.tensors == "real":
-            text = "ran on real tensors: its path depends on values of the data"
+            why = "it fails on fake ones" if graph.failed else "its path depends on values of the data"
+            text = f"ran on real tensors: {why}"
             notes.append(Remark("real-tensors", text))
         if unknown := self.totals.unknown:
             listed = ", ".join(name for name, _ in unknown[:_NAMED])

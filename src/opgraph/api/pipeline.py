@@ -152,7 +152,7 @@ def profiled(
                 "a batch of 2: batch normalization does not train on a value alone",
             ),
         )
-    if made and found.graph.failed is None and not (example.args or example.kwargs):
+    if made and not (example.args or example.kwargs):
         found = _with_optional(built, found, asked)
     if found.graph.failed is not None and made:
         if asked.sized:
@@ -270,8 +270,8 @@ def _fitted(
 
 
 def _with_optional(model: Model, found: ProfileRecord, options: Options) -> ProfileRecord:
-    """The profile with the arguments that may be left out, where none is needed, and where more of the
-    weights are read with them; else the one without."""
+    """The profile with the arguments that may be left out, where none has to be given, and where the model
+    fails without or reads more of its weights with them; else the one without."""
     request = replace(InputRequest.of(options), optional=True)
     example = _example(model, None, None, request)
     if not (example.args or example.kwargs):
@@ -279,10 +279,13 @@ def _with_optional(model: Model, found: ProfileRecord, options: Options) -> Prof
     other = profile_model(model, example, options)
     if other.graph.failed is not None:
         other = _fitted(model, example, other, options)
-    if other.graph.failed is not None or _weights_read(other) <= _weights_read(found):
+    needed = found.graph.failed is not None
+    more = needed or _weights_read(other) > _weights_read(found)
+    if other.graph.failed is not None or not more:
         return found
+    why = "it fails without those that may be left out" if needed else "none is needed"
     made = ", ".join(example.kwargs)
-    return _noting(other, Remark("guessed-inputs", f"none is needed, and these were made: {made}"))
+    return _noting(other, Remark("guessed-inputs", f"{why}, and these were made: {made}"))
 
 
 def _weights_read(record: ProfileRecord) -> int:

@@ -88,6 +88,15 @@ class HelpAll(argparse.Action):
         parser.exit()
 
 
+class _Once(argparse.Action):
+    """Keep one value, and refuse a second: of two, one would be ignored."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        if getattr(namespace, self.dest, argparse.SUPPRESS) is not self.default:
+            raise InputError(f"{option_string} was given twice", hint="it takes one value")
+        setattr(namespace, self.dest, values)
+
+
 def _given(args: argparse.Namespace) -> list[str]:
     """The options that were given, in their order."""
     given = getattr(args, "given", ())
@@ -128,8 +137,7 @@ def _add(group: argparse._ArgumentGroup, option: Option, several: bool, text: st
         return
     more["type"] = _list_of(option) if several else option.parse
     more["metavar"] = option.metavar
-    if kind.repeated:
-        more["action"] = "append"
+    more["action"] = "append" if kind.repeated else _Once
     if several:
         more["metavar"] = f"{option.metavar.split(' or ')[0]},…"
     elif isinstance(kind, Choice):

@@ -6,7 +6,7 @@ import argparse
 import shlex
 
 from opgraph.cli.arguments import add_model, add_options, costed_from, form_of
-from opgraph.cli.output import answer, status_of
+from opgraph.cli.output import answer, status_of, width
 from opgraph.options import PRECISION
 
 EXAMPLES = """examples:
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     costed = costed_from(args)
     facts = facts_of(costed, _spec(args))
     rows = [f._asdict() for f in facts]
-    answer(None, explained(facts) if form is None else written(rows, form[1:]))
+    answer(None, explained(facts, width()) if form is None else written(rows, form[1:]))
     return status_of(costed, shown=True)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
+from textwrap import fill
 
 from opgraph.cli.arguments import add_model, add_options, form_of, options_from
-from opgraph.cli.output import answer, progress
+from opgraph.cli.output import answer, progress, width
 from opgraph.options import QUANTIZED
 from opgraph.record import units
 from opgraph.record.errors import InputError
@@ -71,5 +72,5 @@ def run(args: argparse.Namespace) -> int:
             f"fewest        {tensor * pipeline} of {found.device}: "
             f"--tensor-parallel {tensor} --pipeline-parallel {pipeline}"
         )
-    answer(None, "\n".join(rows) + "\n")
+    answer(None, "".join(fill(row, width(), subsequent_indent=" " * 14) + "\n" for row in rows))
     return 0 if found.fits else 1

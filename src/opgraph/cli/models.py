@@ -46,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
     form = form_of(args)
     if args.examples:
         refuse_unheeded(args, {"examples"}, "the examples")
+        if args.patterns:
+            raise RenderError("the examples are of no one name", hint="leave the name out")
         show("".join(f"{command}\n" for command in COMMANDS))
         return 0
     latencies = None if args.hardware is None else _latencies(args.hardware)
@@ -105,14 +107,16 @@ def _chosen(args: argparse.Namespace, latencies: Mapping[str, float]) -> list[Li
         found.sort(key=lambda f: latencies.get(f.spec, inf))
     elif args.sort is not None:
         found.sort(key=lambda f: -(getattr(f.facts, args.sort) or 0))
-    if args.page is not None:
-        found = found[PAGE * (args.page - 1) : PAGE * args.page]
-    found = found[: args.top]
     if not found:
         raise UnknownModel(
             "no name fits all of this", hint="figures that are not known fit no limit"
         )
-    return found
+    if args.page is not None:
+        first, pages = PAGE * (args.page - 1), -(-len(found) // PAGE)
+        if first >= len(found):
+            raise RenderError(f"there is no page {args.page}", hint=f"the last one is {pages}")
+        found = found[first : first + PAGE]
+    return found[: args.top]
 
 
 COMMANDS = (

@@ -96,8 +96,11 @@ def one_of(asked: str, known: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """An error in one line: its class, unless it is opgraph's own, and the first line of what it says."""
+    """An error in one line: its class, unless it is opgraph's own, and the first line of what it says, with
+    the next one where a colon leads to it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     own = isinstance(error, OpgraphError)
     text = ": ".join([*([] if own and lines else [type(error).__name__]), *lines[:1]])
+    if text.endswith(":") and len(lines) > 1:
+        text = f"{text} {lines[1]}"
     return text if len(text) <= 300 else text[:299] + "…"

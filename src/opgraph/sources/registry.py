@@ -269,12 +269,16 @@ def suggestion(name: str, source: Source | None = None) -> str:
 
 
 def _nearest(name: str, source: Source | None, count: int = 3) -> list[str]:
-    """The known names most like this one, over all sources or in one, as they are typed."""
+    """The known names most like this one, or else the shortest that hold it, over all sources or in one, as
+    they are typed."""
     known: dict[str, tuple[str, str]] = {}
     for one in sources().values() if source is None else (source,):
         for n in one.names():
             known.setdefault(n.lower(), (n, one.name))
             known.setdefault(n.lower().rpartition("/")[2], (n, one.name))
-    close = [known[n] for n in difflib.get_close_matches(name.lower(), known, 2 * count, 0.6)]
+    name = name.lower()
+    near = difflib.get_close_matches(name, known, 2 * count, 0.6)
+    near = near or sorted((n for n in known if name and name in n), key=lambda n: (len(n), n))
+    close = [known[n] for n in near[: 2 * count]]
     typed = (_spec(n, where) if source is None else f"{where}:{n}" for n, where in close)
     return list(dict.fromkeys(typed))[:count]

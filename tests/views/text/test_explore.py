@@ -47,6 +47,15 @@ def test_every_text_says_of_an_argument_with_many_tensors_how_many_they_are(save
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_a_fact_is_as_wide_as_the_terminal_and_its_command_one_line(
+    saved: Saved, width: int
+) -> None:
+    text = explained(facts_of(saved("bert-base-uncased").on("l4"), "x"), width)
+    assert max(len(line) for line in text.splitlines() if " $ " not in line) <= width
+    assert text.count("\n      $ opgraph ") == 10
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_the_welcome_looks_like_its_golden(golden: Golden, width: int) -> None:
     offered = {
         "torchvision": RESNETS,

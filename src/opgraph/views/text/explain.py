@@ -3,6 +3,7 @@ command that says more."""
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import NamedTuple
 
 from opgraph.analysis.costed import CostedRecord
@@ -93,7 +94,10 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
     return [Fact(name, plain(value), readable(text), command(m)) for name, value, text, m in found]
 
 
-def explained(facts: list[Fact]) -> str:
-    """The facts as plain lines, numbered, each with its command."""
-    lines = (f"{i:>2}. {f.text}.\n      $ {f.command}\n" for i, f in enumerate(facts, start=1))
-    return "".join(lines).replace("..\n", ".\n")
+def explained(facts: list[Fact], width: int = 120) -> str:
+    """The facts as plain text, numbered, each with its command, which is one line."""
+    return "".join(
+        fill(f"{i:>2}. {f.text.removesuffix('.')}.", width, subsequent_indent=" " * 4,
+             break_on_hyphens=False, break_long_words=False) + f"\n      $ {f.command}\n"
+        for i, f in enumerate(facts, start=1)
+    )  # fmt: skip
