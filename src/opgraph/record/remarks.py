@@ -76,8 +76,8 @@ CODES: dict[str, Code] = {
     ),
     "real-tensors": Code(
         "The path depends on values of the data, so the model ran on random weights and made-up "
-        "inputs (or could not, or failed on tensors without data, which is said): its branches, and so its figures, may be others "
-        "with yours.",
+        "inputs (or could not, or failed on tensors without data, which is said): its branches, "
+        "and so its figures, may be others with yours.",
         "Give typical inputs in Python.",
     ),
     "branch": Code(
