@@ -121,7 +121,11 @@ class CostedRecord:
         profile, graph = self.profile, self.profile.graph
         notes = list(profile.model.notes)
         if profile.tracing.tensors == "real":
-            why = "it fails on fake ones" if graph.failed else "its path depends on values of the data"
+            why = (
+                "it fails on fake ones"
+                if graph.failed
+                else "its path depends on values of the data"
+            )
             text = f"ran on real tensors: {why}"
             notes.append(Remark("real-tensors", text))
         if unknown := self.totals.unknown:

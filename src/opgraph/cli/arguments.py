@@ -91,7 +91,7 @@ class HelpAll(argparse.Action):
 class _Once(argparse.Action):
     """Keep one value, and refuse a second: of two, one would be ignored."""
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+    def __call__(self, _: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         if getattr(namespace, self.dest, argparse.SUPPRESS) is not self.default:
             raise InputError(f"{option_string} was given twice", hint="it takes one value")
         setattr(namespace, self.dest, values)
