@@ -75,6 +75,36 @@ def test_a_step_is_that_of_the_whole_model(layout: Layout, checkpointing: bool) 
     assert peak <= 1.05 * total
 
 
+class Deep(torch.nn.Module):
+    """Layers, and nothing behind them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = [
+            torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.ReLU()) for _ in range(6)
+        ]
+        self.layers = torch.nn.ModuleList(layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_memory_where_layers_need_more_than_what_runs_behind_them() -> None:
+    """Without a layer of logits the fullest moment is in the backward of a layer, its weights gathered."""
+
+    asked: dict[str, Any] = {
+        "mode": "train", "loss": "sum", "fsdp": 8, "zero": 3, "input_shape": (1, 64, 1024)
+    }  # fmt: skip
+    found = opgraph.plan(Deep(), devices="8xh100-sxm", global_batch=8, **asked)
+    (one,) = [c for c in found.best if not c.checkpointing]
+    peak = opgraph.profile(Deep(), **asked).on(cluster("h100-sxm")[1]).peak_memory
+    assert one.memory.total == pytest.approx(peak, rel=0.1)
+
+
 @pytest.mark.slow
 @pytest.mark.live
 @pytest.mark.parametrize("schedule", ["1f1b", "interleaved"])

@@ -11,11 +11,13 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import cache
 
+import msgspec
 import pytest
 from tests.traces.conftest import DATA
 
 from opgraph.analysis.measured.idle import idle, overlap
 from opgraph.record.run import DEVICE_KINDS, RunRecord
+from opgraph.record.schema import RunFile, decode_run, encode_run
 from opgraph.traces import join, read
 from opgraph.traces.events import Launch, Trace, Work
 
@@ -85,6 +87,10 @@ def test_a_step_that_was_cut_off_is_in_no_sum(graph, joined):
     assert sum(e.count for e in cut) == 509
     assert {e.link for e in cut} == {"repeat"}
     assert sum(e.seconds for e in cut) == pytest.approx(0.0137418, abs=1e-7)
+    assert (
+        decode_run(msgspec.json.decode(json.dumps(encode_run(run)), type=RunFile), len(nodes))
+        == run
+    )
     whole = {(e.name, e.nodes): e.seconds / e.count for e in run.events if e.kind in DEVICE_KINDS}
     for event in cut:
         assert whole[event.name, event.nodes] > 0
@@ -247,6 +253,8 @@ def test_the_same_trace_on_another_graph_gives_no_node(graph):
     run = join(graph("vit"), read(DATA / "tracelens" / "bert-h100.json.gz"))
     assert run.attributed < 0.02
     assert "not this graph" in run.notes[0] or Counter(e.link for e in run.events)[""] > 0
+    one = replace(graph("vit"), nodes=graph("vit").nodes[:1])  # as of a forward that failed
+    assert join(one, read(DATA / "tracelens" / "bert-h100.json.gz")).attributed == 0
 
 
 def test_marks_of_our_own_say_exactly_whose_time_it_is(graph, tmp_path):

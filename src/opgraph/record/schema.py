@@ -122,6 +122,7 @@ RunFile: Any = _record(
     held=tuple[_record(Held), ...],  # type: ignore[misc]
     clocks=tuple[_record(Clock), ...],  # type: ignore[misc]
     exchanges=tuple[_record(Exchange), ...],  # type: ignore[misc]
+    partial=tuple[_record(RunEvent), ...],  # type: ignore[misc]
 )
 """A run in a file, as `encode_run` writes it."""
 
@@ -166,7 +167,7 @@ def decode_pipeline(record: Any) -> Pipeline:
 def encode_run(run: RunRecord) -> dict[str, Json]:
     """A run as JSON-ready data; `decode_run` gives an equal run back."""
     record = _WRITE_RUN(run)
-    for name in ("events", "timeline", "gaps", "held", "clocks", "exchanges"):
+    for name in ("events", "timeline", "gaps", "held", "clocks", "exchanges", "partial"):
         if name in record:
             record[name] = [[getattr(r, f) for f in r.__slots__] for r in record[name]]
     return record

@@ -264,7 +264,7 @@ class Matching:
             asked = [items[at] for at in fullest.items if self.masks.get(items[at], 0) is not None]
             compiled = len(asked) < len(fullest.items)
             enough = _LEAST if compiled and most >= ALIKE * len(asked) else enough
-        if most < enough * works:
+        if not most or most < enough * works:
             self.nodes.clear()
             return []
         kept: list[Run] = []

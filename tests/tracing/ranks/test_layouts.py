@@ -11,10 +11,13 @@ from tests.tracing.ranks.programs import Model, inputs
 
 import opgraph
 from opgraph.analysis.parallel.paper import parallel
+from opgraph.record import units
 from opgraph.record.errors import InputError
 from opgraph.record.kinds import CollectiveKind
 from opgraph.record.layout import Layout
 from opgraph.views.files.trace import to_trace
+from opgraph.views.terminal import draw
+from opgraph.views.text.device import queues_over_time
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -110,13 +113,19 @@ def test_stages_wait_for_each_other(tmp_path: Path) -> None:
     first, last = (r.on("h100-sxm").prediction for r in ranks)
     assert first is not None
     assert last is not None
+    assert (first.batch, last.batch) == (4, 4)  # though the last has no inputs of its own
     assert first.seconds == pytest.approx(last.seconds, rel=0.03)
     assert [len(row) for row in first.stages] == [8] * 4
     assert first.communication is not None
+    assert last.communication is not None
     assert first.communication.bubble > 0.2 * first.seconds  # 3 / 7 of it, and less at the last
     assert sum(s.end - s.begin for s in first.slots if s.bubble) == pytest.approx(
         first.communication.bubble
     )
+    # A wait is for another stage or for what is on the way, in the summary as in the table of queues.
+    (_, table) = draw([queues_over_time(ranks[1].on("h100-sxm"), 100)], 100, False).split("beside")
+    assert f" {units.seconds(last.communication.exposed)} " in table
+    assert not [n for n in ranks[0].model.notes if "threads" in n]
     ranks[0].save(tmp_path / "p.json")
     read = opgraph.load(tmp_path / "p.json").on("h100-sxm")
     assert read.prediction == first
@@ -196,6 +205,9 @@ def test_a_global_batch_is_divided() -> None:
     asked = {"mode": "train", "loss": "sum", "global_batch": 16, "fsdp": 4, "micro_batches": 2}
     one = opgraph.profile(llama(), seq_len=8, **asked)
     assert one.graph.value[one.graph.inputs[0]].shape == (2, 8)
+    predicted = one.on("h100-sxm").prediction
+    assert predicted is not None
+    assert predicted.batch == 4  # of this rank, in both micro-batches
     with pytest.raises(opgraph.InputError, match="does not run as fsdp 2"):
         opgraph.profile(Model(), inputs()[..., :7], fsdp=2)
 

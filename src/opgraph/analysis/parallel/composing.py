@@ -436,7 +436,7 @@ def _memory(
     kept = layout.zero < 3 and layout.fsdp > 1
     gathered = whole if kept else 0
     flying = in_flight(layout.schedule, layout.pipeline, rank, layout.micro_batches, chunks)
-    working = pieces.working["last" if ends[2] else "inner"]
+    working = max(n for part, n in pieces.working.items() if ends[2] or part != "last")
     return Memory(
         weights=weights,
         gathered=gathered,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -33,6 +34,7 @@ from opgraph.analysis.timing.kernels import (
 from opgraph.analysis.timing.pipeline import Course, Done
 from opgraph.analysis.timing.pipeline import course as gone_through
 from opgraph.analysis.timing.streams import (
+    SENT,
     Communication,
     Slot,
     exchanges_something,
@@ -201,7 +203,7 @@ def predict(
     known. As a rank of a `pipeline` it takes until all ranks are done.
 
     For mixed precision, predict `autocast(graph)`. The batch is taken to be the first size of the first
-    input, or the number of images where they come in a list.
+    input, or the number of images where they come in a list, times the micro-batches of the step.
     """
     works = workload(graph) if works is None else works
     made_by = sources(graph) if exchanges_something(works) else None
@@ -214,7 +216,7 @@ def predict(
         return found["device"], found["host"]
 
     found = gone_through(pipeline, graph, taken, partial(collective_seconds, device=device))
-    alone = predict_work(works, device, run, reach, batch=batch_of(graph), made_by=made_by,
+    alone = predict_work(works, device, run, reach, batch=batch_of(graph, pipeline), made_by=made_by,
                          course=found)  # fmt: skip
     return replace(alone, stages=found.rows)
 
@@ -307,8 +309,24 @@ def host_seconds(work: Work, device: Device, run: Run) -> float:
     return work.calls * device.host_call + work.modules * device.host_module
 
 
-def batch_of(graph: Graph) -> int:
-    """Items in a run: images [channels, height, width] in a list have no dimension for them."""
+def batch_of(graph: Graph, pipeline: Pipeline | None = None) -> int:
+    """Items in a run, all micro-batches together. A rank of a `pipeline` without inputs takes those that
+    it receives."""
+    sent = [n for n in graph.nodes for k in n.kernels if k.collective and k.collective.kind in SENT]
+    if sent:  # the inputs are those of the whole step
+        got = next((n for n in sent if n.phase == "forward" and n.outputs and n.op == "recv"), None)
+        if graph.inputs or got is None or pipeline is None:
+            return _batch(graph)
+        shape = graph.value[got.outputs[0]].shape
+        batches = 1 + max(batch for _, _, batch in pipeline.orders[pipeline.rank])
+        return batches * shape[0] if shape and isinstance(shape[0], int) else 1
+    turns = pairwise(n.phase for n in graph.nodes)
+    backwards = sum(a == "forward" and b in ("backward", "recompute") for a, b in turns)
+    return _batch(graph) * max(1, backwards)
+
+
+def _batch(graph: Graph) -> int:
+    """Items in the inputs: images [channels, height, width] in a list have no dimension for them."""
     inputs = [graph.value[i] for i in graph.inputs]
     if not inputs:
         return 1

@@ -77,7 +77,8 @@ def sources(graph: Graph) -> Mapping[int, tuple[int, ...]]:
 @dataclass(frozen=True, slots=True)
 class Slot:
     """When a piece of work runs, in seconds from the beginning: in the queue of kernels, in that of a
-    group, or in none, while kernels wait for what `node` gives them."""
+    group, or in none, while kernels wait for what `node` gives them; in a `bubble`, until another stage of
+    a pipeline lets it go on."""
 
     node: int
     kernel: str
@@ -85,12 +86,7 @@ class Slot:
     begin: float
     end: float
     collective: Collective | None = None
-
-    @property
-    def bubble(self) -> bool:
-        """Whether it is a wait for another stage of a pipeline."""
-        each = self.collective
-        return self.queue == WAITING and each is not None and each.kind in SENT
+    bubble: bool = False
 
 
 KERNELS, PACKING, WAITING = "kernels", "packing", "waiting"
@@ -127,17 +123,19 @@ def overlapped(
 
     packed = {node for w in works if w.task.kernel == PACKED for node in made_by.get(w.node, ())}
 
-    def wait(until: float, cause: int) -> None:
+    def wait(until: float, cause: int, *, bubble: bool = False) -> None:
         adds[cause] += until - clock
         work = works[cause]
-        slots.append(Slot(work.node, work.task.kernel, WAITING, clock, until, work.task.collective))
+        slots.append(
+            Slot(work.node, work.task.kernel, WAITING, clock, until, work.task.collective, bubble)
+        )
 
     for i, (work, taken) in enumerate(zip(works, seconds, strict=True)):
         task = work.task
         allowed = begins.get(work.node, 0.0) if begins else 0.0
         if allowed > clock and arrived >= 0:
             bubble += allowed - clock
-            wait(allowed, arrived)
+            wait(allowed, arrived, bubble=True)
             clock = allowed
         ready, cause = 0.0, -1
         for node in made_by.get(work.node, ()):
@@ -186,6 +184,6 @@ def overlapped(
     clock = max(clock, end_of_all)
     if until > clock and arrived >= 0:
         bubble += until - clock
-        wait(until, arrived)
+        wait(until, arrived, bubble=True)
     beside = sum(a for a, w in zip(adds, works, strict=True) if w.task.collective is not None)
-    return adds, Communication(total, beside - bubble, bubble=bubble), slots
+    return adds, Communication(total, max(0.0, beside - bubble), bubble=bubble), slots

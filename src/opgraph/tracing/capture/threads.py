@@ -39,9 +39,12 @@ class HandedOver:
         start, submit = threading.Thread.start, ThreadPoolExecutor.submit
 
         def started(other: threading.Thread) -> None:
-            # The threads of a pool live on after the run, and follow only what is submitted in it.
-            pooled = getattr(other, "_target", None) is thread._worker
-            if threading.get_ident() in self._ours and not pooled:
+            # The threads of a pool live on after the run, and follow only what is submitted in it; the
+            # monitor of progress bars lives on, too, and computes nothing.
+            lasting = getattr(other, "_target", None) is thread._worker or (
+                type(other).__module__ == "tqdm._monitor"
+            )
+            if threading.get_ident() in self._ours and not lasting:
                 vars(other)["run"] = self._carried(self._quiet(other))
                 self._threads.append(other)
             start(other)

@@ -139,7 +139,7 @@ def queues_over_time(costed: CostedRecord, width: int) -> Group:
         if name in style:
             continue
         nodes = {s.node for s in slots}
-        exposed = sum(s.end - s.begin for s in waits if s.node in nodes)
+        exposed = sum(s.end - s.begin for s in waits if s.node in nodes and not s.bubble)
         table.add_row(safe(name), f"{len(slots):,}", units.seconds(sum(s.end - s.begin for s in slots)),
                       units.seconds(exposed), units.percent(exposed / end if end else 0.0))  # fmt: skip
     ruler = f"{'':<{room}}0{units.seconds(end):>{across - 1}}"
