@@ -47,10 +47,11 @@ def profile(
     """
     from dataclasses import replace
 
-    from opgraph.api.capturing import Captured
     from opgraph.api.pipeline import profiled
 
     asked = Options(**checked(options, Options.__dataclass_fields__, "profile"))
+    from opgraph.api.capturing import Captured
+
     found = Profile.of(profiled(model, inputs, kwargs, asked))
     if name is not None:
         found = replace(found, model=replace(found.model, name=name))

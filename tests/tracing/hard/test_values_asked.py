@@ -148,12 +148,6 @@ def hessian(m: Layers, x: Tensor) -> object:
     return torch.func.hessian(lambda a: m.first(a).square().sum())(x)
 
 
-def jagged(m: Layers, x: Tensor) -> Tensor:
-    ragged = m.first(torch.nested.nested_tensor([x, x[:1]], layout=torch.jagged))
-    q = ragged.unflatten(-1, (2, 2)).transpose(1, 2)
-    return F.scaled_dot_product_attention(q, q, q).transpose(1, 2).values()
-
-
 @pytest.mark.live
 @pytest.mark.parametrize(
     ("run", "flops"),
@@ -161,7 +155,6 @@ def jagged(m: Layers, x: Tensor) -> Tensor:
         (saves, 2 * 2 * 2 * 4 * 4),
         (jvp, 3 * 2 * 2 * 4 * 4),  # the product, and that of the tangent by torch in two
         (hessian, None),
-        pytest.param(jagged, 2 * 3 * 4 * 4, marks=pytest.mark.slow),
     ],
 )
 def test_what_fails_on_fake_tensors_is_tried_on_real_ones(run: Forward, flops: int | None) -> None:

@@ -13,8 +13,6 @@ import pytest
 
 from opgraph import Profile
 from opgraph.analysis.memory import memory
-from opgraph.analysis.timing.prediction import predict
-from opgraph.hardware import device
 
 Browse = Callable[..., Any]
 MODELS = ("resnet18", "bert-base-uncased", "yolov8n", "gpt2", "detr-resnet-50", "llama-405b")
@@ -134,7 +132,7 @@ def switches_the_device(page: Any, profile: Profile) -> None:
     """The page predicts what the library does."""
     for name in ("h100-sxm", "a10"):
         page.page.get_by_label("Device").select_option(name)
-        expected = predict(profile.graph, device(name)).seconds
+        expected = profile.on(name).seconds
         assert page.run("return app.costs.total('time')") == pytest.approx(expected, rel=1e-8)
 
 
