@@ -62,6 +62,11 @@ def test_profiles_that_are_run_in_two_ways_say_so(
     assert "No operator differs, nor its FLOPs and bytes." in text
 
 
+def test_runs_that_differ_in_time_alone_take_a_device(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", A, B, "--run", "graphs"]) == 2
+    assert "--run eager and graphs differ in time alone" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.live
 def test_ways_to_run_and_keep_one_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

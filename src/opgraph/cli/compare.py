@@ -69,6 +69,9 @@ def run(args: argparse.Namespace) -> int:
         raise RenderError(f"{name} more than once is for ways to run or keep one model, and nothing else",
                           hint="opgraph compare A --run eager --run compiled")  # fmt: skip
     chosen = None if args.hardware is None else device(args.hardware)
+    if args.runs and chosen is None and all(Run(r) in (Run.EAGER, Run.GRAPHS) for r in args.runs):
+        raise RenderError("--run eager and graphs differ in time alone, which takes a device",
+                          hint="it goes with --hardware")  # fmt: skip
     for gate in args.fail_if:
         parse_gate(gate, chosen)  # a gate that cannot be read should not wait for the tracing
     refuse_untraced(args, args.specs)

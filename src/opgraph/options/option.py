@@ -21,7 +21,7 @@ class Stage(Enum):
     TRACING = "tracing"
     COUNTING = "what is counted"
     COSTING = "what it costs"
-    PARALLEL = "over several devices (of a saved profile, on paper)"
+    PARALLEL = "over several devices (traced; a saved profile on paper)"
     NODES = "which nodes (numbers are 1-based and inclusive; all that are given must hold)"
     VIEW = "how it is shown"
     COMMAND = "this command"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import fx, nn
-from torch._inductor import config
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -16,14 +13,7 @@ from opgraph.analysis.costed import COMPILED
 from opgraph.cli import main
 from opgraph.tracing.replay.inductor import on_cuda, patches, properties, schedule
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _usual_settings() -> Iterator[None]:
-    """The settings of a process of its own: torchao leaves others, which a compilation heeds."""
-    with config.patch(coordinate_descent_tuning=False):
-        yield
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.usefixtures("usual_settings")]
 
 
 class Block(nn.Module):

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
-from torch._inductor import compile_fx, config
+from torch._inductor import compile_fx
 from torch.nn import functional
 
 import opgraph
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _usual_settings() -> Iterator[None]:
-    """The settings of a process of its own: torchao leaves others, which a compilation heeds."""
-    with config.patch(coordinate_descent_tuning=False):
-        yield
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.usefixtures("usual_settings")]
 
 
 class Block(nn.Module):
