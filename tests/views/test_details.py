@@ -29,8 +29,7 @@ def test_a_layer_says_what_it_does(
     module: nn.Module, shape: tuple[int, ...], expected: str
 ) -> None:
     graph = opgraph.profile(module, torch.randn(shape)).graph
-    known = {p.name: p for p in graph.parameters}
-    said = [details(graph, node, known) for node in graph.nodes if node.kernels]
+    said = [details(graph, node) for node in graph.nodes if node.kernels]
     assert [s for s in said if s] == ([expected] if expected else [])
 
 

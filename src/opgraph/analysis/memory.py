@@ -16,7 +16,7 @@ from math import ceil
 from typing import Any
 
 from opgraph.hardware import Device
-from opgraph.record.graph import Graph, Node, Storage
+from opgraph.record.graph import Graph, Node, Storage, around
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,7 @@ def peaks(graph: Graph) -> dict[str, int]:
             found[node.scope] = max(found.get(node.scope, 0), *live[start:end])
         start = end
     for path in sorted(found, key=lambda path: path.count("."), reverse=True):
-        above = path
-        while above:
-            above = above.rpartition(".")[0]
+        for above in around(path):
             found[above] = max(found.get(above, 0), found[path])
     return found
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opgraph.record import units
+from opgraph.record.graph import around
 from opgraph.record.kinds import DEVICE_BOUNDS, Bound
 
 if TYPE_CHECKING:
@@ -33,10 +34,7 @@ def peak_memory_by_module(costed: CostedRecord) -> dict[str, int]:
 
     held: dict[str, int] = {}
     for parameter in costed.graph.parameters:
-        scope = parameter.scope
-        held[scope] = held.get(scope, 0) + parameter.bytes
-        while scope:
-            scope = scope.rpartition(".")[0]
+        for scope in around(parameter.scope):
             held[scope] = held.get(scope, 0) + parameter.bytes
     most = {path: held.get(path, 0) + live for path, live in peaks(costed.graph).items()}
     return {**most, "": costed.peak_memory}

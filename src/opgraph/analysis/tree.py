@@ -19,7 +19,7 @@ from operator import sub
 
 from opgraph.analysis.calls import Item, ItemKind, items_of, with_ranges
 from opgraph.analysis.cost.totals import GENERIC_RIDGE, Cost, classify, running_costs
-from opgraph.record.graph import Graph, Node, Value
+from opgraph.record.graph import Graph, Node, Value, around
 from opgraph.record.kinds import Bound
 
 __all__ = [
@@ -294,7 +294,12 @@ class Tree:
                 runs.setdefault(item.path, item.id)
         scope = self.graph.scope
         return tuple(
-            IdleModule(path, scope[path].cls if path in scope else "", count, _owner(runs, path))
+            IdleModule(
+                path,
+                scope[path].cls if path in scope else "",
+                count,
+                next((runs[p] for p in around(path) if p in runs), 0),
+            )
             for path, count in unused.items()
         )
 
@@ -413,12 +418,7 @@ class Tree:
 
     def _parameters(self) -> Iterator[int]:
         """Parameters, each at the node that uses it first."""
-        left = {
-            name: p
-            for p in self.graph.parameters
-            if p.kind == "parameter"
-            for name in (p.name, *p.tied)
-        }
+        left = {n: p for n, p in self.graph.parameter.items() if p.kind == "parameter"}
         first: dict[int, int] = {}
         for node in self.graph.nodes:
             for name in node.parameters:
@@ -427,15 +427,6 @@ class Tree:
                     for each in (p.name, *p.tied):
                         left.pop(each, None)
         return (first.get(n.id, 0) for n in self.nodes)
-
-
-def _owner(runs: Mapping[str, int], path: str) -> int:
-    """The innermost item that runs around a path, or the root."""
-    while path:
-        if path in runs:
-            return runs[path]
-        path = path.rpartition(".")[0]
-    return 0
 
 
 def build_tree(

@@ -7,6 +7,7 @@ many layers, is one shared `Kernel` object.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -228,6 +229,14 @@ class GraphBreak:
     line: int | None = None
 
 
+def around(path: str) -> Iterator[str]:
+    """The path of a module and those of the modules around it, the root ("") at last."""
+    yield path
+    while path:
+        path = path.rpartition(".")[0]
+        yield path
+
+
 @dataclass(frozen=True)
 class Graph:
     """An operator graph: nodes in execution order, the values between them, the tree of modules.
@@ -268,6 +277,26 @@ class Graph:
             for value in dict.fromkeys(node.inputs):
                 found.setdefault(value, []).append(node)
         return {value: tuple(nodes) for value, nodes in found.items()}
+
+    @cached_property
+    def parameter(self) -> dict[str, Parameter]:
+        """Parameters and buffers by name, and by those that are tied to it."""
+        return {name: p for p in self.parameters for name in (p.name, *p.tied)}
+
+    @cached_property
+    def inside(self) -> dict[str, tuple[Node, ...]]:
+        """The nodes that stand directly in each module that has any, by its path."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            found.setdefault(node.scope, []).append(node)
+        return {path: tuple(nodes) for path, nodes in found.items()}
+
+    def root(self, value: int) -> Value:
+        """The value whose memory a value shows: itself, if it is no view."""
+        found = self.value[value]
+        while found.alias_of is not None:
+            found = self.value[found.alias_of]
+        return found
 
     def node(self, id: int) -> Node:  # noqa: A002 - the field's own name
         """The node with this (1-based) id."""

@@ -15,6 +15,7 @@ from opgraph.analysis.cost.totals import Totals, cost_of
 from opgraph.analysis.costed import ASKED, CostedRecord, costed, terms
 from opgraph.analysis.measured.times import Excess, Measurement, Residual
 from opgraph.analysis.memory import MemoryTimeline
+from opgraph.analysis.nodes import NodeView
 from opgraph.analysis.tree import HotSpot
 from opgraph.hardware import Device
 from opgraph.options import checked, named_options
@@ -25,7 +26,7 @@ from opgraph.record.graph import Node
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.remarks import Remark
 from opgraph.record.run import RunRecord
-from opgraph.results.rows import NodeView, Part, Row, Rows
+from opgraph.results.rows import Part, Row, Rows
 from opgraph.views import View, render, view_for, view_named
 
 DRAWN = tuple(dict.fromkeys(n for v in ("svg", "pdf", "png") for n in view_named(v).heeds))

@@ -18,6 +18,7 @@ from textual.widgets.tree import TreeNode
 
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
+from opgraph.analysis.nodes import NodeView
 from opgraph.analysis.selection import sources
 from opgraph.analysis.tree import Item, ItemKind, Metric
 from opgraph.analysis.tree import Tree as CallTree
@@ -25,7 +26,6 @@ from opgraph.record import units
 from opgraph.record.graph import Graph, Kernel, Node
 from opgraph.views.marks import BOUNDS
 from opgraph.views.terminal import bar, bound, safe
-from opgraph.views.text.nodes import NodeRow, node_rows
 
 MOST_ROWS = 2000
 """Nodes listed at once; a module or a text narrows the list."""
@@ -69,10 +69,10 @@ class Explorer(App[None]):
         super().__init__()
         self.costed, self.profile = costed, costed.profile
         self.members = Membership.of(costed)
-        self.rows = node_rows(costed, costed.graph.nodes)
+        self.rows = [NodeView(costed, node) for node in costed.graph.nodes]
         self.orders = [s for s in SORTS if s != "time" or costed.device is not None]
         self.operators = list(dict.fromkeys(r.op for r in self.rows))
-        self.shown: list[NodeRow] = []
+        self.shown: list[NodeView] = []
         self.calls = costed.tree
         self.module = self.calls.root
         self.text = ""
@@ -147,11 +147,11 @@ class Explorer(App[None]):
         ]
         self.query_one("#state", Static).update("  ·  ".join(parts))
 
-    def _show(self, row: NodeRow) -> None:
+    def _show(self, row: NodeView) -> None:
         self.current = row.id
         part = self.members.subgraphs.get(row.id)
         end = self.members.ends.get(part.id, "") if part is not None else ""
-        self.query_one("#details", Static).update(details(self.costed.graph, row, part, end))
+        self.query_one("#details", Static).update(details(row, part, end))
 
     @on(DataTable.RowHighlighted)
     def _moved(self, event: DataTable.RowHighlighted) -> None:
@@ -268,19 +268,19 @@ def _module_label(item: Item, calls: CallTree) -> Text:
     return label
 
 
-def _cells(row: NodeRow, style: str) -> tuple[Text, ...]:
-    makes = units.shape(row.outputs[0]) if row.outputs else ""
+def _cells(row: NodeView, style: str) -> tuple[Text, ...]:
+    makes = "" if row.shape is None else units.shape(row.shape)
     name = safe(row.name)
     figures = (
         units.count(row.flops) if row.flops else "",
         units.size(row.bytes) if row.bytes else "",
-        "" if row.intensity is None else units.intensity(row.intensity),
+        units.intensity(row.arithmetic_intensity) if row.bytes else "",
     )
     return (
         Text(str(row.id), style="dim", justify="right"),
         Text(safe(row.op, 18), style=style),
         *(Text(figure, justify="right") for figure in figures),
-        Text(row.bottleneck or "no work", style=style),
+        Text(row.bound or "no work", style=style),
         Text(name if len(name) <= 36 else "…" + name[-35:]),
         Text(safe(makes, 20), style="dim"),
     )
@@ -296,12 +296,12 @@ def _next(options: list[str], current: str) -> str:
 # What the full-screen explorer lists: nodes below a module, filtered, sorted, coloured. Plain functions,
 # without a screen.
 
-SORTS: dict[str, Callable[[NodeRow], float]] = {
+SORTS: dict[str, Callable[[NodeView], float]] = {
     "execution": lambda r: r.id,
     "FLOPs": lambda r: -r.flops,
     "bytes": lambda r: -r.bytes,
-    "parameters": lambda r: -r.parameters,
-    "intensity": lambda r: -(r.intensity or 0.0),
+    "parameters": lambda r: -r.elements,
+    "intensity": lambda r: -(r.arithmetic_intensity or 0.0),
     "time": lambda r: -(r.seconds or 0.0),
 }
 """Orders of the list, by the name that is shown; ties keep the order of execution."""
@@ -326,8 +326,8 @@ class Membership:
 
 
 def listed(
-    rows: Sequence[NodeRow], inside: AbstractSet[int], text: str, sort: str
-) -> list[NodeRow]:
+    rows: Sequence[NodeView], inside: AbstractSet[int], text: str, sort: str
+) -> list[NodeView]:
     """The rows of some nodes, by their ids, in which a text occurs, in an order."""
     wanted = text.casefold().strip()
     found = [r for r in rows if r.id in inside]
@@ -336,14 +336,14 @@ def listed(
     return sorted(found, key=SORTS[sort])
 
 
-def _texts(row: NodeRow) -> tuple[str, ...]:
+def _texts(row: NodeView) -> tuple[str, ...]:
     return row.op, row.name, row.cls, row.place
 
 
-def style_of(row: NodeRow, colour: str, members: Membership, operators: Sequence[str]) -> str:
+def style_of(row: NodeView, colour: str, members: Membership, operators: Sequence[str]) -> str:
     """The style of a row under a colouring; the same thing is in words in a column or in the details."""
     if colour == "bottleneck":
-        return BOUNDS[row.bottleneck].style if row.bottleneck else "dim"
+        return BOUNDS[row.bound].style if row.bound else "dim"
     if colour == "operator":
         return _PALETTE[operators.index(row.op) % len(_PALETTE)]
     part = members.subgraphs.get(row.id)
@@ -360,24 +360,23 @@ def neighbour(graph: Graph, node: Node, direction: str) -> int | None:
 MOST = 8
 
 
-def details(graph: Graph, row: NodeRow, part: Subgraph | None, end: str = "") -> Text:
+def details(row: NodeView, part: Subgraph | None, end: str = "") -> Text:
     """What a node is, reads, makes and costs, where it stands in the source, and its subgraph with why
     that ends."""
     from rich.text import Text
 
-    node = graph.node(row.id)
     text = Text()
     text.append(f"{row.id}  {safe(row.op)}\n", style="bold")
     text.append(f"{safe(row.name)}\n\n", style="dim")
-    for label, value in _facts(row, node):
+    for label, value in _facts(row):
         text.append(f"{label:<11}", style="dim")
         text.append(f"{value}\n")
     text.append(f"{'bound':<11}", style="dim")
-    text.append_text(bound(row.bottleneck))
+    text.append_text(bound(row.bound))
     text.append("\n")
     if row.error is not None:
         text.append(f"\n{safe(row.error, 400)}\n", style="red")
-    for title, lines in _lists(graph, row, node, part, end):
+    for title, lines in _lists(row, part, end):
         if lines:
             text.append(f"\n{title}\n", style="bold")
             text.append("".join(f"  {line}\n" for line in lines[:MOST]))
@@ -386,31 +385,26 @@ def details(graph: Graph, row: NodeRow, part: Subgraph | None, end: str = "") ->
     return text
 
 
-def _facts(row: NodeRow, node: Node) -> Iterator[tuple[str, str]]:
+def _facts(row: NodeView) -> Iterator[tuple[str, str]]:
     yield "module", f"{safe(row.module) or '(root)'}  {safe(row.cls)}"
     if row.place:
         yield "source", safe(row.place)
-    if node.arguments:
-        yield "arguments", safe(node.arguments, 300)
-    yield "parameters", units.integer(row.parameters)
+    if row.arguments:
+        yield "arguments", safe(row.arguments, 300)
+    yield "parameters", units.integer(row.elements)
     yield "FLOPs", f"{units.flops(row.flops)}, {units.flops(row.other_flops)} other"
     yield "bytes", units.size(row.bytes)
-    yield "intensity", f"{units.intensity(row.intensity)} FLOPs/byte"
+    yield "intensity", f"{units.intensity(row.arithmetic_intensity)} FLOPs/byte"
     if row.seconds is not None:
         yield "predicted", units.seconds(row.seconds)
 
 
-def _lists(
-    graph: Graph, row: NodeRow, node: Node, part: Subgraph | None, end: str
-) -> Iterator[tuple[str, list[str]]]:
-    yield "Reads (i)", [_named(graph.node(i)) for i in row.reads]
-    yield "Used by (u)", [_named(graph.node(i)) for i in row.users]
-    yield (
-        "Makes",
-        [f"{units.shape(graph.value[v].shape)} {graph.value[v].dtype}" for v in node.outputs],
-    )
-    yield "Parameters", [safe(p.rpartition(".")[2]) for p in node.parameters]
-    yield "Kernels", [_kernel(k) for k in node.kernels]
+def _lists(row: NodeView, part: Subgraph | None, end: str) -> Iterator[tuple[str, list[str]]]:
+    yield "Reads (i)", list(map(_named, row.sources))
+    yield "Used by (u)", list(map(_named, row.users))
+    yield "Makes", [f"{units.shape(v.shape)} {v.dtype}" for v in row.outputs]
+    yield "Parameters", [safe(p.rpartition(".")[2]) for p in row.parameters]
+    yield "Kernels", [_kernel(k) for k in row.kernels]
     if part is not None:
         saved = f"{units.size(part.cost.bytes)} → {units.size(part.fused_bytes)}"
         yield (
@@ -425,7 +419,7 @@ def _lists(
         )
 
 
-def _named(node: Node) -> str:
+def _named(node: NodeView) -> str:
     return f"{node.id}  {safe(node.op)}"
 
 

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from opgraph.record.graph import Graph, Node, Parameter
+from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Category
 
 _CONVOLUTIONS = (Category.CONVOLUTION, Category.GROUPED_CONVOLUTION, Category.DEPTHWISE_CONVOLUTION)
@@ -16,11 +15,11 @@ _WINDOW = re.compile(r"(?:^|\bkernel_size=)\(?(\d+)(?:, (\d+)\))?")
 _GROUPS = re.compile(r"\bgroups=(\d+)")
 
 
-def details(graph: Graph, node: Node, parameters: Mapping[str, Parameter]) -> str:
+def details(graph: Graph, node: Node) -> str:
     """The window and stride of a convolution or a pooling, features in and out of a product with a weight,
-    and rows and columns of a table; empty for all else. `parameters` are those of the graph by name."""
+    and rows and columns of a table; empty for all else."""
     kinds = {kernel.category for kernel in node.kernels}
-    weights = [parameters[name].shape for name in node.parameters if name in parameters]
+    weights = [graph.parameter[name].shape for name in node.parameters if name in graph.parameter]
     weight = max(weights, key=len, default=())
     if kinds.intersection(_CONVOLUTIONS) and len(weight) > 2:
         groups = " depthwise" if Category.DEPTHWISE_CONVOLUTION in kinds else ""

@@ -5,7 +5,6 @@ found it, so what is left over is what really differs."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import prod
@@ -185,7 +184,7 @@ class Group:
 
 def _grouped(graph: Graph) -> dict[tuple[str, str], Group]:
     groups: dict[tuple[str, str], list[Node]] = {}
-    for node in _working(graph):
+    for node in filter(_works, graph.nodes):
         groups.setdefault((node.scope, node.op), []).append(node)
     return {key: _group(nodes) for key, nodes in groups.items()}
 
@@ -195,18 +194,16 @@ def _group(nodes: list[Node]) -> Group:
     return Group(len(nodes), cost.flops, cost.other_flops, cost.bytes)
 
 
-def _working(graph: Graph) -> Iterable[Node]:
-    return (n for n in graph.nodes if n.kind in ("call", "constant"))
+def _works(node: Node) -> bool:
+    return node.kind in ("call", "constant")
 
 
 def _modules_of_equal_cost(one: Graph, two: Graph) -> set[str]:
     """The modules whose own nodes cost the same in both graphs."""
-    costs: list[dict[str, Cost]] = []
-    for graph in (one, two):
-        nodes: dict[str, list[Node]] = {}
-        for node in _working(graph):
-            nodes.setdefault(node.scope, []).append(node)
-        costs.append({scope: cost_of(own) for scope, own in nodes.items()})
+    costs = [
+        {scope: cost_of(filter(_works, own)) for scope, own in graph.inside.items()}
+        for graph in (one, two)
+    ]
     return {
         s for s in costs[0].keys() | costs[1].keys() if _sums(costs[0], s) == _sums(costs[1], s)
     }

@@ -8,11 +8,12 @@ at a time: stacked in one tensor [E, …], or as `E` modules side by side. A tok
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 
-from opgraph.record.graph import Graph, Kernel, Node, Parameter
+from opgraph.record.graph import Graph, Kernel, Node, Parameter, around
 
 _CHOICES = ("aten.topk", "aten.max", "aten.argmax")
 
@@ -48,7 +49,7 @@ def mixtures(graph: Graph) -> tuple[Mixture, ...]:
             if choice is None:
                 continue
             rows = _in_rows(graph) if rows is None else rows
-            for block in _blocks(node.scope):
+            for block in islice(around(node.scope), 3):
                 weights = [
                     p for p in _experts(by_scope.get(block, ()), block, choice[0], rows)
                     if claimed.get(p.name, block) == block
@@ -107,27 +108,13 @@ def _choice(kernel: Kernel) -> tuple[int, int, int] | None:
     return (many, taken, rows) if 0 < taken < many else None
 
 
-def _blocks(scope: str) -> Iterator[str]:
-    """Where a router's experts may be: in its own module, the one around it, and the one around that."""
-    yield scope
-    for _ in range(2):
-        if not scope:
-            return
-        scope = scope.rpartition(".")[0]
-        yield scope
-
-
 def _under(parameters: Iterable[Parameter]) -> dict[str, list[Parameter]]:
     """The parameters at or below each module."""
     found: dict[str, list[Parameter]] = {}
     for parameter in parameters:
         if parameter.kind == "parameter":
-            scope = parameter.scope
-            while True:
+            for scope in around(parameter.scope):
                 found.setdefault(scope, []).append(parameter)
-                if not scope:
-                    break
-                scope = scope.rpartition(".")[0]
     return found
 
 

@@ -279,9 +279,6 @@ class ModuleCost(WithCost):
 
 def module_tree(graph: Graph) -> ModuleCost:
     """The root module with the whole tree below it."""
-    nodes: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        nodes.setdefault(node.scope, []).append(node)
     parameters: dict[str, int] = {}
     for parameter in graph.parameters:
         if parameter.kind == "parameter":
@@ -293,7 +290,7 @@ def module_tree(graph: Graph) -> ModuleCost:
 
     def make(scope: Scope, depth: int) -> ModuleCost:
         below = tuple(make(child, depth + 1) for child in children.get(scope.path, ()))
-        direct = tuple(nodes.get(scope.path, ()))
+        direct = graph.inside.get(scope.path, ())
         own = cost_of(direct)
         return ModuleCost(
             path=scope.path,

@@ -20,7 +20,7 @@ from opgraph.analysis.timing.pipeline import gone_through, makespan
 from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
 from opgraph.record import units
-from opgraph.record.graph import Collective, Graph, Kernel, Node
+from opgraph.record.graph import Collective, Graph, Kernel, Node, around
 from opgraph.record.kinds import CollectiveKind
 from opgraph.record.layout import Action, Layout
 
@@ -125,11 +125,7 @@ class Pieces:
             if now != phase:
                 number += now == "forward"
                 before, phase = ("first" if now == "forward" else "last"), now
-            part: Any = None
-            scope = node.scope
-            while scope and part is None:
-                part = blocks.get(scope)
-                scope = scope.rpartition(".")[0]
+            part: Any = next((blocks[s] for s in around(node.scope) if s in blocks), None)
             if part is None:
                 part = before
             elif now == "forward" and part == len(blocks) - 1:
@@ -195,11 +191,7 @@ class Pieces:
         runs = {n.scope: self.parts[n.id][0] for n in reversed(self.graph.nodes)
                 if n.phase == "forward"}  # fmt: skip
         for p in self.graph.parameters:
-            part: Any = None
-            scope = p.scope
-            while scope and part is None:
-                part = blocks.get(scope)
-                scope = scope.rpartition(".")[0]
+            part: Any = next((blocks[s] for s in around(p.scope) if s in blocks), None)
             found[runs.get(p.scope, "last") if part is None else part] += p.bytes
         share = self.sample.shards * (1.0 if whole else 1 / self.ranks)
         total = self._mean(found) * layers
@@ -218,15 +210,9 @@ class Pieces:
             n for n in self.graph.nodes for k in n.kernels
             if k.op.startswith("fsdp.") or (k.collective is not None and k.collective.group == SHARDED)
         ]  # fmt: skip
-        roots = {self._root(v) for n in by for v in n.inputs}
+        roots = {self.graph.root(v).id for n in by for v in n.inputs}
         room = (made[v] for v in roots if v in made)
         return frozenset([n.id for n in by] + [n.id for n in room if n.op == "empty"])
-
-    def _root(self, value: int) -> int:
-        """The value in whose memory another one is."""
-        while (whole := self.graph.value[value].alias_of) is not None:
-            value = whole
-        return value
 
     @cached_property
     def saved(self) -> Mapping[str | int, int]:

@@ -23,7 +23,7 @@ from opgraph.analysis.timing.collectives import collective_seconds, ring
 from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
-from opgraph.record.graph import Collective, Graph, Node, Parameter, Storage, Value
+from opgraph.record.graph import Collective, Graph, Node, Parameter, Storage, around
 from opgraph.record.kinds import CollectiveKind, Run
 from opgraph.record.layout import Layout
 
@@ -361,10 +361,7 @@ def _stages_of_nodes(graph: Graph, owner: dict[str, int]) -> list[int]:
     """The stage of every node: that of its block, and between blocks that of the node before."""
     found, current = [], 0
     for node in graph.nodes:
-        path = node.scope
-        while path and path not in owner:
-            path = path.rpartition(".")[0]
-        current = max(current, owner.get(path, current))
+        current = max(current, *(owner[p] for p in around(node.scope) if p in owner), 0)
         found.append(current)
     return found
 
@@ -376,7 +373,6 @@ class _Cut:
         self.graph, self.home = graph, home
         self.starts = [0, *accumulate(len(n.kernels) for n in graph.nodes)]
         self.learned = _depending_on_weights(graph)
-        self.names = {name: p for p in graph.parameters for name in (p.name, *p.tied)}
         self.given = {graph.value[v].storage for v in graph.inputs}
         self.unread = self.given - self._read(graph.nodes)
         self.state = optimizer_state(graph)
@@ -408,8 +404,9 @@ class _Cut:
         return used
 
     def _parameters(self, node: Node) -> list[Parameter]:
-        names = [self._root(v).name for v in node.inputs]
-        return [self.names[n] for n in (*names, *node.parameters) if n in self.names]
+        names = [self.graph.root(v).name for v in node.inputs]
+        known = self.graph.parameter
+        return [known[n] for n in (*names, *node.parameters) if n in known]
 
     def _received(self, first: int) -> int:
         """Activations made before a node and used from it on, each piece of memory once. What follows
@@ -421,7 +418,7 @@ class _Cut:
                 value = self.graph.value[v]
                 users = self.graph.users.get(v, ())
                 later = any(first <= u.id <= end and u.kind != "output" for u in users)
-                if later and v in self.learned and self._root(v).kind == "activation":
+                if later and v in self.learned and self.graph.root(v).kind == "activation":
                     key = value.id if value.storage is None else ("storage", value.storage)
                     crossing[key] = max(crossing.get(key, 0), value.bytes)
         return sum(crossing.values())
@@ -451,12 +448,6 @@ class _Cut:
     def _read(self, nodes: Sequence[Node]) -> set[int | None]:
         """The memory that some nodes work on. What the model returns stays where it was made."""
         return {self.graph.value[v].storage for n in nodes if n.kind != "output" for v in n.inputs}
-
-    def _root(self, number: int) -> Value:
-        value = self.graph.value[number]
-        while value.alias_of is not None:
-            value = self.graph.value[value.alias_of]
-        return value
 
 
 def _depending_on_weights(graph: Graph) -> set[int]:

@@ -196,7 +196,7 @@ class _Flow:
         elif node.id not in self.whole:
             self._split_weights(node, bias=True)
             self.styles[node.id] = "column"
-            root = _root(self.graph, x)
+            root = self.graph.root(x.id)
             self.starts.setdefault(root.id, Exchange("all-reduce", node.id, root.bytes))
             self._set(out, frozenset({last}), frozenset({node.id}))
 
@@ -204,7 +204,7 @@ class _Flow:
         """Tables in which an input of the model is looked up, and which are larger than what comes out, and
         those that are split elsewhere (tied weights)."""
         for node, weight in self.tables:
-            given = any(_root(self.graph, self.graph.value[v]).kind == "input" for v in node.inputs)
+            given = any(self.graph.root(v).kind == "input" for v in node.inputs)
             if given and weight.bytes > self.graph.value[node.outputs[0]].bytes and weight.name:
                 self.weights.add(weight.name)
         for node, weight in self.tables:
@@ -298,7 +298,7 @@ class _Flow:
                 self.weights.add(weight.name)
 
     def _weight(self, value: Value) -> Value | None:
-        root = _root(self.graph, value)
+        root = self.graph.root(value.id)
         return root if root.kind == "parameter" else None
 
     def _of(self, value: Value) -> Dims:
@@ -321,12 +321,6 @@ class _Flow:
 
     def _divides(self, size: int, node: Node) -> None:
         self.sizes.setdefault(size, node.name)
-
-
-def _root(graph: Graph, value: Value) -> Value:
-    while value.alias_of is not None:
-        value = graph.value[value.alias_of]
-    return value
 
 
 # The graph that one of the devices of a tensor-parallel group runs: the same operators on its share of
@@ -448,9 +442,7 @@ class _Share:
         return part / whole if whole else 1.0
 
     def _weight(self, number: int) -> str | None:
-        value = self.whole.value[number]
-        while value.alias_of is not None:
-            value = self.whole.value[value.alias_of]
+        value = self.whole.root(number)
         return value.name if value.kind == "parameter" else None
 
 

@@ -79,9 +79,8 @@ def _multiplies_cache(graph: Graph) -> bool:
     for node in graph.nodes:
         if reach.isdisjoint(node.inputs):
             continue
-        if role_of(node) == "contraction" and any(
-            _root(graph, graph.value[v]).kind == "parameter" for v in node.inputs
-        ):
+        weights = any(graph.root(v).kind == "parameter" for v in node.inputs)
+        if role_of(node) == "contraction" and weights:
             return True
         if role_of(node) not in ("attention", "contraction"):
             reach.update(node.outputs)
@@ -125,10 +124,8 @@ class _Engine:
         node = self.graph.producer.get(cached)
         if node is None or node.op != "cat":
             return None
-        parts = [self.graph.value[v] for v in node.inputs]
-        if not any(_root(self.graph, p).kind == "input" for p in parts):
-            return None
-        return next((p for p in parts if _root(self.graph, p).kind != "input"), None)
+        new = [v for v in node.inputs if self.graph.root(v).kind != "input"]
+        return self.graph.value[new[0]] if new and len(new) < len(node.inputs) else None
 
     def _in_place(self) -> None:
         for cached in self.cached:
@@ -309,7 +306,7 @@ class _Engine:
         products = [k for k in self.kernels[node.id] if k.flops]
         if len(products) != 1 or products[0].category != "matmul" or not products[0].out_shapes:
             return None
-        roots = {v: _root(self.graph, self.graph.value[v]) for v in node.inputs}
+        roots = {v: self.graph.root(v) for v in node.inputs}
         weights = [v for v, root in roots.items() if root.kind == "parameter"]
         rest = [v for v in node.inputs if v not in weights]
         flat = all(len(roots[v].shape) <= _FLAT for v in weights)
@@ -373,9 +370,3 @@ def _reading_less(kernels: Sequence[Kernel], saved: int) -> tuple[Kernel, ...]:
     """The kernels without reading so many bytes, which the one that reads most does."""
     most = max(kernels, key=lambda k: k.read, default=None)
     return tuple(replace(k, read=max(0, k.read - saved)) if k is most else k for k in kernels)
-
-
-def _root(graph: Graph, value: Value) -> Value:
-    while value.alias_of is not None:
-        value = graph.value[value.alias_of]
-    return value

@@ -278,14 +278,8 @@ def _of_the_last_token(traces: Traces) -> set[int]:
 
 
 def _weights(graph: Graph, values: Sequence[int]) -> list[str]:
-    names = []
-    for number in values:
-        value = graph.value[number]
-        while value.alias_of is not None:
-            value = graph.value[value.alias_of]
-        if value.kind == "parameter" and value.name:
-            names.append(value.name)
-    return names
+    roots = map(graph.root, values)
+    return [value.name for value in roots if value.kind == "parameter" and value.name]
 
 
 def _beside(

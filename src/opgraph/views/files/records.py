@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from opgraph.analysis.nodes import NodeView
 from opgraph.record import units
 from opgraph.record.errors import MissingDependency
 from opgraph.views.terminal import readable
@@ -31,13 +32,12 @@ def records(
     where a partition was asked for) the subgraph of the partition that a node is in.
     """
     graph = costed.graph
-    elements = {p.name: p.numel for p in graph.parameters if p.kind == "parameter"}
     seconds, measured = costed.seconds_by_node, costed.measurement
     parts = "partition" in costed.asked if subgraphs is None else subgraphs
     members = _subgraphs(costed) if parts else {}
     return [
         {
-            **_record(costed, node, elements),
+            **_record(NodeView(costed, node)),
             **({} if seconds is None else {"seconds": seconds.get(node.id)}),
             **({} if measured is None else {"measured": measured.by_node.get(node.id)}),
             **members.get(node.id, {}),
@@ -60,27 +60,22 @@ def _subgraphs(costed: CostedRecord) -> Mapping[int, Record]:
     return {node: said[part.id] for part in costed.parts for node in part.nodes}
 
 
-def _record(costed: CostedRecord, node: Node, elements: dict[str, int]) -> Record:
-    graph = costed.graph
-    value = graph.value
-    intensity = node.arithmetic_intensity
-    made = [value[v] for v in node.outputs]
-    read = [value[v] for v in node.inputs if value[v].kind not in ("parameter", "buffer")]
-    producers = (graph.producer.get(v.id) for v in read)
+def _record(node: NodeView) -> Record:
+    own, intensity = node.record, node.arithmetic_intensity
     return {
         "id": node.id,
         "name": node.name,
         "kind": node.kind,
         "op": node.op,
-        "module": node.scope,
-        "class": graph.scope[node.scope].cls,
-        "target": node.target,
+        "module": node.module,
+        "class": node.cls,
+        "target": own.target,
         "arguments": node.arguments,
-        "inputs": " ".join(map(str, dict.fromkeys(p.id for p in producers if p is not None))),
-        "input_shapes": " ".join(units.shape(v.shape) for v in read),
-        "output_shapes": " ".join(units.shape(v.shape) for v in made),
-        "dtype": made[0].dtype if made else "",
-        "parameters": sum(elements.get(p, 0) for p in node.parameters),
+        "inputs": " ".join(str(n.id) for n in node.sources),
+        "input_shapes": " ".join(units.shape(v.shape) for v in node.read),
+        "output_shapes": " ".join(units.shape(v.shape) for v in node.outputs),
+        "dtype": node.dtype or "",
+        "parameters": node.elements,
         "flops": node.flops,
         "macs": node.macs,
         "other_flops": node.other_flops,
@@ -88,11 +83,11 @@ def _record(costed: CostedRecord, node: Node, elements: dict[str, int]) -> Recor
         "bytes_written": sum(k.written for k in node.kernels),
         "bytes": node.bytes,
         "arithmetic_intensity": None if intensity is None else round(intensity, 6),
-        "bottleneck": costed.node_bounds.get(node.id, ""),
+        "bottleneck": node.bound or "",
         "kernels": len(node.kernels),
         "unknown_kernels": sum(k.cost == "unknown" for k in node.kernels),
-        "file": node.file,
-        "line": node.line,
+        "file": own.file,
+        "line": own.line,
         "fragment": node.fragment,
         "phase": node.phase,
         "forward": node.forward,

@@ -184,10 +184,9 @@ def _by_place(kinds: Mapping[int, int], place: Sequence[int], count: int) -> lis
 
 def _details(graph: Graph, place: Sequence[int]) -> dict[str, list[int]]:
     """The nodes of which there is something to say in few characters, by what that is."""
-    known = {name: p for p in graph.parameters for name in (p.name, *p.tied)}
     found: dict[str, list[int]] = {}
     for node in graph.nodes:
-        if node.kernels and (said := details(graph, node, known)):
+        if node.kernels and (said := details(graph, node)):
             found.setdefault(said, []).append(place[node.id])
     for asked, said in branches(graph).items():
         found.setdefault(said, []).append(place[asked])

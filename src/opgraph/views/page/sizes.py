@@ -9,7 +9,7 @@ from math import log2
 from typing import Any
 
 from opgraph.record.formulas import Formula, Formulas, Point
-from opgraph.record.graph import Graph, Node
+from opgraph.record.graph import Graph, around
 
 MOST = 150
 """At most so many points are offered: with two variables a dozen sizes of each."""
@@ -32,7 +32,7 @@ def sizes_data(formulas: Formulas, graph: Graph) -> tuple[dict[str, Any], dict[i
     owns = _owns(formulas)
     rows: dict[tuple[Any, ...], tuple[tuple[_Own, ...], list[float]]] = {}
     by_node: dict[int, tuple[Any, ...]] = {}
-    for path, nodes in _inside(graph).items():
+    for path, nodes in graph.inside.items():
         own = owns.get(path)
         if own is None:
             return None
@@ -84,12 +84,8 @@ def _owns(formulas: Formulas) -> dict[str, tuple[_Own, ...]]:
     modules = {"": formulas.totals, **formulas.modules}
     inside: dict[str, list[str]] = {path: [] for path in modules}
     for path in modules:
-        above = path
-        while above:
-            above = above.rpartition(".")[0]
-            if above in modules:
-                inside[above].append(path)
-                break
+        for above in [p for p in around(path) if p in modules and p != path][:1]:
+            inside[above].append(path)
     # Equal formulas are one object, so that layers that are alike are found to be.
     same: dict[Formula, Formula] = {}
     return {
@@ -99,14 +95,6 @@ def _owns(formulas: Formulas) -> dict[str, tuple[_Own, ...]]:
         )
         for path, own in modules.items()
     }
-
-
-def _inside(graph: Graph) -> dict[str, list[Node]]:
-    """The nodes that stand directly in each module."""
-    found: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        found.setdefault(node.scope, []).append(node)
-    return found
 
 
 def _costs(

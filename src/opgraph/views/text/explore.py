@@ -15,12 +15,12 @@ from rich.text import Text
 from opgraph.analysis.cost.totals import classify, cost_of, total_seconds
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
+from opgraph.analysis.nodes import NodeView
 from opgraph.analysis.selection import Edge, Selection, edges, sources
 from opgraph.record import units
-from opgraph.record.graph import Graph, Node, Shape
+from opgraph.record.graph import Graph, Node, Value
 from opgraph.views.marks import BOUNDS
 from opgraph.views.terminal import bar, bound, draw, fit, fit_tail, safe
-from opgraph.views.text.nodes import NodeRow, node_rows
 
 if TYPE_CHECKING:
     from opgraph.analysis.timing.roofline import RooflinePoint
@@ -50,7 +50,7 @@ def node_list(
     device each has its predicted time, and with `subgraphs` the subgraph it is in (of several nodes, or in
     a `long` list of one, and then also why it ends)."""
     parts = [p for p in costed.parts if long or len(p.nodes) > 1] if subgraphs else []
-    rows = node_rows(costed, selection.nodes)
+    rows = [NodeView(costed, node) for node in selection.nodes]
     shown: list[RenderableType] = [_title(costed, selection)]
     if rows:
         side = long and bool(parts) and width >= SIDE_BY_SIDE
@@ -129,7 +129,12 @@ class _Layout:
 
     @classmethod
     def fitting(
-        cls, rows: Sequence[NodeRow], width: int, costliest: int, times: tuple[str, ...], long: bool
+        cls,
+        rows: Sequence[NodeView],
+        width: int,
+        costliest: int,
+        times: tuple[str, ...],
+        long: bool,
     ) -> _Layout:
         most = 28 if width >= 140 else 18 if long or width >= ROOMY else 14
         op = min(max(max(len(r.op), len(r.cls) if long else 8) for r in rows), most)
@@ -189,7 +194,7 @@ class _Layout:
         line.stylize("bold")
         return [line, Text("─" * self.width)]
 
-    def lines(self, row: NodeRow, beside: GutterRow, cell: Beside | None) -> list[Text]:
+    def lines(self, row: NodeView, beside: GutterRow, cell: Beside | None) -> list[Text]:
         """The lines of a node, with its subgraph's cell."""
         first = self._gutter(beside.line, beside.dot, row)
         first.append(f" {row.id:>{self.id}}  ", style="dim")
@@ -212,7 +217,7 @@ class _Layout:
             lines.append(failed)
         return lines
 
-    def _more(self, row: NodeRow, beside: GutterRow) -> list[Text]:
+    def _more(self, row: NodeView, beside: GutterRow) -> list[Text]:
         """What a long list says of a node: its class, what it reads and makes, where it is called."""
         flow, place = _flow(row), safe(row.place)
         if not self.roomy:
@@ -223,11 +228,11 @@ class _Layout:
         line = self._below(beside, flow, safe(row.cls))
         return [line.append(place.rjust(self.width - line.cell_len), style="dim")]
 
-    def _gutter(self, line: str, dot: int | None = None, row: NodeRow | None = None) -> Text:
+    def _gutter(self, line: str, dot: int | None = None, row: NodeView | None = None) -> Text:
         result = Text(line.ljust(self.gutter), style="", no_wrap=True, overflow="ellipsis")
         result.stylize("dim", 0, self.gutter)
         if dot is not None and row is not None:
-            bounded = BOUNDS[row.bottleneck].style if row.bottleneck else ""
+            bounded = BOUNDS[row.bound].style if row.bound else ""
             style = "red" if row.error else bounded
             result.stylize(f"not dim bold {style}".strip(), dot, dot + 1)
         return result
@@ -243,23 +248,23 @@ class _Layout:
             line.append(fit(left, room) + "  " + right, style="dim")
         return line
 
-    def _figures(self, row: NodeRow) -> Text:
+    def _figures(self, row: NodeView) -> Text:
         line = Text()
         if self.roomy:
-            line.append(_right(units.count(row.parameters) if row.parameters else "", 8))
+            line.append(_right(units.count(row.elements) if row.elements else "", 8))
         line.append(_right(units.count(row.flops) if row.flops else "", 9) + " ")
         if self.roomy:
             line.append_text(bar(row.flops / self.costliest if self.costliest else 0.0, 6))
         line.append(_right(units.size(row.bytes) if row.bytes else "", 10))
         if self.intensity:
-            shown = "" if row.intensity is None else units.intensity(row.intensity)
+            shown = units.intensity(row.arithmetic_intensity) if row.bytes else ""
             line.append(_right(shown, 11))
         line.append(" ")
         for time in self.times:
             taken = row.measured if time == _MEASURED else row.seconds
             line.append(_right(units.seconds(taken) if taken else "", 9) + " ")
-        if row.bottleneck is not None:
-            line.append_text(bound(row.bottleneck))
+        if row.bound is not None:
+            line.append_text(bound(row.bound))
         elif row.kind == "call":
             line.append("no work", style="dim")
         return line
@@ -273,21 +278,21 @@ def _times(costed: CostedRecord) -> tuple[str, ...]:
     return (("time",) if costed.device else ()) + ((_MEASURED,) if costed.measurement else ())
 
 
-def _flow(row: NodeRow) -> str:
+def _flow(row: NodeView) -> str:
     """What a node reads and makes: ← 11, 32  1x128x768 → 1x768."""
     parts = []
-    if row.reads:
-        parts.append("← " + _some([str(i) for i in row.reads], 6) + "  ")
-    read = _some(_counted(row.inputs), 3)
+    if row.sources:
+        parts.append("← " + _some([str(n.id) for n in row.sources], 6) + "  ")
+    read = _some(_counted(row.read), 3)
     made = _some(_counted(row.outputs), 3)
     parts.append(f"{read} → {made}" if read and made else f"→ {made}" if made else read)
     return "".join(parts).strip()
 
 
-def _counted(shapes: Sequence[Shape]) -> list[str]:
+def _counted(values: Sequence[Value]) -> list[str]:
     """Shapes in words, with equal neighbours counted: 24 × 1x12x128x64."""
     found: list[tuple[str, int]] = []
-    for shape in map(units.shape, shapes):
+    for shape in (units.shape(v.shape) for v in values):
         if found and found[-1][0] == shape:
             found[-1] = (shape, found[-1][1] + 1)
         else:
@@ -300,7 +305,7 @@ def _some(texts: Sequence[str], most: int) -> str:
     return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def _footer(costed: CostedRecord, selection: Selection, rows: Sequence[NodeRow]) -> list[Text]:
+def _footer(costed: CostedRecord, selection: Selection, rows: Sequence[NodeView]) -> list[Text]:
     cost, every = cost_of(selection.nodes), costed.totals
     share = units.percent(cost.flops / every.flops) if every.flops else "none"
     traffic = units.percent(cost.bytes / every.bytes) if every.bytes else "none"

@@ -8,29 +8,29 @@ from collections.abc import Callable, Iterator, Sequence
 from opgraph.analysis.cost.totals import by_op
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
+from opgraph.analysis.nodes import NodeView
 from opgraph.record import units
 from opgraph.record.files import dumps
-from opgraph.record.graph import Node, Shape
+from opgraph.record.graph import Node, Value
 from opgraph.views.files.records import Record
 from opgraph.views.picture.diagrams import to_mermaid
 from opgraph.views.picture.picture import Options, Picture
 from opgraph.views.tables import markdown_cell, markdown_table
-from opgraph.views.text.nodes import NodeRow, node_rows
 from opgraph.views.text.summary import bottleneck_title, facts
 from opgraph.views.text.table import Row, cells_of, columns_of, rows
 
 # Lists of nodes for files and scripts: Markdown and JSON (CSV is a view of its own).
 
-_COLUMNS: dict[str, Callable[[NodeRow], str]] = {
+_COLUMNS: dict[str, Callable[[NodeView], str]] = {
     "#": lambda row: str(row.id),
     "operator": lambda row: row.op,
     "name": lambda row: row.name,
-    "in → out": lambda row: f"{_shapes(row.inputs)} → {_shapes(row.outputs)}",
-    "params": lambda row: units.count(row.parameters) if row.parameters else "",
+    "in → out": lambda row: f"{_shapes(row.read)} → {_shapes(row.outputs)}",
+    "params": lambda row: units.count(row.elements) if row.elements else "",
     "FLOPs": lambda row: units.flops(row.flops) if row.flops else "",
     "bytes": lambda row: units.size(row.bytes) if row.bytes else "",
-    "FLOPs/byte": lambda row: "" if row.intensity is None else units.intensity(row.intensity),
-    "bound": lambda row: row.bottleneck or "",
+    "FLOPs/byte": lambda row: units.intensity(row.arithmetic_intensity) if row.bytes else "",
+    "bound": lambda row: row.bound or "",
     "time": lambda row: units.seconds(row.seconds) if row.seconds else "",
     "measured": lambda row: units.seconds(row.measured) if row.measured else "",
     "source": lambda row: row.place,
@@ -56,7 +56,7 @@ def as_markdown(
     heads = [*columns, *(["subgraph"] if parts else [])]
     body = (
         [*(column(row) for column in columns.values()), *([str(home[row.id].id)] if parts else [])]
-        for row in node_rows(costed, nodes)
+        for row in (NodeView(costed, node) for node in nodes)
     )
     numbers = [i for i, head in enumerate(heads) if head in _NUMBERS]
     title = f"## {markdown_cell(costed.profile.model.name)}"
@@ -80,8 +80,8 @@ def _explained(part: Subgraph, end: str) -> str:
     return f"- subgraph {part.id}, {units.plural(len(part.nodes), 'node')}, {said}"
 
 
-def _shapes(shapes: Sequence[Shape]) -> str:
-    return ", ".join(map(units.shape, shapes))
+def _shapes(values: Sequence[Value]) -> str:
+    return ", ".join(units.shape(v.shape) for v in values)
 
 
 OPERATORS = 12
