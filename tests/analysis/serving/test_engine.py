@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 import opgraph
+from opgraph.analysis.cost.conventions import seen
 from opgraph.analysis.costed import costed
 from opgraph.analysis.serving.engine import assumed, engine
 from opgraph.analysis.serving.steps import StepTimes, Traces, step_times
@@ -26,7 +27,9 @@ WINDOWED = (
     "hf-type:gpt_oss",
     {"num_hidden_layers": 2, "num_local_experts": 16, "vocab_size": 1000},
 )
+FUSED = ("hf-type:mistral", {"num_hidden_layers": 1, "vocab_size": 1000, "sliding_window": 64})
 GPT2 = ("gpt2", {"n_layer": 2})
+LATENT = ("hf-type:deepseek_v3", {"num_hidden_layers": 1, "hidden_size": 512})
 MIXTURE = ("hf-type:mixtral", {"num_hidden_layers": 1, "vocab_size": 1000})
 
 
@@ -47,11 +50,34 @@ def steps_of(model, contexts=(32, 200), tensor: int = 1) -> StepTimes:
     return step_times(Traces(decodes, traced(key(model), "prefill", 32, 2)), H100, tensor)
 
 
-def test_what_is_said_of_latents_is_said_of_models_that_cache_them():
-    """Keys and values made of the cache by a product, and only those."""
-    latent = ("hf-type:deepseek_v3", {"num_hidden_layers": 1, "hidden_size": 512})
-    for model, remarks in ((SMALL, 1), (latent, 2)):
-        assert len(assumed(traced(key(model), "decode", 32, 2).graph)) == remarks
+def test_cached_latents_are_attended_to_as_they_are():
+    """Products with the cache become those of the new tokens (2 * 512 * 128 for each of 128 heads and both
+    of keys and values), and attention reads the latents (512 and 64 a token) once for all heads."""
+    assert len(assumed(traced(key(SMALL), "decode", 32, 2).graph)) == 1
+    for context in (32, 200):
+        graph = traced(key(LATENT), "decode", context, 2).graph
+        assert len(assumed(graph)) == 2
+        ran = engine(graph)
+        verify(ran)
+        up = [k for n in ran.nodes if "kv_b_proj" in n.scope for k in n.kernels if k.flops]
+        assert [k.flops for k in up] == [2 * 2 * 128 * 512 * 128]
+        (one,) = (k for n in ran.nodes for k in n.kernels if k.category == "attention")
+        assert one.flops == 2 * 2 * 128 * (context + 1) * (512 + 64 + 512)
+        queries = 2 * 128 * 2 * (512 + 64)
+        assert one.read == pytest.approx(2 * 2 * (context + 1) * (512 + 64) + queries, rel=1e-3)
+    assert len(assumed(traced(key(LATENT), "prefill", 32, 2).graph)) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "heads", "size", "windows"),
+    [(WINDOWED, 64, 64, (128, None)), (FUSED, 32, 128, (64,))], ids=["spelled", "fused"],
+)  # fmt: skip
+def test_windows_leave_what_is_in_them(model, heads, size, windows):
+    """Pairs of a prompt, of layers with a window and of one without."""
+    graph = engine(traced(key(model), "prefill", 300, 2).graph)
+    found = [k.flops for n in graph.nodes for k in n.kernels if k.category == "attention"]
+    pairs = [seen(0, 300, window) for window in windows]
+    assert found == pytest.approx([2 * heads * 2 * 2 * size * n for n in pairs], rel=0.01)
 
 
 def test_the_cache_stays_in_place():

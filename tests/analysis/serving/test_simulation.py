@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opgraph.analysis.cost.conventions import seen
 from opgraph.analysis.serving.curve import serve_at
 from opgraph.analysis.serving.simulation import Drafts, Engine, Request, arrivals, simulate
-from opgraph.analysis.serving.steps import Load, seen
+from opgraph.analysis.serving.steps import Load
 
 PAGE = 16
 

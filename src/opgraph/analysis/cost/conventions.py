@@ -75,6 +75,17 @@ def pairs_left(queries: int, keys: int) -> int:
     return both * (both + 1) // 2 + (queries - both) * keys
 
 
+def seen(before: int, tokens: int, limit: int | None) -> int:
+    """The pairs of new tokens with the keys up to them, of which each sees at most the last `limit`."""
+    first, last = before + 1, before + tokens
+    if limit is None or last <= limit:
+        return (first + last) * tokens // 2
+    if first >= limit:
+        return limit * tokens
+    grows = limit - first + 1
+    return (first + limit) * grows // 2 + limit * (tokens - grows)
+
+
 def as_causal(node: Node) -> Node:
     """A node with the pairs of attention alone that a causal mask leaves, if it has one; it says so."""
     if node.op != _ATTENTION or not is_causal(node):

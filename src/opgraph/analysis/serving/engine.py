@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from opgraph.analysis.cost.conventions import as_causal, pairs_left
+from opgraph.analysis.cost.conventions import as_causal, seen
 from opgraph.analysis.fusion.grouping import Grouping, Role, Rule, role_of
 from opgraph.analysis.fusion.partition import Subgraph, subgraphs
 from opgraph.analysis.timing.workload import SCALING
@@ -28,8 +28,7 @@ ASSUMED = Remark(
 """The remark on what is taken for granted of every engine."""
 _LATENT = Remark(
     "engine",
-    "keys and values are made of the cached latents in each step, as the model makes them: engines absorb "
-    "these products into those of queries and outputs",
+    "products of cached latents with weights are absorbed into those of queries and of attention's result",
 )
 
 _POINTWISE: frozenset[Role] = frozenset(
@@ -70,21 +69,9 @@ _INDICES = frozenset({"int64", "int32", "bool"})
 
 def assumed(graph: Graph) -> tuple[Remark, ...]:
     """The remarks on what is taken for granted of an engine that runs a graph."""
-    return (ASSUMED, _LATENT) if _multiplies_cache(graph) else (ASSUMED,)
-
-
-def _multiplies_cache(graph: Graph) -> bool:
-    """Whether what is cached goes through a product with a weight before attention, as latents do."""
-    reach = set(_caches(graph))
-    for node in graph.nodes:
-        if reach.isdisjoint(node.inputs):
-            continue
-        weights = any(graph.root(v).kind == "parameter" for v in node.inputs)
-        if role_of(node) == "contraction" and weights:
-            return True
-        if role_of(node) not in ("attention", "contraction"):
-            reach.update(node.outputs)
-    return False
+    one = _Engine(graph)
+    latent = any(one.latent(node) is not None for node in graph.nodes)
+    return (ASSUMED, _LATENT) if latent else (ASSUMED,)
 
 
 def engine(graph: Graph) -> Graph:
@@ -98,9 +85,18 @@ class _Engine:
         self.kernels = {n.id: n.kernels for n in graph.nodes}
         self.learned = _from_weights(graph)
         self.cached = _caches(graph)
+        self.reach = {v: 1 << i for i, v in enumerate(graph.inputs)}
+        """The inputs that a value follows from, as bits."""
+        for node in graph.nodes:
+            bits = 0
+            for v in node.inputs:
+                bits |= self.reach.get(v, 0)
+            for v in node.outputs:
+                self.reach.setdefault(v, bits)
 
     def run(self) -> Graph:
         self._in_place()
+        self._absorbed()
         self._read_in_place()
         self._looked_up()
         self._fuse()
@@ -171,6 +167,99 @@ class _Engine:
             number = node.inputs[0]
         return number, way
 
+    def _left(self, queries: int, keys: int) -> float:
+        """The share of its pairs that attention computes. Keys that are kept for later tokens were seen by
+        these alone (no others could be kept), as far as a window goes; those of an encoder, which do not
+        follow from what queries follow from, by all."""
+        source, _ = self._source(keys)
+        shape = self.graph.value[queries].shape
+        if source is None or len(shape) < 2 or self.reach[queries] & ~self.reach[source]:
+            return 1.0
+        tokens = shape[-2]
+        if not isinstance(tokens, int) or tokens != self.graph.value[source].shape[-2]:
+            return 1.0
+        return seen(0, tokens, self.cached[source]) / tokens**2
+
+    # Latents
+
+    def latent(self, node: Node) -> tuple[Node, list[int], list[Node]] | None:
+        """The product with a weight that makes keys and values of earlier latents, the caches that it is
+        made of, and the nodes that copy from there to attention; None for other attention."""
+        if role_of(node) != "attention":
+            return None
+        graph, products, joints, way = (
+            self.graph,
+            dict[int, Node](),
+            dict[int, None](),
+            dict[int, Node](),
+        )
+        pending = list(node.inputs[1:])
+        while pending:
+            number = pending.pop()
+            made = graph.producer.get(number)
+            if number in self.cached:
+                joints[number] = None
+            elif made is not None and made.id not in way and made.id not in products:
+                weights = [v for v in made.inputs if graph.root(v).kind == "parameter"]
+                if role_of(made) == "contraction" and len(weights) == 1:
+                    products[made.id] = made
+                elif made.op in _COPIES or role_of(made) in ("view", "movement", "elementwise"):
+                    way[made.id] = made
+                else:
+                    return None
+                pending += (v for v in made.inputs if v not in weights)
+        earlier = joints and all(self._joined(v) is not None for v in joints)
+        if len(products) != 1 or not earlier:
+            return None
+        (product,) = products.values()
+        return product, list(joints), [n for n in way.values() if any(k.bytes for k in n.kernels)]
+
+    def _absorbed(self) -> None:
+        """Attention over cached latents themselves: the product that makes keys and values of them becomes
+        one of the queries and one of attention's result, of the new tokens alone (DeepSeek-V2, arXiv
+        2405.04434, section 2.1.2)."""
+        for node in self.graph.nodes:
+            if (found := self.latent(node)) is None:
+                continue
+            product, joints, way = found
+            value = self.graph.value
+            up = next(k for k in self.kernels[product.id] if k.flops)
+            one = next(
+                (k for k in self.kernels[node.id] if k.flops and k.category == "attention"), None
+            )
+            if one is None or not _plain(up, one):
+                continue
+            queries, keys, values = one.shapes[:3]
+            many, heads, new, width = map(_int, queries)
+            tokens, result, rank = _int(keys[-2]), _int(values[-1]), _int(up.shapes[0][-1])
+            made = _int(up.out_shapes[0][-1]) // heads
+            plain, rows = made - result, many * new  # of a key, what is made of the latent
+            latent = rank + width - plain
+            each = one.written // (many * heads * new * result) * rows * heads  # bytes of a column
+            weights = sum(self.graph.root(v).bytes for v in product.inputs[1:])
+            sides = [
+                replace(up, flops=2 * rows * heads * a * b, read=weights * part // made + each * a,
+                        other_flops=up.other_flops * new * part // (tokens * made), written=each * b,
+                        shapes=((heads, rows, a), (heads, a, b)), out_shapes=((heads, rows, b),))
+                for part, a, b in ((plain, plain, rank), (result, rank, result))
+            ]  # fmt: skip
+            self.kernels[product.id] = tuple(
+                sides[0] if k is up else _times(k, new / tokens) for k in self.kernels[product.id]
+            )
+            for copy in way:
+                self.kernels[copy.id] = _idle(self.kernels[copy.id])
+            if way:
+                self.kernels[way[0].id] = (sides[1], *self.kernels[way[0].id][1:])
+            direct = replace(
+                one, flops=one.flops * (latent + rank) // (width + result),
+                read=max(0, one.read - each * tokens // new * (width + result))
+                + sum(value[v].bytes for v in joints) + each * (rank - plain),
+                written=one.written + each * (rank - result),
+                shapes=((many, 1, heads * new, latent), (many, 1, tokens, latent), (many, 1, tokens, rank)),
+                out_shapes=((many, 1, heads * new, rank), *one.out_shapes[1:]),
+            )  # fmt: skip
+            self._put(node, one, direct)
+
     # Positions
 
     def _looked_up(self) -> None:
@@ -181,7 +270,11 @@ class _Engine:
                 self.kernels[node.id] = _idle(self.kernels[node.id])
             elif role_of(node) == "attention":
                 masks = sum(self.graph.value[v].bytes for v in {*node.inputs} - self.learned)
-                self.kernels[node.id] = _reading_less(self.kernels[node.id], masks)
+                left = 1.0 if "(counted)" in node.arguments else self._left(*node.inputs[:2])
+                self.kernels[node.id] = tuple(
+                    replace(k, flops=int(left * k.flops), other_flops=int(left * k.other_flops))
+                    for k in _reading_less(self.kernels[node.id], masks)
+                )
 
     # Fusion
 
@@ -207,12 +300,13 @@ class _Engine:
         working = [n for n in nodes if any(k.bytes for k in n.kernels)]
         own = [k for n in working for k in n.kernels if k.bytes]
         products = [k for k in own if k.flops]
+        first = next((n for n in working if any(k.flops for k in n.kernels)), None)
         last = (products or own)[-1]
         made = {v for n in nodes for v in n.outputs}
         outside = dict.fromkeys(v for n in working for v in n.inputs if v not in made)
         category = "attention" if part.rule == "attention" else _category(own)
         masks = [v for v in outside if category == "attention" and v not in self.learned]
-        some = _causal_share(products[0]) if masks else 1.0
+        some = self._left(*first.inputs[:2]) if first and products[0].category == "matmul" else 1.0
         kernel = Kernel(
             op=f"engine.{category}", category=category, dtype=last.dtype,
             flops=int(some * sum(k.flops for k in own)),
@@ -313,21 +407,24 @@ class _Engine:
         return rest[0] if weights and flat and len(rest) == 1 else None
 
 
-def _caches(graph: Graph) -> frozenset[int]:
+def _caches(graph: Graph) -> dict[int, int | None]:
     """The values that the model returns as its cache: joints of what it had with what is new, and in a
-    prefill of nothing with it; a window of such a joint counts as the joint."""
-    found = set()
+    prefill of nothing with it; of a joint that is returned in part, the window that the rest makes with
+    the next token."""
+    found: dict[int, int | None] = {}
     for number in graph.outputs:
-        value = graph.value[number]
+        value = whole = graph.value[number]
         while True:
-            node = graph.producer.get(value.id)
+            node = graph.producer.get(whole.id)
             if node is not None and node.op == "cat":
-                found.add(value.id)
+                kept = value.shape[-2] if len(value.shape) > 1 else None
+                cut = isinstance(kept, int) and value.shape != whole.shape
+                found[whole.id] = kept + 1 if cut and isinstance(kept, int) else None
                 break
-            if value.alias_of is None:
+            if whole.alias_of is None:
                 break
-            value = graph.value[value.alias_of]
-    return frozenset(found)
+            whole = graph.value[whole.alias_of]
+    return found
 
 
 def _from_weights(graph: Graph) -> set[int]:
@@ -344,11 +441,24 @@ def _from_weights(graph: Graph) -> set[int]:
     return found
 
 
-def _causal_share(product: Kernel) -> float:
-    """The share of the pairs of as many queries as keys that a causal mask leaves."""
-    queries, keys = product.out_shapes[0][-2:]
-    alike = isinstance(queries, int) and queries == keys
-    return pairs_left(queries, queries) / queries**2 if alike and isinstance(queries, int) else 1.0
+def _plain(product: Kernel, attention: Kernel) -> bool:
+    """Whether sizes are known of a product of rows with a weight, and of attention in four dimensions."""
+    shapes = (*attention.shapes[:3], *product.shapes[:1], *product.out_shapes[:1])
+    return len(shapes) == 5 and all(len(s) == 4 for s in shapes[:3]) and all(
+        isinstance(n, int) for s in shapes for n in s
+    )  # fmt: skip
+
+
+def _times(kernel: Kernel, share: float) -> Kernel:
+    """A share of a kernel."""
+    return replace(
+        kernel, flops=int(kernel.flops * share), other_flops=int(kernel.other_flops * share),
+        read=int(kernel.read * share), written=int(kernel.written * share),
+    )  # fmt: skip
+
+
+def _int(size: int | str) -> int:
+    return size if isinstance(size, int) else 1
 
 
 def _category(kernels: Sequence[Kernel]) -> str:

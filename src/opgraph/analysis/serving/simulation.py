@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 from random import Random
 
-from opgraph.analysis.serving.steps import Load, seen
+from opgraph.analysis.cost.conventions import seen
+from opgraph.analysis.serving.steps import Load
 from opgraph.record.profile import KVCache
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
 
+from opgraph.analysis.cost.conventions import seen
 from opgraph.analysis.memory import memory
 from opgraph.analysis.parallel.sharding import sharded, sharding
 from opgraph.analysis.serving.batches import at_batch
@@ -148,17 +149,6 @@ class StepTimes:
             sizes=(number(reader.read, keys),), written=number(reader.written, keys),
         )  # fmt: skip
         return kernel_cost(task, 0, self.device).seconds
-
-
-def seen(before: int, tokens: int, limit: int | None) -> int:
-    """The pairs of new tokens with the keys up to them, of which each sees at most the last `limit`."""
-    first, last = before + 1, before + tokens
-    if limit is None or last <= limit:
-        return (first + last) * tokens // 2
-    if first >= limit:
-        return limit * tokens
-    grows = limit - first + 1
-    return (first + limit) * grows // 2 + limit * (tokens - grows)
 
 
 def _kept(tokens: int, limit: int | None) -> int:
