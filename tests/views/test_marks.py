@@ -20,7 +20,7 @@ from opgraph.views.marks import (
     Mark,
     ink_on,
 )
-from opgraph.views.picture.fonts import font
+from opgraph.views.picture.fonts import files, font
 from opgraph.views.picture.scene import THEMES
 
 SETS = [
@@ -39,7 +39,7 @@ def test_every_member_has_a_mark_of_its_own(
     assert list(marks) == list(members)
     signs = [mark.sign for mark in marks.values()]
     assert len(set(signs)) == len(signs)
-    assert all(len(sign) == 1 and ord(sign) in font(bold=True).glyphs for sign in signs)
+    assert all(len(sign) == 1 and sign in font(bold=True).advances for sign in signs)
     assert all(mark.meaning and mark.tone in TONES for mark in marks.values())
 
 
@@ -73,3 +73,12 @@ def contrast(a: str, b: str) -> float:
 
     high, low = sorted((light(a), light(b)), reverse=True)
     return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("bold", [False, True])
+def test_the_table_of_advances_is_that_of_the_font_files(bold: bool) -> None:
+    face = pytest.importorskip("reportlab.pdfbase.ttfonts").TTFontFace(files()[bold])
+    found = font(bold=bold)
+    assert all(
+        abs(face.charWidths[ord(c)] - a * 1000 / found.em) < 1 for c, a in found.advances.items()
+    )

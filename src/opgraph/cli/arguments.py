@@ -388,6 +388,23 @@ def form_of(args: argparse.Namespace, known: tuple[str, ...] = (), command: str 
     return suffix
 
 
+def typed_without(args: argparse.Namespace, *which: str) -> list[str]:
+    """The words of the command line, but for these options."""
+    alone = {f: isinstance(o.kind, Flag) for o in map(OPTIONS.__getitem__, which)
+             for f in (o.flag, *o.flags, f"--{o.name.replace('_', '-')}")}  # fmt: skip
+    kept, skip = [], False
+    for word in args.arguments:
+        name, sign, _ = word.partition("=")
+        glued = not word.startswith("--") and word[:2] in alone and not alone[word[:2]]
+        if skip or (name not in alone and not glued):
+            if not skip:
+                kept.append(word)
+            skip = False
+        else:
+            skip = name in alone and not (alone[name] or sign)
+    return kept
+
+
 def suffixes(result: Result) -> str:
     """The suffixes of the files that a result can be written to."""
     from opgraph.views import views_of
@@ -407,7 +424,7 @@ def show_view(args: argparse.Namespace, view: View, result: Any) -> None:
     from opgraph.cli.output import answer, color, width
 
     options = view_options(args, view)
-    if view.name in ("table", "comparison") and args.output is None:
+    if view.name in ("table", view.result) and args.output is None:
         options |= {"color": color(), "width": width()}
     answer(args.output, view.load()(result, **options))
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 
 from opgraph.cli.arguments import add_options, form_of
-from opgraph.cli.output import color, say, show, width
+from opgraph.cli.output import color, say, show, tell, width
 from opgraph.record.errors import RenderError
-from opgraph.views.tables import written
 
 EXAMPLES = """examples:
   opgraph atlas
@@ -44,10 +43,9 @@ def run(args: argparse.Namespace) -> int:
             write_answer(atlas.sql(args.sql), path)
         say(f"wrote {path}")
         return 0
-    if form is not None:
-        show(written(atlas.sql(args.sql or "select * from models").records(), form[1:]))
-    elif args.sql is None:
+    if args.sql is None and form is None:
         show(about_text(atlas, color(), width()))
-    else:
-        show(answer_text(atlas.sql(args.sql), color(), width()))
+        return 0
+    found = atlas.sql(args.sql or "select * from models")
+    tell(form, lambda: answer_text(found, color(), width()), found.records)
     return 0

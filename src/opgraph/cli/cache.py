@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 
 from opgraph.cli.arguments import add_options, form_of
-from opgraph.cli.output import say, show
+from opgraph.cli.output import say, tell
 from opgraph.record.units import plural, size
-from opgraph.views.tables import written
 
 EXAMPLES = """examples:
   opgraph cache
@@ -23,19 +22,14 @@ def run(args: argparse.Namespace) -> int:
     from opgraph.api import cache
 
     where, form = cache.folder(), form_of(args)
-    if where is None and not args.clear and form is not None:
-        show(written([], form[1:]))
-        return 0
-    if where is None:
+    if where is None and (args.clear or form is None):
         say(f"profiles are not kept: {cache.VARIABLE}=0, or there is no home folder")
         return 0
     if args.clear:
         say(f"{plural(cache.clear(), 'profile')} removed")
         return 0
-    found = cache.used()
-    if form is not None:
-        show(written([{**k._asdict(), "path": str(k.path)} for k in found], form[1:]))
-        return 0
+    found = [] if where is None else cache.used()
     took = size(sum(each.bytes for each in found))
-    show(f"{where}: {plural(len(found), 'profile')}, {took} of {size(cache.MOST)}\n")
+    text = f"{where}: {plural(len(found), 'profile')}, {took} of {size(cache.MOST)}\n"
+    tell(form, lambda: text, lambda: [{**k._asdict(), "path": str(k.path)} for k in found])
     return 0

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import redirect_stdout
+from functools import partial
 
 from opgraph.cli.arguments import add_model, add_options, form_of, say_no_effect
-from opgraph.cli.output import color, show, width
+from opgraph.cli.output import color, tell, width
 from opgraph.options import CAPTURED, names
 from opgraph.record.errors import InputError
-from opgraph.record.files import dumps
-from opgraph.views.tables import written
 
 EXAMPLES = """examples:
   opgraph check resnet18
@@ -43,10 +42,6 @@ def run(args: argparse.Namespace) -> int:
         found = check(args.model, tracers=tracers, counters=args.counters, **options)
     first = found.trials[0].profile
     say_no_effect(() if first is None else first.model.notes)
-    if form == ".json":
-        show(dumps(found.to_dict(), indent=1) + "\n")
-    elif form is not None:
-        show(written(found.rows(), form[1:]))
-    else:
-        show(check_text(found, color=color(), width=width(), verbose=args.verbose))
+    text = partial(check_text, found, color=color(), width=width(), verbose=args.verbose)
+    tell(form, text, found.rows, found.to_dict)
     return 0 if found.agree else 1

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from opgraph.cli.arguments import add_model, add_options, costed_from, form_of
-from opgraph.cli.output import answer, status_of, width
+from opgraph.cli.arguments import add_model, add_options, costed_from, form_of, typed_without
+from opgraph.cli.output import status_of, tell, width
 from opgraph.options import PRECISION
+
+_ANSWER = ("json", "format", "hardware", "quiet", "verbose")
+"""The options of the answer, which commands that say more do not repeat."""
 
 EXAMPLES = """examples:
   opgraph explain resnet18
@@ -22,26 +25,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from opgraph.views.tables import written
     from opgraph.views.text.explain import explained, facts_of
 
     form = form_of(args)
     costed = costed_from(args)
-    facts = facts_of(costed, _spec(args))
-    rows = [f._asdict() for f in facts]
-    answer(None, explained(facts, width()) if form is None else written(rows, form[1:]))
+    facts = facts_of(costed, shlex.join(typed_without(args, *_ANSWER)[1:]))
+    tell(form, lambda: explained(facts, width()), lambda: [f._asdict() for f in facts])
     return status_of(costed, shown=True)
-
-
-def _spec(args: argparse.Namespace) -> str:
-    """The model with the options that were typed with it, but for those of the answer."""
-    words, skip = [], False
-    for word in args.arguments[1:]:
-        name = word.partition("=")[0]
-        if skip or name in ("--json", "-q", "--quiet", "-v", "--verbose"):
-            skip = False
-        elif name in ("--format", "--hardware", "--device"):
-            skip = "=" not in word
-        else:
-            words.append(shlex.quote(word))
-    return " ".join(words)

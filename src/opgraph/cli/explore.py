@@ -7,15 +7,26 @@ import importlib.util
 import re
 import shlex
 import sys
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from opgraph.cli.arguments import add_model, add_options, costed_from, form_of, refuse_unheeded
+from opgraph.cli.arguments import (
+    add_model,
+    add_options,
+    costed_from,
+    form_of,
+    refuse_unheeded,
+    typed_without,
+)
 from opgraph.cli.output import answer, color, show, status_of, width
 from opgraph.options import TRACED, Stage, names
 from opgraph.record.errors import MissingDependency, RenderError
 from opgraph.record.files import dumps
+from opgraph.views.terminal import draw, safe
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from opgraph.analysis.costed import CostedRecord
     from opgraph.analysis.selection import Filter, Range
 
@@ -51,8 +62,6 @@ def run(args: argparse.Namespace) -> int:
     if args.model is None:
         if args.given - {*names(Stage.SAYING)}:
             raise RenderError("MODEL is required", hint="without one, what can be named is shown")
-        from opgraph.cli.welcome import offers, welcome
-
         show(welcome(offers(), color=color(), width=width()))
         return 0
     if args.interactive:
@@ -96,7 +105,7 @@ def _asked(args: argparse.Namespace) -> tuple[Range | None, Filter]:
 def _overview(costed: CostedRecord, args: argparse.Namespace, form: str | None) -> str:
     from opgraph.views.text.overview import overview, overview_csv, overview_data
 
-    command = _command(args)
+    command = shlex.join(["opgraph", *typed_without(args, "json", "debug", "output", "format")])
     if form == ".json":
         return dumps(overview_data(costed), indent=1) + "\n"
     if form == ".csv":
@@ -113,7 +122,8 @@ def _nodes(
     costed: CostedRecord, where: Range | None, which: Filter, long: bool, form: str | None
 ) -> str:
     from opgraph.analysis.selection import select
-    from opgraph.views.files.records import csv_text, records
+    from opgraph.views.files.records import records
+    from opgraph.views.tables import csv_text
     from opgraph.views.text.explore import node_list
     from opgraph.views.text.markdown import as_json, as_markdown
 
@@ -127,15 +137,58 @@ def _nodes(
     return csv_text(found) if form == ".csv" else as_json(costed, found, selection.notes)
 
 
-def _command(args: argparse.Namespace) -> str:
-    """How the explorer was called, without what says where the answer goes."""
-    words: list[str] = []
-    skip = False
-    for word in args.arguments:
-        if skip or word in ("--json", "--debug"):
-            skip = False
-        elif word in ("-o", "--output", "--format"):
-            skip = True
-        elif not word.startswith(("--output=", "--format=", "-o")):
-            words.append(word)
-    return shlex.join(["opgraph", *words])
+# What is said where no model is named: what can be, by family, and three commands to try.
+
+TRY = (
+    ("opgraph explore resnet18", "a small network, whole"),
+    ("opgraph explore bert-base-uncased --around 24", "the attention of the first layer"),
+    ("opgraph explore meta-llama/Llama-3.1-405B", "the largest, without its weights"),
+)
+FAMILIES = 14
+
+
+def offers() -> dict[str, list[str]]:
+    """What each source can build, by how the source is written."""
+    from opgraph.sources.registry import sources
+
+    found = {source: sorted(source.names()) for source in sources().values()}
+    return {
+        source.name + ("" if source.claims(names[0]) else ":NAME"): names
+        for source, names in found.items()
+        if names
+    }
+
+
+def welcome(offered: Mapping[str, Iterable[str]], *, color: bool, width: int) -> str:
+    """The answer to `opgraph explore` as text, with the names that each source offers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for source, every in offered.items():
+        table.add_row(safe(source), f"{len(list(every)):,}", Text(_families(every)))
+    commands = Table.grid(padding=(0, 2))
+    commands.add_column(no_wrap=True)
+    for command, meaning in TRY:
+        commands.add_row("  " + command, Text(meaning, style="dim"))
+    parts: list[RenderableType] = [
+        Text("opgraph explore MODEL shows the operator graph of a model.", style="bold"),
+        "", "What can be named (how many, and their families):", "", table,
+        "", "Also a saved profile (.json). To try:", "", commands,
+    ]  # fmt: skip
+    return draw(parts, min(width, 120), color)
+
+
+def _families(names: Iterable[str]) -> str:
+    """The largest families of names, by the letters they begin with, with an example of each."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        head = re.match(r"[A-Za-z]+", name.rpartition("/")[2])
+        groups.setdefault(head[0].lower() if head else name, []).append(name)
+    largest = sorted(groups.values(), key=len, reverse=True)
+    shown = ", ".join(safe(min(group, key=len)) for group in largest[:FAMILIES])
+    more = len(largest) - FAMILIES
+    return shown + (f" and {more} more families" if more > 0 else "")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from textwrap import fill
+from typing import TYPE_CHECKING, Any
 
 from opgraph.cli.arguments import add_model, add_options, form_of, options_from
-from opgraph.cli.output import answer, progress, width
+from opgraph.cli.output import progress, tell, width
 from opgraph.options import QUANTIZED
 from opgraph.record import units
 from opgraph.record.errors import InputError
-from opgraph.record.files import dumps
-from opgraph.views.tables import written
+
+if TYPE_CHECKING:
+    from opgraph.api.fitting import Fitting
 
 EXAMPLES = """examples:
   opgraph fit gpt2 --hardware rtx-4090 --mode train --seq-len 1024
@@ -34,15 +37,14 @@ def run(args: argparse.Namespace) -> int:
     from opgraph.api.fitting import fitting
 
     kept = {name: getattr(args, name) for name in QUANTIZED}
-    with progress() as tell, redirect_stdout(sys.stderr):
-        found = fitting(args.model, hardware=args.hardware, progress=tell, **options_from(args),
+    with progress() as said, redirect_stdout(sys.stderr):
+        found = fitting(args.model, hardware=args.hardware, progress=said, **options_from(args),
                         **kept)  # fmt: skip
-    if form == ".json":
-        answer(None, dumps(found.to_dict(), indent=1) + "\n")
-        return 0 if found.fits else 1
-    if form is not None:
-        answer(None, written(found.to_dict()["largest"], form[1:]))
-        return 0 if found.fits else 1
+    tell(form, lambda: _text(found, kept), lambda: found.to_dict()["largest"], found.to_dict)
+    return 0 if found.fits else 1
+
+
+def _text(found: Fitting, kept: Mapping[str, Any]) -> str:
     asked = "".join(f", {n.replace('_', ' ')} {v}" for n, v in kept.items() if v is not None)
     rows = [
         f"{found.model} on {found.device} ({units.size(found.capacity)}), mode {found.mode}{asked}",
@@ -72,5 +74,4 @@ def run(args: argparse.Namespace) -> int:
             f"fewest        {tensor * pipeline} of {found.device}: "
             f"--tensor-parallel {tensor} --pipeline-parallel {pipeline}"
         )
-    answer(None, "".join(fill(row, width(), subsequent_indent=" " * 14) + "\n" for row in rows))
-    return 0 if found.fits else 1
+    return "".join(fill(row, width(), subsequent_indent=" " * 14) + "\n" for row in rows)

@@ -8,9 +8,8 @@ import re
 from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import add_options, form_of
-from opgraph.cli.output import color, say, show, width
+from opgraph.cli.output import color, say, show, tell, width
 from opgraph.record.errors import OpgraphError
-from opgraph.views.tables import written
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,14 +55,10 @@ def run(args: argparse.Namespace) -> int:
         raise OpgraphError("-o goes with --calibrate or --measured")
     form = form_of(args)
     chosen = (device(args.device),) if args.device else devices()
-    if form is not None:
-        show(
-            written(
-                [f for d in chosen for f in (_figures(d) if args.device else [_row(d)])], form[1:]
-            )
-        )
-        return 0
-    show(_one(chosen[0]) if args.device else _list(chosen))
+    if args.device:
+        tell(form, lambda: _one(chosen[0]), lambda: _figures(chosen[0]))
+    else:
+        tell(form, lambda: _list(chosen), lambda: list(map(_row, chosen)))
     return 0
 
 

@@ -9,10 +9,9 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from opgraph.cli.arguments import add_options, form_of, refuse_unheeded
-from opgraph.cli.output import color, show, width
+from opgraph.cli.output import color, show, tell, width
 from opgraph.record.errors import RenderError, UnknownModel, one_of
 from opgraph.sources.registry import listed, suggestion
-from opgraph.views.tables import written
 
 if TYPE_CHECKING:
     from opgraph.sources.registry import Listing
@@ -52,20 +51,19 @@ def run(args: argparse.Namespace) -> int:
         return 0
     latencies = None if args.hardware is None else _latencies(args.hardware)
     found = _chosen(args, latencies or {})
-    if form is not None:
-        rows: list[dict[str, Any]] = [f.record() for f in found]
-        if latencies is not None:
-            rows = [
-                {**row, "latency": latencies.get(f.spec)}
-                for row, f in zip(rows, found, strict=True)
-            ]
-        show(written(rows, form[1:]))
-        return 0
-    from opgraph.views.text.models import families, names
 
-    all_of_them = not (args.patterns or args.given & {*CHOOSING})
-    shown = families if all_of_them else partial(names, latencies=latencies)
-    show(shown(found, color(), width()))
+    def rows() -> list[dict[str, Any]]:
+        times = [{} if latencies is None else {"latency": latencies.get(f.spec)} for f in found]
+        return [{**f.record(), **time} for f, time in zip(found, times, strict=True)]
+
+    def text() -> str:
+        from opgraph.views.text.models import families, names
+
+        all_of_them = not (args.patterns or args.given & {*CHOOSING})
+        shown = families if all_of_them else partial(names, latencies=latencies)
+        return shown(found, color(), width())
+
+    tell(form, text, rows)
     return 0
 
 

@@ -6,11 +6,11 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opgraph.record import units
 from opgraph.record.errors import RenderError
@@ -66,6 +66,23 @@ def answer(path: str | None, content: str | bytes) -> None:
     else:
         raise RenderError("this format is binary, and a terminal shows text",
                           hint="name a file with -o")  # fmt: skip
+
+
+def tell(
+    form: str | None, text: Callable[[], str], rows: Callable[[], Sequence[Mapping[str, Any]]],
+    data: Callable[[], Any] | None = None,
+) -> None:  # fmt: skip
+    """Print a result in the form that was asked for (see `form_of`): as text without one, as a table of its
+    rows, or in JSON as all its `data`, where that is more."""
+    from opgraph.record.files import dumps
+    from opgraph.views.tables import written
+
+    if form is None:
+        show(text())
+    elif form == ".json" and data is not None:
+        show(dumps(data(), indent=1) + "\n")
+    else:
+        show(written(rows(), form[1:]))
 
 
 def finish() -> None:

@@ -7,11 +7,9 @@ import sys
 from contextlib import redirect_stdout
 
 from opgraph.cli.arguments import add_model, add_options, form_of, options_from
-from opgraph.cli.output import answer, color, progress, width
+from opgraph.cli.output import color, progress, tell, width
 from opgraph.options import Stage
 from opgraph.record.errors import InputError
-from opgraph.record.files import dumps
-from opgraph.views.tables import written
 
 EXAMPLES = """examples:
   opgraph plan meta-llama/Llama-3.1-8B --devices 64xh100-sxm --global-batch 256 --seq-len 8192 --dtype bf16
@@ -36,15 +34,15 @@ def run(args: argparse.Namespace) -> int:
     if "mode" not in args.given:
         args.mode = "train"
         args.given = {*args.given, "mode"}
-    with progress() as tell, redirect_stdout(sys.stderr):
+    with progress() as said, redirect_stdout(sys.stderr):
         found = plan(
             args.model, devices=args.devices, explain=args.explained, network=args.network,
-            top=args.top or 10, progress=tell, **options_from(args),
+            top=args.top or 10, progress=said, **options_from(args),
         )  # fmt: skip
-    if form == ".json":
-        answer(None, dumps(found.to_dict(), indent=1) + "\n")
-    elif form is not None:
-        answer(None, written(rows(found), form[1:]))
-    else:
-        answer(None, plan_text(found, color=color(), width=width()))
+    tell(
+        form,
+        lambda: plan_text(found, color=color(), width=width()),
+        lambda: rows(found),
+        found.to_dict,
+    )
     return 0 if found.best else 1

@@ -6,8 +6,15 @@ import argparse
 import sys
 from contextlib import redirect_stdout
 
-from opgraph.cli.arguments import add_model, add_options, options_from, suffixes, view_from
-from opgraph.cli.output import answer, color, progress, width
+from opgraph.cli.arguments import (
+    add_model,
+    add_options,
+    options_from,
+    show_view,
+    suffixes,
+    view_from,
+)
+from opgraph.cli.output import progress
 from opgraph.options.fields import QUANTIZED, SERVING
 from opgraph.record.errors import InputError
 
@@ -27,7 +34,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from opgraph.api.serving import serve
-    from opgraph.views.text.serving import serving_text
 
     if args.hardware is None:
         raise InputError(
@@ -38,9 +44,5 @@ def run(args: argparse.Namespace) -> int:
     traced = {n: v for n, v in options_from(args).items() if n in args.given}
     with progress() as tell, redirect_stdout(sys.stderr):
         found = serve(args.model, hardware=args.hardware, progress=tell, **traced, **given)
-    if view.name == "serving" and args.output is None:
-        answer(None, serving_text(found, color=color(), width=width()))
-    else:
-        themed = {"theme": args.theme} if view.heeds and "theme" in args.given else {}
-        answer(args.output, view.load()(found, **themed))
+    show_view(args, view, found)
     return 0

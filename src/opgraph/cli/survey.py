@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import add_options, form_of, refuse_unheeded
-from opgraph.cli.output import color, progress, say, show, width
+from opgraph.cli.output import color, progress, say, tell, width
 from opgraph.options import NAMES, QUANTIZED, TRACED, names
 from opgraph.record.errors import InputError
 from opgraph.surveying.cases import AXES
@@ -57,16 +57,15 @@ def run(args: argparse.Namespace) -> int:
 def _survey(args: argparse.Namespace, folder: Path, form: str | None) -> int:
     from opgraph.surveying.job import survey
     from opgraph.surveying.table import cases, survey_text
-    from opgraph.views.tables import written
 
     options = {n: getattr(args, n) for n in (*NAMES, *QUANTIZED) if n in args.given}
     last = time.monotonic()
 
-    with progress() as tell:
+    with progress() as said:
 
         def report(at: Progress) -> None:
             nonlocal last
-            tell(str(at))
+            said(str(at))
             if not sys.stderr.isatty() and time.monotonic() - last > _EVERY:
                 last = time.monotonic()
                 say(str(at))
@@ -75,8 +74,5 @@ def _survey(args: argparse.Namespace, folder: Path, form: str | None) -> int:
             args.models, folder, recost=args.recost, hardware=args.hardware or (), keep=args.keep,
             jobs=args.jobs, timeout=args.timeout, address=args.address, progress=report, **options,
         )  # fmt: skip
-    if form is not None:
-        show(written(cases(found), form[1:]))
-    else:
-        show(survey_text(found, color(), width()))
+    tell(form, lambda: survey_text(found, color(), width()), lambda: cases(found))
     return 1 if found.sql("select 1 from cases where not ok limit 1").rows else 0

@@ -11,10 +11,11 @@ from opgraph.cli.arguments import (
     add_options,
     options_from,
     say_no_effect,
+    show_view,
     suffixes,
     view_from,
 )
-from opgraph.cli.output import answer, color, progress, width
+from opgraph.cli.output import answer, progress
 from opgraph.options import AXES, QUANTIZED
 from opgraph.record.errors import RenderError
 
@@ -36,7 +37,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from opgraph.api.sweeping import sweep
     from opgraph.views.files.json import plain
-    from opgraph.views.text.sweep import sweep_text
 
     view = view_from(args, result="sweep", usual="sweep")
     options = options_from(args)
@@ -55,8 +55,6 @@ def run(args: argparse.Namespace) -> int:
     say_no_effect(found.notes)
     if args.json:
         answer(None, plain(found))
-    elif args.output is None and args.format is None:
-        answer(None, sweep_text(found, color=color(), width=width()))
     else:
-        answer(args.output, view.load()(found))
+        show_view(args, view, found)
     return 1 if any(p.error for p in found.points) else 0

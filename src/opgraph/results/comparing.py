@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.check.agreement import Agreement
 from opgraph.analysis.compare import comparison
@@ -15,13 +15,16 @@ from opgraph.analysis.scaling.sweep import SweepRecord
 from opgraph.analysis.serving.curve import ServingRecord
 from opgraph.record import units
 from opgraph.record.files import write_atomically
-from opgraph.views import Result, view_for
+from opgraph.views import Result, render, view_for
 
 
 class _Face:
     """What comparisons and sweeps show alike."""
 
     _result: Result
+    if TYPE_CHECKING:
+
+        def records(self) -> list[dict[str, Any]]: ...
 
     @property
     def asked(self) -> frozenset[str]:
@@ -35,6 +38,15 @@ class _Face:
         """
         view = view_for(path, result=self._result)
         write_atomically(path, view.load()(self, **view.check(options, self.asked)))
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with one row a point of a sweep, or a rate of a model served."""
+        from opgraph.views.tables import frame
+
+        return frame(self.records())
+
+    def __str__(self) -> str:
+        return str(render(self._result, self))
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -54,7 +66,7 @@ class Comparison(_Face, ComparisonRecord):
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame` of the totals, one row a model."""
-        from opgraph.views.files.records import frame
+        from opgraph.views.tables import frame
 
         rows = [
             {"model": label, **{q.name: q.of(model) for q in self.quantities}}
@@ -65,11 +77,6 @@ class Comparison(_Face, ComparisonRecord):
     def __repr__(self) -> str:
         broken = f", {units.plural(len(self.broken), 'broken gate')}" if self.broken else ""
         return f"<Comparison of {', '.join(self.labels)}{broken}>"
-
-    def __str__(self) -> str:
-        from opgraph.views.text.compare import comparison_text
-
-        return comparison_text(self)
 
 
 class Sweep(_Face, SweepRecord):
@@ -83,19 +90,8 @@ class Sweep(_Face, SweepRecord):
         asked = {"symbolic": self.profile, "hardware": self.device}
         return frozenset(name for name, found in asked.items() if found is not None)
 
-    def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with one row a point."""
-        from opgraph.views.files.records import frame
-
-        return frame(self.records())
-
     def __repr__(self) -> str:
         return f"<Sweep of {self.model}: {units.plural(len(self.points), 'point')}>"
-
-    def __str__(self) -> str:
-        from opgraph.views.text.sweep import sweep_text
-
-        return sweep_text(self)
 
 
 class Serving(_Face, ServingRecord):
@@ -108,19 +104,8 @@ class Serving(_Face, ServingRecord):
         """It is of a device."""
         return frozenset({"hardware"})
 
-    def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` with one row a rate."""
-        from opgraph.views.files.records import frame
-
-        return frame(self.records())
-
     def __repr__(self) -> str:
         return f"<Serving of {self.model}: {units.plural(len(self.points), 'rate')}>"
-
-    def __str__(self) -> str:
-        from opgraph.views.text.serving import serving_text
-
-        return serving_text(self)
 
 
 class CheckedTracers(Agreement):

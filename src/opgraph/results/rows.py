@@ -161,7 +161,7 @@ class Rows(Mapping[str, Row]):
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame` with one row each. Raises `MissingDependency` without pandas."""
-        from opgraph.views.files.records import frame
+        from opgraph.views.tables import frame
 
         rows = [{self._kind: name, **row.to_dict()} for name, row in self.items()]
         return frame(rows, self._kind)

@@ -60,7 +60,7 @@ class Answer:
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`. Raises `MissingDependency` without pandas."""
-        from opgraph.views.files.records import frame
+        from opgraph.views.tables import frame
 
         return frame(self.records())
 
@@ -316,12 +316,11 @@ def _cell(value: Any) -> Cell:
 def write_answer(answer: Answer, path: str | os.PathLike[str]) -> None:
     """Write the rows of an answer to a file, as its suffix says. Raises `RenderError`."""
     from opgraph.record.files import suffix_of, write_atomically
-    from opgraph.views.files.records import parquet_bytes as parquet
-    from opgraph.views.tables import written
+    from opgraph.views.tables import parquet_bytes, written
 
     suffix = suffix_of(path, (".csv", ".json", ".md", ".parquet"), "an atlas")
     if suffix == ".parquet":
-        write_atomically(path, parquet(answer.records(), {}))
+        write_atomically(path, parquet_bytes(answer.records(), {}))
         return
     write_atomically(path, written(answer.records(), suffix[1:].replace("md", "markdown")))
 

@@ -131,7 +131,7 @@ def _picture(name: str, *suffixes: str, more: tuple[str, ...] = ()) -> View:
 
 def _roofline(form: str) -> View:
     name = "roofline" if form == "svg" else f"roofline-{form}"
-    target = f"opgraph.views.picture.roofline:{form}"
+    target = f"opgraph.views.picture.formats:roofline_{form}"
     return View(
         name, (f"roofline.{form}",), target, ("theme",), _PLAIN, ("hardware",), kind="picture"
     )
@@ -193,21 +193,21 @@ _BUILT_IN = (
     View("comparison-markdown", (".md",), "opgraph.views.text.compare:comparison_markdown", ("depth",),
          result="comparison", kind="text"),
     View("comparison-json", (".json",), "opgraph.views.files.json:plain", result="comparison"),
-    View("comparison-csv", (".csv",), "opgraph.views.tables:comparison_csv", result="comparison"),
-    _sweep("sweep-markdown", ".md", "tables:sweep_markdown", "text"),
+    View("comparison-csv", (".csv",), "opgraph.views.tables:rows_csv", result="comparison"),
+    _sweep("sweep-markdown", ".md", "tables:rows_markdown", "text"),
     _sweep("sweep", ".txt", "text.sweep:sweep_text", "text", "symbolic"),
-    _sweep("sweep-csv", ".csv", "files.records:points_csv"),
+    _sweep("sweep-csv", ".csv", "tables:rows_csv"),
     _sweep("sweep-json", ".json", "files.json:sweep_json", "file", "symbolic"),
-    _sweep("sweep-parquet", ".parquet", "files.records:points_parquet"),
+    _sweep("sweep-parquet", ".parquet", "tables:rows_parquet"),
     _sweep("sweep-html", ".html", "page.sweep:html", "page"),
     _sweep("sweep-svg", ".svg", "page.sweep:svg", "picture"),
     _sweep("sweep-png", ".png", "page.sweep:png", "picture"),
     _serving("serving", ".txt", "text.serving:serving_text", "text"),
-    _serving("serving-markdown", ".md", "tables:points_markdown", "text"),
-    _serving("serving-csv", ".csv", "files.records:points_csv"),
+    _serving("serving-markdown", ".md", "tables:rows_markdown", "text"),
+    _serving("serving-csv", ".csv", "tables:rows_csv"),
     _serving("serving-json", ".json", "files.json:plain"),
-    _serving("serving-svg", ".svg", "picture.curve:svg", "picture"),
-    _serving("serving-png", ".png", "picture.curve:png", "picture"),
+    _serving("serving-svg", ".svg", "picture.formats:curve_svg", "picture"),
+    _serving("serving-png", ".png", "picture.formats:curve_png", "picture"),
 )  # fmt: skip
 
 _NAMED = {v.name: v for v in _BUILT_IN}

@@ -1,27 +1,27 @@
-"""A table whose rows are records with the same keys, for files and scripts: Markdown, CSV or JSON."""
+"""A table whose rows are records with the same keys, for files, scripts and other libraries: Markdown, CSV,
+JSON, Parquet, pandas."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from opgraph.record.errors import RenderError, one_of
+from opgraph.record.errors import MissingDependency, RenderError, one_of
 from opgraph.record.files import dumps
-from opgraph.views.files.records import csv_text
-from opgraph.views.terminal import safe
-
-if TYPE_CHECKING:
-    from opgraph.analysis.compare.comparison import ComparisonRecord
-    from opgraph.analysis.scaling.sweep import SweepRecord
-    from opgraph.analysis.serving.curve import ServingRecord
+from opgraph.views.terminal import readable, safe
 
 __all__ = [
     "FORMS",
-    "comparison_csv",
+    "csv_text",
+    "frame",
     "markdown_cell",
     "markdown_table",
-    "points_markdown",
-    "sweep_markdown",
+    "parquet_bytes",
+    "rows_csv",
+    "rows_markdown",
+    "rows_parquet",
     "written",
 ]
 
@@ -69,21 +69,92 @@ def markdown_table(
         yield f"| {' | '.join(text if i in raw else markdown_cell(text) for i, text in enumerate(row))} |"
 
 
-def comparison_csv(comparison: ComparisonRecord) -> str:
-    """The totals, one row a quantity, one column a model."""
-    labels = [f"{label} ({i})" if comparison.labels.count(label) > 1 else label
-              for i, label in enumerate(comparison.labels, start=1)]  # fmt: skip
-    return csv_text([
-        {"quantity": q.name, **dict(zip(labels, map(q.of, comparison.models), strict=True))}
-        for q in comparison.quantities
-    ])  # fmt: skip
+# Comma-separated values. Text from a model that a spreadsheet would run as a formula is quoted
+# with an apostrophe, as OWASP advises (https://owasp.org/www-community/attacks/CSV_Injection).
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def points_markdown(serving: ServingRecord) -> str:
-    """What requests saw, one row a rate."""
-    return written(serving.records(), "markdown")
+def csv_text(rows: Sequence[Mapping[str, str | float | None]]) -> str:
+    """Records with the same keys as comma-separated values with a header."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(rows[0] if rows else ())
+    for row in rows:
+        writer.writerow([_cell(v) for v in row.values()])
+    return text.getvalue()
 
 
-def sweep_markdown(sweep: SweepRecord) -> str:
-    """The points, one row each."""
-    return written(sweep.records(), "markdown")
+def _cell(value: str | float | None) -> str | float | None:
+    """A cell that a spreadsheet reads as a person does."""
+    if not isinstance(value, str):
+        return value
+    plain = readable(value)
+    return f"'{plain}" if value.startswith(_FORMULA) else plain
+
+
+# Parquet, and pandas.
+
+LARGEST = 2**63 - 1
+
+
+def parquet_bytes(rows: Sequence[Mapping[str, Any]], about: Mapping[str, str]) -> bytes:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingDependency("pyarrow", "data") from None
+    names = list(rows[0]) if rows else []
+    columns = {name: _column(pa, [row[name] for row in rows]) for name in names}
+    table = pa.table(columns).replace_schema_metadata(
+        {k: v.encode("utf-8", "replace") for k, v in about.items()}
+    )
+    out = io.BytesIO()
+    parquet.write_table(table, out)
+    return out.getvalue()
+
+
+def _column(pyarrow: Any, values: list[str | int | float | None]) -> Any:
+    """A column of the type of its values; whole numbers that 64 bits cannot hold become floats."""
+    known = [v for v in values if v is not None]
+    if any(isinstance(v, str) for v in known):
+        texts = (None if v is None else str(v).encode("utf-8", "replace").decode() for v in values)
+        return pyarrow.array(list(texts), pyarrow.string())
+    if any(isinstance(v, float) for v in known) or any(abs(v) > LARGEST for v in known):  # type: ignore[arg-type]
+        return pyarrow.array([None if v is None else float(v) for v in values], pyarrow.float64())
+    return pyarrow.array(values, pyarrow.int64() if known else pyarrow.string())
+
+
+def frame(rows: Sequence[Mapping[str, Any]], index: str | None = None) -> Any:
+    """Records as a `pandas.DataFrame`, by the column `index`. Raises `MissingDependency` without pandas."""
+    try:
+        import pandas as pd
+    except ImportError:
+        raise MissingDependency("pandas", "data") from None
+    found = pd.DataFrame(list(rows))
+    return found.set_index(index) if index in found.columns else found
+
+
+# Results that have records: the points of a sweep, the rates of a model served, the totals of a comparison.
+
+
+class _Listed(Protocol):
+    model: str
+
+    def records(self) -> list[dict[str, Any]]: ...
+
+
+def rows_csv(result: _Listed) -> str:
+    """The records of a result as comma-separated values."""
+    return csv_text(result.records())
+
+
+def rows_markdown(result: _Listed) -> str:
+    """The records of a result as a Markdown table."""
+    return written(result.records(), "markdown")
+
+
+def rows_parquet(result: _Listed) -> bytes:
+    """The records of a result as a Parquet table, whose metadata name the model. Raises `MissingDependency`
+    without pyarrow."""
+    return parquet_bytes(result.records(), {"opgraph.model": result.model})

@@ -9,7 +9,8 @@ from tests.conftest import DATA
 
 from opgraph.cli import main
 from opgraph.record.errors import RenderError
-from opgraph.views.picture.roofline import marks, svg
+from opgraph.views.picture.formats import roofline_svg as svg
+from opgraph.views.picture.roofline import marks
 
 NAMES = ("resnet18", "bert-base-uncased", "gpt2", "yolov8n")
 

@@ -10,7 +10,7 @@ import pytest
 
 from opgraph import Profile
 from opgraph.analysis.selection import Filter, Range, edges, select
-from opgraph.cli.welcome import offers, welcome
+from opgraph.cli.explore import offers, welcome
 from opgraph.views.text.card import card
 from opgraph.views.text.explain import explained, facts_of
 from opgraph.views.text.explore import gutter, node_list

@@ -10,7 +10,7 @@ import pytest
 from opgraph import RenderError
 from opgraph.analysis.serving.curve import ServingPoint, ServingRecord, Spread
 from opgraph.analysis.serving.engine import ASSUMED
-from opgraph.views.picture.curve import svg
+from opgraph.views.picture.formats import curve_svg as svg
 from opgraph.views.text.serving import serving_text
 
 

@@ -14,8 +14,8 @@ import pytest
 from opgraph import Profile, RenderError
 from opgraph.analysis.scaling.sweep import SweepPoint, point_of
 from opgraph.results import Sweep
-from opgraph.views.files.records import csv_text, points_parquet
 from opgraph.views.page.sweep import html, png, svg
+from opgraph.views.tables import csv_text, rows_parquet
 from opgraph.views.text.sweep import sweep_text
 
 Saved = Callable[[str], Profile]
@@ -72,7 +72,7 @@ def test_files_hold_every_point(lengths: Sweep) -> None:
     assert [r["seq_len"] for r in rows] == ["128", "512", "600"]
     assert rows[0]["flops"] == "22348431360"
     assert rows[2]["flops"] == ""
-    table = pytest.importorskip("pyarrow.parquet").read_table(io.BytesIO(points_parquet(lengths)))
+    table = pytest.importorskip("pyarrow.parquet").read_table(io.BytesIO(rows_parquet(lengths)))
     assert table.column("flops").to_pylist()[0] == 22348431360
 
 

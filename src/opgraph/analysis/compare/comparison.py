@@ -130,6 +130,15 @@ class ComparisonRecord:
         """The nodes that differ, module by module; those of folded modules once."""
         return tuple(_node_changes(self.changes[other - 1]))
 
+    def records(self) -> list[dict[str, Any]]:
+        """The totals, one flat record a quantity, with a column for each model."""
+        labels = [f"{label} ({i})" if self.labels.count(label) > 1 else label
+                  for i, label in enumerate(self.labels, start=1)]  # fmt: skip
+        return [
+            {"quantity": q.name, **dict(zip(labels, map(q.of, self.models), strict=True))}
+            for q in self.quantities
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data: totals, changes by module, and gates."""
         others = range(1, len(self.models))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.nodes import NodeView
 from opgraph.record import units
 from opgraph.record.errors import MissingDependency
-from opgraph.views.terminal import readable
+from opgraph.views.tables import csv_text, frame, parquet_bytes
 
 if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
-    from opgraph.analysis.scaling.sweep import SweepRecord
-    from opgraph.analysis.serving.curve import ServingRecord
     from opgraph.record.graph import Node
 
 Record = dict[str, str | int | float | None]
@@ -95,39 +91,10 @@ def _record(node: NodeView) -> Record:
     }  # fmt: skip
 
 
-# The CSV view: one row a node. Text from a model that a spreadsheet would run as a formula is quoted
-# with an apostrophe, as OWASP advises (https://owasp.org/www-community/attacks/CSV_Injection).
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-
-
 def to_csv(costed: CostedRecord) -> str:
     """The nodes as comma-separated values with a header, in UTF-8, with their subgraphs where a partition
     was asked for."""
     return csv_text(records(costed))
-
-
-def csv_text(rows: Sequence[Mapping[str, str | float | None]]) -> str:
-    """Records with the same keys as comma-separated values with a header."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(rows[0] if rows else ())
-    for row in rows:
-        writer.writerow([_cell(v) for v in row.values()])
-    return text.getvalue()
-
-
-def _cell(value: str | float | None) -> str | float | None:
-    """A cell that a spreadsheet reads as a person does."""
-    if not isinstance(value, str):
-        return value
-    plain = readable(value)
-    return f"'{plain}" if value.startswith(_FORMULA) else plain
-
-
-# The Parquet view: one row a node, the columns of the CSV view with their types.
-
-LARGEST = 2**63 - 1
 
 
 def to_parquet(costed: CostedRecord) -> bytes:
@@ -138,43 +105,6 @@ def to_parquet(costed: CostedRecord) -> bytes:
     return parquet_bytes(records(costed), about)
 
 
-def parquet_bytes(rows: Sequence[Mapping[str, Any]], about: Mapping[str, str]) -> bytes:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingDependency("pyarrow", "data") from None
-    names = list(rows[0]) if rows else []
-    columns = {name: _column(pa, [row[name] for row in rows]) for name in names}
-    table = pa.table(columns).replace_schema_metadata(
-        {k: v.encode("utf-8", "replace") for k, v in about.items()}
-    )
-    out = io.BytesIO()
-    parquet.write_table(table, out)
-    return out.getvalue()
-
-
-def _column(pyarrow: Any, values: list[str | int | float | None]) -> Any:
-    """A column of the type of its values; whole numbers that 64 bits cannot hold become floats."""
-    known = [v for v in values if v is not None]
-    if any(isinstance(v, str) for v in known):
-        texts = (None if v is None else str(v).encode("utf-8", "replace").decode() for v in values)
-        return pyarrow.array(list(texts), pyarrow.string())
-    if any(isinstance(v, float) for v in known) or any(abs(v) > LARGEST for v in known):  # type: ignore[arg-type]
-        return pyarrow.array([None if v is None else float(v) for v in values], pyarrow.float64())
-    return pyarrow.array(values, pyarrow.int64() if known else pyarrow.string())
-
-
-def points_csv(sweep: SweepRecord | ServingRecord) -> str:
-    """The points of a sweep, or the rates of a model served, as comma-separated values with a header."""
-    return csv_text(sweep.records())
-
-
-def points_parquet(sweep: SweepRecord) -> bytes:
-    """The points of a sweep as a Parquet table. Raises `MissingDependency` without pyarrow."""
-    return parquet_bytes(sweep.records(), {"opgraph.model": sweep.model})
-
-
 # The graph in the hands of other Python libraries: a pandas DataFrame, a networkx graph.
 
 
@@ -182,16 +112,6 @@ def to_pandas(costed: CostedRecord) -> Any:
     """A `pandas.DataFrame` with one row a node, indexed by the node's number, with the columns of the
     CSV view. Raises `MissingDependency` without pandas."""
     return frame(records(costed), "id")
-
-
-def frame(rows: Sequence[Mapping[str, Any]], index: str | None = None) -> Any:
-    """Records as a `pandas.DataFrame`, by the column `index`. Raises `MissingDependency` without pandas."""
-    try:
-        import pandas as pd
-    except ImportError:
-        raise MissingDependency("pandas", "data") from None
-    found = pd.DataFrame(list(rows))
-    return found.set_index(index) if index in found.columns else found
 
 
 def to_networkx(costed: CostedRecord) -> Any:

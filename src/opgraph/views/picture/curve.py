@@ -25,22 +25,8 @@ _LINES = (
 _SIGNS = ("●", "■", "▲", "◆")
 
 
-def svg(serving: ServingRecord, *, theme: str = "auto") -> str:
-    """The curve as SVG. Raises `RenderError` where there is nothing to draw."""
-    from opgraph.views.picture.svg import to_svg
-
-    return to_svg(scene(serving), theme)
-
-
-def png(serving: ServingRecord, *, theme: str = "auto") -> bytes:
-    """The curve as PNG, two dots a pixel. Raises as `svg` does."""
-    from opgraph.views.picture.svg import to_png
-
-    return to_png(scene(serving), theme, 192)
-
-
 def scene(serving: ServingRecord) -> Scene:
-    """The picture as shapes."""
+    """The curve as shapes. Raises `RenderError` where there is nothing to draw."""
     points = [p for p in serving.points if p.output_tokens_per_second > 0 and p.first_token]
     if not points:
         raise RenderError("no request was served, so there is no curve")

@@ -3,11 +3,11 @@ as wide on every machine, and the same profile gives the same bytes. See fonts/R
 
 from __future__ import annotations
 
-import struct
+import json
 import unicodedata
 from base64 import b64encode
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "fonts"
@@ -16,31 +16,19 @@ FAMILY = "Inter"
 
 @dataclass(frozen=True)
 class Font:
-    """A TrueType font: the glyph of each character, and the advance of each glyph in units of `em`."""
+    """A font: the advance of each of its characters in units of `em`."""
 
     em: int
-    glyphs: dict[int, int]
-    advances: tuple[int, ...]
+    advances: dict[str, float]
 
     def width(self, text: str, size: float) -> float:
         """The width of a text in pixels; characters that the font lacks are as wide as an average
         fallback makes them."""
-        return sum(map(self._advance, text)) * size / self.em
+        return sum(self.advances.get(c) or self._fallback(c) for c in text) * size / self.em
 
-    def _advance(self, character: str) -> float:
-        found = self._known.get(character)
-        if found is None:
-            glyph = self.glyphs.get(ord(character))
-            wide = unicodedata.east_asian_width(character) in "WF"
-            found = (
-                self.advances[glyph] if glyph is not None else self.em * (1.25 if wide else 0.65)
-            )
-            self._known[character] = found
-        return found
-
-    @cached_property
-    def _known(self) -> dict[str, float]:
-        return {}
+    def _fallback(self, character: str) -> float:
+        wide = unicodedata.east_asian_width(character) in "WF"
+        return self.em * (1.25 if wide else 0.65)
 
     def elided(self, text: str, size: float, room: float) -> str:
         """The text, or as much of its beginning and end as fits."""
@@ -59,7 +47,9 @@ class Font:
 @cache
 def font(*, bold: bool = False) -> Font:
     """The regular or the semi-bold font."""
-    return _read((FOLDER / f"Inter-{'SemiBold' if bold else 'Regular'}.ttf").read_bytes())
+    found = json.loads((FOLDER / "advances.json").read_text("utf-8"))
+    advances = found["SemiBold" if bold else "Regular"]
+    return Font(found["em"], dict(zip(found["characters"], advances, strict=True)))
 
 
 @cache
@@ -79,47 +69,3 @@ def files() -> list[str]:
 
 def _base64(name: str) -> str:
     return b64encode((FOLDER / f"Inter-{name}.woff2").read_bytes()).decode("ascii")
-
-
-def _read(data: bytes) -> Font:
-    """Read the tables that measuring needs
-    (https://learn.microsoft.com/typography/opentype/spec/otff)."""
-    count = struct.unpack_from(">H", data, 4)[0]
-    tables = {}
-    for number in range(count):
-        tag, _, offset, _ = struct.unpack_from(">4sIII", data, 12 + 16 * number)
-        tables[tag.decode("ascii")] = offset
-    head, hhea = tables["head"], tables["hhea"]
-    em = struct.unpack_from(">H", data, head + 18)[0]
-    metrics = struct.unpack_from(">H", data, hhea + 34)[0]
-    glyphs = struct.unpack_from(">H", data, tables["maxp"] + 4)[0]
-    advances = [struct.unpack_from(">H", data, tables["hmtx"] + 4 * i)[0] for i in range(metrics)]
-    advances += [advances[-1]] * (glyphs - metrics)
-    return Font(em, _characters(data, tables["cmap"]), tuple(advances))
-
-
-def _characters(data: bytes, cmap: int) -> dict[int, int]:
-    """The glyphs of characters, from a cmap subtable of format 4."""
-    count = struct.unpack_from(">H", data, cmap + 2)[0]
-    for number in range(count):
-        offset = cmap + struct.unpack_from(">I", data, cmap + 8 + 8 * number)[0]
-        if struct.unpack_from(">H", data, offset)[0] == 4:
-            break
-    else:
-        raise ValueError("the font has no cmap of format 4")
-    segments = struct.unpack_from(">H", data, offset + 6)[0] // 2
-    row = f">{segments}H"
-    ends = struct.unpack_from(row, data, offset + 14)
-    starts = struct.unpack_from(row, data, offset + 16 + 2 * segments)
-    deltas = struct.unpack_from(row, data, offset + 16 + 4 * segments)
-    base = offset + 16 + 6 * segments
-    ranges = struct.unpack_from(row, data, base)
-    found: dict[int, int] = {}
-    for i, (start, end, delta, far) in enumerate(zip(starts, ends, deltas, ranges, strict=True)):
-        for code in range(start, min(end, 0xFFFE) + 1):
-            glyph = code
-            if far:
-                glyph = struct.unpack_from(">H", data, base + 2 * i + far + 2 * (code - start))[0]
-            if glyph or not far:
-                found[code] = (glyph + delta) & 0xFFFF
-    return found

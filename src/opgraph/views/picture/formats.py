@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
@@ -46,3 +47,18 @@ def _view(form: str) -> Callable[..., str | bytes]:
 
 svg, png, pdf, dot, mermaid = map(_view, FORMS)
 """The pictures as views. The options are those of `Options`."""
+
+
+def _figure(module: str, form: str) -> Callable[..., str | bytes]:
+    def drawn(record: Any, *, theme: str = "auto") -> str | bytes:
+        from opgraph.views.picture.svg import to_png, to_svg
+
+        scene = import_module(f"opgraph.views.picture.{module}").scene(record)
+        return to_svg(scene, theme) if form == "svg" else to_png(scene, theme, 192)
+
+    return drawn
+
+
+roofline_svg, roofline_png = (_figure("roofline", form) for form in ("svg", "png"))
+curve_svg, curve_png = (_figure("curve", form) for form in ("svg", "png"))
+"""Pictures of figures; a PNG has two dots a pixel."""

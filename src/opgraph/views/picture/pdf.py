@@ -268,7 +268,7 @@ class _Pen:
 
     def _words(self, t: Text) -> None:
         used = font(bold=t.bold)
-        shown = "".join(c if ord(c) in used.glyphs else "\N{REPLACEMENT CHARACTER}" for c in t.text)
+        shown = "".join(c if c in used.advances else "\N{REPLACEMENT CHARACTER}" for c in t.text)
         back = {"start": 0.0, "middle": 0.5, "end": 1.0}[t.anchor] * used.width(shown, t.size)
         along = (0, 1, -1, 0) if t.turned else (1, 0, 0, 1)
         at = (t.x, t.y + back) if t.turned else (t.x - back, t.y)

@@ -152,25 +152,8 @@ class Mark:
         return max(SMALLEST, LARGEST * sqrt(self.share))
 
 
-def svg(costed: CostedRecord, *, theme: str = "auto") -> str:
-    """The roofline as SVG; "auto" follows the reader's light or dark setting.
-
-    Raises `RenderError` without a device, or where nothing computes.
-    """
-    from opgraph.views.picture.svg import to_svg
-
-    return to_svg(scene(costed), theme)
-
-
-def png(costed: CostedRecord, *, theme: str = "auto") -> bytes:
-    """The roofline as PNG, two dots a pixel; "auto" is light here. Raises as `svg` does."""
-    from opgraph.views.picture.svg import to_png
-
-    return to_png(scene(costed), theme, 192)
-
-
 def scene(costed: CostedRecord) -> Scene:
-    """The picture as shapes."""
+    """The roofline as shapes. Raises `RenderError` without a device, or where nothing computes."""
     profile, target = costed.profile, costed.named_device("a roofline")
     points = costed.roofline
     total = sum(p.predicted for p in points)

@@ -181,8 +181,8 @@ def to_png(scene: Scene, theme: str, dpi: float) -> bytes:
         raise MissingDependency("resvg-py", "draw") from None
     svg = to_svg(scene, "light" if theme == "auto" else theme, fonts=False)
     # Looking through the fonts of the system takes longer than drawing a small picture.
-    known = font().glyphs.keys() & font(bold=True).glyphs.keys()
-    ours = all(ord(c) in known for s in scene.flat() if isinstance(s, Text) for c in s.text)
+    known = font().advances.keys() & font(bold=True).advances.keys()
+    ours = all(c in known for s in scene.flat() if isinstance(s, Text) for c in s.text)
     return bytes(
         resvg_py.svg_to_bytes(svg_string=svg, font_files=files(), zoom=zoom, skip_system_fonts=ours)
     )

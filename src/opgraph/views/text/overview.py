@@ -19,9 +19,9 @@ from opgraph.analysis.tree import Metric
 from opgraph.record import units
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Bound
-from opgraph.views.files.records import csv_text
 from opgraph.views.headline import way
 from opgraph.views.marks import BOUNDS, Mark
+from opgraph.views.tables import csv_text
 from opgraph.views.terminal import bar, draw, fit_tail, safe
 from opgraph.views.text.summary import inputs_of
 
