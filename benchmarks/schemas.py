@@ -21,7 +21,7 @@ from typing import Any
 from genson import SchemaBuilder
 
 from opgraph.cli import main
-from opgraph.surveying.columns import COLUMNS
+from opgraph.surveying.sql import COLUMNS
 from opgraph.surveying.table import CASES
 from opgraph.views.schemas import FOLDER, VERSION
 

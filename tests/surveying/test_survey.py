@@ -19,9 +19,9 @@ from opgraph.cli import main
 from opgraph.record.errors import InputError, ProfileError, UnknownModel
 from opgraph.surveying import worker
 from opgraph.surveying.cases import GROUP, Case, Plan
-from opgraph.surveying.columns import SPENT
 from opgraph.surveying.dataset import opened
 from opgraph.surveying.job import planned
+from opgraph.surveying.sql import SPENT
 from opgraph.surveying.worker import Task, work
 
 SIXTY = [*small("Small", "Broken", shapes="2x8"), "--dtype", "float32,float64,bfloat16",

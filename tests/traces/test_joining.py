@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from tests.traces.conftest import DATA
 
-from opgraph.analysis.measured.idle import idle, overlap
+from opgraph.analysis.measured.times import idle, overlap
 from opgraph.record.run import DEVICE_KINDS, RunRecord
 from opgraph.record.schema import RunFile, decode_run, encode_run
 from opgraph.traces import join, read

@@ -181,9 +181,8 @@ _LESS: tuple[frozenset[str], ...] = (
 
 def _table(known: tuple[Device, ...], without: frozenset[str]) -> Table:
     """One row a device; beside names, peaks have their unit."""
-    from rich.table import Table
-
     from opgraph.record import units
+    from opgraph.views.terminal import columns
 
     unit = "" if "Name" in without else "FLOP/s"
     rows = [
@@ -199,10 +198,8 @@ def _table(known: tuple[Device, ...], without: frozenset[str]) -> Table:
         for d in known
     ]
     shown = [header for header in rows[0] if header not in without]
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for header in shown:
-        words = header in ("Device", "Name")
-        table.add_column(header, justify="left" if words else "right", no_wrap=True)
+    table = columns(*shown, words=("Device", "Name"))
+    table.header_style = "bold"
     for row in rows:
         table.add_row(*(row[header] for header in shown))
     return table
@@ -211,13 +208,11 @@ def _table(known: tuple[Device, ...], without: frozenset[str]) -> Table:
 def _one(device: Device) -> str:
     from rich.table import Table
 
-    from opgraph.views.terminal import draw, safe
+    from opgraph.views.terminal import columns, draw, safe
 
     sources = list(dict.fromkeys(figure.source for figure in device.figures.values()))
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("Figure", no_wrap=True)
-    table.add_column("", justify="right", no_wrap=True)
-    table.add_column("Source", justify="right", no_wrap=True)
+    table = columns("Figure", "", "Source", words=("Figure",))
+    table.header_style = "bold"
     for key, figure in device.figures.items():
         table.add_row(key, _written(key, figure.value), str(sources.index(figure.source) + 1))
     notes = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))

@@ -326,6 +326,7 @@ class Device:
         return self.matrix_peak(dtype) / self.bandwidth
 
 
+@cache
 def family(dtype: str) -> str:
     """The name under which device files list a dtype: float8_e4m3fn is float8, uint8 is int8.
 

@@ -27,7 +27,7 @@ from opgraph.options.fields import KEPT
 from opgraph.record.errors import MissingDependency, ProfileError, RenderError
 from opgraph.record.files import dumps, write_atomically
 from opgraph.surveying.cases import Group, Plan
-from opgraph.surveying.columns import COLUMNS, STRINGS, UNKNOWN
+from opgraph.surveying.sql import COLUMNS, STRINGS, UNKNOWN
 from opgraph.surveying.worker import Found, Row
 
 FORMAT, VERSION = "opgraph-survey", 1

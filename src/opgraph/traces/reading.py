@@ -123,7 +123,7 @@ def _read_file(path: Path, position: int) -> list[Trace]:
                 found[0].rank = _rank(path, position)
             return found
         if start.startswith(_PICKLE):
-            from opgraph.traces.snapshot import read_snapshot
+            from opgraph.traces.allocations import read_snapshot
 
             return read_snapshot(path)
         trace = Trace(rank=_rank(path, position))

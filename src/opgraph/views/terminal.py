@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.kinds import Bound
@@ -140,13 +140,43 @@ def hanging(lines: Iterable[str], indent: int = 13) -> Table:
     return result
 
 
-def columns(*headers: str) -> Table:
-    """An empty table without lines: words (the first column, and those without a head) to the left,
-    figures to the right."""
+def ruled(heads: Iterable[str], words: Collection[str] = (), apart: int = 1, **more: Any) -> Table:
+    """An empty table with a line under its heads: those of `words` to the left, figures to the right."""
+    from rich import box
+    from rich.table import Table
+
+    style = {
+        "show_edge": False,
+        "pad_edge": False,
+        "padding": (0, apart, 0, 0),
+        "header_style": "bold",
+    }
+    result = Table(box=box.SIMPLE_HEAD, **{**style, **more})
+    for head in heads:
+        result.add_column(head, justify="left" if head in words else "right", no_wrap=True)
+    return result
+
+
+def labelled(rows: Iterable[tuple[str, str]], longest: int) -> Table:
+    """Facts with their labels before them, of at most so many characters."""
+    from rich.table import Table
+
+    result = Table.grid(padding=(0, 2))
+    result.add_column(style="bold", no_wrap=True)
+    result.add_column(overflow="fold")
+    for label, text in rows:
+        result.add_row(label, safe(text, longest))
+    return result
+
+
+def columns(*headers: str, words: Collection[str] | None = None) -> Table:
+    """An empty table without lines: words (the first column, and those without a head, if nothing else is
+    said) to the left, figures to the right."""
     from rich.table import Table
 
     result = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     for position, header in enumerate(headers):
-        words = position == 0 or header in ("", "operator")
-        result.add_column(header, justify="left" if words else "right", no_wrap=bool(position))
+        left = header in (("", "operator", headers[0]) if words is None else words)
+        result.add_column(header, justify="left" if left else "right",
+                          no_wrap=bool(position) or words is not None)  # fmt: skip
     return result

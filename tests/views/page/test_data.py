@@ -16,8 +16,8 @@ from opgraph import Profile
 from opgraph.analysis.costed import costed
 from opgraph.analysis.selection import heaviest_path, sources
 from opgraph.hardware import device, devices
+from opgraph.views.details import plumbing
 from opgraph.views.page.data import page_data
-from opgraph.views.plumbing import plumbing
 
 Saved = Callable[[str], Profile]
 

@@ -23,8 +23,7 @@ from opgraph.record.errors import MissingDependency
 from opgraph.views import render
 from opgraph.views.picture.build import build
 from opgraph.views.picture.coloring import COLORINGS
-from opgraph.views.picture.media import MEDIA
-from opgraph.views.picture.picture import Options, Picture
+from opgraph.views.picture.picture import MEDIA, Options, Picture
 from opgraph.views.picture.scene import THEMES, Text
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -3,16 +3,17 @@ peaks, the nodes that cost more than they should, and where predictions are wron
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from math import exp, log
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.measured.allocated import Allocated, allocated
+from opgraph.analysis.memory import memory
 from opgraph.analysis.timing.fitting import MeasuredKernel
 from opgraph.analysis.timing.workload import Task, workload
-from opgraph.record.graph import Node
+from opgraph.analysis.tree import Tree
+from opgraph.record.graph import Graph, Node
 from opgraph.record.run import RunRecord, median
 
 if TYPE_CHECKING:
@@ -211,3 +212,165 @@ def kernels_of(costed: CostedRecord) -> list[MeasuredKernel]:
         for node, found in tasks.items()
         if len(found) == 1 and seconds.get(node) and (found[0].flops or found[0].bytes)
     ]
+
+
+# The memory that a run allocated, beside what was traced: both peaks, and the difference between them by
+# module and operator.
+
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Bytes that an operator holds, in all repetitions of its module, at the peak that was measured and at
+    the one traced. Without a path it is what has no node, by the operator that asked for it."""
+
+    path: str
+    op: str
+    measured: int
+    traced: int
+
+    @property
+    def difference(self) -> int:
+        return self.measured - self.traced
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """What a step allocates at its peak, measured and traced, in bytes: the peaks, what was there before
+    (`before`, where the allocator counts it; `traced_before` with the weights), and the node at which each
+    is. `alive` is where they differ, most first: the differences add up to that of the peaks."""
+
+    measured: int
+    traced: int
+    before: int
+    traced_before: int
+    node: int | None
+    traced_node: int | None
+    alive: tuple[Alive, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        rows = [[a.path, a.op, a.measured, a.traced] for a in self.alive]
+        return asdict(self) | {"alive": rows}
+
+
+def allocated(graph: Graph, tree: Tree, run: RunRecord) -> Allocated | None:
+    """The memory of a run beside that of its graph; None where none was written down."""
+    if run.peak_memory is None or not run.held:
+        return None
+    step = memory(graph, before=False)
+    paths = {
+        n.id: tree.title(leaf)
+        for leaf in tree.root.shown()
+        if leaf.node
+        for n in tree.nodes_of(leaf)
+    }
+    rows: dict[Key, list[int]] = {}
+
+    def place(node: Node) -> Key:
+        return paths.get(node.id, node.name), node.op
+
+    for held in run.held:
+        node = graph.node(held.nodes[0]) if held.nodes else None
+        key = ("", held.name) if node is None else place(node)
+        rows.setdefault(key, [0, 0])[0] += held.bytes
+    makers = [n for n in graph.nodes for _ in n.kernels]
+    at = step.peak_kernel or 0
+    for s in graph.storages:
+        if s.born <= at and (s.died is None or at < s.died) and not graph.was_there(s):
+            node = graph.node(s.node) if s.node else makers[s.born] if makers else None
+            key = ("", "") if node is None else place(node)
+            rows.setdefault(key, [0, 0])[1] += s.bytes
+    found = (Alive(*key, *both) for key, both in rows.items())
+    ordered = sorted(found, key=lambda a: (-abs(a.difference), -a.measured, a.path, a.op))
+    own = sum(held.bytes for held in run.held)
+    weights = sum(p.bytes for p in graph.parameters)
+    there = sum(s.bytes for s in graph.storages if graph.was_there(s))
+    return Allocated(
+        own, step.peak, run.peak_memory - own, weights + there,
+        next(iter(run.peak_nodes), None), step.peak_node, tuple(ordered),
+    )  # fmt: skip
+
+
+# When an accelerator had nothing to do in a run: how long, what the host did then, which share of it was
+# waiting for launches, and how much of the communication ran beside other work.
+
+
+QUEUE = "queue"
+"""What the host of a gap is called whose kernel had been launched before the gap began."""
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """The time of one step in which a device had nothing to do between kernels, in seconds: because the
+    next was not launched yet (`launching`), or although it was (`queued`: for another stream, or the start
+    itself). `hosts` are what the host did while the device waited for a launch, the longest first."""
+
+    launching: float
+    queued: float
+    hosts: tuple[tuple[str, float], ...]
+
+    @property
+    def seconds(self) -> float:
+        return self.launching + self.queued
+
+
+def idle(run: RunRecord) -> Idle:
+    """How long one device of a run waited in one step, and for what."""
+    each = 1 / run.steps / run.ranks
+    hosts: dict[str, float] = {}
+    for gap in run.gaps:
+        hosts[gap.host] = hosts.get(gap.host, 0.0) + gap.seconds * each
+    queued = hosts.pop(QUEUE, 0.0)
+    ordered = sorted(hosts.items(), key=lambda item: -item[1])
+    return Idle(sum(hosts.values()), queued, tuple(ordered))
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """The communication of the step that the timeline shows, in seconds: all of it, and what of that ran
+    while no other kernel did."""
+
+    seconds: float
+    exposed: float
+
+    @property
+    def hidden(self) -> float:
+        """The share that ran beside other work."""
+        return 1 - self.exposed / self.seconds if self.seconds else 0.0
+
+
+def overlap(run: RunRecord) -> Overlap:
+    """How much of the communication of one device ran beside its other kernels: the mean of those shown."""
+    kinds = [e.kind for e in run.events]
+    ranks: dict[int, tuple[list[Interval], list[Interval]]] = {}
+    for piece in run.timeline:
+        kind = kinds[piece.event]
+        if kind in ("communication", "kernel" if run.accelerated else "operator"):
+            sides = ranks.setdefault(piece.rank, ([], []))
+            sides[kind == "communication"].append((piece.start, piece.start + piece.seconds))
+    whole = exposed = 0.0
+    for other, moving in ranks.values():
+        whole += length(union(moving)) / len(ranks)
+        exposed += (length(union([*moving, *other])) - length(union(other))) / len(ranks)
+    return Overlap(whole, exposed)
+
+
+def union(spans: Iterable[Interval]) -> list[Interval]:
+    """Times that any of some intervals has, as intervals that do not touch."""
+    found: list[Interval] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def length(spans: Iterable[Interval]) -> float:
+    """The sum of some intervals that do not touch."""
+    return sum(end - begin for begin, end in spans)

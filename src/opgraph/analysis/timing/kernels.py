@@ -133,10 +133,12 @@ FITTED = Reach(
 
 @dataclass(frozen=True, slots=True)
 class KernelCost:
-    """Seconds of one kernel on a device, and what most of them wait for there."""
+    """Seconds of one kernel on a device, what most of them wait for there, and those of its arithmetic
+    alone."""
 
     seconds: float
     bound: Bound
+    computing: float = 0.0
 
 
 def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) -> KernelCost:
@@ -153,7 +155,7 @@ def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) 
             other_flops=int(task.other_flops * scale), sizes=tuple(int(s * scale) for s in task.sizes),
         )  # fmt: skip
         cost = kernel_cost(whole, near * scale, device, reach)
-        return KernelCost(cost.seconds * task.share, cost.bound)
+        return KernelCost(cost.seconds * task.share, cost.bound, arithmetic(task, device, reach))
     computing = arithmetic(task, device, reach)
     kind = traffic_class(task)
     share = (device.sustained_product if kind == "matmul" else None) or reach.traffic[kind]
@@ -172,7 +174,7 @@ def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) 
     if packs(task, device):
         both += 2 * task.read / device.sustained_bandwidth
     bound = Bound.LAUNCH if both < gap else Bound.COMPUTE if computing > moving else Bound.MEMORY
-    return KernelCost(both + gap, bound)
+    return KernelCost(both + gap, bound, computing)
 
 
 def arithmetic(task: Task, device: Device, reach: Reach = FITTED) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.timing.collectives import collective_seconds, crosses
@@ -27,7 +27,6 @@ from opgraph.analysis.timing.kernels import (
     FITTED,
     KernelCost,
     Reach,
-    arithmetic,
     kernel_cost,
     traffic_class,
 )
@@ -225,12 +224,13 @@ def predict_work(
     works: Sequence[Work], device: Device, run: Run = Run.EAGER, reach: Reach = FITTED, *,
     batch: int = 1, times: Sequence[int] | None = None,
     made_by: Mapping[int, Sequence[int]] | None = None, course: Course | None = None,
+    known: Known | None = None,
 ) -> Prediction:  # fmt: skip
     """The time of some work on a device; `times` says how often each is done in the run. What ranks
     exchange runs beside it, as far as what each node reads was `made_by` others before; the `course` of a
     pipeline says when other stages let it go on."""
     communication, slots = None, list[Slot]()
-    costs = device_costs(works, device, reach)
+    costs = device_costs(works, device, reach, known)
     hosts = [host_seconds(work, device, run) for work in works]
     often = times or [1] * len(works)
     busy = sum(c.seconds * n for c, n in zip(costs, often, strict=True))
@@ -281,9 +281,12 @@ def _add(sums: dict[int, float], work: Work, seconds: float) -> None:
         sums[work.node] = sums.get(work.node, 0.0) + seconds
 
 
-def device_costs(works: Iterable[Work], device: Device, reach: Reach = FITTED) -> list[KernelCost]:
-    """What each piece of work takes of a device; tasks that many nodes run are costed once."""
-    known: dict[tuple[int, int], KernelCost] = {}
+def device_costs(
+    works: Iterable[Work], device: Device, reach: Reach = FITTED, known: Known | None = None
+) -> list[KernelCost]:
+    """What each piece of work takes of a device; tasks that many nodes run are costed once, and those that
+    are `known` are not costed again."""
+    known = {} if known is None else known
     cache = device.cache * reach.kept
     found = []
     for work in works:
@@ -300,6 +303,9 @@ def device_costs(works: Iterable[Work], device: Device, reach: Reach = FITTED) -
 
 
 _NOTHING = KernelCost(0.0, Bound.LAUNCH)
+
+Known: TypeAlias = dict[tuple[int, int], KernelCost]
+"""What tasks take, by their identity and the bytes that are near, as long as they are there."""
 
 
 def host_seconds(work: Work, device: Device, run: Run) -> float:
@@ -342,6 +348,7 @@ def predict_parts(
     parts: Sequence[Subgraph],
     device: Device,
     reach: Reach = FITTED,
+    known: Known | None = None,
 ) -> tuple[PartTime, ...]:
     """The time on the device of each subgraph of nodes with this work, run as one kernel: all its
     arithmetic, the traffic that is left when it is fused, and one launch. A subgraph of one kernel takes
@@ -352,7 +359,7 @@ def predict_parts(
     """
     works = tuple(work_of_nodes)
     by_node: dict[int, list[tuple[Task, KernelCost]]] = {}
-    for work, cost in zip(works, device_costs(works, device, reach), strict=True):
+    for work, cost in zip(works, device_costs(works, device, reach, known), strict=True):
         by_node.setdefault(work.node, []).append((work.task, cost))
     found = []
     for part in parts:
@@ -367,7 +374,7 @@ def predict_parts(
             main = max((task for task, _ in rows), key=lambda t: (t.flops, t.bytes))
             share = reach.traffic[traffic_class(main)]
             moving = part.fused_bytes / device.sustained_bandwidth / share
-            sums = sum(arithmetic(task, device, reach) for task, _ in rows)
+            sums = sum(cost.computing for _, cost in rows)
             gap = device.launch_overhead
             whole = max(sums, moving) + gap
             if whole < time.seconds:

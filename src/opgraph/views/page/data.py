@@ -13,7 +13,7 @@ page shows and does not work out itself. The page in a file and the widget in a 
 - `headline`: the words of the sentence over the graph (see `opgraph.views.headline`).
 - `details`: "7×7 /2" and the like, and "branch taken: True", each with the ids of its nodes (see
   `opgraph.views.details`).
-- `plumbing`: by node 1 where it is drawn only if that is asked for (see `opgraph.views.plumbing`).
+- `plumbing`: by node 1 where it is drawn only if that is asked for (see `opgraph.views.details`).
 - `work`: by node its distinct work, as a place in a device's `work` and `bounds`; -1 for none. It is a text
   whose characters are "0" for -1, "1" for 0 and so on, or a list where there are too many.
 - `spots`: every module that computes something itself: its title, its item, and its own leaves.
@@ -54,6 +54,7 @@ from opgraph.analysis.measured.times import Measurement
 from opgraph.analysis.memory import Fit
 from opgraph.analysis.selection import heaviest_path, sources
 from opgraph.analysis.targets import instead, kernel_instead
+from opgraph.analysis.timing.kernels import KernelCost
 from opgraph.analysis.timing.prediction import predict, predict_parts, predict_work
 from opgraph.analysis.timing.streams import (
     KERNELS,
@@ -62,19 +63,18 @@ from opgraph.analysis.timing.streams import (
     alone_in_time,
     exchanges_something,
 )
-from opgraph.analysis.timing.workload import Work
+from opgraph.analysis.timing.workload import Task, Work
 from opgraph.analysis.tree import ItemKind, Metric, Tree, build_tree
 from opgraph.hardware import Device, devices
 from opgraph.record import schema
 from opgraph.record.graph import Graph
 from opgraph.record.kinds import Bound, ChangeKind
 from opgraph.record.profile import ProfileRecord
-from opgraph.views.details import branches, details
+from opgraph.views.details import branches, details, plumbing
 from opgraph.views.files.json import profile_data
 from opgraph.views.headline import headline_data, total_of, way
 from opgraph.views.marks import BOUNDS, CATEGORIES, CHANGES, NO_WORK, RULES, SERIES, UNKNOWN, Mark
 from opgraph.views.page.sizes import sizes_data
-from opgraph.views.plumbing import plumbing
 
 DIGITS = 9
 """Of times: with as many, sums over ten thousand nodes are printed as they are in Python."""
@@ -295,13 +295,17 @@ class _Times:
     def on(self, device: Device, dtype: str, need: Fit) -> dict[str, Any]:
         """A device with its figures in a dtype, its times, and what a run needs of its memory."""
         profile = self.costed.profile
-        names = instead(profile, device)
+        names, known = instead(profile, device), dict[tuple[int, int], KernelCost]()
+        tasks = {
+            w.task: replace(w.task, kernel=kernel_instead(w.task.kernel, names))
+            for w in (self.all if names else ())
+        }
         if self.exchanges:
-            works = _with(self.all, names)
+            works = _with(self.all, tasks)
             found = predict(self.graph, device, self.run, works=works, pipeline=profile.pipeline)
         else:
-            works = _with(self.work_of_nodes, names)
-            found = predict_work(works, device, self.run, times=self.times)
+            works = _with(self.work_of_nodes, tasks)
+            found = predict_work(works, device, self.run, times=self.times, known=known)
         often = {} if self.exchanges else self.often
         found = self.costed.believed(found, device, often)
         return {
@@ -322,17 +326,16 @@ class _Times:
             "bounds": "".join(found.bounds.get(node, Bound.LAUNCH)[0] for node in self.first),
             "parts": [
                 _microseconds(time.seconds, 5)
-                for time in predict_parts(_with(self.work_of_parts, names), self.parts, device)
+                for time in predict_parts(
+                    _with(self.work_of_parts, tasks), self.parts, device, known=known
+                )
             ],
         }
 
 
-def _with(works: Sequence[Work], names: Mapping[str, str]) -> Sequence[Work]:
+def _with(works: Sequence[Work], tasks: Mapping[Task, Task]) -> Sequence[Work]:
     """The work with the kernels of attention that a device runs instead."""
-    if not names:
-        return works
-    tasks = {w.task: replace(w.task, kernel=kernel_instead(w.task.kernel, names)) for w in works}
-    return [replace(w, task=tasks[w.task]) for w in works]
+    return [replace(w, task=tasks[w.task]) for w in works] if tasks else works
 
 
 def _next(profile: ProfileRecord) -> list[list[str]]:

@@ -15,9 +15,8 @@ from opgraph.analysis.selection import sources
 from opgraph.analysis.tree import Item, ItemKind, Metric, Tree
 from opgraph.record import units
 from opgraph.record.graph import Graph, GraphBreak, Node, Parameter, Shape
-from opgraph.views.details import branches
+from opgraph.views.details import branches, plumbing
 from opgraph.views.picture.model import Box, BoxKind, Drawing, Edge
-from opgraph.views.plumbing import plumbing
 
 
 @dataclass

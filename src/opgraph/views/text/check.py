@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rich import box
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -14,7 +13,7 @@ from opgraph.analysis.check.agreement import Agreement, Disagreement, Reading, T
 from opgraph.analysis.cost.fragments import fragments, outside
 from opgraph.analysis.cost.totals import totals
 from opgraph.record import units
-from opgraph.views.terminal import draw, safe
+from opgraph.views.terminal import draw, ruled, safe
 
 _SHOWN, _SEAMS, _NAMED = 12, 3, 8
 """Disagreements, breaks and operators that are listed; all of them with `verbose`."""
@@ -47,13 +46,6 @@ def _failure(trial: Trial, error: str) -> str:
 
 
 def _tracers(agreement: Agreement, wide: bool) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold",
-        padding=(0, 1 if wide else 0, 0, 0 if not wide else 1),
-        title=safe(agreement.model), title_justify="left", title_style="bold",
-    )  # fmt: skip
-    table.add_column("Tracer", no_wrap=True)
-    table.add_column("Tensors", no_wrap=True)
     counts = ("Nodes", "Fragments", "Breaks") if wide else ("Nodes", "Frag.", "Breaks")
     sums = (
         "FLOPs",
@@ -61,8 +53,11 @@ def _tracers(agreement: Agreement, wide: bool) -> Table:
         "Parameters" if wide else "Params",
         "Bytes",
     )
-    for title in ("Time", *counts, *sums):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = ruled(
+        ("Tracer", "Tensors", "Time", *counts, *sums), ("Tracer", "Tensors"),
+        padding=(0, 1 if wide else 0, 0, 0 if not wide else 1),
+        title=safe(agreement.model), title_justify="left", title_style="bold",
+    )  # fmt: skip
     for trial in agreement.trials:
         table.add_row(*_row(trial, units.integer if wide else units.count))
     return table
@@ -161,12 +156,8 @@ def _disagreement(d: Disagreement) -> tuple[str, str, str]:
 def _readings(agreement: Agreement, wide: bool) -> list[RenderableType]:
     """What other counters say, and why it differs: in a column, or below where there is no room."""
     padding = (0, 1) if wide else (0, 1, 0, 0)
-    table = Table(
-        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=padding, header_style="bold"
-    )
-    table.add_column("Counter", no_wrap=True)
-    for title in ("Time", "Reported", "Parameters", "/ opgraph"):
-        table.add_column(title, justify="right", no_wrap=True)
+    heads = ("Counter", "Time", "Reported", "Parameters", "/ opgraph")
+    table = ruled(heads, ("Counter",), padding=padding)
     if wide:
         table.add_column("Why it differs", overflow="fold")
     below: list[RenderableType] = []

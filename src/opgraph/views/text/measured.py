@@ -11,9 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from opgraph.analysis.measured.allocated import Allocated
-from opgraph.analysis.measured.idle import idle, overlap
-from opgraph.analysis.measured.times import Measurement
+from opgraph.analysis.measured.times import Allocated, Measurement, idle, overlap
 from opgraph.record import units
 from opgraph.record.kinds import Category
 from opgraph.record.run import RunRecord

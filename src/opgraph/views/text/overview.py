@@ -22,7 +22,7 @@ from opgraph.record.kinds import Bound
 from opgraph.views.headline import way
 from opgraph.views.marks import BOUNDS, Mark
 from opgraph.views.tables import csv_text
-from opgraph.views.terminal import bar, draw, fit_tail, safe
+from opgraph.views.terminal import bar, draw, fit_tail, labelled, safe
 from opgraph.views.text.summary import inputs_of
 
 WIDEST = 140
@@ -123,9 +123,6 @@ def _entry_data(entry: Entry) -> dict[str, str | float | None]:
 def _facts(costed: CostedRecord) -> Table:
     t = costed.totals
     low, middle, high = _intensities(costed.graph)
-    result = Table.grid(padding=(0, 2))
-    result.add_column(style="bold", no_wrap=True)
-    result.add_column(overflow="fold")
     rows = [
         ("Graph", f"{units.plural(t.nodes, 'node')}, {units.plural(t.kernels, 'kernel')}, "
                   f"{units.plural(sum(not s.is_loss for s in costed.graph.scopes), 'module')}"
@@ -159,9 +156,7 @@ def _facts(costed: CostedRecord) -> Table:
     failed = costed.graph.failed
     if failed is not None:
         rows.append(("Failed", f"at node {failed.id}: {failed.failure}"))
-    for label, text in rows:
-        result.add_row(label, safe(text, 300))
-    return result
+    return labelled(rows, 300)
 
 
 def _intensities(graph: Graph) -> tuple[float | None, float | None, float | None]:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from opgraph.analysis.parallel.composing import Candidate, Planned
 from opgraph.record import units
-from opgraph.views.terminal import draw, fitting, safe
+from opgraph.views.terminal import draw, fitting, ruled, safe
 
 
 def plan_text(found: Planned, *, color: bool = False, width: int = 120) -> str:
@@ -82,17 +82,15 @@ def _how(c: Candidate) -> str:
 
 
 def _memory(names: list[str], shown: list[Candidate], capacity: int, apart: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, apart, 0, 0))
     fullest = max((c.memory.total for c in shown), default=0)
     unit, size, digits = ("GiB", 2**30, 1) if fullest >= 10 * 2**30 else ("MiB", 2**20, 0)
-    table.add_column(unit, justify="right")
-    for head in ("weights", "gathered", "gradients", "optimizer", "activations", "working", "all"):
-        table.add_column(head, justify="right")
-    table.add_column(f"of {capacity / size:,.{digits}f}", justify="right")
+    parts = ("weights", "gathered", "gradients", "optimizer", "activations", "working", "all")
+    of = f"of {capacity / size:,.{digits}f}"
+    table = ruled((unit, *parts, of), apart=apart, header_style=None)
     for name, c in zip(names, shown, strict=False):
         m = c.memory
-        parts = (m.weights, m.gathered, m.gradients, m.optimizer, m.activations, m.working, m.total)
-        table.add_row(name, *(f"{b / size:,.{digits}f}" for b in parts),
+        held = (m.weights, m.gathered, m.gradients, m.optimizer, m.activations, m.working, m.total)
+        table.add_row(name, *(f"{b / size:,.{digits}f}" for b in held),
                       "fits" if c.fits else "does not fit")  # fmt: skip
     return table
 

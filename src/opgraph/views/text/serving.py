@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from opgraph.analysis.serving.curve import ServingPoint, ServingRecord, Spread
 from opgraph.record import units
-from opgraph.views.terminal import draw, fitting, safe
+from opgraph.views.terminal import draw, fitting, ruled, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -55,12 +54,10 @@ def _facts(serving: ServingRecord) -> Iterator[str]:
 
 def _table(serving: ServingRecord, width: int, apart: int) -> Table:
     wide = width >= _WIDE
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, apart, 0, 0),
-                  header_style="bold")  # fmt: skip
-    for head in ("rate\n/s", "done\n/s", "tokens\n/s", *_heads("first", wide=wide),
+    heads = ("rate\n/s", "done\n/s", "tokens\n/s", *_heads("first", wide=wide),
                  *_heads("token", wide=wide), *(("between\np99", "cache\nmean") if wide else ()),
-                 "cache\nmost", "running", "pre-\nempt."):  # fmt: skip
-        table.add_column(head, justify="right", no_wrap=True)
+             "cache\nmost", "running", "pre-\nempt.")  # fmt: skip
+    table = ruled(heads, apart=apart)
     for p in serving.points:
         table.add_row(*_row(p, wide=wide))
     return table

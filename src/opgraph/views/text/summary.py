@@ -18,7 +18,7 @@ from opgraph.record.graph import Graph, GraphBreak, Value
 from opgraph.record.profile import CachePart, KVCache, ProfileRecord
 from opgraph.record.quantization import kept_in
 from opgraph.record.remarks import Remark
-from opgraph.views.terminal import bar, bound, safe
+from opgraph.views.terminal import bar, bound, columns, labelled, safe
 
 # The fragments of a broken graph and the breaks between them, as lines of the summary.
 
@@ -120,10 +120,8 @@ def serving(costed: CostedRecord) -> Group:
     device = costed.named_device()
     prefill = costed.profile.mode == "prefill"
     title = "Time to the first token" if prefill else "Time per output token"
-    result = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     rate = "prompt tokens/s" if prefill else "tokens/s"
-    for header in ("batch", "time", rate, "cache", "memory", ""):
-        result.add_column(header, justify="left" if not header else "right", no_wrap=True)
+    result = columns("batch", "time", rate, "cache", "memory", "", words=("",))
     for step in costed.steps:
         result.add_row(
             f"{step.batch:,}", units.seconds(step.seconds), units.count(step.tokens_per_second),
@@ -135,12 +133,7 @@ def serving(costed: CostedRecord) -> Group:
 
 def summary(costed: CostedRecord, *, verbose: bool = False) -> Table:
     """Parameters, FLOPs, memory, nodes, the tracer and the coverage of the cost formulas."""
-    result = Table.grid(padding=(0, 2))
-    result.add_column(style="bold", no_wrap=True)
-    result.add_column(overflow="fold")
-    for label, text in facts(costed, verbose=verbose):
-        result.add_row(label, safe(text, 400))
-    return result
+    return labelled(facts(costed, verbose=verbose), 400)
 
 
 def remarks(costed: CostedRecord) -> list[RenderableType]:

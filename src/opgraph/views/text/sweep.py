@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -16,7 +15,7 @@ from opgraph.record import units
 from opgraph.record.formulas import Formula, Formulas
 from opgraph.record.kinds import Bound
 from opgraph.record.profile import ProfileRecord
-from opgraph.views.terminal import bound, draw, fit, fitting, safe
+from opgraph.views.terminal import bound, draw, fit, fitting, ruled, safe
 
 SHOWN = ("flops", "bytes", "peak_memory", "intensity", "latency", "throughput", "memory_share")
 _LEFT_OUT = ("intensity", "bytes", "peak_memory", "flops", "throughput")
@@ -54,15 +53,10 @@ def spelled(size: Size) -> str:
 
 
 def _points(sweep: SweepRecord, left_out: Sequence[str] = ()) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
-                  header_style="bold")  # fmt: skip
-    for option in sweep.axes:
-        table.add_column(_HEADS.get(option, option), justify="right", no_wrap=True)
     shown = [q for q in quantities(sweep.device) if q.name in SHOWN and q.name not in left_out]
-    for q in shown:
-        table.add_column(_HEADS.get(q.name, q.label), justify="right", no_wrap=True)
-    table.add_column("compute", justify="right", no_wrap=True)
-    table.add_column("bound", no_wrap=True)
+    heads = [_HEADS.get(option, option) for option in sweep.axes]
+    heads += [_HEADS.get(q.name, q.label) for q in shown]
+    table = ruled([*heads, "compute", "bound"], ("bound",))
     for p in sweep.points:
         sizes = [spelled(p.sizes[option]) for option in sweep.axes]
         if p.error is not None:
