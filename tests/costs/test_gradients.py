@@ -95,6 +95,32 @@ def test_contractions(module, shape, flops):
     assert sum(k.flops for k in backward(Behind(module), torch.ones(shape))) == flops
 
 
+class Values(nn.Module):
+    """A product of a sparse matrix whose three values are learned."""
+
+    def __init__(self, layout) -> None:
+        super().__init__()
+        self.values, self.pattern, self.layout = (
+            nn.Parameter(torch.ones(3)),
+            SPARSE.to_sparse(),
+            layout,
+        )
+
+    def forward(self, x):
+        places = self.pattern.coalesce().indices()
+        matrix = torch.sparse_coo_tensor(places, self.values, SPARSE.shape)
+        return (matrix if self.layout is torch.sparse_coo else matrix.to_sparse_csr()) @ x
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_gradients_of_sparse_values(layout):
+    """Torch computes the gradient of all 6 x 5 places, with 7 products at each, and takes those of the
+    three that are stored; the gradient of what they are multiplied with is that of a sparse product."""
+    ran = backward(Behind(Values(layout)), torch.ones(5, 7))
+    assert sorted(k.flops for k in ran if k.flops) == [2 * 3 * 7, 2 * 6 * 5 * 7]
+    assert any(k.op == "aten.sparse_mask" for k in ran)
+
+
 @pytest.mark.parametrize(
     ("target", "dtype", "kernel", "products"),
     [

@@ -45,7 +45,7 @@ _VIEWS_IN_ALL_BUT_SCHEMA = frozenset(
     "aten.record_stream aten._linalg_check_errors aten._assert_async aten._assert_scalar "
     "aten._assert_tensor_metadata fsdp.record_grad_output_stream "
     "aten._functional_assert_async aten.is_same_size aten._has_same_storage_numel "
-    "aten._is_zerotensor aten._nested_view_from_buffer aten._nested_view_from_jagged "
+    "aten._is_zerotensor aten.is_coalesced aten._nested_view_from_buffer aten._nested_view_from_jagged "
     "aten._nested_get_offsets aten._nested_get_values aten._nested_get_lengths "
     "aten._nested_tensor_size aten._nested_tensor_strides aten._nested_tensor_storage_offsets "
     "aten._nested_get_jagged_dummy aten._nested_get_ragged_idx aten._nested_get_min_seqlen "
@@ -207,11 +207,12 @@ def touched_bytes(tensor: Tensor) -> int:
 
 
 def sizes_of(tensor: Tensor) -> tuple[int, ...]:
-    """The shape as plain numbers; a ragged dimension of a nested tensor is taken as 0."""
+    """The shape as plain numbers; a ragged dimension of a jagged tensor is taken as 0, and tensors that are
+    nested in another are taken as one row."""
     try:
         sizes = tuple(tensor.shape)
     except RuntimeError:
-        return ()
+        return (tensor.numel(),) if tensor.is_nested else ()
     if _NUMBERS.issuperset(map(type, sizes)):
         return sizes
     return tuple(n if type(n) is int else 0 for n in sizes)

@@ -127,8 +127,10 @@ def local(tensor: Tensor) -> Tensor:
     return tensor
 
 
-_PIECES: Mapping[str, str] = {"DTensor": "_local_tensor", "AsyncCollectiveTensor": "elem"}
-"""Where tensors that are spread, or under way, hold what this rank has."""
+_PIECES: Mapping[str, str] = {
+    "DTensor": "_local_tensor", "AsyncCollectiveTensor": "elem", "NestedTensor": "_values",
+}  # fmt: skip
+"""Where tensors that are spread, under way, or jagged hold what this rank has."""
 
 
 def is_spread(tensor: Any) -> bool:

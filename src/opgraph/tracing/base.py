@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -165,7 +166,8 @@ def record(
         guard, mode = stage.guard, stage.mode
         del stage
         settle(run.error)
-        left = () if mode is None or run.alive is None else tuple(leaks(run.alive, mode))
+        # A list: what is still being made of a generator must not be found by another thread's search.
+        left = [] if mode is None or run.alive is None else list(leaks(run.alive, mode))
     seconds = time.perf_counter() - start
     if isinstance(run.error, OutOfMemory):
         reason = TraceError(str(run.error))
@@ -325,34 +327,43 @@ def arguments(
     fake ones do not say how much they store; for a run on real tensors what is on the meta device is filled
     with random numbers. Real ones are copies, since a forward may write to its arguments."""
 
-    def stand(item: Any) -> Any:
-        if not isinstance(item, Tensor):
-            return item
-        if item.is_nested:
-            raise InputError(
-                "a nested tensor is given, and what is given has one size in each dimension",
-                hint="give values and offsets: torch.nested.nested_tensor_from_jagged makes it in forward",
-            )
-        if mode is None:
-            return _filled(item)
-        numbers = not real_inputs and (item.is_floating_point() or item.is_complex())
-        here = item.device.type == "cpu" and not isinstance(item, FakeTensor)
-        if here and (not numbers or item.layout in SPARSE):
-            return _copied(item)
-        stand_in = fake(item, mode, shared)
-        dress(stand_in, item)
-        return stand_in
-
     shared = shared_memory(tensors_in((example.args, dict(example.kwargs)))) if mode else {}
-    memo: dict[int, Any] = {}
-
-    def once(item: Any) -> Any:
-        if id(item) not in memo:
-            memo[id(item)] = stand(item)
-        return memo[id(item)]
-
-    args, kwargs = tree_map(once, (tuple(example.args), dict(example.kwargs)))
+    stand = partial(_stood_in, {}, mode, shared, real_inputs)
+    args, kwargs = tree_map(stand, (tuple(example.args), dict(example.kwargs)))
     return args, kwargs
+
+
+def _stood_in(
+    memo: dict[int, Any], mode: FakeTensorMode | None, shared: Any, real_inputs: bool, item: Any
+) -> Any:
+    """What stands in for a tensor that is given, the same wherever it is. Jagged ones are made of other
+    values; those of the same offsets go together, and so do their stand-ins."""
+    if not isinstance(item, Tensor):
+        return item
+    if id(item) in memo:
+        return memo[id(item)]
+    numbers = not real_inputs and (item.is_floating_point() or item.is_complex())
+    here = item.device.type == "cpu" and not isinstance(item, FakeTensor)
+    made: Tensor
+    if item.layout is torch.jagged:
+        nested: Any = item
+        values, offsets, lengths = (
+            _stood_in(memo, mode, shared, real_inputs, part)
+            for part in (nested._values, nested._offsets, nested._lengths)
+        )
+        made = torch.nested.nested_tensor_from_jagged(
+            values.detach(), offsets, lengths, jagged_dim=nested._ragged_idx,
+            min_seqlen=nested._maybe_min_seqlen, max_seqlen=nested._maybe_max_seqlen,
+        ).requires_grad_(item.requires_grad)  # fmt: skip
+    elif mode is None:
+        made = _filled(item)
+    elif here and (not numbers or item.layout in SPARSE or item.is_nested):
+        made = _copied(item)
+    else:
+        made = fake(item, mode, shared)
+        dress(made, item)
+    memo[id(item)] = made
+    return made
 
 
 def _filled(tensor: Tensor) -> Tensor:
@@ -365,7 +376,7 @@ def _filled(tensor: Tensor) -> Tensor:
 
 def _copied(tensor: Tensor) -> Tensor:
     """The same in memory of its own, with the same strides."""
-    if tensor.layout in SPARSE:  # not all of them can be copied otherwise
+    if tensor.layout in SPARSE or tensor.is_nested:  # not all of them can be copied otherwise
         return tensor.detach().clone().requires_grad_(tensor.requires_grad)
     return copy.deepcopy(tensor.detach()).requires_grad_(tensor.requires_grad)
 

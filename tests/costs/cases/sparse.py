@@ -31,6 +31,7 @@ with warnings.catch_warnings():
         torch.nested.as_nested_tensor([torch.ones(2, *sizes(n)) for n in (3, 5)])
         for sizes in (lambda n: (n, 8), lambda n: (8, n), lambda n: (n, n))
     )
+    ROWS = torch.nested.as_nested_tensor([torch.ones(3, 8), torch.ones(5, 8)])
 PAIRS = 2 * (3 * 3 + 5 * 5)
 MANY = [floats(6), floats(2, 2)]
 ADAM = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "amsgrad": False, "maximize": False}
@@ -70,10 +71,13 @@ CASES = [
           bytes=(4 * (PAIRS + 2 * 128), 4 * 2 * 128)),
     *case("matmul_backward", SCORES, QUERIES, KEYS, [True, False], flops=2 * PAIRS * 8,
           gives=(QUERIES, None)),
+    *case("linear", ROWS, torch.ones(6, 8), flops=2 * 64 * 6, bytes=(4 * (64 + 48), 4 * 48)),
     *case("mul", QUERIES, 2.0, other=128, bytes=(4 * 128, 4 * 128)),
     *case("_nested_tensor_from_tensor_list", [torch.ones(3, 8), torch.ones(5, 8)],
           bytes=(4 * 64, 4 * 64)),
     *free("_nested_tensor_size _nested_tensor_strides _nested_tensor_storage_offsets", QUERIES),
+    *case("sparse_mask", DENSE, CSR, bytes=(CSR_BYTES, CSR_BYTES)),
+    *free("is_coalesced", COO),
     # By the values that are there.
     *case("relu", CSR, other=3),
     *case("_pack_padded_sequence", torch.ones(5, 2, 3), torch.tensor([5, 3]), False,

@@ -32,11 +32,17 @@ def test_nested_tensors():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
-def test_nested_tensors_that_are_given_are_refused(layout):
+@pytest.mark.parametrize(("layout", "shape"), [(torch.jagged, (5, 8)), (torch.strided, (40,))])
+def test_nested_tensors_that_are_given(layout, shape):
+    """Of 2 and of 3 rows: a product, and the gradient of its weights."""
     given = torch.nested.nested_tensor([X[:2], X[:3]], layout=layout)
-    with pytest.raises(opgraph.InputError, match="nested tensor is given"):
-        opgraph.profile(nn.Linear(8, 8), (given,))
+    profile = opgraph.profile(
+        Function(lambda self, x: self.linear(x).unbind()[1]), (given,), mode="train", loss="sum"
+    )
+    assert profile.totals.flops == 2 * 2 * 5 * 8 * 8
+    assert (profile.totals.coverage, profile.totals.input_bytes) == (1.0, 5 * 8 * 4)
+    assert profile.graph.values[0].shape == shape
+    assert profile.tracing.tensors == ("fake" if layout is torch.jagged else "real")
 
 
 def test_sparse_tensors():

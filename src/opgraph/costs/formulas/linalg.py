@@ -24,6 +24,7 @@ from opgraph.costs.registry import (
     first_input,
     formula,
     formulas,
+    moves,
 )
 
 
@@ -267,19 +268,23 @@ def sparse_product(name: str, inputs: Sequence[Tensor]) -> int:
     raise ValueError(name)
 
 
-NESTED_PRODUCTS = {"aten.matmul": (0, 1), "aten.matmul_backward": (1, 2)}
-"""Products that are whole for nested tensors alone, and where their operands stand."""
+NESTED_PRODUCTS = {
+    "aten.matmul": (0, 1, -1), "aten.matmul_backward": (1, 2, -1),
+    "aten.linear": (0, 1, 0), "aten.linear_backward": (0, 2, 0),
+}  # fmt: skip
+"""Products that are whole for nested tensors alone: where their operands stand, and the dimension of the
+second that the result has."""
 
 
 def nested_product(name: str, args: Sequence[Any]) -> int:
-    """The FLOPs of a product [..., m, k] by [..., k, n] of tensors that are nested in others, or of the
+    """The FLOPs of a product [..., m, k] by [..., k, n] (or [n, k]) of tensors nested in others, or of the
     gradients of both that are asked for.
 
     Source: torch/utils/flop_counter.py (bmm_flop), for each.
     """
-    left, right = (args[at] for at in NESTED_PRODUCTS[name])
-    asked = sum(args[3]) if name == "aten.matmul_backward" else 1
-    return 2 * asked * int(left.numel() * right.shape[-1])
+    left, right, kept = NESTED_PRODUCTS[name]
+    asked = sum(args[3][:2]) if name.endswith("_backward") else 1
+    return 2 * asked * int(args[left].numel() * args[right].shape[kept])
 
 
 def _values(tensor: Tensor) -> int:
@@ -307,8 +312,11 @@ each("indexing", first_input, "derived here: each index against the one before i
     "comparison": "_convert_indices_from_coo_to_csr",
 })  # fmt: skip
 each("indexing", first_input, "derived here: values are moved", {
-    "": "_convert_indices_from_csr_to_coo _pack_padded_sequence _pack_padded_sequence_backward",
+    "": "_convert_indices_from_csr_to_coo _pack_padded_sequence _pack_padded_sequence_backward "
+    "sparse_mask",
 })  # fmt: skip
+# Only the places that the mask stores are read, and what is there.
+moves(lambda _sizes, results, _call: (results, results), "sparse_mask")
 
 
 @formula("indexing", "aten._coalesce")

@@ -405,7 +405,9 @@ class Recorder:
     def source(self, tensor: Tensor, name: str) -> int:
         """A node for an input of the model."""
         self._given.append(weakref.ref(tensor))
-        value = self.table.add(tensor, "input", name, storage=self.capture.memory.see(tensor, 0))
+        value = self.table.add(
+            tensor, "input", name, storage=self.capture.memory.see(local(tensor), 0)
+        )
         self.table.own(value, len(self.records))
         self.records.append(
             Record("input", "input", name, self.modules.current, outputs=[value], name=name)

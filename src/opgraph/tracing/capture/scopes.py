@@ -249,7 +249,7 @@ def misfit(raised: Raised) -> str | None:
     first tensor of the call does not have the size that the module states; None otherwise."""
     args, module = raised.args, raised.module
     tensor = next((a for a in args if isinstance(a, torch.Tensor)), None)
-    if tensor is None:
+    if tensor is None or tensor.is_nested:
         return None
     shape = tuple(map(int, tensor.shape))
     taken = _taken(module, shape) or _below(module, tensor)

@@ -74,8 +74,8 @@ class ValueTable:
     ) -> int:  # fmt: skip
         """A new value for a tensor, from now on what the tensor is known as."""
         tensor = local(tensor)
-        id_ = len(self.values)
         shape, dtype, size, strides = look or _look(tensor)
+        id_ = len(self.values)
         self.values.append(Value(id_, shape, dtype, size, kind, name, alias_of, storage, strides))
         version = self._versions.get(storage, 0) if storage is not None else 0
         self._bindings[id(tensor)] = (weakref.ref(tensor), id_, storage, version)
