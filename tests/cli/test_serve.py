@@ -83,7 +83,11 @@ def test_what_a_workload_says_is_not_asked_for_beside_it(tmp_path):
     ("more", "says"),
     [
         (["serve", "resnet18", "--hardware", "a10"], "does not generate"),
-        (["serve", "t5-small", "--hardware", "a10"], "has an encoder"),
+        (
+            ["serve", "t5-small", "--hardware", "a10", "--prefix-hits", "0.5"],
+            "has an encoder, for which",
+        ),
+        (["serve", "openai/whisper-tiny", "--hardware", "a10"], "has learned 448 positions"),
         (["serve", "gpt2"], "served on what?"),
         ([*GPT2, "--request-rate", "fast"], "is no rate"),
         ([*GPT2, "--input-len", "9-3"], "is no number of tokens"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from random import Random
@@ -74,8 +75,7 @@ def serve(
     given = targeted(checked(options, NAMES, "serve"), device.target)
     given["dtype"] = given.get("dtype") or "bfloat16"
     rates, apart = _rates(asked["request_rate"]), _apart(asked["disaggregate"])
-    workload = _workload(asked)
-    arrive = any(when is not None for when, *_ in workload)
+    workload, arrive = _workload(asked)
     if asked["workload"] is not None:
         file_has = ("input_len", "output_len", "requests", *(("request_rate",) if arrive else ()))
         if twice := [OPTIONS[n].flag for n in file_has if own.get(n) is not None]:
@@ -85,12 +85,21 @@ def serve(
     if asked["draft"] is not None and asked["acceptance"] is None:
         raise InputError("how many drafts are accepted hangs on both models and the text",
                          hint="--acceptance 0.7")  # fmt: skip
-    longest = max(n + out for _, n, out, _ in workload)
-    traces = traced(model, given, bits, device, tell, longest)
+    traces = traced(model, given, bits, device, tell, workload)
     times = step_times(traces, device, tensor)
+    if times.source:
+        if refused := [
+            OPTIONS[n].flag for n in ("prefix_hits", "draft", "disaggregate") if own.get(n)
+        ]:
+            raise InputError(f"{traces.prefill.model.name} has an encoder, for which {refused[0]} is not "
+                             "worked out", hint=f"leave out {' and '.join(refused)}")  # fmt: skip
+        workload = [replace(r, prompt=1, source=r.prompt) if traces.longer else replace(r, source=1)
+                    for r in workload]  # fmt: skip
     draft = None
     if asked["draft"] is not None:
-        drafting = traced(asked["draft"], given, {}, device, tell, longest)
+        drafting = traced(asked["draft"], given, {}, device, tell, workload)
+        if drafting.source:
+            raise InputError(f"{drafting.prefill.model.name} has an encoder, and cannot draft")
         draft = step_times(drafting, device, tensor)
     engine, each = _engine(asked, times, draft)
     moving = times.cache.at(1000) / 1000 / device.linked().link_reached if apart else 0.0
@@ -98,11 +107,18 @@ def serve(
 
     def at(rate: float) -> ServingPoint:
         tell(f"{len(workload)} requests" + ("" if rate == inf else f" at {rate:.3g} a second"))
-        return serve_at(rate, _arriving(workload, rate, seed), engine, times, seed, apart, moving)
+        return serve_at(
+            rate,
+            workload if arrive else _arriving(workload, rate, seed),
+            engine,
+            times,
+            seed,
+            apart,
+            moving,
+        )
 
     if arrive:
-        times_of = [when or 0.0 for when, *_ in workload]
-        span = max(times_of) - min(times_of)
+        span = max(r.arrival for r in workload) - min(r.arrival for r in workload)
         points = [at(len(workload) / span if span else inf)]
     elif rates:
         points = [at(rate) for rate in rates]
@@ -112,41 +128,50 @@ def serve(
         points = [*(at(rate) for rate in wanted if rate > 0), most]
     name = traces.prefill.model.name
     settings = {n: v for n, v in {**asked, **bits}.items() if v is not None}
-    reads, takes = (round(sum(r[i] or 0 for r in workload) / len(workload)) for i in (1, 2))
+    reads, takes, source = (
+        round(sum(getattr(r, n) for r in workload) / len(workload))
+        for n in ("prompt", "output", "source")
+    )
+    one, many = (times.decoding(n, reads + takes // 2, source) for n in (1, 32))
     return Serving(
         name, device.name, tensor, sum(apart) if apart else 1, settings, times.weights,
         engine.pages * asked["page_tokens"],
-        {"decode_1": times.decoding(1, reads + takes // 2),
-         "decode_32": times.decoding(32, reads + takes // 2), "prefill": times.reading(reads)},
+        {"decode_1": one, "decode_32": many,
+         "prefill": times.once(source) + times.reading(reads, source=source)},
         tuple(points), tuple(_remarks(traces, times, asked, each)),
     )  # fmt: skip
 
 
 def traced(
     model: str | nn.Module, given: Mapping[str, Any], bits: Mapping[str, Any], device: Device,
-    tell: Callable[[str], None], longest: int = 0,
+    tell: Callable[[str], None], requests: Sequence[Request] = (),
 ) -> Traces:  # fmt: skip
-    """The steps that the times of a model are made from, for requests of so many tokens in and out at most.
+    """The steps that the times of a model are made from, for some requests. Where an encoder reads text,
+    that is their prompt, and the decoder begins with one token.
 
     Raises `InputError` where the model has learned fewer positions.
     """
     built = with_generating_head(
         model, resolved(model, Options(**given, mode="decode")), Options(**given, mode="decode")
     )
-    if encoder_decoder(built.module):
-        raise InputError(f"{built.info.name} has an encoder, which engines run otherwise",
-                         hint="serving is worked out for models with a decoder alone")  # fmt: skip
+    both = encoder_decoder(built.module)
+    text = both and getattr(built.module, "main_input_name", "") == "input_ids"
     most = learned_positions(built)
+    longest = max(
+        (max(r.prompt, r.output + 1) if text else r.prompt + r.output for r in requests), default=0
+    )
     if most is not None and longest > most:
         raise InputError(
             f"{built.info.name} has learned {most:,} positions, and a request has {longest:,} tokens "
-            "in and out",
+            f"{'in or out' if text else 'in and out'}",
             hint="shorter ones: --input-len, --output-len or the lines of --workload",
         )
 
-    def step(mode: str, context: int) -> ProfileRecord:
+    def step(mode: str, context: int, source: int = SHORT) -> ProfileRecord:
         tell(f"tracing {built.info.name}: {mode}, {context} tokens")
-        options = Options(**given, mode=mode, context_len=context, batch_size=SEQUENCES)
+        many = 1 if mode == "prefill" else SEQUENCES
+        options = Options(**given, mode=mode, context_len=context, batch_size=many,
+                          seq_len=source if text else None)  # fmt: skip
         found = profiled(built, options=options)
         if found.graph.failed is not None:
             raise InputError(f"{found.model.name} failed at {found.graph.failed.failure}")
@@ -163,7 +188,10 @@ def traced(
             decodes = [first, step("decode", LONG)]
         except InputError:  # fewer positions
             decodes = [first, step("decode", SHORT + 16)]
-    return Traces(tuple(decodes), step("prefill", SHORT))
+    longer = tuple(step("prefill", SHORT, SHORT * n) for n in (2, 3)) if text else ()
+    return Traces(
+        tuple(decodes), step("prefill", SHORT), (SHORT if text else 1) if both else 0, longer
+    )
 
 
 def _engine(
@@ -171,7 +199,7 @@ def _engine(
 ) -> tuple[Engine, int]:
     """The engine that was asked for, and the bytes of a page of its cache."""
     device = times.device
-    each, held = pages_of(times.cache, asked["page_tokens"])
+    each, held = pages_of(times.cache, asked["page_tokens"], times.source)
     weights = times.weights + (0 if draft is None else draft.weights)
     if draft is not None:
         each += pages_of(draft.cache, asked["page_tokens"])[0]
@@ -201,11 +229,8 @@ def _engine(
     ), each  # fmt: skip
 
 
-Wanted = tuple[float | None, int, int, int]
-"""When a request arrives, where that is known, its prompt, its output, and what of the prompt is shared."""
-
-
-def _workload(asked: Mapping[str, Any]) -> list[Wanted]:
+def _workload(asked: Mapping[str, Any]) -> tuple[list[Request], bool]:
+    """The requests, and whether they say when they arrive."""
     share = asked["prefix_hits"] or 0.0
     if share > 1:
         raise InputError("prefix_hits is a share, at most 1")
@@ -218,7 +243,8 @@ def _workload(asked: Mapping[str, Any]) -> list[Wanted]:
             (None, random.randint(*ranges[0]), random.randint(*ranges[1]))
             for _ in range(asked["requests"])
         ]
-    return [(when, n, out, int(n * share)) for when, n, out in found]
+    asks = [Request(when or 0.0, n, out, int(n * share)) for when, n, out in found]
+    return asks, found[0][0] is not None
 
 
 def _range(name: str, text: str) -> tuple[int, int]:
@@ -301,14 +327,10 @@ def _from_file(path: str) -> Iterator[tuple[float | None, int, int]]:
         raise InputError(f"{path} has no requests")
 
 
-def _arriving(workload: Sequence[Wanted], rate: float, seed: int) -> list[Request]:
-    """The requests at a rate, or when they say; each is another, however alike."""
-    if workload[0][0] is not None:
-        return [Request(when or 0.0, n, out, hit) for when, n, out, hit in workload]
-    times = arrivals(len(workload), rate, Random(f"{seed} arrivals"))
-    return [
-        Request(when, n, out, hit) for when, (_, n, out, hit) in zip(times, workload, strict=True)
-    ]
+def _arriving(requests: Sequence[Request], rate: float, seed: int) -> list[Request]:
+    """The requests at a rate."""
+    times = arrivals(len(requests), rate, Random(f"{seed} arrivals"))
+    return [replace(r, arrival=when) for r, when in zip(requests, times, strict=True)]
 
 
 def _remarks(
@@ -324,6 +346,17 @@ def _remarks(
         f"{plural(asked['page_tokens'], 'token')} of the cache are a page of {size(each)}"
     )
     yield Remark("engine", text)
+    if times.source:
+        text = "what an encoder left of a request is made once and held until the request is done; "
+        yield Remark(
+            "engine",
+            text
+            + (
+                "prompts are the encoder's, and the decoder begins with one token"
+                if traces.longer
+                else "each has as long an input of its encoder as was traced"
+            ),
+        )
     if times.tensor > 1:
         text = f"each operator is shared by {times.tensor} devices on paper, and waits for each exchange"
         yield Remark("engine", text)

@@ -148,11 +148,15 @@ class Context:
     @cached_property
     def decoder_sequence(self) -> int:
         """Tokens of the decoder's sequence."""
-        most = self.settings.number(
+        asked, new = self.request.decoder_seq_len, self.request.new_tokens
+        return self._within("decoder_seq_len", asked, self.written, self.sequence, new)
+
+    @cached_property
+    def written(self) -> int:
+        """The most tokens that the decoder's configuration has positions for; 0 where it does not say."""
+        return self.settings.number(
             "max_target_positions", "max_position_embeddings", part="decoder"
         )
-        asked, new = self.request.decoder_seq_len, self.request.new_tokens
-        return self._within("decoder_seq_len", asked, most, self.sequence, new)
 
     def _within(self, option: str, asked: int | None, most: int, usual: int, new: int) -> int:
         """A length as asked, else the usual one or as many as there are positions, with those of new
@@ -357,7 +361,8 @@ def named_dtype(name: str) -> torch.dtype:
 def learned_positions(model: Model) -> int | None:
     """The most text tokens that a model reads where positions are looked up in a table; None elsewhere."""
     context = Context(model, InputRequest(), inspect.signature(model.module.forward))
-    return context.positions if context.positions and context.learned(context.positions) else None
+    most = context.positions or context.written
+    return most if most and context.learned(most) else None
 
 
 def pair(size: Any) -> tuple[int, int]:

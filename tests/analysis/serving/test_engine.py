@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,9 @@ import opgraph
 from opgraph.analysis.cost.conventions import seen
 from opgraph.analysis.costed import costed
 from opgraph.analysis.serving.engine import assumed, engine
+from opgraph.analysis.serving.simulation import pages_of
 from opgraph.analysis.serving.steps import StepTimes, Traces, step_times
+from opgraph.api import serving
 from opgraph.api.pipeline import profiled
 from opgraph.hardware import device
 from opgraph.options import Options
@@ -159,6 +162,39 @@ def test_steps_take_what_full_graphs_take(model, contexts):
         assert found.decoding(batch, context) == pytest.approx(_seconds(full), rel=0.02)
     full = engine(traced(key(model), "prefill", 400, 1).graph)
     assert found.reading(400) == pytest.approx(_seconds(full), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "source", "prompt"),
+    [("t5-small", {"num_layers": 1}, 200, 9),
+     ("openai/whisper-tiny", {"decoder_layers": 1, "encoder_layers": 1}, 1, 1)],
+)  # fmt: skip
+def test_an_encoder_runs_once_and_what_it_left_is_read(name, args, source, prompt):
+    """Steps at lengths of the encoder's input, batches and contexts that were not traced."""
+    given: dict[str, Any] = {"dtype": "bfloat16", "model_args": args, "target": H100.target}
+    found = step_times(serving.traced(name, given, {}, H100, lambda _: None), H100)
+
+    def whole(mode: str, batch: int, context: int) -> float:
+        asked = Options(**given, mode=mode, context_len=context, batch_size=batch,
+                        seq_len=None if source == 1 else source)  # fmt: skip
+        return _seconds(engine(profiled(name, options=asked).graph))
+
+    for batch, context in ((3, 150), (40, 30)):
+        decoding = found.decoding(batch, context, source)
+        assert decoding == pytest.approx(whole("decode", batch, context), rel=0.02)
+    prefill, reading = whole("prefill", 1, prompt), found.reading(prompt, source=source)
+    assert found.once(source) + reading == pytest.approx(prefill, rel=0.02)
+    assert reading < 0.8 * prefill
+    each, held = pages_of(found.cache, 16, found.source)
+    assert held(16, 2 * source) - held(16, source) == pytest.approx(
+        _crossed(found, source) / each, abs=1
+    )
+
+
+def _crossed(found: StepTimes, source: int) -> float:
+    """Bytes that an encoder leaves of so many tokens."""
+    fixed = sum(p.layers * p.fixed for p in found.cache.parts if p.kind == "cross")
+    return fixed * source / found.source
 
 
 def _seconds(graph) -> float:

@@ -18,7 +18,7 @@ PAGE = 16
 
 
 def engine(**more) -> Engine:
-    return Engine(**{"pages": 10_000, "held": lambda n: ceil(n / PAGE), **more})
+    return Engine(**{"pages": 10_000, "held": lambda n, _: ceil(n / PAGE), **more})
 
 
 @pytest.mark.slow

@@ -172,10 +172,12 @@ def serve_at(
             done.append(one)
             continue
         there = one.first + request.prompt * moving
-        rest = Request(there, request.prompt + 1, request.output - 1, request.prompt)
+        rest = Request(
+            there, request.prompt + 1, request.output - 1, request.prompt, request.source
+        )
         asked.setdefault(rest, []).append((request, one))
         later.append(rest)
-    second = _dealt(later, writers, replace(engine, once=0.0), times, seed)
+    second = _dealt(later, writers, replace(engine, once=lambda _: 0.0), times, seed)
     for run in second:
         whole = []
         for s in run.served:

@@ -22,12 +22,13 @@ from opgraph.record.profile import KVCache
 @dataclass(frozen=True, slots=True)
 class Request:
     """A prompt of so many tokens that arrives at some second, and so many tokens that it asks for. The
-    first `shared` tokens of the prompt are in the cache already."""
+    first `shared` tokens of the prompt are in the cache already; an encoder reads `source` tokens."""
 
     arrival: float
     prompt: int
     output: int
     shared: int = 0
+    source: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +47,17 @@ class Engine:
     """How an engine schedules: tokens in a step and sequences at a time at most, tokens in a page of the
     cache, whether prompts are split (`chunked`: else a prompt is read whole, and alone), and seconds that
     scheduling adds to a step. `pages` is the room of the cache; `held` says how many pages a sequence of so
-    many tokens takes. `limits` are those of `StepTimes`; `once` are seconds that a request adds to the step
-    in which its prompt is begun."""
+    many tokens takes, whose encoder read so many. `limits` are those of `StepTimes`; `once` are seconds
+    that a request adds to the step in which its prompt is begun, by what its encoder reads."""
 
     pages: int
-    held: Callable[[int], int]
+    held: Callable[[int, int], int]
     limits: tuple[int | None, ...] = (None,)
     tokens: int = 8192
     sequences: int = 256
     chunked: bool = True
     overhead: float = 0.0
-    once: float = 0.0
+    once: Callable[[int], float] = lambda _: 0.0
     drafts: Drafts | None = None
 
 
@@ -140,7 +141,7 @@ class _Simulation:
         self.found = Run()
         self.coming: deque[_Sequence] = deque()
         for number, each in enumerate(sorted(requests, key=lambda r: r.arrival)):
-            room = engine.held(each.prompt + each.output)
+            room = engine.held(each.prompt + each.output, each.source)
             whole = engine.chunked or each.prompt + each.output <= engine.tokens
             if room > engine.pages or not whole:
                 self.found.refused.append(each)
@@ -173,7 +174,7 @@ class _Simulation:
         decoding = self.decoding if engine.chunked or not chunks else []
         load = self._load(decoding, chunks, drafted)
         taken = engine.overhead + self.seconds(load)
-        taken += engine.once * sum(1 for s, _ in chunks if not s.begun)
+        taken += sum(engine.once(s.request.source) for s, _ in chunks if not s.begun)
         if engine.drafts and decoding:
             keys = sum(s.cached for s in decoding)
             taken += drafted * engine.drafts.seconds(len(decoding), keys, keys)
@@ -213,13 +214,15 @@ class _Simulation:
         return Load(
             len(decoding) * new + sum(n for _, n in chunks), len(decoding) * new + ends,
             tuple(keys), tuple(pairs),
+            sum(s.request.source for s in (*decoding, *(s for s, _ in chunks))),
+            sum(s.request.source * n for s, n in (*((s, new) for s in decoding), *chunks)),
         )  # fmt: skip
 
     # The cache
 
     def _take(self, s: _Sequence, tokens: int) -> bool:
         """Give a sequence the pages for so many tokens, if there are any."""
-        more = self.engine.held(tokens) - s.pages
+        more = self.engine.held(tokens, s.request.source) - s.pages
         if more > self.free:
             return False
         if more > 0:
@@ -338,18 +341,21 @@ class _Simulation:
         self.found.served.append(Served(s.request, s.first, s.last, again))
 
 
-def pages_of(cache: KVCache, page: int) -> tuple[int, Callable[[int], int]]:
-    """The bytes of a page of so many tokens, and how many pages a sequence takes: whole ones of what grows
-    with it, and as many as what does not grow is worth."""
-    each = max(1, cache.at(page))
+def pages_of(cache: KVCache, page: int, source: int = 0) -> tuple[int, Callable[[int, int], int]]:
+    """The bytes of a page of so many tokens, and how many pages a sequence takes, of so many tokens and of
+    others that its encoder read: whole ones of what grows with it, and as many as what does not grow is
+    worth. The cache holds what an encoder left of `source` tokens."""
+    each = cache.at(page) - cache.at(0) or cache.at(0) or 1
+    left = sum(p.layers * p.fixed for p in cache.parts if p.kind == "cross") if source else 0
 
-    known: dict[int, int] = {}
+    known: dict[tuple[int, int], int] = {}
 
-    def held(tokens: int) -> int:
-        whole = ceil(tokens / page)
-        if whole not in known:
-            known[whole] = ceil(cache.at(whole * page) / each)
-        return known[whole]
+    def held(tokens: int, read: int) -> int:
+        key = ceil(tokens / page), read
+        if key not in known:
+            more = left * (read - source) // source if left else 0
+            known[key] = ceil((cache.at(key[0] * page) + more) / each)
+        return known[key]
 
     return each, held
 

@@ -11,10 +11,10 @@ is taken from a short context.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import ceil
+from math import ceil, prod
 
 from opgraph.analysis.cost.conventions import seen
 from opgraph.analysis.memory import memory
@@ -35,21 +35,28 @@ from opgraph.record.profile import KVCache, ProfileRecord
 @dataclass(frozen=True, slots=True)
 class Traces:
     """What the times of steps are made from: decoding steps of the same sequences after some contexts (the
-    first two shorter than any window of attention, the last longer), and a prefill."""
+    first two shorter than any window of attention, the last longer), and a prefill. Of a model with an
+    encoder, what that reads in each of them: `source` tokens, of which further prefills read twice and
+    three times as many (`longer`); 1 if all that it reads is always as long."""
 
     decodes: tuple[ProfileRecord, ...]
     prefill: ProfileRecord
+    source: int = 0
+    longer: tuple[ProfileRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """What is in a step: new tokens, sequences that get a token, and for each limit of the layers that keep
-    a cache (None for those that keep all) the keys read and the pairs of queries and keys."""
+    a cache (None for those that keep all) the keys read and the pairs of queries and keys; and both of what
+    an encoder left."""
 
     tokens: int
     sampled: int
     keys: tuple[int, ...]
     pairs: tuple[int, ...]
+    source: int = 0
+    crossed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +70,16 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """A kernel that reads the cache: its numbers as (fixed, a token, a key or a pair)."""
+    """A kernel that reads the cache: its numbers as (fixed, a token, a key or a pair). `crosses` says that
+    the keys are those of an encoder."""
 
     task: Task
     flops: tuple[float, float, float]
     other_flops: tuple[float, float, float]
     read: tuple[float, float, float]
     written: tuple[float, float, float]
-    limit: int | None
+    limit: int | None = None
+    crosses: bool = False
 
 
 @dataclass
@@ -78,8 +87,8 @@ class StepTimes:
     """The seconds of any step of a model on one device, or on several that share each operator (`tensor`).
 
     `weights` are the bytes of weights on a device, `activation` those of what else lives for each token of
-    a step, `once` the seconds of what runs once for a request (an encoder, a tower for images), and `cache`
-    what a device keeps of a sequence.
+    a step, and `cache` what a device keeps of a sequence, whose encoder read `source` tokens. What runs
+    once for a request (an encoder, a tower for images) are the lines `apart`, over the tokens `sources`.
     """
 
     device: Device
@@ -89,16 +98,18 @@ class StepTimes:
     heads: Counter[_Line]
     readers: Counter[_Reader]
     exchanged: tuple[tuple[CollectiveKind, bool, float], ...]
+    apart: tuple[_Line, ...]
+    sources: tuple[int, ...]
     weights: int
     activation: float
-    once: float
     cache: KVCache
-    _known: dict[tuple[int, bool], float] = field(default_factory=dict)
+    source: int = 0
+    _known: dict[tuple[int, bool | None], float] = field(default_factory=dict)
 
     @cached_property
     def limits(self) -> tuple[int | None, ...]:
         """How many keys of a sequence layers read at most, each limit once."""
-        found = {r.limit for r in self.readers}
+        found = {r.limit for r in self.readers if not r.crosses}
         return tuple(sorted(found, key=lambda n: (n is not None, n or 0)))
 
     def seconds(self, load: Load) -> float:
@@ -109,29 +120,45 @@ class StepTimes:
         if load.sampled:
             found += self._of(load.sampled, heads=True)
         for reader, times in self.readers.items():
-            at = self.limits.index(reader.limit)
-            found += times * self._reading(reader, load.tokens, load.keys[at], load.pairs[at])
+            keys, pairs = load.source, load.crossed
+            if not reader.crosses:
+                at = self.limits.index(reader.limit)
+                keys, pairs = load.keys[at], load.pairs[at]
+            found += times * self._reading(reader, load.tokens, keys, pairs)
         return found
 
-    def decoding(self, batch: int, context: int) -> float:
+    def decoding(self, batch: int, context: int, source: int = 0) -> float:
         """The seconds of a step in which so many sequences get a token after such a context."""
         keys = tuple(batch * _kept(context + 1, n) for n in self.limits)
-        return self.seconds(Load(batch, batch, keys, keys))
+        return self.seconds(Load(batch, batch, keys, keys, batch * source, batch * source))
 
-    def reading(self, tokens: int, before: int = 0) -> float:
+    def reading(self, tokens: int, before: int = 0, source: int = 0) -> float:
         """The seconds of a prompt, or of so many tokens of it after others."""
         keys = tuple(_kept(before + tokens, n) for n in self.limits)
         pairs = tuple(seen(before, tokens, n) for n in self.limits)
-        return self.seconds(Load(tokens, 1, keys, pairs))
+        return self.seconds(Load(tokens, 1, keys, pairs, source, tokens * source))
+
+    def once(self, source: int = 0) -> float:
+        """The seconds of what runs once for a request, whose encoder reads so many tokens."""
+        key = (source, None)
+        if key not in self._known:
+            shares = _shares(self.sources, source)
+            works = [_at(line, shares) for line in self.apart]
+            self._known[key] = sum(c.seconds for c in device_costs(works, self.device)) + sum(
+                collective_seconds(w.task.collective, self.device)
+                for w in works
+                if w.task.collective
+            )
+        return self._known[key]
 
     def _of(self, count: int, *, heads: bool) -> float:
         key = (count, heads)
         if key not in self._known:
             lines = self.heads if heads else self.lines
             taken = 0.0
+            shares = _on_lines(self.knots, count)
             for line, times in lines.items():
-                work = _at(line, self.knots, count)
-                (cost,) = device_costs([work], self.device)
+                (cost,) = device_costs([_at(line, shares)], self.device)
                 taken += times * cost.seconds
             for kind, of_heads, each in self.exchanged:
                 if of_heads is heads:
@@ -182,11 +209,13 @@ def step_times(traces: Traces, device: Device, tensor: int = 1) -> StepTimes:
     for i, work in enumerate(worked[0]):
         same = [w[i] for w in worked]
         after = [w[i] for w in long]
-        if all(_alike(work.task, w.task) for w in after):
+        if not all(_alike(work.task, w.task) for w in after):
+            readers[_reader(same, after, batch, contexts)] += 1
+        elif traces.source and work.task.category == "attention":
+            readers[_crossing(work.task, batch, traces.source)] += 1
+        else:
             line = _Line(tuple(w.task for w in same), tuple(w.distances for w in same))
             (head if work.node in heads else lines)[line] += 1
-        else:
-            readers[_reader(same, after, batch, contexts)] += 1
     found = sharding(whole) if tensor > 1 else None
     exchanged = tuple(
         (CollectiveKind(e.kind), e.node in heads, e.bytes / batch)
@@ -197,14 +226,23 @@ def step_times(traces: Traces, device: Device, tensor: int = 1) -> StepTimes:
     )
     share, prefill = shares[0][0], traces.prefill
     read = prefill.cache.tokens * prefill.cache.sequences if prefill.cache else 0
-    once, peak = _beside(prefill, {n.scope for n in whole.nodes}, device, tensor)
+    known = {n.scope for n in whole.nodes}
+    apart = [_apart(p, known, tensor) for p in (prefill, *traces.longer)]
+    if len({tuple(w.task.kernel for w in works) for works in apart}) != 1:
+        raise InputError(f"the encoder of {first.model.name} runs other kernels for another length",
+                         hint="its time cannot be worked out from a few of them")  # fmt: skip
+    peak = memory(engine(_share(prefill.graph, tensor)[0])).peak
     held = prefill.cache.bytes if prefill.cache else 0
     peak = max(0, peak - (held // tensor if divided else held))
+    read = max(read, traces.source * (prefill.cache.sequences if prefill.cache else 0))
     return StepTimes(
         device, tensor, knots, lines, head, readers, exchanged,
+        tuple(_Line(tuple(w.task for w in each), tuple(w.distances for w in each))
+              for each in zip(*apart, strict=True)),
+        tuple(traces.source * (i + 1) for i in range(len(apart))),
         weights=sum(p.bytes for p in share.parameters),
-        activation=peak / max(1, read), once=once,
-        cache=_divided(cache, tensor) if divided else cache,
+        activation=peak / max(1, read),
+        cache=_divided(cache, tensor) if divided else cache, source=traces.source,
     )  # fmt: skip
 
 
@@ -272,47 +310,81 @@ def _weights(graph: Graph, values: Sequence[int]) -> list[str]:
     return [value.name for value in roots if value.kind == "parameter" and value.name]
 
 
-def _beside(
-    prefill: ProfileRecord, known: set[str], device: Device, tensor: int
-) -> tuple[float, int]:
-    """The seconds of what a prefill runs in modules that a decoding step does not call, and the most bytes
-    that live beside weights."""
+def _apart(prefill: ProfileRecord, known: set[str], tensor: int) -> list[Work]:
+    """What a prefill runs once for each sequence: modules that a decoding step does not call, and what
+    follows from inputs, but not from the tokens."""
     graph = engine(_share(prefill.graph, tensor)[0])
-    works = [w for w in workload(graph) if graph.node(w.node).scope not in known]
-    return sum(c.seconds for c in device_costs(works, device)), memory(graph).peak
+    texts = [v for v in graph.inputs if (graph.value[v].name or "").endswith("input_ids")]
+    read = _following(graph, texts[-1:])
+    once = _following(graph, [v for v in graph.inputs if v not in read]) - read
+    return [
+        w for w in workload(graph)
+        if (node := graph.node(w.node)).scope not in known or not once.isdisjoint(node.outputs)
+    ]  # fmt: skip
+
+
+def _following(graph: Graph, values: Iterable[int]) -> set[int]:
+    found = set(values)
+    for node in graph.nodes:
+        if not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return found
 
 
 def _alike(one: Task, two: Task) -> bool:
     return (one.flops, one.written, one.read) == (two.flops, two.written, two.read)
 
 
-def _at(line: _Line, knots: Sequence[int], count: int) -> Work:
-    """The work of a line for so many tokens."""
+def _shares(knots: Sequence[int], count: int) -> list[float]:
+    """What of the numbers at each knot is in those for a count, on the polynomial through all of them."""
+    return [prod((count - b) / (a - b) for b in knots if b != a) for a in knots]
+
+
+def _on_lines(knots: Sequence[int], count: int) -> list[float]:
+    """The same on straight lines from knot to knot."""
     after = next((i for i, n in enumerate(knots) if i and count <= n), len(knots) - 1)
-    low, high = knots[after - 1], knots[after]
-    part = (count - low) / (high - low)
+    found = [0.0] * len(knots)
+    found[after - 1 : after + 1] = _shares(knots[after - 1 : after + 1], count)
+    return found
 
-    def between(a: int, b: int) -> int:
-        return max(0, round(a + (b - a) * part))
 
-    one, two = line.tasks[after - 1], line.tasks[after]
+def _at(line: _Line, shares: Sequence[float]) -> Work:
+    """The work of a line, of such shares of what it is at each knot."""
+
+    def mixed(values: Iterable[int]) -> int:
+        return max(0, round(sum(v * share for v, share in zip(values, shares, strict=True))))
+
+    def number(name: str) -> int:
+        return mixed(getattr(t, name) for t in line.tasks)
+
+    one = line.tasks[0]
     sizes = None
-    if one.contraction is not None and two.contraction is not None:
-        a, b = one.contraction, two.contraction
-        pairs = zip((a.batch, a.m, a.n, a.k), (b.batch, b.m, b.n, b.k), strict=True)
-        many, m, n, k = (max(1, between(x, y)) for x, y in pairs)
-        sizes = Contraction(many, m, n, k, a.window)
+    each = [t.contraction for t in line.tasks if t.contraction is not None]
+    if len(each) == len(line.tasks):
+        many, m, n, k = (
+            max(1, mixed(getattr(c, s) for c in each)) for s in ("batch", "m", "n", "k")
+        )
+        sizes = Contraction(many, m, n, k, each[0].window)
     task = replace(
-        one, flops=between(one.flops, two.flops), other_flops=between(one.other_flops, two.other_flops),
-        written=between(one.written, two.written),
-        sizes=tuple(between(x, y) for x, y in zip(one.sizes, two.sizes, strict=True)),
-        contraction=sizes, positions=between(one.positions, two.positions),
+        one, flops=number("flops"), other_flops=number("other_flops"), written=number("written"),
+        sizes=tuple(map(mixed, zip(*(t.sizes for t in line.tasks), strict=True))),
+        contraction=sizes, positions=number("positions"),
     )  # fmt: skip
     distances = tuple(
-        None if x is None or y is None else between(x, y)
-        for x, y in zip(line.distances[after - 1], line.distances[after], strict=True)
+        None if any(d is None for d in each) else mixed(d for d in each if d is not None)
+        for each in zip(*line.distances, strict=True)
     )
     return Work(0, task, distances)
+
+
+def _crossing(task: Task, batch: int, source: int) -> _Reader:
+    """The lines of attention to what an encoder left: its queries are as large as what it writes."""
+    pairs, made = batch * source, task.written / batch
+    return _Reader(
+        replace(task, contraction=None, sizes=()), (0, 0, task.flops / pairs),
+        (0, 0, task.other_flops / pairs), (0, made, (task.read - task.written) / pairs), (0, made, 0),
+        crosses=True,
+    )  # fmt: skip
 
 
 def _reader(
