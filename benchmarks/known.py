@@ -96,8 +96,9 @@ def licence(found: Listing) -> str:
             return str(config.license)
     if found.source == "hf":
         entry = catalogue.lookup(found.name, "transformers")
-        return "" if entry is None else entry.licence
-    package = {"hf-type": "transformers"}.get(found.source, found.source)
+        if entry is not None and entry.licence:
+            return entry.licence
+    package = {"hf": "transformers", "hf-type": "transformers"}.get(found.source, found.source)
     return f"{_code(package)} (code)"
 
 

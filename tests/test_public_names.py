@@ -37,7 +37,7 @@ PUBLIC = {
     "opgraph.traces": "join joined read",
     "opgraph.tracing": "Tracer plain_difference trace tracer_named tracers",
     "opgraph.tracing.target": "Substitutes",
-    "opgraph.views": "Kind Result View heeded render view_for view_named views views_of",
+    "opgraph.views": "Kind Result View choices heeded render view_for view_named views views_of",
     "opgraph.views.picture.layout": "Geometry Rect Spacing arrange",
 }
 

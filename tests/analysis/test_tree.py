@@ -138,6 +138,25 @@ def test_patterns_of_modules_and_operators_are_folded() -> None:
     assert tree.title(find(tree, "l.[0-3].0")) == "l.[0-3].0"
 
 
+def test_a_repetition_begins_where_it_reads_the_fewest_results() -> None:
+    """An addition before a loop of additions is none of the loop's, although it looks like one."""
+
+    class Looped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.c = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+            x = x + p
+            for _ in range(4):
+                x = x + self.c(x)
+            return x
+
+    graph = opgraph.profile(Looped(), (torch.randn(2, 8), torch.randn(2, 8))).graph
+    (fold,) = [i for i in build_tree(graph).items if i.kind is ItemKind.FOLD]
+    assert (fold.count, [i.label for i in fold.member.children]) == (4, ["c", "add_1"])
+
+
 class Shared(nn.Module):
     """A block that is called three times at once, a tied head, and a layer that is never called."""
 

@@ -121,6 +121,16 @@ def test_a_size_that_changes_nothing_is_remarked(
     assert [note for note in example.notes if "changes nothing" in note] == remarks
 
 
+@pytest.mark.parametrize(
+    ("options", "remarked"), [({}, ["images of 384x384, as"]), ({"image_size": 64}, [])]
+)
+def test_a_size_that_only_the_models_type_says_is_remarked(
+    options: dict[str, Any], remarked: list[str]
+) -> None:
+    _, example = prepared("hf-type:resnet", options=Options(**options))
+    assert [note[: len("images of 384x384, as")] for note in example.notes] == remarked
+
+
 @pytest.mark.parametrize("batch_size", [10**20, 2**62])
 def test_sizes_beyond_any_tensor(batch_size: int) -> None:
     with pytest.raises(InputError, match="more bytes than"):

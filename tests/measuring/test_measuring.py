@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import opgraph
+from opgraph.analysis.measured.times import curve
 from opgraph.cli import main
 from opgraph.measuring.running import together
 from opgraph.record.errors import InputError, TraceError
@@ -85,7 +86,10 @@ def test_the_memory_of_a_step_is_the_traced_one_node_by_node() -> None:
         assert memory is not None
         assert memory.measured == run.peak_memory == pytest.approx(memory.traced, rel=0.001)
         assert memory.before == 0
-        assert memory.node is not None
+        graph = found.named_measurement().costed.graph
+        there = sum(s.bytes for s in graph.storages if graph.was_there(s))
+        places = dict(curve(graph, run))
+        assert places[memory.node] == max(places.values()) == memory.measured + there
         assert sum(row.difference for row in memory.alive) == memory.measured - memory.traced
         assert sum(h.bytes for h in run.held if h.nodes) > 0.99 * memory.measured
         held = {

@@ -42,7 +42,7 @@ def test_a_forward_that_raises_gives_the_graph_so_far():
         (nn.Linear(16, 4), (8, 17), "Linear takes 16 features, got 8x17 (RuntimeError: "),
         (nn.Conv2d(3, 8, 3), (1, 4, 9, 9), "Conv2d takes 3 channels, got 1x4x9x9 ("),
         (nn.Conv1d(3, 8, 3), (4, 9), "Conv1d takes 3 channels, got 4x9 ("),
-        (nn.Conv2d(1, 8, 3), (9, 9), "Conv2d takes 1 channel, got 9x9 ("),
+        (nn.Conv2d(3, 8, 3), (3,), "Conv2d takes 4 dimensions and not 1, got 3 ("),
         (nn.BatchNorm2d(9), (1, 8, 6, 6), "BatchNorm2d takes 9 channels, got 1x8x6x6 ("),
         (nn.GroupNorm(3, 9), (1, 8, 6), "GroupNorm takes 9 channels, got 1x8x6 ("),
         (nn.LayerNorm((4, 5)), (2, 5, 5), "LayerNorm takes 4x5 features, got 2x5x5 ("),

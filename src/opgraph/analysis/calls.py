@@ -406,6 +406,13 @@ class _Folder:
                     best = (size, times)
             if best[0] > 1:
                 best = self._wired_alike(children, at, *best, chained)
+            size, times = best
+            if size > 1:
+                turns = range(at, at + min(equal[size][at] - size * (times - 1), size - 1) + 1)
+                start = min(turns, key=lambda i: self._entries(children[i + size : i + 2 * size]))
+                if start > at and self._wired_alike(children, start, *best, chained) == best:
+                    yield from [(1, 1)] * (start - at)
+                    at = start
             yield best
             at += best[0] * best[1]
 
@@ -430,6 +437,12 @@ class _Folder:
             (i - first, i - s if s >= first else -1)
             for i in range(first, part[-1].last + 1) for s in sources[i]
         ])  # fmt: skip
+
+    def _entries(self, part: Sequence[Item]) -> int:
+        """How many nodes before some items these read: the fewest where a repetition begins."""
+        first = part[0].first
+        read = (s for i in range(first, part[-1].last + 1) for s in self._sources[i])
+        return len({s for s in read if s < first})
 
     def _needed(
         self, children: Sequence[Item], at: int, size: int, times: int,

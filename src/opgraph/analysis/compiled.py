@@ -101,14 +101,14 @@ def compiled_graph(graph: Graph, compiled: Compiled) -> Graph:
         kernels.setdefault(each.node, []).append(each.kernel)
     inside = _parts(graph, compiled)
     nodes = (
-        replace(n, kernels=tuple(kernels.get(n.id, ())) or _idle(n)) if n.id in inside else n
+        replace(n, kernels=tuple(kernels.get(n.id, ())) or _views(n)) if n.id in inside else n
         for n in graph.nodes
     )
     return replace(graph, nodes=tuple(nodes))
 
 
-def _idle(node: Node) -> tuple[Kernel, ...]:
-    return tuple(k for k in node.kernels if k.cost == "zero" or not k.bytes)
+def _views(node: Node) -> tuple[Kernel, ...]:
+    return tuple(k for k in node.kernels if k.cost == "zero")
 
 
 def compiled_work(graph: Graph, compiled: Compiled) -> tuple[Work, ...]:

@@ -386,10 +386,11 @@ class CostedRecord:
                     hint="name the model: opgraph profile MODEL --partition inductor -o FILE.json "
                     "keeps them",
                 )
-            from opgraph.analysis.compiled import compiled_groups
+            from opgraph.analysis.compiled import compiled_graph, compiled_groups
 
-            groups = [g for g in compiled_groups(self.profile.compiled) if g]
-            return compiled(self.profile.graph, groups)
+            graph, by = self.profile.graph, self.profile.compiled
+            groups = [g for g in compiled_groups(by) if g]
+            return compiled(graph, groups, compiled_graph(graph, by))
         return (
             singletons(self.graph)
             if self.partition is Partition.NONE

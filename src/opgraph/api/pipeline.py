@@ -514,7 +514,7 @@ def resolved(model: str | nn.Module | Model, options: Options | None = None) -> 
     if asked.world_size is not None or asked.laid_out:
         raise InputError(
             "one rank of many is only traced: it is not built for anything else",
-            hint="opgraph profile, explore, draw and view trace it",
+            hint="opgraph profile, explore, draw and view trace it; opgraph serve takes --hardware 2xl4",
         )
     built = model if isinstance(model, Model) else resolve(model, BuildOptions.of(asked))
     if asked.mode == "train" and asked.loss == "auto":

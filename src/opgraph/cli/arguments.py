@@ -112,17 +112,20 @@ def add_options(
     parser: argparse.ArgumentParser,
     *which: str,
     several: Collection[str] = (),
-    words: Mapping[str, str] | None = None,
+    words: Mapping[str, str | tuple[str, ...]] | None = None,
 ) -> None:
     """Give a command these options, in the groups of their stages. Those in `several` are lists, separated
-    by commas. `words` are helps that only the command can know."""
+    by commas. `words` are helps that only the command can know, or the choices that it has."""
     groups = {g.title: g for g in parser._action_groups}  # noqa: SLF001 - there is no public list
     for name in which:
         option = OPTIONS[name]
+        said = (words or {}).get(name, option.help)
+        if isinstance(said, tuple):
+            option, said = replace(option, kind=Choice(said)), ", ".join(said)
         title = option.stage.value
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        _add(groups[title], option, name in several, (words or {}).get(name, option.help))
+        _add(groups[title], option, name in several, said)
 
 
 def _add(group: argparse._ArgumentGroup, option: Option, several: bool, text: str) -> None:

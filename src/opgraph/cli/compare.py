@@ -20,7 +20,7 @@ from opgraph.options import OPTIONS, Stage
 from opgraph.record.errors import RenderError
 from opgraph.record.kinds import Run
 from opgraph.record.quantization import kept_in
-from opgraph.views import heeded
+from opgraph.views import choices, heeded
 
 if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
@@ -48,7 +48,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     showing = heeded("comparison", Stage.VIEW)
     add_options(parser, "hardware", "runs", "schemes", "caches", "group_size", "activations",
                 *showing, "fail_if", "json", "markdown", "format", "output",
-                words={"output": suffixes("comparison")})  # fmt: skip
+                words={"output": suffixes("comparison"), **choices("comparison")})  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

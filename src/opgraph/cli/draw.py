@@ -9,7 +9,7 @@ from opgraph.cli.output import answer, say, status_of
 from opgraph.options import Stage
 from opgraph.record.errors import RenderError
 from opgraph.record.files import write_atomically
-from opgraph.views import heeded, views_of
+from opgraph.views import choices, heeded, views_of
 
 EXAMPLES = """examples:
   opgraph draw resnet18 -o resnet18.svg
@@ -24,7 +24,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     own = heeded("costed", Stage.COSTING, Stage.NODES, Stage.VIEW, kind="picture")
     add_options(parser, *own, "output",
-                words={"output": ", ".join(_suffixes())})  # fmt: skip
+                words={"output": ", ".join(_suffixes()), **choices("costed", "picture")})  # fmt: skip
 
 
 def _suffixes() -> list[str]:

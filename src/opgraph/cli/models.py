@@ -33,8 +33,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "patterns", nargs="*", metavar="NAME|PATTERN", help="a part of a name, or a pattern with *"
     )
-    words = {
-        "sort": ", ".join(SORTS),
+    words: dict[str, str | tuple[str, ...]] = {
+        "sort": SORTS,
         "top": "the first N names",
         "hardware": "the predicted latency there, of those that the atlas has (opgraph atlas)",
     }
@@ -81,10 +81,6 @@ def _latencies(hardware: str) -> dict[str, float]:
 
 def _chosen(args: argparse.Namespace, latencies: Mapping[str, float]) -> list[Listing]:
     """The names that fit a pattern and all filters. What is not known of a name fits no filter."""
-    if args.sort not in (None, *SORTS):
-        raise RenderError(
-            f"--sort {args.sort} means nothing to names", hint=one_of(args.sort, SORTS)
-        )
     found = listed(tuple(args.patterns), args.source)
     if not found:
         raise UnknownModel(f"no name fits {' '.join(args.patterns)}",
@@ -101,7 +97,8 @@ def _chosen(args: argparse.Namespace, latencies: Mapping[str, float]) -> list[Li
         found.sort(key=lambda f: f.name)
     elif args.sort == "time":
         if args.hardware is None:
-            raise RenderError("--sort time is of the time on a device", hint="--hardware h100-sxm")
+            raise RenderError("--sort time is of the time on a device",
+                              hint="--hardware h100-sxm (opgraph hardware lists them)")  # fmt: skip
         found.sort(key=lambda f: latencies.get(f.spec, inf))
     elif args.sort is not None:
         found.sort(key=lambda f: -(getattr(f.facts, args.sort) or 0))

@@ -224,8 +224,12 @@ class Context:
             return self.request.image_size
         own = self.settings.own("image_size", "img_size", part="vision")
         own = own or self.settings.own("image_size", part="backbone")
-        own = own or self.model.hints.get("image_size") or self.settings.get("image_size")
+        usual = None if own else self.model.hints.get("image_size")
+        own = own or usual or self.settings.get("image_size")
         high, wide = pair(own or next((s for s in map(_size_of, self.module.modules()) if s), None))
+        if usual:
+            self.notes.append(Remark("guessed-inputs", f"images of {high}x{wide}, as models of this type "
+                                     "usually take: nothing says the size of this one"))  # fmt: skip
         windows = self.settings.own("num_windows", part="backbone")
         if windows:  # of whole patches
             step = windows * self.settings.number("patch_size", part="backbone", default=1)

@@ -77,7 +77,7 @@ def _measured(
     looked = under.end()[1]
     found = replace(
         run_of(plain, traced, device, fixed=steps is not None),
-        memory=_thinned(looked.memory), held=looked.held, peak_nodes=looked.peak_nodes,
+        **_thinned(looked), held=looked.held, peak_nodes=looked.peak_nodes,
     )  # fmt: skip
     if profile.mode != "train" and _takes_shortcuts(step.module):
         note = (
@@ -177,11 +177,13 @@ class Profiled:
             return seconds, joined(self._profile, file)
 
 
-def _thinned(memory: tuple[tuple[float, int], ...]) -> tuple[tuple[float, int], ...]:
-    """At most so many moments, the highest of each stretch."""
-    size = -(-len(memory) // _MOMENTS) or 1
-    stretches = (memory[at : at + size] for at in range(0, len(memory), size))
-    return tuple(max(stretch, key=lambda row: row[1]) for stretch in stretches)
+def _thinned(run: RunRecord) -> dict[str, Any]:
+    """At most so many moments of its memory, the highest of each stretch, and their nodes."""
+    rows = list(zip(run.memory, run.memory_nodes, strict=True))
+    size = -(-len(rows) // _MOMENTS) or 1
+    stretches = (rows[at : at + size] for at in range(0, len(rows), size))
+    highest = [max(stretch, key=lambda row: row[0][1]) for stretch in stretches]
+    return {"memory": tuple(m for m, _ in highest), "memory_nodes": tuple(n for _, n in highest)}
 
 
 _MOMENTS = 1_000

@@ -113,9 +113,9 @@ class RunRecord:
     `repeats` are the seconds of each plain step (none in a trace of others), `profiled` those of each step
     under the profiler; `overhead` is what the profiler added to a step, in seconds, which is taken out of
     the events. `events` are sums over `steps` steps on `ranks` devices; `timeline` is one step of them.
-    `memory` are the bytes that were allocated, since the seconds of the timeline; `held` is what the step
-    itself had allocated of them at the peak, and `peak_nodes` whose allocation that was.
-    `clocks` are those of other ranks against the first, on which all of the timeline is; `exchanges` what
+    `memory` are the bytes that were allocated, since the first second of a step, and `memory_nodes` in
+    which node (0 where that is not known); `held` is what the step itself had allocated of them at the
+    peak, and `peak_nodes` whose allocation that was. `clocks` are those of other ranks against the first, on which all of the timeline is; `exchanges` what
     the ranks exchanged in the whole trace.
     """
 
@@ -127,6 +127,7 @@ class RunRecord:
     timeline: tuple[Slice, ...] = ()
     gaps: tuple[Gap, ...] = ()
     memory: tuple[tuple[float, int], ...] = ()
+    memory_nodes: tuple[Index, ...] = ()
     held: tuple[Held, ...] = ()
     peak_nodes: tuple[Annotated[int, Meta(ge=1)], ...] = ()
     clocks: tuple[Clock, ...] = ()

@@ -184,6 +184,7 @@ def decode_run(record: Any, nodes: int) -> RunRecord:
         *(g.node for g in run.gaps if g.node is not None),
         *(i for h in run.held for i in h.nodes),
         *run.peak_nodes,
+        *filter(None, run.memory_nodes),
     )
     if not all(1 <= i <= nodes for i in ids):
         raise Malformed("what was measured is not of its nodes")

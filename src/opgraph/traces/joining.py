@@ -73,6 +73,7 @@ def join(graph: Graph, traces: Sequence[Trace]) -> RunRecord:
         clocks=clocks,
         exchanges=exchanges,
         memory=shown.memory,
+        memory_nodes=shown.memory_nodes,
         held=shown.held,
         peak_nodes=shown.peak_nodes,
         profiled=tuple(s for rank in ranks for s in rank.seconds),
@@ -125,6 +126,7 @@ class _Found:
     step: int = 0
     """Which of the runs is shown."""
     memory: tuple[tuple[float, int], ...] = ()
+    memory_nodes: Nodes = ()
     held: tuple[Held, ...] = ()
     peak_nodes: Nodes = ()
 
@@ -175,6 +177,7 @@ class _Rank(Matching):
             return nodes, self.name(call)
 
         out.memory = curve(rows)
+        out.memory_nodes = tuple(next(iter(owner(i)[0]), 0) for i in range(len(rows)))
         out.held, out.peak_nodes = at_peak(rows, owner)
         if made and not any(made):
             out.notes.append(

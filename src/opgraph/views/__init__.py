@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ __all__ = [
     "Kind",
     "Result",
     "View",
+    "choices",
     "heeded",
     "render",
     "view_for",
@@ -236,6 +238,14 @@ def heeded(result: Result, *stages: Stage, kind: Kind | None = None) -> tuple[st
     which = [v for v in _BUILT_IN if v.result == result and kind in (None, v.kind)]
     found = {n for v in which for n in (*v.heeds, *v.costs)}
     return tuple(n for n in names(*stages) if n in found - {"against"})
+
+
+def choices(result: Result, kind: Kind | None = None) -> dict[str, tuple[str, ...]]:
+    """The values that an option has for built-in views of a result, of those that not all views know."""
+    which = [v for v in _BUILT_IN if v.result == result and kind in (None, v.kind)]
+    limited = {n for v in which for n in v.values}
+    found = {n: [v.values.get(n) for v in which if n in v.heeds] for n in limited}
+    return {n: tuple(dict.fromkeys(chain(*filter(None, f)))) for n, f in found.items() if all(f)}
 
 
 def render(name: str, record: Any, **options: Any) -> str | bytes:

@@ -10,7 +10,6 @@ import pytest
 import opgraph
 from opgraph import Profile
 from opgraph.analysis.compiled import compiled_groups
-from opgraph.analysis.fusion.partition import compiled
 from opgraph.record.errors import ProfileError
 from opgraph.views import render
 
@@ -36,8 +35,11 @@ def test_torchinductor_takes_normalization_addition_and_activation_together(resn
 
 @pytest.mark.slow
 def test_every_node_is_in_exactly_one_subgraph(resnet):
-    parts = compiled(resnet.graph, [g for g in compiled_groups(resnet.compiled) if g])
-    assert sorted(i for p in parts for i in p.nodes) == [n.id for n in resnet.graph.nodes]
+    costed = resnet.on(partition="inductor")
+    assert sorted(i for p in costed.parts for i in p.nodes) == [n.id for n in resnet.graph.nodes]
+    compiled = resnet.on(run="compiled")
+    assert sum(p.launches for p in costed.parts) == len(resnet.compiled.kernels)
+    assert compiled.totals.cost.formula == len(resnet.compiled.kernels)
 
 
 @pytest.mark.slow

@@ -213,9 +213,9 @@ def test_links_go_to_source_lines(saved: Callable[[str], Profile]) -> None:
     [
         (["-o", "x.bmp"], "no picture is written to .bmp", ".svg"),
         (
-            ["-o", "x.svg", "--color-by", "smell"],
-            "--color-by: 'smell' is not a choice",
-            "bottleneck",
+            ["-o", "x.svg", "--color-by", "fusion", "--partition", "none"],
+            "nothing is fused with the partition none",
+            "choose fuse or inductor",
         ),
         (
             ["-o", "x.svg", "--module", "layer9"],
@@ -224,8 +224,8 @@ def test_links_go_to_source_lines(saved: Callable[[str], Profile]) -> None:
         ),
         (
             ["-o", "x.svg", "--color-by", "intensity"],
-            "svg has no --color-by intensity",
-            "one of bottleneck",
+            "--color-by: 'intensity' is not a choice",
+            "time, measured, fusion\n",
         ),
         (
             ["-o", "x.svg", "--color-by", "time"],

@@ -108,13 +108,15 @@ export interface DeviceJson {
 export type QueuesJson = Record<string, [number, number, number, 0 | 1 | 2][]>;
 
 /** A run that was measured: on what, how long a step took, the microseconds of nodes by id, the names of what ran, and
- * by stream or thread one step of it: begin and length in microseconds, the id of a node or 0, the place of a name. */
+ * by stream or thread one step of it: begin and length in microseconds, the id of a node or 0, the place of a name; and
+ * by node the most bytes that were allocated in it. */
 export interface MeasuredJson {
   on: string;
   seconds: number;
   nodes: [number, number][];
   names: string[];
   lanes: Record<string, [number, number, number, number][]>;
+  memory: [number, number][];
 }
 
 /** Another profile that this one is laid over; its graph is the union of both. */

@@ -31,7 +31,8 @@ export class LiveMemory extends Plot {
     const { memory } = app;
     const { left, top, width, height } = frame;
     const bottom = top + height;
-    const most = memory.peak * 1.06 || 1;
+    const measured = app.page.measured?.memory ?? [];
+    const most = measured.reduce((top, [, bytes]) => Math.max(top, bytes), memory.peak) * 1.06 || 1;
     const x = (k: number): number => left + (k / Math.max(memory.kernels, 1)) * width;
     const y = (bytes: number): number => bottom - (bytes / most) * height;
     for (const tick of ticks(most, Math.max(2, height / 36), true)) {
@@ -49,6 +50,12 @@ export class LiveMemory extends Plot {
       ctx.globalAlpha = 1;
     }
     this.area(frame, y, theme);
+    measured.forEach(([id, bytes], i) => {
+      const [next, after] = measured[i + 1] ?? [memory.starts.length, bytes];
+      const to = x(memory.starts[next - 1]);
+      this.line(x(memory.starts[id - 1]), y(bytes), to, y(bytes), theme.text, 1.4, [4, 2]);
+      this.line(to, y(bytes), to, y(after), theme.text, 1.4, [4, 2]);
+    });
     if (memory.kernels) this.ruler((node) => x(memory.starts[node]), bottom + 3, theme);
     const peak = x(memory.peakAt + 0.5);
     if (memory.kernels) {
@@ -65,7 +72,7 @@ export class LiveMemory extends Plot {
     if (app.moment !== null) this.line(x(app.moment + 0.5), top, x(app.moment + 0.5), bottom, theme.accent, 1.5);
     const below = bottom + 2 * RULE + 20;
     this.text(`kernels, 1 to ${format.integer(memory.kernels)}`, left + width, below, theme.faint, "right");
-    this.text("live activations", left, below, theme.faint);
+    this.text(`live activations${measured.length ? "; measured with dashes" : ""}`, left, below, theme.faint);
     if (this.pointer && memory.kernels) {
       const k = this.kernel(this.pointer.x);
       const node = memory.node(k);

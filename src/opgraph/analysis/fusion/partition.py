@@ -9,12 +9,13 @@ from outside and writes what is needed outside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from opgraph.analysis.cost.totals import Cost, cost_of
 from opgraph.analysis.fusion.grouping import RANK, Grouping, Role, Rule, role_of, roles_of
+from opgraph.record import units
 from opgraph.record.graph import Graph, Node, Value
 
 _POINTWISE: frozenset[Role] = frozenset({"elementwise", "scale"})
@@ -53,7 +54,7 @@ NONE = Rule("none", "every node by itself")
 @dataclass(frozen=True, slots=True)
 class Subgraph:
     """Some nodes as one piece. `cost` is what they cost one by one in `kernels` kernels; `fused_read` and
-    `fused_written` are the bytes that the one fused kernel moves."""
+    `fused_written` are the bytes that it moves fused, in so many `launches`."""
 
     id: int
     rule: str
@@ -63,6 +64,7 @@ class Subgraph:
     kernels: int
     fused_read: int
     fused_written: int
+    launches: int = 1
 
     @property
     def fused_bytes(self) -> int:
@@ -105,9 +107,9 @@ def singletons(graph: Graph) -> tuple[Subgraph, ...]:
     return subgraphs(graph, [(NONE, (n,)) for n in graph.nodes])
 
 
-def compiled(graph: Graph, groups: Sequence[Sequence[int]]) -> tuple[Subgraph, ...]:
+def compiled(graph: Graph, groups: Sequence[Sequence[int]], ran: Graph) -> tuple[Subgraph, ...]:
     """The groups of a compiler as subgraphs, named after the first role of `RANK` that occurs in them;
-    every other node (views, what was computed when compiling) is by itself."""
+    every other node (views, what was computed when compiling) is by itself. `ran` has its kernels."""
     grouped = {i for group in groups for i in group}
     rest = [(n.id,) for n in graph.nodes if n.id not in grouped]
     found = []
@@ -115,9 +117,14 @@ def compiled(graph: Graph, groups: Sequence[Sequence[int]]) -> tuple[Subgraph, .
         nodes = tuple(graph.node(i) for i in sorted(group))
         roles = {role_of(n) for n in nodes}
         role = next((r for r in RANK if r in roles), "boundary")
-        reason = "TorchInductor runs it as one kernel" if len(nodes) > 1 else "by itself"
-        found.append((Rule(role, reason), nodes))
-    return subgraphs(graph, found)
+        found.append((Rule(role, "by itself"), nodes))
+    parts = subgraphs(graph, found)
+    launched = [_launches(ran.node(i) for i in p.nodes) for p in parts]
+    said = [f"TorchInductor runs it as {units.plural(n, 'kernel')}" for n in launched]
+    return tuple(
+        replace(p, launches=n, reason=text if len(p.nodes) > 1 else p.reason)
+        for p, n, text in zip(parts, launched, said, strict=True)
+    )
 
 
 def subgraphs(graph: Graph, groups: list[tuple[Rule, tuple[Node, ...]]]) -> tuple[Subgraph, ...]:
@@ -138,7 +145,7 @@ def savings(parts: tuple[Subgraph, ...]) -> tuple[Saving, ...]:
                 len(mine),
                 sum(len(p.nodes) for p in mine),
                 sum(p.kernels for p in mine),
-                sum(1 for p in mine if p.kernels),
+                sum(p.launches for p in mine),
                 sum(p.cost.bytes for p in mine),
                 sum(p.fused_bytes for p in mine),
             )
@@ -149,7 +156,7 @@ def savings(parts: tuple[Subgraph, ...]) -> tuple[Saving, ...]:
 def _subgraph(
     graph: Graph, number: int, rule: Rule, nodes: tuple[Node, ...], kept: frozenset[int]
 ) -> Subgraph:
-    cost = cost_of(nodes)
+    cost, launches = cost_of(nodes), _launches(nodes)
     read, written = _traffic(graph, nodes, kept)
     return Subgraph(
         id=number,
@@ -157,10 +164,15 @@ def _subgraph(
         reason=rule.reason,
         nodes=tuple(n.id for n in nodes),
         cost=cost,
-        kernels=sum(k.launches for n in nodes for k in n.kernels if k.bytes),
+        kernels=launches,
         fused_read=min(read, cost.read),
         fused_written=min(written, cost.written),
+        launches=min(1, launches),
     )
+
+
+def _launches(nodes: Iterable[Node]) -> int:
+    return sum(k.launches for n in nodes for k in n.kernels if k.bytes)
 
 
 def _traffic(graph: Graph, nodes: tuple[Node, ...], kept: frozenset[int]) -> tuple[int, int]:

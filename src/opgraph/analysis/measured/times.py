@@ -256,6 +256,18 @@ class Allocated:
         return asdict(self) | {"alive": rows}
 
 
+def curve(graph: Graph, run: RunRecord) -> list[tuple[int, int]]:
+    """By node in the order in which they ran, the most bytes that were allocated in it; what was there
+    before the step is what the graph says was there."""
+    there = sum(s.bytes for s in graph.storages if graph.was_there(s))
+    before = (run.peak_memory or 0) - sum(held.bytes for held in run.held) - there
+    found: dict[int, int] = {}
+    for (_, held), node in zip(run.memory, run.memory_nodes, strict=False):
+        if node:
+            found[node] = max(found.get(node, 0), held - before)
+    return sorted(found.items())
+
+
 def allocated(graph: Graph, tree: Tree, run: RunRecord) -> Allocated | None:
     """The memory of a run beside that of its graph; None where none was written down."""
     if run.peak_memory is None or not run.held:

@@ -272,6 +272,8 @@ def _taken(module: torch.nn.Module, shape: tuple[int, ...]) -> str | None:
             found = shape[-len(wanted) :]
         else:
             axis = len(shape) - 1 - len(window) if isinstance(window, tuple) else 1
+            if isinstance(window, tuple) and axis < 0:
+                return f"{len(window) + 2} dimensions and not {len(shape)}"
             found = shape[max(axis, 0) : axis + 1]
         if found != wanted:
             what = "features" if name in _FEATURES else "channels"

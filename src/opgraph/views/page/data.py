@@ -50,7 +50,7 @@ from opgraph.analysis.cost.quantization import multiplies
 from opgraph.analysis.cost.totals import BALANCED, GENERIC_RIDGE
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
-from opgraph.analysis.measured.times import Measurement
+from opgraph.analysis.measured.times import Measurement, curve
 from opgraph.analysis.memory import Fit
 from opgraph.analysis.selection import heaviest_path, sources
 from opgraph.analysis.targets import instead, kernel_instead
@@ -386,8 +386,9 @@ def _partition(parts: Sequence[Subgraph], times: _Times, place: Sequence[int]) -
 
 def _measured(found: Measurement, place: Sequence[int]) -> dict[str, Any]:
     """On what it ran and how long a step took; of each node that took any time its id and microseconds; the
-    names of what ran; and by stream, or thread of the host, one step of it: begin and length in
-    microseconds, the id of the node it was for (0 for none), and the place of its name."""
+    names of what ran; by stream, or thread of the host, one step of it: begin and length in
+    microseconds, the id of the node it was for (0 for none), and the place of its name; and by node the
+    most bytes that were allocated in it."""
     run = found.run
     names: dict[str, int] = {}
     lanes: dict[str, list[list[float]]] = {}
@@ -400,8 +401,9 @@ def _measured(found: Measurement, place: Sequence[int]) -> dict[str, Any]:
         row = [*times, node, names.setdefault(event.name, len(names))]
         lanes.setdefault(lane, []).append(row)
     by_node = [[place[node], _microseconds(s)] for node, s in found.by_node.items()]
+    held = [[place[node], most] for node, most in curve(found.costed.graph, run)]
     return {"on": run.device_name or run.device, "seconds": run.seconds, "nodes": by_node,
-            "names": list(names), "lanes": lanes}  # fmt: skip
+            "names": list(names), "lanes": lanes, "memory": held}  # fmt: skip
 
 
 def _queues(slots: Iterable[Slot], place: Sequence[int]) -> dict[str, list[list[float]]]:

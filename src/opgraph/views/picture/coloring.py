@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.tree import Metric
 from opgraph.record import units
+from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node
-from opgraph.record.kinds import Category, FusionRule
+from opgraph.record.kinds import Category, FusionRule, Partition
 from opgraph.views.marks import BOUNDS, CATEGORIES, RULES, SERIES, Mark
 from opgraph.views.picture.model import Box, Drawing
 
@@ -135,6 +136,10 @@ def _by_measured(costed: CostedRecord, drawing: Drawing) -> Coloring:
 
 def _by_fusion(costed: CostedRecord, drawing: Drawing) -> Coloring:
     """The fused subgraphs: rule by colour and letter, number which."""
+    if costed.partition is Partition.NONE:
+        raise RenderError(
+            "nothing is fused with the partition none", hint="choose fuse or inductor"
+        )
     marks: dict[str, Mark] = {}
     notes: dict[str, str] = {}
     part_of = {n: part for part in costed.parts for n in part.nodes}

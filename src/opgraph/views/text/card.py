@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.version import __version__
-from opgraph.views.headline import whole_of
+from opgraph.views.headline import way, whole_of
 from opgraph.views.tables import markdown_cell, markdown_table
 from opgraph.views.text.summary import inputs_of
 
@@ -42,7 +42,10 @@ def card(costed: CostedRecord) -> str:
         ("Bytes moved", f"{units.size(t.bytes)}, {costed.traffic}"),
         ("Peak memory", f"{units.size(costed.peak_memory)}, weights included"),
         ("Known costs", f"{units.percent(t.coverage)} of {units.plural(t.kernels, 'kernel')}"),
-        *((f"Time on {device.name}", f"{p.written}, predicted") for device, p in timed),
+        *(
+            (f"Time on {device.name}", f"{p.written}, predicted{way(costed.run)}")
+            for device, p in timed
+        ),
     ]
     lines = ["---", *_yaml({"opgraph": about}), "---", "", "## Computational cost", ""]
     lines += [

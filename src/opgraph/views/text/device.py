@@ -68,7 +68,7 @@ def _compiled(found: SpeedUp, top: int = 3) -> list[str]:
     before, now = found.launches
     head = (
         f"Compiled     {found.factor:.2f} times as fast as an eager run ({units.seconds(found.eager)}), "
-        f"{now:,} kernels instead of {before:,}"
+        f"{now:,} launches instead of {before:,}"
     )
     lines = [head, *(f"             {reason}" for reason in reasons)]
     if found.kept is None:

@@ -61,7 +61,7 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
          f"convolutions, and {units.flops(t.other_flops)} in other work", " --depth 1"),
         ("operators", most[0].op if shares else None,
          f"by operator that is {', '.join(shares)}" if shares else "no operator multiplies matrices",
-         "explore"),
+         " --by op"),
         ("hot_spot", spot,
          "nothing is computed" if spot is None else
          f"the costliest part is {spot}: {units.percent(spots[0].share)} of "
@@ -73,7 +73,8 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
          f"{units.percent(bound.share)} of {of}, at a ridge of "
          f"{units.intensity(costed.ridge)} FLOPs/byte", f"explore --bottleneck {bound.bound.value}"),
         ("peak_memory", costed.peak_memory,
-         f"the most alive at once is {units.size(costed.peak_memory)}, weights included", " --memory"),
+         f"{units.size(costed.peak_memory)} are alive at most: {units.size(costed.memory.peak)} beside the "
+         "weights", " --memory"),
         ("coverage", t.coverage,
          f"{units.percent(t.coverage)} of {units.plural(t.kernels, 'kernel')} in "
          f"{units.plural(t.nodes, 'node')} have a known cost"

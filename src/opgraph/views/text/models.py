@@ -30,12 +30,16 @@ def families(found: Sequence[Listing], color: bool, width: int) -> str:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
-    for source, rows in _grouped(found, lambda f: f.source).items():
-        table.add_row(Text(safe(source), style="bold cyan"), f"{len(rows):,}", "parameters", "")
-        for family, members in sorted(_grouped(rows, lambda f: f.family).items()):
-            names = ", ".join(safe(m.spec) for m in members[:SAMPLES])
-            more = ", …" if len(members) > SAMPLES else ""
-            table.add_row(f"  {safe(family)}", f"{len(members):,}", _span(members), names + more)
+    rows: list[tuple[str, str, str, Sequence[Listing]]] = []
+    for source, group in _grouped(found, lambda f: f.source).items():
+        rows.append((safe(source), f"{len(group):,}", "parameters", ()))
+        for family, members in sorted(_grouped(group, lambda f: f.family).items()):
+            rows.append((f"  {safe(family)}", f"{len(members):,}", _span(members), members))
+    fixed = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:3]]
+    room = width - sum(fixed) - _GAP * 4
+    for head, count, span, some in rows:
+        title = head if some else Text(head, style="bold cyan")
+        table.add_row(title, count, span, _sample(some, room))
     notes = Text(
         "\nAlso: model.py:build, package.module:Class, model.pt, model.pt2, a folder with config.json, and "
         "owner/name on a hub.\n`opgraph models PATTERN` lists the names that fit, `opgraph survey` traces "
@@ -43,6 +47,16 @@ def families(found: Sequence[Listing], color: bool, width: int) -> str:
         style="dim",
     )
     return draw([table, notes], width, color)
+
+
+def _sample(members: Sequence[Listing], room: int) -> str:
+    """The first names of a family, each whole; one that is alone too long is cut."""
+    names = [safe(m.spec) for m in members[:SAMPLES]]
+    for most in range(len(names), 0, -1):
+        said = ", ".join(names[:most]) + (", …" if most < len(members) else "")
+        if len(said) <= room:
+            return said
+    return ", ".join(names[:1])
 
 
 def names(
@@ -60,7 +74,9 @@ def names(
         over = sum(room.values()) + _GAP * len(room) - width
         if over <= 0:
             break
-        if room[head] - over >= _TASK and head == "task":
+        kept = room[head] - over
+        cut = {task[: kept - 1] for task in known[head]} if kept >= _TASK else set()
+        if head == "task" and len(cut) == len(set(known[head])):  # rows are told apart by it
             room[head] -= over
             break
         left_out.append(head)
