@@ -115,7 +115,8 @@ class RunRecord:
     the events. `events` are sums over `steps` steps on `ranks` devices; `timeline` is one step of them.
     `memory` are the bytes that were allocated, since the first second of a step, and `memory_nodes` in
     which node (0 where that is not known); `held` is what the step itself had allocated of them at the
-    peak, and `peak_nodes` whose allocation that was. `clocks` are those of other ranks against the first, on which all of the timeline is; `exchanges` what
+    peak, and `peak_nodes` whose allocation that was.
+    `clocks` are those of other ranks against the first, on which all of the timeline is; `exchanges` what
     the ranks exchanged in the whole trace.
     """
 
