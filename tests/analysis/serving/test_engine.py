@@ -14,7 +14,6 @@ from opgraph.analysis.costed import costed
 from opgraph.analysis.serving.engine import assumed, engine
 from opgraph.analysis.serving.simulation import pages_of
 from opgraph.analysis.serving.steps import StepTimes, Traces, step_times
-from opgraph.api import serving
 from opgraph.api.pipeline import profiled
 from opgraph.hardware import device
 from opgraph.options import Options
@@ -171,6 +170,8 @@ def test_steps_take_what_full_graphs_take(model, contexts):
 )  # fmt: skip
 def test_an_encoder_runs_once_and_what_it_left_is_read(name, args, source, prompt):
     """Steps at lengths of the encoder's input, batches and contexts that were not traced."""
+    from opgraph.api import serving
+
     given: dict[str, Any] = {"dtype": "bfloat16", "model_args": args, "target": H100.target}
     found = step_times(serving.traced(name, given, {}, H100, lambda _: None), H100)
 
