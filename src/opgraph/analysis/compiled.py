@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import prod
 from typing import TYPE_CHECKING
 
 from opgraph.analysis.cost.conventions import is_causal
 from opgraph.analysis.timing.workload import Task, Work, contraction_of, left_by_mask, workload
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
-from opgraph.record.graph import Graph, Kernel, Node
+from opgraph.record.graph import Graph, Kernel, Node, elements
 from opgraph.record.profile import Compiled, CompiledKernel, ProfileRecord
 from opgraph.record.remarks import Remark
 
@@ -154,7 +153,7 @@ def _task(kernel: Kernel, sizes: tuple[int, ...], layout: str, left: float) -> T
         written=kernel.written, sizes=sizes,
         contraction=contraction_of(kernel),
         layout="channels-last" if layout == "channels-last" else "contiguous",
-        positions=prod(n for n in shape if isinstance(n, int)),
+        positions=elements(shape),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Literal
 
 from opgraph.record.kinds import CollectiveKind
@@ -80,6 +81,11 @@ class Kernel:
     @property
     def bytes(self) -> int:
         return self.read + self.written
+
+
+def elements(shape: Shape) -> int:
+    """How many numbers a tensor of a shape has; a dimension that is a symbol counts once."""
+    return prod(n for n in shape if isinstance(n, int))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
 
 from opgraph.options import CONVENTIONS, OPTIONS
 from opgraph.record.errors import InputError
-from opgraph.record.graph import Kernel, Node
+from opgraph.record.graph import Kernel, Node, elements
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.remarks import no_effect
 
@@ -119,8 +118,4 @@ def _as_product(kernel: Kernel) -> Kernel:
     if kernel.op != "aten.embedding" or len(kernel.shapes) != 2:
         return kernel
     table, ids = kernel.shapes
-    return replace(kernel, flops=2 * _elements(table) * _elements(ids))
-
-
-def _elements(shape: tuple[int | str, ...]) -> int:
-    return prod(n for n in shape if isinstance(n, int))
+    return replace(kernel, flops=2 * elements(table) * elements(ids))

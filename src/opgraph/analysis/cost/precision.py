@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import prod
 from typing import Literal
 
 from opgraph.analysis.cost.placing import Placing
-from opgraph.record.graph import Graph, Kernel, Node, Shape, Storage, Value
+from opgraph.record.graph import Graph, Kernel, Node, Shape, Storage, Value, elements
 from opgraph.record.units import item_size
 
 Policy = Literal["lower", "float32", "float32-result", "first", "widest"]
@@ -171,9 +170,9 @@ class _Run:
             if value.name in self.converted:
                 return
             self.converted.add(value.name)
-        elements = prod(n for n in shape if isinstance(n, int))
-        size = elements * item_size(target)
-        copy = Kernel("aten._to_copy", "copy", target, read=elements * item_size(dtype), written=size,
+        count = elements(shape)
+        size = count * item_size(target)
+        copy = Kernel("aten._to_copy", "copy", target, read=count * item_size(dtype), written=size,
                       shapes=(shape,), out_shapes=(shape,))  # fmt: skip
         self.placing.add(copy, kernels, node.id, size, stays=parameter)
 
@@ -220,9 +219,9 @@ class _Operands:
             if shape not in self.shown or any(v.shape == shape for v, _ in self.left):
                 break
             shape = self.shown[shape]
-        size = _elements(shape)
+        size = elements(shape)
         for candidates, consume in ((self.left, True), (self.used, False)):
-            for fits in (lambda v: v.shape == shape, lambda v: _elements(v.shape) == size):
+            for fits in (lambda v: v.shape == shape, lambda v: elements(v.shape) == size):
                 for entry in candidates:
                     if fits(entry[0]):
                         if consume:
@@ -239,10 +238,6 @@ def _in_full_precision(node: Node, operands: list[Value]) -> bool:
     return attention and bool(operands) and len(operands[0].shape) != 4
 
 
-def _elements(shape: Shape) -> int:
-    return prod(n for n in shape if isinstance(n, int))
-
-
 def _floating(dtype: str) -> bool:
     return dtype in _WIDTH
 
@@ -255,9 +250,9 @@ def _written(kernel: Kernel, dtype: str) -> int:
     """The bytes written with results in another dtype; indices and statistics beside the first result
     stay as they are."""
     old, new = item_size(kernel.dtype), item_size(dtype)
-    first = _elements(kernel.out_shapes[0]) * old if kernel.out_shapes else kernel.written
+    first = elements(kernel.out_shapes[0]) * old if kernel.out_shapes else kernel.written
     rest = kernel.written - first
-    alike = rest == sum(map(_elements, kernel.out_shapes[1:])) * old
+    alike = rest == sum(map(elements, kernel.out_shapes[1:])) * old
     if rest <= 0 or (alike and kernel.category != "normalization"):
         return kernel.written * new // old
     return first * new // old + rest
@@ -265,6 +260,6 @@ def _written(kernel: Kernel, dtype: str) -> int:
 
 def _scaled(total: int, shapes: tuple[Shape, ...], before: list[str], now: list[str]) -> int:
     """Bytes that scale with the sizes of the operands' elements."""
-    old = sum(_elements(s) * item_size(d) for s, d in zip(shapes, before, strict=True))
-    new = sum(_elements(s) * item_size(d) for s, d in zip(shapes, now, strict=True))
+    old = sum(elements(s) * item_size(d) for s, d in zip(shapes, before, strict=True))
+    new = sum(elements(s) * item_size(d) for s, d in zip(shapes, now, strict=True))
     return total * new // old if old else total

@@ -20,7 +20,7 @@ from math import ceil, prod
 from opgraph.analysis.cost.placing import Placing
 from opgraph.hardware import Device
 from opgraph.record.errors import InputError
-from opgraph.record.graph import Graph, Kernel, Node, Parameter, Shape, Value
+from opgraph.record.graph import Graph, Kernel, Node, Parameter, Value, elements
 from opgraph.record.profile import CachePart, KVCache, ProfileRecord
 from opgraph.record.quantization import ACTIVATIONS, Scheme
 from opgraph.record.remarks import Remark, no_effect
@@ -228,27 +228,27 @@ class _Pass:
         used, all_ = _used(kernel)
         read = kernel.read - before * used // all_ + stored * used // all_
         op = f"quantized.{kernel.op.rpartition('.')[2].lstrip('_')}_{scheme.weights}"
-        flops = scheme.format.flops * (_elements(kernel.shapes[product.weight]) * used // all_)
+        flops = scheme.format.flops * (elements(kernel.shapes[product.weight]) * used // all_)
         dtype = kernel.dtype
         if low is not None:
             dtype, each = ACTIVATIONS[low]
             shape = kernel.shapes[product.other]
-            elements = _elements(shape)
-            taken = ceil(elements * each)
+            count = elements(shape)
+            taken = ceil(count * each)
             if low != "fp4":
                 along = scheme.group if scheme.rows > 1 else None
                 taken += (
-                    elements // product.depth * ceil(product.depth / (along or product.depth)) * 4
+                    count // product.depth * ceil(product.depth / (along or product.depth)) * 4
                 )
-            wide = elements * item_size(kernel.dtype)
+            wide = count * item_size(kernel.dtype)
             scaling = Kernel(
-                f"quantized.scale_{low}", "elementwise", kernel.dtype, other_flops=_SCALING * elements,
+                f"quantized.scale_{low}", "elementwise", kernel.dtype, other_flops=_SCALING * count,
                 read=wide, written=taken, shapes=(shape,), out_shapes=(shape,),
             )  # fmt: skip
             self._placing.add(self._shared(scaling), kernels, node.id, taken)
             read += taken - wide
             op += f"_{low}"
-            flops = _RESCALING * sum(map(_elements, kernel.out_shapes))
+            flops = _RESCALING * sum(map(elements, kernel.out_shapes))
         other = kernel.other_flops + flops
         made = replace(kernel, op=op, dtype=dtype, read=read, other_flops=other)
         self._placing.keep(self._shared(made), kernels)
@@ -375,7 +375,7 @@ def _product(node: Node, weight: Parameter) -> _Product | None:
     for place, other in (operands[::-1], operands):
         shape = kernel.shapes[place]
         if sorted(map(str, shape)) == sorted(map(str, weight.shape)) or (
-            _elements(shape) == weight.numel and _whole(shape)
+            elements(shape) == weight.numel and _whole(shape)
         ):
             right = place == operands[1]
             turned = kernel.op == "aten.linear"
@@ -424,10 +424,6 @@ def _behind(graph: Graph, node: Node) -> str | None:
             waiting += [v for v in user.outputs if v not in seen]
             seen.update(user.outputs)
     return HEAD if ends == {HEAD} else None
-
-
-def _elements(shape: Shape) -> int:
-    return prod(n for n in shape if isinstance(n, int))
 
 
 def _whole(shape: Iterable[object]) -> bool:
@@ -487,13 +483,13 @@ class _Cached:
         made = 0
         for shape in kernel.shapes:
             found = next((v for v in left if v.shape == shape), None)
-            taken = _elements(shape) * item_size(kernel.dtype if found is None else found.dtype)
+            taken = elements(shape) * item_size(kernel.dtype if found is None else found.dtype)
             share = 1.0
             if found is not None:
                 left.remove(found)
                 share = self._kept.get(found.id, 1.0)
             before, now = before + taken, now + taken * share
-            made += _elements(shape) * (share < 1 and kernel.category in ("attention", "matmul"))
+            made += elements(shape) * (share < 1 and kernel.category in ("attention", "matmul"))
         read = ceil(kernel.read * now / before) if before else kernel.read
         shares = [self._kept.get(v, 1.0) for v in node.outputs]
         written = ceil(kernel.written * min(shares, default=1.0))

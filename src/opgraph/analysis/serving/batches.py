@@ -4,7 +4,6 @@ the batch, and how many sequences fit."""
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from math import prod
 from typing import Any
 
 from opgraph.analysis.cost.totals import cost_of
@@ -13,7 +12,7 @@ from opgraph.analysis.serving.engine import engine
 from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
-from opgraph.record.graph import Graph, Kernel, Node, Shape, Storage, Value
+from opgraph.record.graph import Graph, Kernel, Node, Shape, Storage, Value, elements
 from opgraph.record.kinds import Run
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.units import item_size
@@ -169,7 +168,7 @@ def _grouped(kernel: Kernel, weights: int, times: int) -> int:
 def _bytes(value: Value) -> int:
     if value.kind == "parameter":
         return value.bytes
-    return prod(n for n in value.shape if isinstance(n, int)) * item_size(value.dtype)
+    return elements(value.shape) * item_size(value.dtype)
 
 
 def _longer(shape: Shape, times: int) -> Shape:

@@ -13,7 +13,7 @@ from math import prod
 from typing import Literal
 
 from opgraph.analysis.cost.conventions import is_causal, pairs_left
-from opgraph.record.graph import Collective, Graph, Kernel, Node, Shape, Value
+from opgraph.record.graph import Collective, Graph, Kernel, Node, Value, elements
 from opgraph.record.units import element_size
 
 # Contractions by their sizes: every one as a batch of matrix products.
@@ -99,7 +99,7 @@ its two operands for two sums first (aten/src/ATen/native/cuda/Normalization.cuh
 def _passes(kernel: Kernel) -> float:
     """The traffic of an operator in that of one pass. Where nothing is learned, batch normalization keeps
     no statistics."""
-    if kernel.op == "aten.native_batch_norm" and not any(map(_elements, kernel.out_shapes[1:])):
+    if kernel.op == "aten.native_batch_norm" and not any(map(elements, kernel.out_shapes[1:])):
         return 1.0
     return PASSES.get(kernel.op, 1.0)
 
@@ -260,7 +260,7 @@ def _steps(node: Node, inputs: list[Value], *, causal: bool) -> Iterator[_Step]:
             sizes=tuple(int(size * passes) for size, _ in operands),
             contraction=contraction_of(kernel),
             layout=_layout(kernel, values),
-            positions=_elements(kernel.out_shapes[0][2:]) if kernel.out_shapes else 1,
+            positions=elements(kernel.out_shapes[0][2:]) if kernel.out_shapes else 1,
             collective=kernel.collective,
             share=kernel.share,
             packed=_packed(kernel, values),
@@ -331,10 +331,10 @@ def _operands(kernel: Kernel, inputs: list[Value]) -> Iterator[tuple[int, int | 
     left = list(range(len(inputs)))
     found = []
     for shape in kernel.shapes:
-        size = _elements(shape)
+        size = elements(shape)
         place = next((i for i in left if inputs[i].shape == shape), None)
         if place is None:
-            place = next((i for i in left if _elements(inputs[i].shape) == size), None)
+            place = next((i for i in left if elements(inputs[i].shape) == size), None)
         if place is not None:
             left.remove(place)
         dtype = kernel.dtype if place is None else inputs[place].dtype
@@ -348,7 +348,7 @@ def _layout(kernel: Kernel, operands: list[Value | None]) -> Layout:
     full = [
         (shape, value)
         for shape, value in zip(kernel.shapes, operands, strict=True)
-        if _elements(shape) > 1
+        if elements(shape) > 1
     ]
     if kernel.category in ("elementwise", "copy") and kernel.out_shapes:
         values = [v for _, v in full if v is not None]
@@ -364,7 +364,3 @@ def _channels_last(value: Value | None) -> bool:
     if value is None or value.strides is None or len(value.shape) < 3:
         return False
     return value.strides[1] == 1 and value.shape[1] != 1
-
-
-def _elements(shape: Shape) -> int:
-    return prod(n for n in shape if isinstance(n, int))

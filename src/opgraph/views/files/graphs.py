@@ -5,75 +5,32 @@ edge for each tensor that a node reads from another (http://graphml.graphdrawing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 from opgraph.analysis.cost.totals import ModuleCost
 from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
 from opgraph.record.files import dumps
 from opgraph.record.graph import Node, Value
-from opgraph.views.files.records import records
+from opgraph.views.files.records import to_networkx
 from opgraph.views.picture.scene import LIGHT
 from opgraph.views.terminal import readable
 
-Values = dict[str, str | int | float | None]
-_EDGE_KEYS = {"value": "long", "shape": "string", "dtype": "string", "bytes": "long"}
-
 
 def to_graphml(costed: CostedRecord) -> str:
-    """The graph as GraphML."""
-    return "\n".join(_lines(costed)) + "\n"
+    """The graph as GraphML, by networkx. Raises `MissingDependency` without it."""
+    graph = to_networkx(costed)
+    about = [
+        graph.graph,
+        *(d for _, d in graph.nodes(data=True)),
+        *(d for *_, d in graph.edges(data=True)),
+    ]
+    for data in about:
+        data.update({k: str(readable(v)) for k, v in data.items() if isinstance(v, str)})
+    from networkx import generate_graphml
 
-
-def _lines(costed: CostedRecord) -> Iterator[str]:
-    graph = costed.graph
-    rows = records(costed)
-    keys = {name: _type([row[name] for row in rows]) for name in (rows[0] if rows else ())}
-    keys.pop("id", None)
-    yield '<?xml version="1.0" encoding="UTF-8"?>'
-    yield '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'
-    for name, kind in keys.items():
-        yield f'  <key id="n_{name}" for="node" attr.name="{name}" attr.type="{kind}"/>'
-    for name, kind in _EDGE_KEYS.items():
-        yield f'  <key id="e_{name}" for="edge" attr.name="{name}" attr.type="{kind}"/>'
-    yield f'  <graph id={quoteattr(readable(costed.profile.model.name))} edgedefault="directed">'
-    for row in rows:
-        data = _data("n", {name: row[name] for name in keys})
-        yield f'    <node id="{row["id"]}">{data}</node>'
-    number = 0
-    producer = graph.producer
-    for node in graph.nodes:
-        for read in node.inputs:
-            if read in producer:
-                value = graph.value[read]
-                about: Values = {
-                    "value": read,
-                    "shape": units.shape(value.shape),
-                    "dtype": value.dtype,
-                    "bytes": value.bytes,
-                }
-                ends = f'source="{producer[read].id}" target="{node.id}"'
-                yield f'    <edge id="e{number}" {ends}>{_data("e", about)}</edge>'
-                number += 1
-    yield "  </graph>"
-    yield "</graphml>"
-
-
-def _type(values: list[str | int | float | None]) -> str:
-    known = [v for v in values if v is not None]
-    if not known or any(isinstance(v, str) for v in known):
-        return "string"
-    return "double" if any(isinstance(v, float) for v in known) else "long"
-
-
-def _data(prefix: str, values: Values) -> str:
-    return "".join(
-        f'<data key="{prefix}_{name}">{escape(readable(str(value)))}</data>'
-        for name, value in values.items()
-        if value is not None
-    )
+    return "\n".join(generate_graphml(graph)) + "\n"
 
 
 # The graph for Google's Model Explorer (https://github.com/google-ai-edge/model-explorer): modules are its

@@ -36,40 +36,32 @@ def profile_data(costed: CostedRecord, *, as_run: bool = False) -> dict[str, Any
     """The profile as JSON-ready data, with the graph that was traced, or `as_run`. `totals` and `memory`,
     the live bytes after each kernel, are for those who read the file by other means than opgraph."""
     profile, shown = costed.profile, costed if as_run else costed.plain
-    return {
+    world, pipeline = profile.world, profile.pipeline
+    found = {
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
         "model": {
             n: v for n, v in asdict(profile.model).items() if n != "weights" or v is not None
         },
         "mode": profile.mode,
-        **({} if profile.run is Run.EAGER else {"run": profile.run.value}),
+        "run": None if profile.run is Run.EAGER else profile.run.value,
         "convention": profile.convention,
         "versions": profile.versions,
         "remarks": [r.to_dict() for r in costed.remarks],
         "tracing": [asdict(a) for a in profile.tracing.attempts],
         "totals": shown.totals.to_dict(),
         "memory": shown.memory.to_dict(),
-        **({} if profile.target == Target() else {"target": asdict(profile.target)}),
-        **({} if profile.cache is None else {"kv_cache": profile.cache.to_dict()}),
-        **({} if profile.compiled is None else {"inductor": asdict(profile.compiled)}),
-        **(
-            {}
-            if profile.world is None
-            else {
-                "world": asdict(profile.world),
-                **(
-                    {}
-                    if profile.pipeline is None
-                    else {"pipeline": encode_pipeline(profile.pipeline)}
-                ),
-                "exchanged": [e.to_dict() for e in costed.exchanged],
-            }
-        ),
-        **({} if profile.formulas is None else {"formulas": profile.formulas.to_dict()}),
-        **({} if profile.measured is None else {"measured": encode_run(profile.measured)}),
+        "target": None if profile.target == Target() else asdict(profile.target),
+        "kv_cache": profile.cache and profile.cache.to_dict(),
+        "inductor": profile.compiled and asdict(profile.compiled),
+        "world": world and asdict(world),
+        "pipeline": world and pipeline and encode_pipeline(pipeline),
+        "exchanged": None if world is None else [e.to_dict() for e in costed.exchanged],
+        "formulas": profile.formulas and profile.formulas.to_dict(),
+        "measured": profile.measured and encode_run(profile.measured),
         "graph": encode(shown.graph),
     }
+    return {name: part for name, part in found.items() if part is not None}
 
 
 def costed_data(costed: CostedRecord, *, memory: bool = False) -> dict[str, Any] | None:

@@ -3,9 +3,10 @@ from their parts, level by level, from the box that makes a tensor to the box th
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Protocol
 
 from opgraph.views.picture.layout.cells import Cell, Hop, Level, Net, Spacing
@@ -421,27 +422,14 @@ def crossings(gaps: Iterable[list[Hop]]) -> int:
 
 
 def _crossings(hops: list[Hop]) -> int:
-    """Inversions, by a Fenwick tree over the lower rank."""
+    """Inversions: of each hop those from further up front that end further behind."""
+    found, ends = 0, list[int]()
     pairs = sorted({(h.upper.order, h.lower.order) for h in hops})
-    size = 1 + max((b for _, b in pairs), default=0)
-    tree = [0] * (size + 1)
-    found = seen = 0
-    position = 0
-    while position < len(pairs):
-        upper, start = pairs[position][0], position
-        while position < len(pairs) and pairs[position][0] == upper:
-            at, below = pairs[position][1] + 1, 0
-            while at:
-                below += tree[at]
-                at &= at - 1
-            found += seen - below
-            position += 1
-        for _, lower in pairs[start:position]:
-            at = lower + 1
-            while at <= size:
-                tree[at] += 1
-                at += at & -at
-            seen += 1
+    for _, group in groupby(pairs, key=lambda pair: pair[0]):
+        lowers = [lower for _, lower in group]
+        found += sum(len(ends) - bisect_right(ends, lower) for lower in lowers)
+        for lower in lowers:
+            insort(ends, lower)
     return found
 
 
