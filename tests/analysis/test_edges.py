@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opgraph import Profile
-from opgraph.analysis.selection import Edge, edges, sources
+from opgraph.analysis.selection import Edge, edges
 from opgraph.record.graph import Graph, Node, Scope, Value
 
 Saved = Callable[[str], Profile]
@@ -51,10 +51,10 @@ def test_listed_nodes_reach_each_other_as_in_the_whole_graph(
     found = edges(graph, listed)
     whole: dict[int, set[int]] = {}
     for node in graph.nodes:
-        whole[node.id] = {s for d in sources(graph, node) for s in (d, *whole[d])}
+        whole[node.id] = {s for d in graph.reads(node) for s in (d, *whole[d])}
     part: dict[int, set[int]] = {}
     for node in listed:
         part[node] = {s for e in found[node] for s in (e.source, *part[e.source])}
         assert part[node] == whole[node] & set(listed)
         direct = {e.source for e in found[node] if e.direct}
-        assert direct == set(sources(graph, graph.node(node))) & set(listed)
+        assert direct == set(graph.reads(graph.node(node))) & set(listed)

@@ -15,9 +15,7 @@ from opgraph.analysis.cost.totals import (
     GENERIC_RIDGE,
     BoundShare,
     Cost,
-    OperatorCost,
     Totals,
-    by_op,
     classify,
     cost_of,
     total_seconds,
@@ -59,6 +57,7 @@ if TYPE_CHECKING:
     from opgraph.analysis.fusion.partition import Subgraph
     from opgraph.analysis.measured.times import Measurement
     from opgraph.analysis.memory import Fit, Footprint, MemoryTimeline
+    from opgraph.analysis.nodes import Row
     from opgraph.analysis.parallel.paper import Plan
     from opgraph.analysis.serving.batches import Step
     from opgraph.analysis.timing.collectives import Exchanged
@@ -479,9 +478,11 @@ class CostedRecord:
         return module_tree(self.graph)
 
     @cached_property
-    def operators(self) -> tuple[OperatorCost, ...]:
+    def operators(self) -> tuple[Row, ...]:
         """The costs by canonical operator, the costliest first: by time on a device."""
-        return by_op(self.graph, self.seconds_by_node)
+        from opgraph.analysis.nodes import by_op
+
+        return by_op(self)
 
     def named_device(self, what: str = "this") -> Device:
         """The device. Raises `RenderError` where none was named, saying `what` needs one."""

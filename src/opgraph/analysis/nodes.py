@@ -1,15 +1,23 @@
-"""A node with what stands around it at hand: its tensors, its neighbours, its time and what bounds it."""
+"""A node, and some nodes together, with what stands around them at hand: tensors, neighbours, time and what
+bounds them. The rows of modules, operators and subgraphs are these."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.cost.totals import CONSTANTS, Cost, WithCost, cost_of, total_seconds
+from opgraph.analysis.fusion.partition import Subgraph
+from opgraph.analysis.tree import Metric
 from opgraph.record import units
 from opgraph.record.graph import Kernel, Node, Shape, Value
 from opgraph.record.kinds import Bound
+
+if TYPE_CHECKING:
+    from opgraph.analysis.costed import CostedRecord
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,8 +157,7 @@ class NodeView:
     def sources(self) -> tuple[NodeView, ...]:
         """The nodes whose results it reads."""
         graph = self.costed.graph
-        found = (graph.producer.get(v) for v in self.record.inputs)
-        return tuple(NodeView(self.costed, n) for n in dict.fromkeys(found) if n is not None)
+        return tuple(NodeView(self.costed, graph.node(i)) for i in graph.reads(self.record))
 
     @cached_property
     def users(self) -> tuple[NodeView, ...]:
@@ -179,3 +186,130 @@ class NodeView:
     def __repr__(self) -> str:
         shape = "" if self.shape is None else f" {units.shape(self.shape)}"
         return f"<Node {self.id} {self.op} {self.name!r}{shape}: {units.flops(self.flops)}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Row(WithCost):
+    """What some nodes cost together.
+
+    They are those of a module with all below it, or those of an operator. `count` is how often the module
+    was called, or how many nodes there are; `parameters` is None for operators; `class_name` is that of the
+    module.
+    """
+
+    costed: CostedRecord
+    name: str
+    class_name: str
+    count: int
+    parameters: int | None
+    cost: Cost
+    records: tuple[Node, ...]
+
+    @property
+    def nodes(self) -> tuple[NodeView, ...]:
+        """The nodes, in order of execution."""
+        return tuple(NodeView(self.costed, n) for n in sorted(self.records, key=lambda n: n.id))
+
+    @property
+    def module(self) -> str:
+        """The path of the innermost module that all of them are in: "" for the model itself."""
+        paths = sorted(n.scope.split(".") for n in self.records)
+        shared = takewhile(lambda pair: pair[0] == pair[1], zip(paths[0], paths[-1], strict=False))
+        return ".".join(part for part, _ in shared)
+
+    @property
+    def seconds(self) -> float | None:
+        """The predicted seconds; None without a device."""
+        return total_seconds(self.records, self.costed.seconds_by_node)
+
+    @property
+    def measured(self) -> float | None:
+        """The measured seconds; None where nothing was measured."""
+        found = self.costed.measurement
+        return None if found is None else total_seconds(self.records, found.by_node)
+
+    @property
+    def share(self) -> float:
+        """The share of the whole, by `CostedRecord.metric`."""
+        costed, whole = self.costed, self.costed.totals
+        of: tuple[float, float] = (self.bytes, whole.bytes)
+        if costed.measurement is not None:
+            of = (self.measured or 0.0, sum(costed.measurement.by_node.values()))
+        elif costed.metric is Metric.SECONDS:
+            every = total_seconds(costed.graph.nodes, costed.seconds_by_node)
+            of = (self.seconds or 0.0, every or 0.0)
+        elif costed.metric is Metric.FLOPS:
+            of = (self.flops, whole.flops)
+        return of[0] / of[1] if of[1] else 0.0
+
+    @property
+    def bound(self) -> Bound | None:
+        """What they wait for; None where nothing is moved."""
+        return self.costed.bound_of(self.records, self.cost)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return {
+            "class": self.class_name, "count": self.count, "parameters": self.parameters,
+            "flops": self.flops, "macs": self.macs, "other_flops": self.other_flops,
+            "bytes": self.bytes, "arithmetic_intensity": self.arithmetic_intensity,
+            "seconds": self.seconds, "measured": self.measured, "share": self.share, "bound": self.bound,
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        time = "" if self.seconds is None else f", {units.seconds(self.seconds)}"
+        cls = f" {self.class_name}" if self.class_name else ""
+        return f"<{self.name or 'the model'}{cls}: {units.flops(self.flops)}{time}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Part(Row):
+    """A subgraph of the partition: its nodes with what they cost one by one.
+
+    `part` is the record, with the `rule` that made it, the `reason`, and the bytes that it would move as
+    one kernel.
+    """
+
+    part: Subgraph
+
+    @property
+    def rule(self) -> str:
+        """The rule that made it one."""
+        return self.part.rule
+
+    @property
+    def fused_bytes(self) -> int:
+        """The bytes that it moves as one kernel."""
+        return self.part.fused_bytes
+
+    @property
+    def barrier(self) -> str | None:
+        """Why it goes no further; None where nothing stands beside it."""
+        return self.costed.barriers.get(self.part.id)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return super().to_dict() | self.part.to_dict() | {"module": self.module}
+
+
+def by_op(
+    costed: CostedRecord, *, constants_apart: bool = True, measured: bool = False
+) -> tuple[Row, ...]:
+    """What each canonical operator costs, the costliest first.
+
+    By the seconds of nodes on a device or, where `measured`, those that they took; by FLOPs, by bytes, by
+    name. What only steers (grad mode, autocast) is none. Unless they stand apart, what is made of constants
+    is one entry.
+    """
+    groups: dict[str, list[Node]] = {}
+    for node in costed.graph.nodes:
+        if node.kind not in ("input", "output", "control"):
+            gathered = node.kind == "constant" and not constants_apart
+            groups.setdefault(CONSTANTS if gathered else node.op, []).append(node)
+    rows = (Row(costed, op, "", len(n), None, cost_of(n), tuple(n)) for op, n in groups.items())
+
+    def order(row: Row) -> tuple[float, int, int, str]:
+        taken = row.measured if measured else row.seconds
+        return -(taken or 0.0), -row.flops, -row.bytes, row.name
+
+    return tuple(sorted(rows, key=order))

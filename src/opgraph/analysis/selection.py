@@ -24,12 +24,6 @@ class Edge:
     direct: bool = True
 
 
-def sources(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The ids of the nodes whose results a node reads."""
-    producer = graph.producer
-    return tuple(dict.fromkeys(producer[v].id for v in node.inputs if v in producer))
-
-
 def edges(graph: Graph, listed: Iterable[int]) -> dict[int, tuple[Edge, ...]]:
     """The edges into each listed node, by its id, from listed nodes.
 
@@ -46,7 +40,7 @@ def edges(graph: Graph, listed: Iterable[int]) -> dict[int, tuple[Edge, ...]]:
     found: dict[int, tuple[Edge, ...]] = {}
     for node in graph.nodes[wanted[0] - 1 : wanted[-1]]:
         direct = indirect = 0
-        for source in sources(graph, node):
+        for source in graph.reads(node):
             if source in position:
                 direct |= 1 << position[source]
             else:
@@ -86,7 +80,7 @@ def _bits(number: int) -> Iterator[int]:
 def heaviest_path(read: Sequence[Sequence[int]], weights: Sequence[float]) -> list[int]:
     """The ids of the chain of nodes that weighs most.
 
-    Each reads what the one before it made. `read` has the ids of the `sources` of every node, `weights`
+    Each reads what the one before it made. `read` has the ids of the nodes that every node reads, `weights`
     what it weighs.
     """
     best, behind = [0.0], [0]

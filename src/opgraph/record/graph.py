@@ -297,6 +297,11 @@ class Graph:
             found.setdefault(node.scope, []).append(node)
         return {path: tuple(nodes) for path, nodes in found.items()}
 
+    def reads(self, node: Node) -> tuple[int, ...]:
+        """The ids of the nodes whose results a node reads."""
+        producer = self.producer
+        return tuple(dict.fromkeys(producer[v].id for v in node.inputs if v in producer))
+
     def root(self, value: int) -> Value:
         """The value whose memory a value shows: itself, if it is no view."""
         found = self.value[value]

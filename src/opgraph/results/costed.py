@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property, partial
-from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from opgraph.analysis.cost.fragments import extracted, part_of
-from opgraph.analysis.cost.totals import Cost, Totals, WithCost, cost_of, total_seconds
+from opgraph.analysis.cost.totals import Totals, cost_of
 from opgraph.analysis.costed import ASKED, CostedRecord, costed, terms
-from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.measured.times import Excess, Measurement, Residual
 from opgraph.analysis.memory import MemoryTimeline
-from opgraph.analysis.nodes import NodeView
+from opgraph.analysis.nodes import NodeView, Part, Row
 from opgraph.analysis.selection import matches
-from opgraph.analysis.tree import HotSpot, Metric
+from opgraph.analysis.tree import HotSpot
 from opgraph.hardware import Device
 from opgraph.options import checked, named_options
 from opgraph.record import loading, units
 from opgraph.record.errors import InputError, RenderError, did_you_mean
 from opgraph.record.files import write_atomically
-from opgraph.record.graph import Node
-from opgraph.record.kinds import Bound
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.remarks import Remark
 from opgraph.record.run import RunRecord
@@ -61,11 +57,7 @@ class Shown:
 
     def by_op(self) -> Rows:
         """The costs by canonical operator: a mapping from names, the costliest first."""
-        nodes: dict[str, list[Node]] = {}
-        for node in self.costed.graph.nodes:
-            nodes.setdefault(node.op, []).append(node)
-        return Rows("operator", {o.op: Row(self.costed, o.op, "", o.count, None, o.cost, tuple(nodes[o.op]))
-                                 for o in self.costed.operators})  # fmt: skip
+        return Rows("operator", {row.name: row for row in self.costed.operators})
 
     @cached_property
     def nodes(self) -> tuple[NodeView, ...]:
@@ -431,110 +423,6 @@ def load(path: str | os.PathLike[str]) -> Profile:
 
 
 # Modules, operators and subgraphs with what stands around them at hand, for people who explore in Python.
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Row(WithCost):
-    """What some nodes cost together.
-
-    They are those of a module with all below it, or those of an operator. `count` is how often the module
-    was called, or how many nodes there are; `parameters` is None for operators; `class_name` is that of the
-    module.
-    """
-
-    costed: CostedRecord
-    name: str
-    class_name: str
-    count: int
-    parameters: int | None
-    cost: Cost
-    records: tuple[Node, ...]
-
-    @property
-    def nodes(self) -> tuple[NodeView, ...]:
-        """The nodes, in order of execution."""
-        return tuple(NodeView(self.costed, n) for n in sorted(self.records, key=lambda n: n.id))
-
-    @property
-    def module(self) -> str:
-        """The path of the innermost module that all of them are in: "" for the model itself."""
-        paths = sorted(n.scope.split(".") for n in self.records)
-        shared = takewhile(lambda pair: pair[0] == pair[1], zip(paths[0], paths[-1], strict=False))
-        return ".".join(part for part, _ in shared)
-
-    @property
-    def seconds(self) -> float | None:
-        """The predicted seconds; None without a device."""
-        return total_seconds(self.records, self.costed.seconds_by_node)
-
-    @property
-    def measured(self) -> float | None:
-        """The measured seconds; None where nothing was measured."""
-        found = self.costed.measurement
-        return None if found is None else total_seconds(self.records, found.by_node)
-
-    @property
-    def share(self) -> float:
-        """The share of the whole, by `CostedRecord.metric`."""
-        costed, whole = self.costed, self.costed.totals
-        of: tuple[float, float] = (self.bytes, whole.bytes)
-        if costed.measurement is not None:
-            of = (self.measured or 0.0, sum(costed.measurement.by_node.values()))
-        elif costed.metric is Metric.SECONDS:
-            every = total_seconds(costed.graph.nodes, costed.seconds_by_node)
-            of = (self.seconds or 0.0, every or 0.0)
-        elif costed.metric is Metric.FLOPS:
-            of = (self.flops, whole.flops)
-        return of[0] / of[1] if of[1] else 0.0
-
-    @property
-    def bound(self) -> Bound | None:
-        """What they wait for; None where nothing is moved."""
-        return self.costed.bound_of(self.records, self.cost)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready data."""
-        return {
-            "class": self.class_name, "count": self.count, "parameters": self.parameters,
-            "flops": self.flops, "macs": self.macs, "other_flops": self.other_flops,
-            "bytes": self.bytes, "arithmetic_intensity": self.arithmetic_intensity,
-            "seconds": self.seconds, "measured": self.measured, "share": self.share, "bound": self.bound,
-        }  # fmt: skip
-
-    def __repr__(self) -> str:
-        time = "" if self.seconds is None else f", {units.seconds(self.seconds)}"
-        cls = f" {self.class_name}" if self.class_name else ""
-        return f"<{self.name or 'the model'}{cls}: {units.flops(self.flops)}{time}>"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Part(Row):
-    """A subgraph of the partition: its nodes with what they cost one by one.
-
-    `part` is the record, with the `rule` that made it, the `reason`, and the bytes that it would move as
-    one kernel.
-    """
-
-    part: Subgraph
-
-    @property
-    def rule(self) -> str:
-        """The rule that made it one."""
-        return self.part.rule
-
-    @property
-    def fused_bytes(self) -> int:
-        """The bytes that it moves as one kernel."""
-        return self.part.fused_bytes
-
-    @property
-    def barrier(self) -> str | None:
-        """Why it goes no further; None where nothing stands beside it."""
-        return self.costed.barriers.get(self.part.id)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready data."""
-        return super().to_dict() | self.part.to_dict() | {"module": self.module}
 
 
 class Rows(Mapping[str, Row]):

@@ -19,7 +19,6 @@ from textual.widgets.tree import TreeNode
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.nodes import NodeView
-from opgraph.analysis.selection import sources
 from opgraph.analysis.tree import Item, ItemKind, Metric
 from opgraph.analysis.tree import Tree as CallTree
 from opgraph.record import units
@@ -353,7 +352,7 @@ def style_of(row: NodeView, colour: str, members: Membership, operators: Sequenc
 def neighbour(graph: Graph, node: Node, direction: str) -> int | None:
     """The id of the first node that this one reads ("inputs") or that reads it ("users")."""
     if direction == "inputs":
-        return next(iter(sources(graph, node)), None)
+        return next(iter(graph.reads(node)), None)
     return next((u.id for v in node.outputs for u in graph.users.get(v, ())), None)
 
 

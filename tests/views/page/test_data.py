@@ -14,7 +14,7 @@ import pytest
 import opgraph
 from opgraph import Profile
 from opgraph.analysis.costed import costed
-from opgraph.analysis.selection import heaviest_path, sources
+from opgraph.analysis.selection import heaviest_path
 from opgraph.hardware import device, devices
 from opgraph.views.details import plumbing
 from opgraph.views.page.data import page_data
@@ -127,7 +127,7 @@ def test_the_sizes_that_are_offered_cost_what_the_formulas_say(saved: Saved) -> 
 
 def test_what_only_looks_at_data_or_steers_is_plumbing_however_much_it_moves(saved: Saved) -> None:
     graph = saved("bert-base-uncased").graph
-    reads = [sources(graph, node) for node in graph.nodes]
+    reads = [graph.reads(node) for node in graph.nodes]
     hidden = plumbing(graph, reads, (), ())
     views = [n.op for n, is_hidden in zip(graph.nodes, hidden, strict=True) if is_hidden]
     assert {"reshape", "transpose"} <= {*views}

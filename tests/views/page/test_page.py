@@ -15,7 +15,7 @@ import pytest
 import opgraph
 from opgraph import Profile
 from opgraph.analysis.memory import memory
-from opgraph.analysis.selection import heaviest_path, sources
+from opgraph.analysis.selection import heaviest_path
 from opgraph.analysis.timing.prediction import predict
 from opgraph.analysis.tree import build_tree
 from opgraph.hardware import device
@@ -215,7 +215,7 @@ def test_the_device_is_chosen_in_the_page(saved: Saved, browse: Browse, name: st
     assert times == pytest.approx([expected.by_node.get(n.id, 0) for n in profile.nodes], abs=1e-12)
     assert page.run("return app.costs.ridge") == pytest.approx(machine.ridge_point("float32"))
     weights = [expected.by_node.get(n.id, 0) for n in profile.graph.nodes]
-    heaviest = heaviest_path([sources(profile.graph, n) for n in profile.graph.nodes], weights)
+    heaviest = heaviest_path([profile.graph.reads(n) for n in profile.graph.nodes], weights)
     assert page.run("return app.costliestPath().map((n) => n + 1)") == heaviest
     assert machine.name in page.page.locator(".panel").inner_text()
 

@@ -16,8 +16,8 @@ from math import hypot
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.compare.alignment import Change, align, folded
-from opgraph.analysis.cost.totals import Cost, OperatorCost
 from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.nodes import Row
 from opgraph.analysis.quantities import MEASURED, TIMED, Quantity, quantities
 from opgraph.hardware import Device
 from opgraph.record import units
@@ -37,16 +37,17 @@ class OperatorChange:
     """An operator before and after; None where there was or is none."""
 
     op: str
-    before: OperatorCost | None
-    after: OperatorCost | None
+    before: Row | None
+    after: Row | None
 
     @property
     def difference(self) -> tuple[int, int, int]:
         """FLOPs, bytes and nodes that it takes more than before."""
-        a, b = self.before, self.after
-        zero = OperatorCost(self.op, 0, Cost())
-        a, b = a or zero, b or zero
-        return b.flops - a.flops, b.bytes - a.bytes, b.count - a.count
+        was, now = (
+            (0, 0, 0) if row is None else (row.flops, row.bytes, row.count)
+            for row in (self.before, self.after)
+        )  # fmt: skip
+        return now[0] - was[0], now[1] - was[1], now[2] - was[2]
 
     @property
     def same(self) -> bool:
@@ -105,7 +106,7 @@ class ComparisonRecord:
 
     def operators(self, other: int = 1) -> tuple[OperatorChange, ...]:
         """Operators of the first and of another profile, the largest difference first."""
-        before, after = ({c.op: c for c in self.models[i].operators} for i in (0, other))
+        before, after = ({c.name: c for c in self.models[i].operators} for i in (0, other))
         changes = [
             OperatorChange(op, before.get(op), after.get(op))
             for op in dict.fromkeys((*before, *after))

@@ -237,9 +237,7 @@ class _Pass:
             taken = ceil(count * each)
             if low != "fp4":
                 along = scheme.group if scheme.rows > 1 else None
-                taken += (
-                    count // product.depth * ceil(product.depth / (along or product.depth)) * 4
-                )
+                taken += count // product.depth * ceil(product.depth / (along or product.depth)) * 4
             wide = count * item_size(kernel.dtype)
             scaling = Kernel(
                 f"quantized.scale_{low}", "elementwise", kernel.dtype, other_flops=_SCALING * count,

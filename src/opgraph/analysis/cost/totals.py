@@ -197,41 +197,8 @@ def totals(graph: Graph) -> Totals:
     )
 
 
-# Costs by canonical operator.
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorCost(WithCost):
-    """All nodes of one operator together; `seconds` is None without a device."""
-
-    op: str
-    count: int
-    cost: Cost
-    seconds: float | None = None
-
-
 CONSTANTS = "constants"
 """What stands for all operators on nothing but constants, where a person reads."""
-
-
-def by_op(
-    graph: Graph, seconds: Mapping[int, float] | None = None, *, constants_apart: bool = True
-) -> tuple[OperatorCost, ...]:
-    """Costs by operator, the costliest first.
-
-    By the `seconds` of nodes on a device, by FLOPs, by bytes, by name. What only steers (grad mode,
-    autocast) is none. Unless they stand apart, what is made of constants is one entry.
-    """
-    groups: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        if node.kind not in ("input", "output", "control"):
-            gathered = node.kind == "constant" and not constants_apart
-            groups.setdefault(CONSTANTS if gathered else node.op, []).append(node)
-    costs = [
-        OperatorCost(op, len(nodes), cost_of(nodes), total_seconds(nodes, seconds))
-        for op, nodes in groups.items()
-    ]
-    return tuple(sorted(costs, key=lambda c: (-(c.seconds or 0.0), -c.flops, -c.bytes, c.op)))
 
 
 def total_seconds(nodes: Iterable[Node], seconds: Mapping[int, float] | None) -> float | None:

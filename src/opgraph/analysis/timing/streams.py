@@ -68,10 +68,7 @@ def alone_in_time(works: Sequence[Work]) -> bool:
 
 def sources(graph: Graph) -> Mapping[int, tuple[int, ...]]:
     """The nodes that made what each node reads, by its id."""
-    producer = graph.producer
-    return {
-        n.id: tuple({producer[v].id: None for v in n.inputs if v in producer}) for n in graph.nodes
-    }
+    return {n.id: graph.reads(n) for n in graph.nodes}
 
 
 @dataclass(frozen=True, slots=True)

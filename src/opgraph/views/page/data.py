@@ -52,7 +52,7 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.measured.times import Measurement, curve
 from opgraph.analysis.memory import Fit
-from opgraph.analysis.selection import heaviest_path, sources
+from opgraph.analysis.selection import heaviest_path
 from opgraph.analysis.targets import instead, kernel_instead
 from opgraph.analysis.timing.kernels import KernelCost
 from opgraph.analysis.timing.prediction import predict, predict_parts, predict_work
@@ -242,7 +242,7 @@ class _Ways:
 
     def __init__(self, graph: Graph) -> None:
         self.read = [
-            [s for s in sources(graph, node) if s < at] for at, node in enumerate(graph.nodes, 1)
+            [s for s in graph.reads(node) if s < at] for at, node in enumerate(graph.nodes, 1)
         ]
         self.known: dict[tuple[int, ...], int] = {}
 

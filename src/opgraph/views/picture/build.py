@@ -11,7 +11,6 @@ from typing import Literal
 
 from opgraph.analysis.calls import span
 from opgraph.analysis.cost.totals import Cost
-from opgraph.analysis.selection import sources
 from opgraph.analysis.tree import Item, ItemKind, Metric, Tree
 from opgraph.record import units
 from opgraph.record.graph import Graph, GraphBreak, Node, Parameter, Shape
@@ -436,7 +435,7 @@ _LITTLE = 0.02
 
 def _unseen(graph: Graph) -> frozenset[int]:
     """The nodes that are plumbing, and inputs that nothing else reads."""
-    reads = [sources(graph, node) for node in graph.nodes]
+    reads = [graph.reads(node) for node in graph.nodes]
     hidden = plumbing(graph, reads, (), branches(graph))
     used: set[int] = set()
     for node, read, is_hidden_ in zip(

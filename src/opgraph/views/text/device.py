@@ -97,7 +97,7 @@ def _costliest(costed: CostedRecord, found: Prediction, top: int) -> Table:
     timed = [o for o in costed.operators if o.seconds]
     for o in timed[:top]:
         share = (o.seconds or 0.0) / total
-        result.add_row(safe(o.op), f"{o.count:,}", units.seconds(o.seconds or 0.0),
+        result.add_row(safe(o.name), f"{o.count:,}", units.seconds(o.seconds or 0.0),
                        units.percent(share), bar(share))  # fmt: skip
     if len(timed) > top:
         result.add_row(f"… and {len(timed) - top} more")

@@ -16,7 +16,7 @@ from opgraph.analysis.cost.totals import classify, cost_of, total_seconds
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.nodes import NodeView
-from opgraph.analysis.selection import Edge, Selection, edges, sources
+from opgraph.analysis.selection import Edge, Selection, edges
 from opgraph.record import units
 from opgraph.record.graph import Graph, Node, Value
 from opgraph.views.marks import BOUNDS
@@ -96,7 +96,7 @@ def _gutter(graph: Graph, selection: Selection, lanes: int) -> dict[int, GutterR
     after: list[int] = []
     if selection.contiguous:
         computing = [n for n in selection.nodes if n.kind != "output"]
-        before = sorted({s for n in computing for s in sources(graph, n) if s < ids[0]})
+        before = sorted({s for n in computing for s in graph.reads(n) if s < ids[0]})
         after = [n.id for n in selection.nodes if _read_below(graph, n, ids[-1])]
     within = edges(graph, [*before, *ids])
     return gutter(ids, within, before=before, after=after, lanes=lanes,

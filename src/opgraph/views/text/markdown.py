@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from opgraph.analysis.cost.totals import by_op
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
-from opgraph.analysis.nodes import NodeView
+from opgraph.analysis.nodes import NodeView, by_op
 from opgraph.record import units
 from opgraph.record.files import dumps
 from opgraph.record.graph import Node, Value
@@ -116,9 +115,9 @@ def _lines(costed: CostedRecord, *, verbose: bool) -> Iterator[str]:
         ("Module", *(c.title for c in columns)), body, raw=(0,), numbers=numbers
     )
     yield from ("", "## Operators", "")
-    found = by_op(costed.graph, costed.seconds_by_node, constants_apart=False)
+    found = by_op(costed, constants_apart=False)
     operators = [
-        (o.op, f"{o.count:,}", units.flops(o.flops), units.size(o.bytes),
+        (o.name, f"{o.count:,}", units.flops(o.flops), units.size(o.bytes),
          units.intensity(o.cost.arithmetic_intensity),
          *([units.seconds(o.seconds or 0.0)] if timed else []))
         for o in found[:OPERATORS]

@@ -4,18 +4,17 @@ more. Nobody is flooded by seven thousand nodes by accident."""
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from opgraph.analysis.cost.totals import Cost, by_op, total_seconds
+from opgraph.analysis.cost.totals import Cost, total_seconds
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import savings
-from opgraph.analysis.tree import Metric
+from opgraph.analysis.nodes import Row, by_op
 from opgraph.record import units
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Bound
@@ -36,22 +35,9 @@ TOP_MODULES = 5
 TOP_REPEATS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of a section: how often, cost, predicted and measured seconds."""
-
-    label: str
-    count: int
-    cost: Cost
-    seconds: float | None
-    detail: str = ""
-    mark: Mark | None = None
-    measured: float | None = None
-
-    @property
-    def taken(self) -> float:
-        """The seconds that it is ordered by: measured ones where there are any."""
-        return (self.seconds if self.measured is None else self.measured) or 0.0
+def _taken(row: Row) -> float:
+    """The seconds that a row is ordered by: measured ones where there are any."""
+    return (row.seconds if row.measured is None else row.measured) or 0.0
 
 
 def overview(
@@ -106,10 +92,10 @@ def overview_csv(costed: CostedRecord) -> str:
     return csv_text(records)
 
 
-def _entry_data(entry: Entry) -> dict[str, str | float | None]:
+def _entry_data(entry: Row) -> dict[str, str | float | None]:
     return {
-        "name": entry.label,
-        "class": entry.detail,
+        "name": entry.name,
+        "class": entry.class_name,
         "count": entry.count,
         "flops": entry.cost.flops,
         "other_flops": entry.cost.other_flops,
@@ -169,47 +155,35 @@ def _intensities(graph: Graph) -> tuple[float | None, float | None, float | None
 
 def _sections(
     costed: CostedRecord, *, constants_apart: bool = True
-) -> Iterator[tuple[str, list[Entry]]]:
-    graph, tree, times = costed.graph, costed.tree, costed.seconds_by_node
-    measured = None if costed.measurement is None else costed.measurement.by_node
-    bounds = []
-    for s in costed.bounds:
-        nodes = (n for n in graph.nodes if costed.node_bounds.get(n.id) is s.bound)
-        bounds.append(Entry(s.bound.value, s.nodes, s.cost, s.seconds, mark=BOUNDS[s.bound],
-                            measured=total_seconds(nodes, measured)))  # fmt: skip
-    yield "Bottlenecks", bounds
-    predicted = {c.op: c.seconds for c in by_op(graph, times, constants_apart=constants_apart)}
-    operators = by_op(graph, measured or times, constants_apart=constants_apart)
-    yield (
-        "Operators",
-        [
-            Entry(c.op, c.count, c.cost, predicted[c.op], measured=c.seconds if measured else None)
-            for c in operators
-        ],
-    )
+) -> Iterator[tuple[str, list[Row]]]:
+    graph, tree = costed.graph, costed.tree
+
+    def row(name: str, cls: str, count: int, cost: Cost, nodes: Iterable[Node]) -> Row:
+        return Row(costed, name, cls, count, None, cost, tuple(nodes))
+
+    bounds = costed.node_bounds
+    yield "Bottlenecks", [
+        row(s.bound.value, "", s.nodes, s.cost, (n for n in graph.nodes if bounds.get(n.id) is s.bound))
+        for s in costed.bounds
+    ]  # fmt: skip
+    measured = costed.measurement is not None
+    yield "Operators", list(by_op(costed, constants_apart=constants_apart, measured=measured))
     fused = []
     for saved in savings(costed.parts):
         if saved.rule not in ("boundary", "view"):
             parts = [p for p in costed.parts if p.rule == saved.rule]
-            held = [graph.node(n) for p in parts for n in p.nodes]
-            fused.append(
-                Entry(saved.rule, saved.subgraphs, sum((p.cost for p in parts), Cost()),
-                      total_seconds(held, times), measured=total_seconds(held, measured))
-            )  # fmt: skip
+            held = (graph.node(n) for p in parts for n in p.nodes)
+            cost = sum((p.cost for p in parts), Cost())
+            fused.append(row(saved.rule, "", saved.subgraphs, cost, held))
     yield "Fusion", fused
-    yield (
-        "Costliest modules",
-        [
-            Entry(h.path or h.cls, h.nodes, h.cost, h.seconds, h.cls, measured=h.measured)
-            for h in tree.hot_spots(TOP_MODULES)
-        ],
-    )
-    repeats = []
-    for i in tree.repeats():
-        seconds, taken = (tree.total(m, i) if tree.has(m) else None
-                          for m in (Metric.SECONDS, Metric.MEASURED))  # fmt: skip
-        repeats.append(Entry(tree.title(i), i.count, tree.cost(i), seconds, i.cls, measured=taken))
-    yield "Repeated blocks", sorted(repeats, key=lambda e: -e.taken)
+    yield "Costliest modules", [
+        row(h.path or h.cls, h.cls, h.nodes, h.cost, (n for i in h.leaves for n in tree.nodes_of(i)))
+        for h in tree.hot_spots(TOP_MODULES)
+    ]  # fmt: skip
+    repeats = [
+        row(tree.title(i), i.cls, i.count, tree.cost(i), tree.nodes_of(i)) for i in tree.repeats()
+    ]
+    yield "Repeated blocks", sorted(repeats, key=lambda r: -_taken(r))
 
 
 _MOST = {"Operators": TOP_OPERATORS, "Repeated blocks": TOP_REPEATS}
@@ -249,7 +223,8 @@ def _costs(costed: CostedRecord, width: int) -> Table:
         most = _MOST.get(title, len(entries))
         for entry in entries[:most]:
             cells = _cells(entry, total, whole, bars)
-            result.add_row(_label(entry, label - 1), *(cells[name] for name, _, _ in columns))
+            mark = BOUNDS[Bound(entry.name)] if title == "Bottlenecks" else None
+            result.add_row(_label(entry, mark, label - 1), *(cells[name] for name, _, _ in columns))
         if len(entries) > most:
             result.add_row(Text(f"  … and {len(entries) - most} more", style="dim"))
     return result
@@ -270,10 +245,10 @@ def _columns(bars: int, *, timed: bool) -> tuple[tuple[str, int, bool], ...]:
     )  # fmt: skip
 
 
-def _cells(entry: Entry, total: Cost, whole: float, bars: int) -> dict[str, RenderableType]:
+def _cells(entry: Row, total: Cost, whole: float, bars: int) -> dict[str, RenderableType]:
     cost = entry.cost
     none = Text("—", style="dim")
-    time = entry.taken / whole if whole else 0.0
+    time = _taken(entry) / whole if whole else 0.0
     flops = cost.flops / total.flops if total.flops else 0.0
     traffic = cost.bytes / total.bytes if total.bytes else 0.0
     return {
@@ -285,18 +260,18 @@ def _cells(entry: Entry, total: Cost, whole: float, bars: int) -> dict[str, Rend
         "bytes %": units.percent(traffic) if cost.bytes else "",
         "bytes bar": bar(traffic, bars),
         "intensity": units.intensity(cost.arithmetic_intensity),
-        "seconds": units.seconds(entry.taken) if entry.taken else none,
+        "seconds": units.seconds(_taken(entry)) if _taken(entry) else none,
         "seconds %": units.percent(time) if time else "",
         "seconds bar": bar(time, bars),
     }
 
 
-def _label(entry: Entry, width: int) -> Text:
+def _label(entry: Row, mark: Mark | None, width: int) -> Text:
     """The name, its end kept where it is too long, and the class behind it where there is room."""
-    sign, style = (f"{entry.mark.sign} ", entry.mark.style) if entry.mark else ("", "")
-    label = Text(f"  {sign}{fit_tail(entry.label, width - 2 - len(sign)).rstrip()}", style=style)
-    if entry.detail and label.cell_len + 2 + len(entry.detail) <= width:
-        label.append(f"  {safe(entry.detail)}", style="dim")
+    sign, style = (f"{mark.sign} ", mark.style) if mark else ("", "")
+    label = Text(f"  {sign}{fit_tail(entry.name, width - 2 - len(sign)).rstrip()}", style=style)
+    if entry.class_name and label.cell_len + 2 + len(entry.class_name) <= width:
+        label.append(f"  {safe(entry.class_name)}", style="dim")
     return label
 
 
