@@ -225,7 +225,8 @@ def _engine(
         drafts = Drafts(asked["draft_tokens"], asked["acceptance"], seconds)
     return Engine(
         int(room // each), held, times.limits, asked["step_tokens"], asked["max_sequences"],
-        asked["chunked"], (asked["step_overhead"] or 0.0) / 1e3, times.once, drafts,
+        asked["chunked"], (asked["step_overhead"] or 0.0) / 1e3,
+        times.launch if asked["recorded"] == "decode" else 0.0, times.direct, times.once, drafts,
     ), each  # fmt: skip
 
 

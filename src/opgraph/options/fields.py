@@ -459,6 +459,9 @@ class Commanding:
         "of the device's memory that weights, a step and the cache take", default=0.9)
     chunked: bool = option(Flag(), Stage.COMMAND,
         "a prompt is read whole, in a step in which none decodes", default=True)
+    recorded: str = option(Choice(("all", "decode")), Stage.COMMAND,
+        "steps that are launched at once, as graphs: all, or those alone in which no prompt is read; else "
+        "the host launches each kernel", default="all")
     prefix_hits: float | None = option(Amount(1.0), Stage.COMMAND,
         "the share of a prompt that is in the cache already", unit="SHARE")
     draft: str | None = option(Text(), Stage.COMMAND,
@@ -547,7 +550,7 @@ SIZES = tuple(n for n, o in OPTIONS.items() if o.size)
 AXES = tuple(n for n, o in OPTIONS.items() if o.axis)
 """The options that a sweep goes over."""
 SERVING = ("request_rate", "input_len", "output_len", "requests", "workload", "step_tokens",
-           "max_sequences", "page_tokens", "memory_share", "chunked", "prefix_hits", "draft",
+           "max_sequences", "page_tokens", "memory_share", "chunked", "recorded", "prefix_hits", "draft",
            "draft_tokens", "acceptance", "step_overhead", "disaggregate", "seed")  # fmt: skip
 """The options of an engine and of the requests that it serves."""
 SETTINGS = tuple(n for n, o in OPTIONS.items() if o.setting)

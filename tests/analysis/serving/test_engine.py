@@ -68,6 +68,10 @@ def test_cached_latents_are_attended_to_as_they_are():
         queries = 2 * 128 * 2 * (512 + 64)
         assert one.read == pytest.approx(2 * 2 * (context + 1) * (512 + 64) + queries, rel=1e-3)
     assert len(assumed(traced(key(LATENT), "prefill", 32, 2).graph)) == 1
+    found = steps_of(LATENT)
+    assert found.direct == pytest.approx((192 + 128) / (512 + 64 + 512))
+    full = engine(traced(key(LATENT), "prefill", 400, 1).graph)
+    assert found.reading(400) == pytest.approx(_seconds(full), rel=0.1)  # in two products, not one
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,11 @@ def test_the_drafting_model_reads_prompts_in_their_time():
     assert found.served[0].first_token == pytest.approx(0.01 + 0.1 + 1e-6 * 5050)
 
 
+def test_a_host_that_launches_each_kernel_holds_up_prompts_alone():
+    found = simulate([Request(0.0, 100, 3)], engine(launch=0.03), lambda _: 0.01).served[0]
+    assert (found.first, found.last) == pytest.approx((0.03, 0.05))
+
+
 def test_drafts_that_are_accepted_save_steps():
     plain = simulate([Request(0.0, 8, 400)], engine(), lambda _: 0.01)
     drafts = Drafts(3, 0.8, lambda n, keys, pairs: 0.0)

@@ -47,8 +47,9 @@ class Engine:
     """How an engine schedules: tokens in a step and sequences at a time at most, tokens in a page of the
     cache, whether prompts are split (`chunked`: else a prompt is read whole, and alone), and seconds that
     scheduling adds to a step. `pages` is the room of the cache; `held` says how many pages a sequence of so
-    many tokens takes, whose encoder read so many. `limits` are those of `StepTimes`; `once` are seconds
-    that a request adds to the step in which its prompt is begun, by what its encoder reads."""
+    many tokens takes, whose encoder read so many. `limits` and `direct` are those of `StepTimes`, `launch`
+    is what the host needs to launch a step that reads prompts (0: it is launched at once); `once` are
+    seconds that a request adds to the step in which its prompt is begun, by what its encoder reads."""
 
     pages: int
     held: Callable[[int, int], int]
@@ -57,6 +58,8 @@ class Engine:
     sequences: int = 256
     chunked: bool = True
     overhead: float = 0.0
+    launch: float = 0.0
+    direct: float = 1.0
     once: Callable[[int], float] = lambda _: 0.0
     drafts: Drafts | None = None
 
@@ -173,7 +176,7 @@ class _Simulation:
         chunks = self._chunks(len(self.decoding) * (1 + drafted))
         decoding = self.decoding if engine.chunked or not chunks else []
         load = self._load(decoding, chunks, drafted)
-        taken = engine.overhead + self.seconds(load)
+        taken = engine.overhead + max(self.seconds(load), engine.launch if chunks else 0.0)
         taken += sum(engine.once(s.request.source) for s, _ in chunks if not s.begun)
         if engine.drafts and decoding:
             keys = sum(s.cached for s in decoding)
@@ -209,7 +212,7 @@ class _Simulation:
             for s, n in chunks:
                 after = s.cached + n
                 keys[i] += after if limit is None else min(after, limit + n)
-                pairs[i] += seen(s.cached, n, limit)
+                pairs[i] += round(seen(s.cached, n, limit) * self.engine.direct)
         ends = sum(1 for s, n in chunks if s.cached + n == s.to_read)
         return Load(
             len(decoding) * new + sum(n for _, n in chunks), len(decoding) * new + ends,

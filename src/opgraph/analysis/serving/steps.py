@@ -20,7 +20,7 @@ from opgraph.analysis.cost.conventions import seen
 from opgraph.analysis.memory import memory
 from opgraph.analysis.parallel.sharding import sharded, sharding
 from opgraph.analysis.serving.batches import at_batch
-from opgraph.analysis.serving.engine import engine
+from opgraph.analysis.serving.engine import assumed, engine
 from opgraph.analysis.timing.collectives import collective_seconds
 from opgraph.analysis.timing.kernels import kernel_cost
 from opgraph.analysis.timing.prediction import device_costs
@@ -89,6 +89,8 @@ class StepTimes:
     `weights` are the bytes of weights on a device, `activation` those of what else lives for each token of
     a step, and `cache` what a device keeps of a sequence, whose encoder read `source` tokens. What runs
     once for a request (an encoder, a tower for images) are the lines `apart`, over the tokens `sources`.
+    `launch` are the seconds of a host that launches each kernel of a step, and `direct` is what a pair of a
+    prompt takes of one of a decoding step, where that attends to latents (a prompt does to keys).
     """
 
     device: Device
@@ -104,6 +106,8 @@ class StepTimes:
     activation: float
     cache: KVCache
     source: int = 0
+    launch: float = 0.0
+    direct: float = 1.0
     _known: dict[tuple[int, bool | None], float] = field(default_factory=dict)
 
     @cached_property
@@ -135,7 +139,7 @@ class StepTimes:
     def reading(self, tokens: int, before: int = 0, source: int = 0) -> float:
         """The seconds of a prompt, or of so many tokens of it after others."""
         keys = tuple(_kept(before + tokens, n) for n in self.limits)
-        pairs = tuple(seen(before, tokens, n) for n in self.limits)
+        pairs = tuple(round(seen(before, tokens, n) * self.direct) for n in self.limits)
         return self.seconds(Load(tokens, 1, keys, pairs, source, tokens * source))
 
     def once(self, source: int = 0) -> float:
@@ -243,6 +247,8 @@ def step_times(traces: Traces, device: Device, tensor: int = 1) -> StepTimes:
         weights=sum(p.bytes for p in share.parameters),
         activation=peak / max(1, read),
         cache=_divided(cache, tensor) if divided else cache, source=traces.source,
+        direct=_direct(prefill, readers, tensor) if len(assumed(whole)) > 1 else 1.0,
+        launch=_launching(whole, worked[0], device) + len(exchanged) * device.host_call,
     )  # fmt: skip
 
 
@@ -253,6 +259,24 @@ def _share(graph: Graph, tensor: int) -> tuple[Graph, int]:
 
 def _works(graph: Graph) -> list[Work]:
     return [w for w in workload(engine(graph)) if w.task.kernel]
+
+
+def _direct(prefill: ProfileRecord, readers: Counter[_Reader], tensor: int) -> float:
+    """What a pair of a prompt takes of one of a decoding step."""
+    graph = engine(_share(prefill.graph, tensor)[0])
+    flops = sum(k.flops for n in graph.nodes for k in n.kernels if k.category == "attention")
+    each = sum(times * reader.flops[2] for reader, times in readers.items())
+    cache = prefill.cache
+    pairs = cache.sequences * seen(0, cache.tokens, None) if cache else 0
+    return flops / (each * pairs) if each * pairs else 1.0
+
+
+def _launching(graph: Graph, works: Sequence[Work], device: Device) -> float:
+    """The seconds of a host that calls each module and launches each kernel."""
+    scopes = {graph.node(w.node).scope for w in works}
+    modules = {scope[:i] for scope in scopes for i in range(1, len(scope) + 1)
+               if scope[i : i + 1] in ("", ".")}  # fmt: skip
+    return len(works) * device.host_call + len(modules) * device.host_module
 
 
 def _context(profile: ProfileRecord) -> int:
