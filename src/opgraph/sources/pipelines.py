@@ -15,7 +15,8 @@ from torch import nn
 
 from opgraph.record.errors import InputError, first_line
 from opgraph.record.layout import Action
-from opgraph.sources.ranks import current
+from opgraph.record.remarks import Remark
+from opgraph.sources.ranks import current, forget, fsdp_state
 
 
 def is_schedule(thing: Any) -> bool:
@@ -32,7 +33,8 @@ class Pipelined(nn.Module):
     A call is for the inputs of a whole step: the first stage takes them, the last one the `target`. Where
     this rank has neither, it takes nothing but what other stages send.
 
-    `loss` is what is made small of what the last stage returns, where somebody knows it.
+    `loss` is what is made small of what the last stage returns, where somebody knows it, and `batch` what
+    a step is called with on the first stage.
 
     Raises `InputError` where the process is no rank.
     """
@@ -44,6 +46,8 @@ class Pipelined(nn.Module):
                              hint="with opgraph.ranks(4, rank=1): … or --world-size 4")  # fmt: skip
         self.schedule = schedule
         self.loss: Any = None
+        self.batch: tuple[Any, ...] = ()
+        self._filled: list[tuple[Any, Any, Any]] = []
         self.parts: tuple[Any, ...] = tuple(getattr(schedule, "_stages", None) or [schedule._stage])
         for part in self.parts:
             self.add_module(f"stage{part.stage_index}", part.submod)
@@ -83,6 +87,46 @@ class Pipelined(nn.Module):
     def rank(self) -> int:
         """The number of this rank in the pipeline."""
         return int(self.parts[0].group_rank)
+
+    def hand_over(self, kwargs: dict[str, Any]) -> Iterator[Remark]:
+        """Find what stages take and give of a micro-batch where their program does not say it, for which
+        torch sends it: by a run of each. What others send is as wide as the weights of a stage take it."""
+        from torch.distributed.pipelining._utils import extract_tensor_metas
+
+        known: dict[int, Any] = {}
+        named = {n: a for n, a in kwargs.items() if n not in ("target", "loss_kwargs")}
+        for part in self.parts:
+            meta: Any = getattr(part, "_user_meta", None)
+            if meta is None or meta.is_complete_for_forward():
+                continue
+            batches, names = self.schedule._split_inputs(self.batch, named)
+            before = batches[0] if part.is_first else known.get(part.stage_index - 1)
+            tried = [before] if before else [*known.values(), *_handed(batches[0], part.submod)]
+            for given in tried:
+                try:
+                    out = part.submod(*given, **names[0])
+                except (RuntimeError, ValueError, TypeError, AssertionError):
+                    forget(part.submod.modules())
+                else:
+                    break
+            else:
+                continue
+            known[part.stage_index] = outs = out if isinstance(out, tuple) else (out,)
+            if before is None:
+                given = tuple(g.to(outs[0].dtype) for g in given)
+                shape = "x".join(map(str, given[0].shape))
+                yield Remark(
+                    "guessed-inputs", f"stage {part.stage_index + 1} is taken to be handed {shape}: "
+                    "PipelineStage(…, input_args=…, output_args=…) says it",
+                )  # fmt: skip
+            self._filled.append((meta, meta.inputs, meta.outputs))
+            for of, tensors in (("inputs", given), ("outputs", outs)):
+                follows = of == "outputs" or not part.is_first
+                like = [
+                    t.detach().requires_grad_(follows and t.is_floating_point()) for t in tensors
+                ]
+                setattr(meta, of, extract_tensor_metas(tuple(like)))
+            forget(part.submod.modules())
 
     def step(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], loss: Callable[[Any], Any],
@@ -130,11 +174,29 @@ class Pipelined(nn.Module):
             finally:
                 for part in self.parts:
                     part.clear_runtime_states()
+                for meta, inputs, outputs in self._filled:
+                    meta.inputs, meta.outputs = inputs, outputs
+                self._filled.clear()
         return losses
 
 
 _KINDS = {"forward_one_chunk": "F", "backward_one_chunk": "B", "backward_weight_one_chunk": "W"}
 """What a stage is told to do, and how a schedule calls it."""
+
+
+def _handed(batch: tuple[Any, ...], module: nn.Module) -> Iterator[tuple[torch.Tensor]]:
+    """What a stage could be handed of a micro-batch: as many positions, or a share of them where these are
+    split over ranks, each as wide as weights of the stage."""
+    first = next((a for a in batch if isinstance(a, torch.Tensor)), None)
+    weights = [p for p in module.parameters() if p.dim()]
+    if first is None or not weights:
+        return
+    policy = getattr(fsdp_state(module), "_mp_policy", None)
+    dtype = getattr(policy, "param_dtype", None) or weights[0].dtype
+    *lead, count = first.shape[:-1] if first.is_floating_point() else first.shape
+    for parts in (2**n for n in range(8) if lead and count % 2**n == 0):
+        for width in dict.fromkeys(p.shape[-1] for p in weights):
+            yield (torch.empty(*lead, count // parts, width, dtype=dtype),)
 
 
 def _heard(

@@ -170,6 +170,25 @@ def begin(modules: Iterable[torch.nn.Module], mode: Any) -> Iterator[tuple[Tenso
             yield kept.sharded_param, kept._sharded_param_data
 
 
+def fsdp_state(module: torch.nn.Module) -> Any:
+    """What `fully_shard` keeps of a module, if it was applied to it."""
+    return module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
+
+
+def forget(modules: Iterable[torch.nn.Module]) -> None:
+    """Let sharded modules be as before their first call: what was gathered for one is no part of a step."""
+    for module in modules:
+        state = fsdp_state(module)
+        for group in () if state is None else state._fsdp_param_groups:
+            group._training_state = type(
+                group._training_state
+            ).IDLE  # a call that failed left it within
+            group.reshard()
+            for kept in group.fsdp_params:
+                kept.all_gather_outputs.clear()
+                vars(kept).pop("_unsharded_param", None)
+
+
 def _replicate(module: Any, mode: Any) -> None:
     """Let a replicated module reduce the gradients of the weights that it has now."""
     names = {p: n for n, p in module.module.named_parameters()}
@@ -224,7 +243,11 @@ def exchange_alike(operator: str, args: tuple[Any, ...], out: Any) -> Any:
     if world is None or operator not in _ALIKE:
         return out
     into, given = args[0], args[1]
-    if operator == "c10d.alltoall_base_":
+    if operator == "c10d.alltoall_":
+        rank = dist.ProcessGroup.unbox(args[2]).rank()
+        for received in into:
+            received.copy_(given[rank])
+    elif operator == "c10d.alltoall_base_":
         group = dist.ProcessGroup.unbox(args[2])
         into.copy_(
             given.chunk(group.size())[group.rank()].repeat(group.size(), *[1] * (given.dim() - 1))
@@ -236,4 +259,4 @@ def exchange_alike(operator: str, args: tuple[Any, ...], out: Any) -> Any:
     return out
 
 
-_ALIKE = frozenset({"c10d.alltoall_base_", "c10d._allgather_base_"})
+_ALIKE = frozenset({"c10d.alltoall_", "c10d.alltoall_base_", "c10d._allgather_base_"})

@@ -162,7 +162,8 @@ def record(
             plain=capture is forward,
         ) as stage:
             substitutes = Substitutes(target, real=real, spread=spread)
-            run = _recorded(module, stage, substitutes, prepare, capture)
+            with substitutes.unrefused():
+                run = _recorded(module, stage, substitutes, prepare, capture)
         guard, mode = stage.guard, stage.mode
         del stage
         settle(run.error)

@@ -129,6 +129,18 @@ def distance(out: Tensor, target: Tensor) -> Tensor:
     return (out - target).square().mean()
 
 
+def unsaid(again: bool = False) -> Any:
+    """1F1B whose stages do not say what they hand on; `again` checkpoints their blocks."""
+    import torch.distributed as dist
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    group, rank = _mesh((WORLD,), "pp").get_group(), dist.get_rank()
+    blocks = [checkpoint_wrapper(Block()) if again else Block() for _ in range(2)]
+    stage = PipelineStage(nn.Sequential(*blocks), rank, WORLD, torch.device("cpu"), group=group)
+    return Schedule1F1B(stage, MICRO, loss_fn=distance)
+
+
 def pipeline() -> Any:
     from torch.distributed.pipelining import Schedule1F1B
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -171,3 +174,54 @@ def test_a_model_that_exchanges_by_itself() -> None:
     assert (each.phase, each.kind, each.times) == ("forward", CollectiveKind.ALL_REDUCE, 1)
     assert each.bytes == programs.BATCH * programs.TOKENS * 8 * 4
     assert profile.model.notes == ()
+
+
+def step(schedule: Callable[[], Any], rank: int) -> opgraph.Profile:
+    batch = programs.batch_of_a_step
+    with opgraph.ranks(WORLD, rank):
+        made = schedule()
+        return opgraph.profile(made, batch(), {"target": batch()}, mode="train", target="cpu")
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_stages_that_do_not_say_what_they_hand_on(rank: int) -> None:
+    found, said = (step(p, rank) for p in (programs.unsaid, programs.pipeline))
+    assert [(n.op, n.kernels) for n in found.graph.nodes] == [
+        (n.op, n.kernels) for n in said.graph.nodes
+    ]
+    assert found.graph.storages == said.graph.storages
+    guessed = [n for n in found.remarks if "is taken to be handed 2x8x48" in n]
+    assert len(guessed) == (rank > 0)
+
+
+def test_what_a_stage_runs_again_is_heard_as_in_its_forward() -> None:
+    """Its backward is torch's own call, within which a checkpoint runs the forward anew."""
+    plain, again = step(programs.unsaid, 0), step(partial(programs.unsaid, again=True), 0)
+    forward = sum(n.flops for n in plain.graph.nodes if n.phase == "forward")
+    # The last product of each block gives nothing that the backward needs: torch stops before it.
+    assert 2 * (again.totals.flops - plain.totals.flops) == forward
+    scopes = [n.scope for n in again.graph.nodes if n.op == "layer_norm"]
+    assert len(scopes) == 2 * len([n for n in plain.graph.nodes if n.op == "layer_norm"])
+
+
+class Routed(torch.nn.Module):
+    """Counts by flags how often each of 8 experts is chosen, tells the others, and sends tokens."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ids = torch.topk(x, 2, dim=-1, sorted=False).indices
+        chosen = torch.zeros_like(x, dtype=torch.bool).scatter_(-1, ids, True)
+        counts = chosen.sum(dim=0).view(WORLD, -1)
+        told = [torch.empty_like(c) for c in counts]
+        dist.all_to_all(told, list(counts))
+        sizes = torch.stack(told).sum(dim=1).tolist()
+        sent = x[torch.argsort(ids.flatten()) // 2]
+        out = [sent.new_empty(n, x.shape[1]) for n in sizes]
+        dist.all_to_all(out, list(sent.split(counts.sum(dim=1).tolist())))
+        return torch.cat(out)
+
+
+def test_experts_whose_choice_is_counted_by_flags() -> None:
+    with opgraph.ranks(WORLD):
+        profile = opgraph.profile(Routed(), torch.empty(64, 8, device="meta"))
+    sent = [k.collective for n in profile.graph.nodes for k in n.kernels if k.collective]
+    assert [c.bytes for c in sent] == [8 * 8, 64 * 2 * 8 * 4]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import opgraph
 from opgraph.analysis.cost.training import training
@@ -246,3 +247,24 @@ def test_flash_attention_beyond_a_grid_is_remarked():
         q = torch.empty(batch, 1, 2, 8, dtype=torch.float16, device="meta")
         notes = opgraph.profile(Attends(), q, target="cuda").model.notes
         assert any("CUDA cannot launch" in note for note in notes) is said
+
+
+class Flexible(nn.Module):
+    """Attention by a mask of a person's own, whose kernel has a backward on a GPU alone."""
+
+    def forward(self, x):
+        mask = create_block_mask(lambda _b, _h, q, k: q >= k, 2, None, 256, 256, device="cpu")
+        return flex_attention(x, x, x, block_mask=mask)
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_flexible_attention_is_trained_on_a_gpu() -> None:
+    model = nn.Sequential(nn.Linear(16, 16), Flexible())
+    x = torch.zeros(2, 4, 256, 16)
+    profile = opgraph.profile(model, x, mode="train", loss="sum", target="cuda")
+    product = 2 * 2 * 4 * 256 * 256 * 16
+    flops = {n.op: n.flops for n in profile.graph.nodes if "flex" in n.op}
+    assert flops == {"flex_attention": 2 * product, "flex_attention_backward": 5 * product}
+    with pytest.raises(opgraph.TraceError, match="does not support backward on CPU"):
+        opgraph.profile(model, x, mode="train", loss="sum", target="cpu")

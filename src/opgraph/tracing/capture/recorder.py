@@ -19,6 +19,7 @@ from dataclasses import replace
 from itertools import islice
 from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -714,7 +715,11 @@ class _Functions(TorchFunctionMode):
             if func in _AS_TEXT and not capture.in_node and _is_read(args[0]):
                 capture.lacking[id(func)] = "forward has a tensor written as text"
             if func in _NO_NODES:
-                return address(func, args, kwargs) if func in ADDRESSES else func(*args, **kwargs)
+                if func in ADDRESSES:
+                    return address(func, args, kwargs)
+                # The mode stays on: what a checkpoint runs again are nodes as in the forward.
+                with patch.object(torch.autograd, "has_torch_function", lambda _: False), self:
+                    return func(*args, **kwargs)
         if capture.in_node or capture.over or capture.aside:
             return func(*args, **kwargs)
         if kwargs or func in MOVES:

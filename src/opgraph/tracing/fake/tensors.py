@@ -34,6 +34,8 @@ class RunMode(FakeTensorMode):
     """The mode of the fake tensors of a run. It counts the operators that are called in threads which do
     not work for the run (that `threads` do), where nobody else hears them."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.threads = {threading.get_ident()}

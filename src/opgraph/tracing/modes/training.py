@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, cast
 
@@ -140,6 +141,7 @@ class Training:
                 self.found = module.loss
             elif "target" in kwargs or not module.last:
                 self.found = Loss("schedule", "the loss of its schedule", lambda result: result)
+            module.batch = args
             passed = {n: a for n, a in kwargs.items() if n != "target" or module.last}
             return args if module.first else (), passed
         self.found = loss_for(module, args, kwargs, self._loss)
@@ -212,6 +214,9 @@ class Training:
         """The losses of a step through a pipeline, as its schedule goes through it."""
 
         self.begun.clear()
+        mode = recorder.capture.fake_mode or nullcontext()
+        with recorder.silent(), recorder.capture.beside(), torch.no_grad(), mode:
+            recorder.notes += tuple(module.hand_over(kwargs))
 
         def begin(action: Action) -> None:
             recorder.phase = "forward" if action[0] == "F" else "backward"

@@ -6,8 +6,10 @@ other targets choose there.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
 from math import sqrt
@@ -55,6 +57,13 @@ BEYOND = Remark(
 )
 """Its grid has these in y and z, which are at most so many (CUDA C++ Programming Guide, table of technical
 specifications); torch's rules of choice do not ask."""
+
+
+FLEXIBLE = Remark(
+    "target",
+    "flex_attention is counted, and takes the time, of all pairs, also of those its mask leaves out",
+)
+"""What torch's own formula for it does, too."""
 
 
 METAL_LSTM = Remark(
@@ -105,8 +114,14 @@ class Substitutes:
                 ),
                 **own,
             }
+        flex = sys.modules.get("torch.nn.attention.flex_attention")
+        if flex is not None:
+            self.table = {**self.table, flex.flex_attention_hop: self._flexible}
         if spread:
-            self.table = {**self.table, torch.topk: self._topk, Tensor.topk: self._topk}
+            topk = self._topk
+            self.table = {
+                **self.table, torch.topk: topk, Tensor.topk: topk, torch.zeros_like: _counted,
+            }  # fmt: skip
 
     @property
     def foreach(self) -> bool:
@@ -134,6 +149,17 @@ class Substitutes:
         )
 
     # Each of these has the arguments of the function it stands for.
+
+    def unrefused(self) -> AbstractContextManager[Any]:
+        """Within, `flex_attention` is not refused for having no backward on a CPU, where none is meant."""
+        flex = sys.modules.get("torch.nn.attention.flex_attention")
+        if flex is None or self.device == "cpu":
+            return nullcontext()
+        return patch.object(flex, "_validate_device", lambda *_: None)
+
+    def _flexible(self, *args: Any, **named: Any) -> Any:
+        self._remark(FLEXIBLE)
+        return torch.ops.higher_order.flex_attention(*args, **named)
 
     def _of_lengths(self, query: Tensor, *args: Any, **named: Any) -> Any:
         """Attention as on a CPU; torch asks the driver which one goes for jagged tensors, and there may be
@@ -303,6 +329,14 @@ class Substitutes:
             return (out, h, c) if mode == 2 else (out, h)
 
         return run
+
+
+def _counted(like: Tensor, **named: Any) -> Tensor:
+    """Zeros like a tensor: flags and counts have values where it has none, since choices have."""
+    wanted = named.get("dtype")
+    if type(like) is FakeTensor and wanted is not None and not wanted.is_floating_point:
+        return torch.zeros(like.shape, dtype=wanted)
+    return torch.zeros_like(like, **named)
 
 
 def _keep(tensor: Tensor, result: Tensor) -> None:
