@@ -12,6 +12,8 @@ from opgraph.views.terminal import draw, safe
 
 MANY = 60
 """Cases from which on they are counted rather than listed."""
+_GAP, _WORD = 2, 24
+"""Columns between two, and of the shortest line into which a text is broken."""
 _SECONDS = ("latency", "low", "high", "seconds", "cpu")
 _KINDS = {q.name: FORMATS[q.kind] for q in QUANTITIES}
 CASES = ("spec", "source", "mode", "batch_size", "seq_len", "image_size", "ok", "stage", "reason", "tracer",
@@ -41,7 +43,7 @@ def survey_text(atlas: Atlas, color: bool, width: int) -> str:
     if count <= MANY:
         found = cases(atlas)
         sizes = [n for n in ("batch_size", "seq_len", "image_size") if any(row[n] for row in found)]
-        table.add_column("name", no_wrap=True)
+        table.add_column("name", overflow="fold", min_width=16)
         for heading in ("mode", *(n.replace("_", " ") for n in sizes), "outcome"):
             table.add_column(heading, no_wrap=True)
         for heading in ("nodes", "parameters", "FLOPs", "seconds"):
@@ -50,9 +52,8 @@ def survey_text(atlas: Atlas, color: bool, width: int) -> str:
             outcome = (
                 Text("ok", style="green") if row["ok"] else Text(str(row["stage"]), style="red")
             )
-            figures = [
-                shown(n, row[n]) if row["ok"] else "" for n in ("nodes", "parameters", "flops")
-            ]
+            counted = [int(str(row[n] or 0)) for n in ("nodes", "parameters", "flops")]
+            figures = [units.count(n) if row["ok"] else "" for n in counted]
             asked = [str(row[n] or "") for n in sizes]
             table.add_row(safe(str(row["spec"])), str(row["mode"]), *asked, outcome, *figures,
                           shown("seconds", row["seconds"]))  # fmt: skip
@@ -75,8 +76,11 @@ def survey_text(atlas: Atlas, color: bool, width: int) -> str:
 
 
 def answer_text(answer: Answer, color: bool, width: int) -> str:
-    """The rows of an answer, with units where a column's name says what it is."""
-    return draw([_table(answer)], width, color)
+    """The rows of an answer, with units where a column's name says what it is. Columns for which there is
+    no room are left out, which is said."""
+    table, left_out = _table(answer, width)
+    said = f"\nnot shown: {', '.join(left_out)} (--format csv, or a wider terminal)"
+    return draw([table, *([said] if left_out else [])], width, color)
 
 
 def shown(name: str, value: Cell) -> str:
@@ -114,18 +118,30 @@ def about_text(atlas: Atlas, color: bool, width: int) -> str:
         table.add_row(name, safe(", ".join(columns), 2000))
     made = ", ".join(safe(str(v)) for (v,) in versions.rows)
     devices = safe(", ".join(atlas.devices), 2000)
-    return draw([_table(groups), "", f"devices: {devices}", f"traced with {made}", "", table],
+    return draw([_table(groups, width)[0], "", f"devices: {devices}", f"traced with {made}", "", table],
                 width, color)  # fmt: skip
 
 
-def _table(answer: Answer) -> Any:
+def _table(answer: Answer, width: int) -> tuple[Any, list[str]]:
+    """A table of the first columns, as many as fit (text may be broken into lines), and the others."""
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for i, name in enumerate(answer.columns):
-        number = any(isinstance(row[i], (int, float)) for row in answer.rows)
-        table.add_column(safe(name), justify="right" if number else "left", overflow="ellipsis",
-                         no_wrap=number)  # fmt: skip
-    for row in answer.rows:
-        table.add_row(*map(shown, answer.columns, row))
-    return table
+    table = Table(box=None, padding=(0, _GAP, 0, 0), header_style="bold")
+    cells = [
+        [shown(name, v) for v in values]
+        for name, *values in zip(answer.columns, *answer.rows, strict=True)
+    ]
+    kept: list[list[str]] = []
+    for name, column in zip(answer.columns, cells, strict=True):
+        number = any(isinstance(row[len(kept)], (int, float)) for row in answer.rows)
+        needed = max(map(len, (name, *column)))
+        width -= (needed if number else min(needed, _WORD)) + _GAP
+        if width < 0 and kept:
+            break
+        table.add_column(
+            safe(name), justify="right" if number else "left", overflow="fold", no_wrap=number
+        )
+        kept.append(column)
+    for row in zip(*kept, strict=True):
+        table.add_row(*row)
+    return table, [safe(n) for n in answer.columns[len(kept) :]]
