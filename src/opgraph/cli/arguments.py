@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -215,7 +213,7 @@ def profile_from(
         return _noted(args, known)
     from opgraph.api.pipeline import profiled
 
-    with progress() as tell, redirect_stdout(sys.stderr):
+    with progress() as tell:
         tell(f"tracing {args.model} …")
         found = profiled(args.model, options=asked)
     if file is not None:

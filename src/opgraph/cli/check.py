@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from contextlib import redirect_stdout
 from functools import partial
 
 from opgraph.cli.arguments import add_model, add_options, form_of, say_no_effect
-from opgraph.cli.output import color, tell, width
+from opgraph.cli.output import color, progress, tell, width
 from opgraph.options import CAPTURED, names
 from opgraph.record.errors import InputError
 
@@ -38,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     form = form_of(args)
     tracers = ALL if args.tracer == "auto" else tuple(dict.fromkeys(("auto", args.tracer)))
     options = {n: getattr(args, n) for n in names(*CAPTURED) if n in args.given and n != "tracer"}
-    with redirect_stdout(sys.stderr):
+    with progress():
         found = check(args.model, tracers=tracers, counters=args.counters, **options)
     first = found.trials[0].profile
     say_no_effect(() if first is None else first.model.notes)

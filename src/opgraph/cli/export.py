@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from contextlib import redirect_stdout
 
 from opgraph.cli.arguments import (
     add_model,
@@ -16,7 +14,7 @@ from opgraph.cli.arguments import (
     view_from,
     view_options,
 )
-from opgraph.cli.output import answer, say, status_of
+from opgraph.cli.output import answer, progress, say, status_of
 from opgraph.exporting import EXPORTERS, Exporter, exporter_for
 from opgraph.options import Options, Stage, names
 from opgraph.record.errors import RenderError
@@ -102,7 +100,7 @@ def _export(exporter: Exporter, args: argparse.Namespace) -> int:
     refuse_unheeded(args, {*names(Stage.BUILD, Stage.INPUTS), "mode", "tracer"}, exporter.name)
     ensure_writable(args.output)
     options = Options(**options_from(args))
-    with redirect_stdout(sys.stderr):
+    with progress():
         model, example = prepared(args.model, options=options)
         say_no_effect(example.notes)
         made = exporter.run(model, example, tracer)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from opgraph.api.fitting import fitting
 
     kept = {name: getattr(args, name) for name in QUANTIZED}
-    with progress() as said, redirect_stdout(sys.stderr):
+    with progress() as said:
         found = fitting(args.model, hardware=args.hardware, progress=said, **options_from(args),
                         **kept)  # fmt: skip
     tell(form, lambda: _text(found, kept), lambda: found.to_dict()["largest"], found.to_dict)

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from opgraph.cli.arguments import add_options, form_of
 from opgraph.cli.output import color, say, show, tell, width
+from opgraph.record import units
 from opgraph.record.errors import OpgraphError
 
 if TYPE_CHECKING:
@@ -181,7 +184,6 @@ _LESS: tuple[frozenset[str], ...] = (
 
 def _table(known: tuple[Device, ...], without: frozenset[str]) -> Table:
     """One row a device; beside names, peaks have their unit."""
-    from opgraph.record import units
     from opgraph.views.terminal import columns
 
     unit = "" if "Name" in without else "FLOP/s"
@@ -227,23 +229,23 @@ def _one(device: Device) -> str:
     )
 
 
+_UNITS: tuple[tuple[tuple[str, ...], Callable[[float], str]], ...] = (
+    (("sustained", "reached", "multicast"), units.percent),
+    (("matrix", "vector"), partial(units.count, unit="FLOP/s")),
+    (("power",), partial(units.count, unit="W")),
+    (("latency", "block_latency", "start", "block_start"), partial(units.spread, unit="s")),
+    (("clock",), partial(units.count, unit="Hz")),
+    (("bandwidth",), partial(units.count, unit="B/s")),
+    (("memory",), units.size),
+    (("units", "devices"), lambda number: units.integer(int(number))),
+)
+"""How figures are written, by their section or their name: the first that fits."""
+
+
 def _written(key: str, value: float) -> str:
     """A figure of a device in its unit."""
-    from opgraph.record import units
-
     section, _, name = key.partition(".")
-    if section in ("matrix", "vector"):
-        return units.count(value, "FLOP/s")
-    if section == "sustained" or name in ("reached", "multicast"):
-        return units.percent(value)
-    if section == "power":
-        return units.count(value, "W")
-    if name in ("latency", "block_latency", "start", "block_start"):
-        return units.spread(value, "s")
-    if name == "clock":
-        return units.count(value, "Hz")
-    if name == "bandwidth":
-        return units.count(value, "B/s")
-    if section == "memory":
-        return units.size(value)
-    return units.integer(int(value)) if name in ("units", "devices") else units.seconds(value)
+    for of, written in _UNITS:
+        if section in of or name in of:
+            return written(value)
+    return units.seconds(value)

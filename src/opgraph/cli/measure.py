@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from contextlib import redirect_stdout
 
 from opgraph.cli.arguments import (
     add_model,
@@ -46,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from opgraph.api.measuring import measured_profile
 
     given = {k: v for k, v in options_from(args).items() if not k.startswith("inductor")}
-    with progress() as tell, redirect_stdout(sys.stderr):
+    with progress() as tell:
         profile = measured_profile(
             args.model, None, None, Options(**given), args.on, args.steps,
             lambda text: tell(f"{args.model}: {text}"),

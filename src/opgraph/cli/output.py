@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,9 +158,11 @@ def status_of(costed: CostedRecord, *, shown: bool = False) -> int:
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """A line on stderr that says what is being done and goes when it is done; nothing where stderr is
-    not a terminal, or where it shall be quiet."""
+    not a terminal, or where it shall be quiet. What a model prints meanwhile goes to stderr, too, so that
+    results stay alone on stdout."""
     if _quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield lambda _: None
+        with redirect_stdout(sys.stderr):
+            yield lambda _: None
         return
     columns = shutil.get_terminal_size((80, 24)).columns
 
@@ -169,7 +171,8 @@ def progress() -> Iterator[Callable[[str], None]]:
         sys.stderr.flush()
 
     try:
-        yield tell
+        with redirect_stdout(sys.stderr):
+            yield tell
     finally:
         sys.stderr.write("\r\x1b[2K")
         sys.stderr.flush()

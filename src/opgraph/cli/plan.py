@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from contextlib import redirect_stdout
 
 from opgraph.cli.arguments import add_model, add_options, form_of, options_from
 from opgraph.cli.output import color, progress, tell, width
@@ -34,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if "mode" not in args.given:
         args.mode = "train"
         args.given = {*args.given, "mode"}
-    with progress() as said, redirect_stdout(sys.stderr):
+    with progress() as said:
         found = plan(
             args.model, devices=args.devices, explain=args.explained, network=args.network,
             top=args.top or 10, progress=said, **options_from(args),

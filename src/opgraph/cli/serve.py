@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from contextlib import redirect_stdout
 
 from opgraph.cli.arguments import (
     add_model,
@@ -42,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     view = view_from(args, result="serving", usual="serving")
     given = {n: getattr(args, n) for n in (*SERVING, *QUANTIZED) if n in args.given}
     traced = {n: v for n, v in options_from(args).items() if n in args.given}
-    with progress() as tell, redirect_stdout(sys.stderr):
+    with progress() as tell:
         found = serve(args.model, hardware=args.hardware, progress=tell, **traced, **given)
     show_view(args, view, found)
     return 0

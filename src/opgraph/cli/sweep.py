@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from contextlib import redirect_stdout
 
 from opgraph.cli.arguments import (
     add_model,
@@ -42,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     options = options_from(args)
     if not args.symbolic and not any(options[axis] for axis in AXES):
         raise RenderError("a sweep over what?", hint="--batch-size 1,4,16, or --symbolic")
-    with progress() as tell, redirect_stdout(sys.stderr):
+    with progress() as tell:
         found = sweep(
             args.model,
             symbolic=args.symbolic,

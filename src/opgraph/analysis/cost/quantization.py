@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
-from opgraph.analysis.cost.placing import Placing
+from opgraph.analysis.cost.precision import Placing
 from opgraph.hardware import Device
 from opgraph.record.errors import InputError
 from opgraph.record.graph import Graph, Kernel, Node, Parameter, Value, elements

@@ -87,18 +87,8 @@ def _tiles(scene: Scene, width: float, height: float) -> tuple[list[Tile], tuple
         for x, right in pairwise(columns)
         for y, bottom in pairwise(rows)
     ]
-    used = [t for t in tiles if t is tiles[0] or any(_touches(t, b) for b in boxes)]
+    used = [t for t in tiles if t is tiles[0] or any(b.meets(*t) for b in boxes)]
     return used, (width, height)
-
-
-def _touches(tile: Tile, box: Rect) -> bool:
-    x, y, width, height = tile
-    return (
-        x < box.x + box.width
-        and box.x < x + width
-        and y < box.y + box.height
-        and box.y < y + height
-    )
 
 
 def _cuts(spans: list[tuple[float, float]], length: float, room: float) -> list[float]:

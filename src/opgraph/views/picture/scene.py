@@ -97,6 +97,13 @@ class Rect:
     thickness: float = 1.0
     dash: tuple[float, ...] = ()
 
+    def meets(self, x: float, y: float, width: float, height: float) -> bool:
+        """Whether it has a part of another rectangle."""
+        return (
+            x < self.x + self.width and self.x < x + width
+            and y < self.y + self.height and self.y < y + height
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
