@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Literal
 
@@ -21,7 +22,7 @@ from opgraph.analysis.calls import ItemKind, span
 from opgraph.analysis.cost.totals import ModuleCost, module_tree
 from opgraph.analysis.tree import Tree
 from opgraph.record import units
-from opgraph.record.graph import Graph, Shape
+from opgraph.record.graph import Graph, Node, Shape
 
 Status = Literal["same", "changed", "renamed", "added", "removed"]
 
@@ -95,6 +96,19 @@ class Change:
 def align(before: Graph, after: Graph) -> Change:
     """Lay the module tree of one graph over another's."""
     return _Aligner(before, after).change()
+
+
+def by_operator(
+    before: Sequence[Node], after: Sequence[Node]
+) -> Iterator[tuple[Node | None, Node | None]]:
+    """The nodes of two modules in order, matched by operator; None beside one that is gone or new."""
+    matcher = SequenceMatcher(None, [n.op for n in before], [n.op for n in after], autojunk=False)
+    for kind, i1, i2, j1, j2 in matcher.get_opcodes():
+        if kind == "equal":
+            yield from zip(before[i1:i2], after[j1:j2], strict=True)
+        else:
+            yield from ((a, None) for a in before[i1:i2])
+            yield from ((None, b) for b in after[j1:j2])
 
 
 def folded(change: Change, before: Tree, after: Tree) -> Change:

@@ -10,12 +10,11 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from functools import cached_property
 from math import hypot
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.compare.alignment import Change, align, folded
+from opgraph.analysis.compare.alignment import Change, align, by_operator, folded
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.nodes import Row
 from opgraph.analysis.quantities import MEASURED, TIMED, Quantity, quantities
@@ -241,14 +240,9 @@ def _node_changes(change: Change, times: int = 1) -> Iterator[NodeChange]:
     before = change.before.nodes if change.before else ()
     after = change.after.nodes if change.after else ()
     path = change.either.path
-    matcher = SequenceMatcher(None, [n.op for n in before], [n.op for n in after], autojunk=False)
-    for kind, i1, i2, j1, j2 in matcher.get_opcodes():
-        if kind == "equal":
-            pairs = zip(before[i1:i2], after[j1:j2], strict=True)
-            yield from (NodeChange(path, a, b, times) for a, b in pairs if a.kernels != b.kernels)
-        else:
-            yield from (NodeChange(path, a, None, times) for a in before[i1:i2])
-            yield from (NodeChange(path, None, b, times) for b in after[j1:j2])
+    for a, b in by_operator(before, after):
+        if a is None or b is None or a.kernels != b.kernels:
+            yield NodeChange(path, a, b, times)
     for child in change.children:
         yield from _node_changes(child, times)
 

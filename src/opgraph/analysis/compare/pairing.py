@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 
-from opgraph.analysis.compare.alignment import Change, align
+from opgraph.analysis.compare.alignment import Change, align, by_operator
 from opgraph.analysis.cost.totals import ModuleCost
-from opgraph.record.graph import Graph, Node, Scope, Value
+from opgraph.record.graph import Graph, Node, Scope, Value, around
 from opgraph.record.kinds import ChangeKind
 
 
@@ -47,13 +46,11 @@ def pair_nodes(before: Graph, after: Graph) -> Pairing:
     gone: dict[int, tuple[str, str]] = {}
     for now, then, old, new in _modules(align(before, after), "", ""):
         was, is_now = old.nodes if old else (), new.nodes if new else ()
-        matcher = SequenceMatcher(None, [n.op for n in was], [n.op for n in is_now], autojunk=False)
-        for kind, i1, i2, j1, j2 in matcher.get_opcodes():
-            if kind == "equal":
-                for a, b in zip(was[i1:i2], is_now[j1:j2], strict=True):
-                    pairs[b.id - 1] = a.id
-            else:
-                gone.update((a.id, (now, _moved(a.scope, then, now))) for a in was[i1:i2])
+        for a, b in by_operator(was, is_now):
+            if a is not None and b is not None:
+                pairs[b.id - 1] = a.id
+            elif a is not None:
+                gone[a.id] = (now, _moved(a.scope, then, now))
     return Pairing(tuple(pairs), _placed(before, after, pairs, gone))
 
 
@@ -85,7 +82,7 @@ def _placed(
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for node in after.nodes:
-        for path in _around(node.scope):
+        for path in around(node.scope):
             first.setdefault(path, node.id)
             last[path] = node.id
     following: dict[int, int | None] = {}
@@ -95,22 +92,22 @@ def _placed(
             following[node.id] = nearest.get(gone[node.id][0])
         elif node.id in later:
             new = later[node.id]
-            nearest.update((path, new) for path in _around(after.node(new).scope))
+            nearest.update((path, new) for path in around(after.node(new).scope))
     nearest = {}
     found: list[Removed] = []
     for node in before.nodes:
         if node.id in later:
             new = later[node.id]
-            nearest.update((path, new + 1) for path in _around(after.node(new).scope))
+            nearest.update((path, new + 1) for path in around(after.node(new).scope))
         elif node.id in gone:
-            around, scope = gone[node.id]
+            within, scope = gone[node.id]
             at = (
-                nearest.get(around)
+                nearest.get(within)
                 or following[node.id]
-                or _called(after, around, nearest)
-                or first.get(around, 1)
+                or _called(after, within, nearest)
+                or first.get(within, 1)
             )
-            if found and found[-1].at <= last.get(around, 0):
+            if found and found[-1].at <= last.get(within, 0):
                 at = max(at, found[-1].at)  # the removed ones keep their order, too
             found.append(Removed(node.id, scope, _out_of_others(after.nodes, scope, at)))
     return tuple(found)
@@ -118,27 +115,21 @@ def _placed(
 
 def _called(graph: Graph, path: str, nearest: Mapping[str, int]) -> int | None:
     """Where a module in which nothing is as it was is called next."""
-    for around in reversed(_around(path)):
-        at = nearest.get(around)
-        if at is not None and at <= len(graph.nodes) and path in _around(graph.node(at).scope):
+    for above in around(path):
+        at = nearest.get(above)
+        if at is not None and at <= len(graph.nodes) and path in around(graph.node(at).scope):
             return at
     return None
 
 
 def _out_of_others(nodes: tuple[Node, ...], scope: str, at: int) -> int:
     """The next place from `at` on in no module beside `scope`."""
-    around = set(_around(scope))
+    own = set(around(scope))
     while 1 < at <= len(nodes):
-        if {*_around(nodes[at - 2].scope)} & {*_around(nodes[at - 1].scope)} <= around:
+        if {*around(nodes[at - 2].scope)} & {*around(nodes[at - 1].scope)} <= own:
             break
         at += 1
     return at
-
-
-def _around(scope: str) -> list[str]:
-    """The paths of modules around a node: "", "layer1", "layer1.0"."""
-    names = scope.split(".") if scope else []
-    return [".".join(names[:i]) for i in range(len(names) + 1)]
 
 
 # Both graphs as one.
