@@ -10,7 +10,8 @@ import pytest
 
 import opgraph
 from opgraph.analysis.cost.conventions import seen
-from opgraph.analysis.costed import costed
+from opgraph.analysis.costed import costed, quantized
+from opgraph.analysis.parallel.sharding import sharded
 from opgraph.analysis.serving.engine import assumed, engine
 from opgraph.analysis.serving.simulation import pages_of
 from opgraph.analysis.serving.steps import StepTimes, Traces, step_times
@@ -68,6 +69,11 @@ def test_cached_latents_are_attended_to_as_they_are():
         queries = 2 * 128 * 2 * (512 + 64)
         assert one.read == pytest.approx(2 * 2 * (context + 1) * (512 + 64) + queries, rel=1e-3)
     assert len(assumed(traced(key(LATENT), "prefill", 32, 2).graph)) == 1
+    half = engine(sharded(graph, 2))  # heads are shared, latents are not
+    halves = [k.flops for n in half.nodes if "kv_b_proj" in n.scope for k in n.kernels if k.flops]
+    assert halves == [up[0].flops // 2]
+    (other,) = (k for n in half.nodes for k in n.kernels if k.category == "attention")
+    assert (other.flops, other.read) == (one.flops // 2, one.read - queries // 2)
     found = steps_of(LATENT)
     assert found.direct == pytest.approx((192 + 128) / (512 + 64 + 512))
     full = engine(traced(key(LATENT), "prefill", 400, 1).graph)
@@ -194,6 +200,14 @@ def test_an_encoder_runs_once_and_what_it_left_is_read(name, args, source, promp
     assert held(16, 2 * source) - held(16, source) == pytest.approx(
         _crossed(found, source) / each, abs=1
     )
+
+
+def test_a_mixture_in_fewer_bits_reads_the_experts_that_have_a_token():
+    bits = {"weights": "fp8", "activations": "fp8"}
+    low = [quantized(traced(key(MIXTURE), *more), bits, H100) for more in
+           (("decode", 32, 2), ("decode", 200, 2), ("prefill", 32, 2), ("decode", 260, 40))]  # fmt: skip
+    found = step_times(Traces((low[0], low[1]), low[2]), H100)
+    assert found.decoding(40, 260) == pytest.approx(_seconds(engine(low[3].graph)), rel=0.03)
 
 
 def _crossed(found: StepTimes, source: int) -> float:

@@ -88,7 +88,8 @@ def shared_reads(profile: ProfileRecord) -> int:
 _LOOKUPS = ("aten.embedding", "aten.index_select", "aten.index", "aten.gather")
 """Operators that read a few rows of a table: more of them for more sequences."""
 
-_GROUPED = "grouped_mm"
+GROUPED = "grouped_mm"
+"""What is in the names of the products of a mixture of experts."""
 
 
 def at_batch(graph: Graph, times: int) -> Graph:
@@ -131,7 +132,7 @@ def _kernel(kernel: Kernel, ours: list[Value], theirs: set[Shape], times: int) -
     kept = 0 if kernel.op in _LOOKUPS else sum(_bytes(v) for v in still if v is not None)
     kept = min(kept, kernel.read)
     read = kept + (kernel.read - kept) * times
-    if _GROUPED in kernel.op and len(kernel.shapes) >= 2 and still[1] is not None:
+    if GROUPED in kernel.op and len(kernel.shapes) >= 2 and still[1] is not None:
         read = _grouped(kernel, _bytes(still[1]), times)
     return replace(
         kernel,

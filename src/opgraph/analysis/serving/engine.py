@@ -232,11 +232,15 @@ class _Engine:
             queries, keys, values = one.shapes[:3]
             many, heads, new, width = map(_int, queries)
             tokens, result, rank = _int(keys[-2]), _int(values[-1]), _int(up.shapes[0][-1])
+            pairs = 2 * many * heads * new * tokens * (width + result)
+            heads //= max(
+                1, round(pairs / one.flops)
+            )  # those of one of the devices that share them
             made = _int(up.out_shapes[0][-1]) // heads
             plain, rows = made - result, many * new  # of a key, what is made of the latent
             latent = rank + width - plain
             each = one.written // (many * heads * new * result) * rows * heads  # bytes of a column
-            weights = sum(self.graph.root(v).bytes for v in product.inputs[1:])
+            weights = sum(p.bytes for p in self.graph.parameters if p.name in product.parameters)
             sides = [
                 replace(up, flops=2 * rows * heads * a * b, read=weights * part // made + each * a,
                         other_flops=up.other_flops * new * part // (tokens * made), written=each * b,

@@ -19,7 +19,7 @@ from math import ceil, prod
 from opgraph.analysis.cost.conventions import seen
 from opgraph.analysis.memory import memory
 from opgraph.analysis.parallel.sharding import sharded, sharding
-from opgraph.analysis.serving.batches import at_batch
+from opgraph.analysis.serving.batches import GROUPED, at_batch
 from opgraph.analysis.serving.engine import assumed, engine
 from opgraph.analysis.timing.collectives import collective_seconds
 from opgraph.analysis.timing.kernels import kernel_cost
@@ -296,7 +296,7 @@ def _knots(graph: Graph, batch: int) -> tuple[int, ...]:
     corner = 0
     for node in graph.nodes:
         for kernel in node.kernels:
-            if kernel.op == "aten._grouped_mm" and len(kernel.shapes) > 1:
+            if GROUPED in kernel.op and len(kernel.shapes) > 1:
                 rows, experts = kernel.shapes[0][0], kernel.shapes[1][0]
                 if isinstance(rows, int) and isinstance(experts, int) and rows:
                     corner = max(corner, ceil(experts / rows) * batch)
