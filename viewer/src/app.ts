@@ -62,7 +62,7 @@ export class App extends Figures {
     this.colours.apart = this.view.all;
     this.openDefault();
     this.openAtFirst = new Set(this.view.open);
-    this.on("look", () => this.litName === "path" && this.lightPath());
+    this.on(() => this.litName === "path" && this.lightPath(), "look");
   }
 
   // What is open.

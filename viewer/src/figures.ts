@@ -20,10 +20,14 @@ class Events<Name extends string> {
   private listeners = new Map<Name, Set<() => void>>();
   private held: Set<Name> | null = null;
 
-  on(event: Name, run: () => void): void {
-    const known = this.listeners.get(event) ?? new Set();
-    known.add(run);
-    this.listeners.set(event, known);
+  on(run: () => void, ...events: Name[]): void {
+    for (const event of events) this.listeners.set(event, (this.listeners.get(event) ?? new Set()).add(run));
+  }
+
+  /** Now, and again at any of these. */
+  keep(run: () => void, ...events: Name[]): void {
+    this.on(run, ...events);
+    run();
   }
 
   /** Whoever listens to any of these hears of it once. */

@@ -131,7 +131,7 @@ export function bind(app: App): void {
       }
     }, 300);
   };
-  for (const event of ["scene", "select", "look", "lit", "camera", "search", "dock"] as const) app.on(event, keep);
+  app.on(keep, "scene", "select", "look", "lit", "camera", "search", "dock");
   window.addEventListener("hashchange", () => {
     const text = location.hash.slice(1);
     if (text !== own) void read(app, text);

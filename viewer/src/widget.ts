@@ -40,12 +40,12 @@ export function render({ model, el }: { model: WidgetModel; el: HTMLElement }): 
   const placed = new ResizeObserver(dress);
   placed.observe(host);
   host.addEventListener("transitionend", dress);
-  app.on("select", () => {
+  app.on(() => {
     const next = describe(app, app.selected);
     if (JSON.stringify(next) === JSON.stringify(model.get("selected"))) return;
     model.set("selected", next);
     model.save_changes();
-  });
+  }, "select");
   const choose = (): void => {
     const wanted = model.get("selected");
     const item = wanted ? found(app, wanted) : null;

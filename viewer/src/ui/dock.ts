@@ -29,7 +29,7 @@ export function dock(app: App, legend: HTMLElement): HTMLElement {
     fill(charts, chart);
     app.emit("lit");
   };
-  app.on("dock", paint);
+  app.on(paint, "dock");
   charts.hidden = true;
   return div("dock", div("strip", legend, span("spring"), div("choices joined", ...buttons)), charts);
 }
@@ -69,6 +69,6 @@ export function legend(app: App): HTMLElement {
     const ridge = app.colours.mode === "bottleneck" ? div("legend-foot", `ridge point ${app.ridgeText}`) : null;
     fill(element, div("legend-title", name), ...entries, ...edges, ridge);
   };
-  for (const event of ["look", "lit", "scene", "select"] as const) app.on(event, paint);
+  app.on(paint, "look", "lit", "scene", "select");
   return element;
 }

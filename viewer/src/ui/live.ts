@@ -158,7 +158,6 @@ export function alive(app: App): HTMLElement {
       moment === memory.peakAt ? null : div("choices", peak), h("ul", { class: "links" }, ...entries),
     );
   };
-  app.on("lit", paint);
-  app.on("look", paint);
+  app.on(paint, "lit", "look");
   return element;
 }

@@ -83,8 +83,7 @@ export function searchField(app: App): { element: HTMLElement; focus: () => void
     count.textContent = !app.hits.length ? none : app.hit >= 0 ? `${format.integer(app.hit + 1)} of ${all}` : seen;
     element.classList.toggle("active", app.hits.length > 0);
   };
-  app.on("search", say);
-  app.on("scene", say);
+  app.on(say, "search", "scene");
   return { element, focus: () => input.focus() };
 }
 
@@ -154,9 +153,7 @@ export function filterSheet(app: App): HTMLElement {
     const clear = press("Clear the filter", () => app.setFilter(null), { class: "plain" });
     refill(element, ...groups, dear, div("sheet-foot", clear));
   };
-  paint();
-  app.on("lit", paint);
-  app.on("look", paint);
+  app.keep(paint, "lit", "look");
   return element;
 }
 
@@ -185,8 +182,7 @@ export function sizesSheet(app: App): HTMLElement {
       div("sheet-foot", press("As profiled", () => app.setSizes(null), { class: "plain" })),
     );
   };
-  app.on("look", paint);
-  paint();
+  app.keep(paint, "look");
   return element;
 }
 

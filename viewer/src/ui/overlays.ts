@@ -52,7 +52,7 @@ export function headlineBar(app: App): HTMLElement {
     second.classList.remove("shown");
   };
   element.addEventListener("mouseleave", () => second.classList.remove("shown"));
-  app.on("look", paint);
+  app.on(paint, "look");
   new ResizeObserver(() => row.clientWidth && draw(row, app.row(), 1)).observe(row);
   return element;
 }
@@ -63,7 +63,7 @@ const REST = 180;
 export function hoverCard(app: App): HTMLElement {
   const element = h("div", { class: "tip hover", hidden: true });
   let rest = 0;
-  app.on("hover", () => {
+  app.on(() => {
     clearTimeout(rest);
     element.hidden = true;
     const { hovered, pointer } = app;
@@ -74,8 +74,8 @@ export function hoverCard(app: App): HTMLElement {
       element.hidden = false;
       beside(element, pointer.x, pointer.y + 12, app.size.width, app.size.height);
     }, REST);
-  });
-  app.on("camera", () => (element.hidden = true));
+  }, "hover");
+  app.on(() => (element.hidden = true), "camera");
   return element;
 }
 
@@ -175,8 +175,7 @@ export function minimap(app: App): HTMLElement {
     if (event.buttons) move(event);
   });
   const whole = onFrame(paint);
-  app.on("scene", whole);
-  app.on("look", whole);
-  app.on("camera", onFrame(frame));
+  app.on(whole, "scene", "look");
+  app.on(onFrame(frame), "camera");
   return canvas;
 }

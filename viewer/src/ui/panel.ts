@@ -10,7 +10,7 @@ import type { Kernel, Parameter, Value } from "../data/graph";
 import { type Item, nodesIn } from "../data/tree";
 import * as format from "../format";
 import { button, copyText, div, fill, h, ICONS, p, press, span } from "./dom";
-import { entry, figure, link, list, more, rows, section, shareText } from "./parts";
+import { entry, figure, link, list, listed, rows, said, section, shareText } from "./parts";
 
 export function panel(app: App): HTMLElement {
   const element = h("section", { class: "panel", "aria-label": "Details" });
@@ -19,8 +19,7 @@ export function panel(app: App): HTMLElement {
     fill(element, ...(selected && selected.kind !== "root" ? details(app, selected) : summary(app)));
     element.scrollTop = 0;
   };
-  app.on("select", paint);
-  app.on("look", paint);
+  app.on(paint, "select", "look");
   return element;
 }
 
@@ -173,44 +172,28 @@ function boundary(app: App, item: Item): HTMLElement | null {
 }
 
 function values(app: App, title: string, all: Value[], made: boolean): HTMLElement | null {
-  if (!all.length) return null;
-  const entries = all.slice(0, 60).map((v) => {
+  return listed(title, all, 60, (v) => {
     const to = made ? v.producer : v.users[0];
     const text = ` ${v.dtype} · ${format.size(v.bytes)}${v.name ? ` · ${v.name}` : ""}`;
     const what = [h("b", null, format.shape(v.shape)), text];
-    if (to === undefined || to < 0) return h("li", null, span("value", ...what));
+    if (to === undefined || to < 0) return span("value", ...what);
     const note = `${made ? "from" : "to"} ${app.model.graph.nodes[to].name}`;
-    return h("li", null, entry(what, note, () => void app.select(app.tree.leaf[to], true)));
+    return entry(what, note, () => void app.select(app.tree.leaf[to], true));
   });
-  return section(title, h("ul", { class: "links" }, ...entries), more(all.length, 60));
 }
 
-function neighbours(app: App, title: string, nodes: number[]): HTMLElement | null {
-  if (!nodes.length) return null;
-  const { graph } = app.model;
-  return section(
-    title, list(nodes.slice(0, 60).map((n) => link(app, app.tree.leaf[n], graph.nodes[n].name, graph.nodes[n].op))),
-    more(nodes.length, 60),
-  );
+function neighbours(app: App, title: string, all: number[]): HTMLElement | null {
+  const { nodes } = app.model.graph;
+  return listed(title, all, 60, (n) => link(app, app.tree.leaf[n], nodes[n].name, nodes[n].op));
 }
 
 function parameters(all: Parameter[]): HTMLElement | null {
-  if (!all.length) return null;
   const count = all.reduce((sum, p) => sum + (p.kind === "parameter" ? p.numel : 0), 0);
   const bytes = all.reduce((sum, p) => sum + p.bytes, 0);
-  const entries = all.slice(0, 40).map((p) =>
-    h(
-      "li", { class: "parameter" }, span("value", p.name),
-      span(
-        "note", `${format.shape(p.shape)} ${p.dtype} · ${format.size(p.bytes)}`,
-        p.kind === "buffer" ? " · buffer" : "", p.tied.length ? ` · tied to ${p.tied.join(", ")}` : "",
-      ),
-    ),
-  );
-  return section(
-    `Parameters · ${format.count(count)} · ${format.size(bytes)}`, h("ul", { class: "links" }, ...entries),
-    more(all.length, 40),
-  );
+  return listed(`Parameters · ${format.count(count)} · ${format.size(bytes)}`, all, 40, (p) => said(
+    p.name, `${format.shape(p.shape)} ${p.dtype} · ${format.size(p.bytes)}`, p.kind === "buffer" ? " · buffer" : "",
+    p.tied.length ? ` · tied to ${p.tied.join(", ")}` : "",
+  ));
 }
 
 function kernels(app: App, item: Item): HTMLElement | null {
@@ -226,23 +209,14 @@ function kernels(app: App, item: Item): HTMLElement | null {
       byOp.set(kernel.op, entry);
     }
   }
-  if (!byOp.size) return null;
   const all = [...byOp.values()].sort((a, b) => b.flops - a.flops || b.bytes - a.bytes);
-  const entries = all.slice(0, 40).map(({ kernel, times, flops, bytes }) =>
-    h(
-      "li", { class: "parameter" }, span("value", kernel.op, times > 1 ? ` × ${format.integer(times)}` : ""),
-      kernel.cost === "unknown" ? span("note warn", "cost unknown") : span(
-        "note", kernel.cost === "zero" ? "no work: a view"
-          : `${format.flops(flops)} · ${format.size(bytes)} · ${kernel.category} ${kernel.dtype}`,
-      ),
-    ),
-  );
-  return section(
-    `Kernels · ${format.integer(app.costs.item("kernels", item))}`, h("ul", { class: "links" }, ...entries),
-    more(all.length, 40),
-  );
+  const title = `Kernels · ${format.integer(app.costs.item("kernels", item))}`;
+  return listed(title, all, 40, ({ kernel, times, flops, bytes }) => said(
+    [kernel.op, times > 1 ? ` × ${format.integer(times)}` : ""],
+    kernel.cost === "unknown" ? span("warn", "cost unknown") : kernel.cost === "zero" ? "no work: a view"
+      : `${format.flops(flops)} · ${format.size(bytes)} · ${kernel.category} ${kernel.dtype}`,
+  ));
 }
-
 
 export function summary(app: App): HTMLElement[] {
   const { model, costs } = app;

@@ -5,7 +5,7 @@ import type { Measure, Share } from "../data/costs";
 import type { Item } from "../data/tree";
 import { show } from "../draw/colours";
 import * as format from "../format";
-import { type Child, h, p, press, span } from "./dom";
+import { type Child, div, h, p, press, span } from "./dom";
 
 export type Row = [string, string | Node | null];
 
@@ -61,6 +61,14 @@ export function section(title: string, ...children: (Node | null)[]): HTMLElemen
   return h("section", { class: "part" }, h("h3", null, title), ...children);
 }
 
-export function more(count: number, shown: number): HTMLElement | null {
-  return count > shown ? p("note", `and ${format.integer(count - shown)} more`) : null;
+/** A section with a line for each of the first `most`, and how many more there are; none of nothing. */
+export function listed<T>(title: string, all: T[], most: number, line: (one: T) => HTMLElement): HTMLElement | null {
+  if (!all.length) return null;
+  const more = all.length > most ? p("note", `and ${format.integer(all.length - most)} more`) : null;
+  return section(title, list(all.slice(0, most).map(line)), more);
+}
+
+/** A line of what is only said. */
+export function said(name: Child | Child[], ...note: Child[]): HTMLElement {
+  return div("parameter", span("value", ...[name].flat()), note.length ? span("note", ...note) : null);
 }

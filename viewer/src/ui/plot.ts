@@ -33,7 +33,7 @@ export abstract class Plot {
     this.tip = h("div", { class: "tip", hidden: true });
     this.element = div("plot-box", this.canvas, this.tip);
     this.redraw = onFrame(() => this.draw());
-    for (const event of events) app.on(event, this.redraw);
+    app.on(this.redraw, ...events);
     new ResizeObserver(this.redraw).observe(this.element);
     this.canvas.addEventListener("pointermove", (event) => {
       this.pointer = this.point(event);

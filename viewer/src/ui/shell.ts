@@ -58,8 +58,8 @@ export function shell(app: App): Shell {
   );
   const live = h("div", { class: "offscreen", "aria-live": "polite" });
   app.on(
-    "select",
     () => (live.textContent = app.selected ? `${app.selected.label}, ${app.selected.cls || app.selected.kind}` : ""),
+    "select",
   );
   const key = legend(app);
   const middle = h(
@@ -78,8 +78,7 @@ export function shell(app: App): Shell {
     const names = ["canvas", "card", "border", "text", "muted", "faint", "accent", "hit", "error"] as const;
     for (const name of names) element.style.setProperty(`--${name}`, theme[name]);
   };
-  dress();
-  app.on("look", dress);
+  app.keep(dress, "look");
   // On a narrow page, as in most notebooks, the graph comes first; on a very narrow one the table slides over it, too.
   const narrow = new ResizeObserver(() => {
     if (!element.clientWidth) return;
@@ -122,35 +121,33 @@ function chips(app: App): HTMLElement {
       chip(format.size(costs.total("bytes")), "moved"), chip(format.integer(model.graph.own), "nodes"),
     );
   };
-  app.on("look", paint);
-  paint();
+  app.keep(paint, "look");
   return element;
 }
 
+function choice(
+  app: App, name: string, label: string, options: Node[], chosen: () => string, choose: (value: string) => void,
+): HTMLElement {
+  const select = h("select", { "aria-label": label, onchange: () => choose(select.value) }, ...options);
+  app.keep(() => (select.value = chosen()), "look");
+  return h("label", { class: "choice" }, h("span", null, name), select);
+}
+
 function modeChoice(app: App): HTMLElement {
-  const select = h("select", { "aria-label": "Colour by", onchange: () => app.setMode(select.value as ColourMode) });
-  for (const [mode, name] of app.modes()) select.append(h("option", { value: mode }, name));
-  const sync = (): void => void (select.value = app.colours.mode);
-  app.on("look", sync);
-  sync();
-  return h("label", { class: "choice" }, h("span", null, "Colour"), select);
+  const options = app.modes().map(([value, name]) => h("option", { value }, name));
+  return choice(app, "Colour", "Colour by", options, () => app.colours.mode, (mode) => app.setMode(mode as ColourMode));
 }
 
 function deviceChoice(app: App): HTMLElement | null {
   if (!app.devices.length) return null;
-  const select = h("select", { "aria-label": "Device", onchange: () => app.setDevice(select.value) });
-  select.append(h("option", { value: "" }, "no device"));
   const vendors = new Map<string, HTMLOptGroupElement>();
   for (const device of app.devices) {
     const group = vendors.get(device.vendor) ?? h("optgroup", { label: device.vendor });
     vendors.set(device.vendor, group);
     group.append(h("option", { value: device.id }, device.name));
   }
-  select.append(...vendors.values());
-  const sync = (): void => void (select.value = app.device?.id ?? "");
-  app.on("look", sync);
-  sync();
-  return h("label", { class: "choice" }, h("span", null, "Device"), select);
+  const options = [h("option", { value: "" }, "no device"), ...vendors.values()];
+  return choice(app, "Device", "Device", options, () => app.device?.id ?? "", (id) => app.setDevice(id));
 }
 
 function exports(app: App): HTMLElement {
@@ -173,9 +170,7 @@ function exports(app: App): HTMLElement {
 
 function plumbingToggle(app: App): HTMLElement {
   const input = h("input", { type: "checkbox", onchange: () => void app.setPlumbingHidden(!input.checked) });
-  const sync = (): void => void (input.checked = !app.plumbingHidden);
-  app.on("look", sync);
-  sync();
+  app.keep(() => (input.checked = !app.plumbingHidden), "look");
   return h(
     "label", { class: "choice check", title: "Draw reshapes, constants, and other nodes that do no work on data" },
     input, h("span", null, "Reshapes"),
@@ -189,7 +184,7 @@ function themeButton(app: App): HTMLElement {
 /** What is lit, with the way out. */
 function notice(app: App): HTMLElement {
   const element = h("div", { class: "notice", role: "status" });
-  app.on("lit", () => {
+  app.on(() => {
     element.hidden = !app.lit;
     if (!app.lit) return;
     const count = app.lit.reduce((a, b) => a + b, 0);
@@ -197,7 +192,7 @@ function notice(app: App): HTMLElement {
       element, h("span", null, `${format.plural(count, "node")} lit`),
       button("Put out (Esc)", ICONS.cross, () => app.light("", null)),
     );
-  });
+  }, "lit");
   element.hidden = true;
   return element;
 }

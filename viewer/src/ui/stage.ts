@@ -31,13 +31,11 @@ export class Stage {
     this.ctx = this.canvas.getContext("2d", { alpha: false }) as CanvasRenderingContext2D;
     this.element = div("stage", this.canvas);
     this.redraw = onFrame(() => this.draw());
-    app.on("camera", this.redraw);
-    for (const event of ["scene", "select", "look", "lit", "hover", "search"] as const) {
-      app.on(event, () => {
-        this.drawn = null;
-        this.redraw();
-      });
-    }
+    app.on(this.redraw, "camera");
+    app.on(() => {
+      this.drawn = null;
+      this.redraw();
+    }, "scene", "select", "look", "lit", "hover", "search");
     new ResizeObserver(() => this.measure()).observe(this.element);
     this.listen();
   }

@@ -199,24 +199,23 @@ export class Table {
       this.widen();
       this.draw();
     })).observe(this.body);
-    app.on("scene", () => this.rebuild());
-    app.on("look", () => this.rebuild());
-    app.on("lit", redraw);
+    app.on(() => this.rebuild(), "scene", "look");
+    app.on(redraw, "lit");
     // A row under the pointer is marked, not made anew: it would be entered again.
-    app.on("hover", onFrame(() => {
+    app.on(onFrame(() => {
       for (const [at, row] of this.drawn) row.classList.toggle("hovered", app.hovered?.item === this.rows[at]?.item);
-    }));
-    app.on("select", () => {
+    }), "hover");
+    app.on(() => {
       this.show(app.selected);
       redraw();
-    });
+    }, "select");
     let pause = 0;
-    app.on("camera", () => {
+    app.on(() => {
       pause ||= window.setTimeout(() => {
         pause = 0;
         this.followGraph();
       }, 120);
-    });
+    }, "camera");
   }
 
   private tools(): HTMLElement {
