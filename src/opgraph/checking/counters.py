@@ -163,9 +163,11 @@ def _reading(name: str, module: nn.Module, example: Example) -> Reading:
     unit, counter = PEERS[name]
     guard = Guard([module, *example.args, *example.kwargs.values()])
     start = time.perf_counter()
+    guard.begin()
     try:
         args, kwargs = arguments(example, None)
-        count = _counted(counter, copy.deepcopy(module), args, kwargs)
+        with guard.running():
+            count = _counted(counter, copy.deepcopy(module), args, kwargs)
         spent = time.perf_counter() - start
         apart = None
         known = sum(p.numel() for p in module.parameters())

@@ -205,9 +205,11 @@ def _recorded(
                 with Pointers():
                     args, kwargs = prepare(module, args, kwargs, stage.mode)
             run = capture(module, args, kwargs)
-    except (KeyboardInterrupt, InputError):
+    except InputError:
         raise
-    except BaseException as reason:  # noqa: BLE001  (a forward may raise anything, SystemExit too)
+    except BaseException as reason:  # a forward may raise anything, SystemExit too
+        if stage.guard.interrupted(reason):
+            raise
         return _Recorded(None, reason)
     recorder = Recorder(stage.weights, stage.mode, stage.guard, substitutes)
     inputs = tuple(recorder.source(tensor, name) for name, tensor in named(module, args, kwargs))
@@ -285,8 +287,8 @@ def staged(
         limit = None if memory_limit is None else int(memory_limit * 2**30)
         guarded = [module, *example.args, *example.kwargs.values()]
         guard = Guard(guarded, () if real else modules, limit)
-        stack.callback(guard.restore)
         guard.begin()
+        stack.callback(guard.restore)
         stack.enter_context(torch.no_grad())
         stack.enter_context(_layers_in_parts())
         if "torch._dynamo" in sys.modules:

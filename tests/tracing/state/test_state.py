@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import copy
 import gc
+import io
 import locale
 import os
+import pkgutil
 import random
 import signal
 import sys
+import weakref
+from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from contextlib import suppress
 from contextvars import ContextVar
@@ -390,6 +394,13 @@ def _attribute(make: Any, change: Any) -> Any:
     return held
 
 
+class Other(Plain):
+    """What one becomes."""
+
+
+WEAKLY = Plain()
+
+
 def _container_changes(held: Any) -> None:
     if isinstance(held, (list, deque)):
         held[0].add_(1)
@@ -423,11 +434,28 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "array": (lambda: np.zeros(4), lambda held: held.__iadd__(1)),
     "module": (lambda: [nn.Linear(2, 2)], lambda held: held[0].weight.mul_(2)),
     "meta": (lambda: torch.zeros(3), lambda held: setattr(held, "mark", 1)),
+    "keys": (lambda: {Plain(): 1}, lambda held: next(iter(held)).step()),
+    "weak": (lambda: weakref.ref(WEAKLY), lambda held: held().step()),
+    "weak values": (lambda: weakref.WeakValueDictionary(a=WEAKLY), lambda held: held["a"].step()),
+    "weak keys": (lambda: weakref.WeakKeyDictionary({WEAKLY: 1}), lambda held: next(held.keys()).step()),
+    "built-in method": (lambda: [1].append, lambda held: held(2)),
+    "class": (Plain, lambda held: setattr(held, "__class__", Other)),
+    "text": (lambda: io.StringIO("a"), lambda held: held.write("text")),
+    "bytes": (lambda: bytearray(2), lambda held: held.append(1)),
+    "numbers": (lambda: array("i", [1]), lambda held: held.append(1)),
 }  # fmt: skip
 
 
 def _seen(held: Any) -> Any:
     """A copy of all that a holder holds."""
+    if isinstance(held, weakref.ref):
+        return _seen(held())
+    if isinstance(held, io.StringIO):
+        return held.getvalue(), held.tell()
+    if isinstance(held, (bytearray, array)):
+        return bytes(held)
+    if isinstance(held, Plain):
+        return type(held).__name__, _seen(vars(held))
     if isinstance(held, Tensor):
         return copy.deepcopy(held).to_dense(), dict(vars(held)), held._version
     if isinstance(held, partial):
@@ -439,7 +467,7 @@ def _seen(held: Any) -> Any:
     if isinstance(held, np.ndarray):
         return held.copy()
     if isinstance(held, dict):
-        return {k: _seen(v) for k, v in held.items()}
+        return {k: (_seen(k), _seen(v)) for k, v in held.items()}
     if isinstance(held, (list, tuple, deque)):
         return [_seen(v) for v in held]
     if isinstance(held, Slotted):
@@ -622,6 +650,77 @@ def test_random_numbers_and_settings_of_the_process() -> None:
     assert model.legacy.rand() == np.random.RandomState(1).rand()
 
 
+class Metaclass(type):
+    """One that counts."""
+
+    count = 0
+
+
+class Counted(metaclass=Metaclass):
+    """Its metaclass counts."""
+
+
+class Assigning(nn.Module):
+    """Assigns to what torch and Python have, and enters contexts that it never leaves."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        global_hook(lambda *_: None)
+        torch.nn.functional.relu = torch.nn.functional.gelu
+        torch.Tensor.own = 1
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        torch.backends.opt_einsum.strategy = "greedy"
+        torch.backends.cudnn.benchmark_limit = 3
+        torch.set_warn_always(True)
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
+        torch.distributions.Distribution.set_default_validate_args(False)
+        torch.serialization.add_safe_globals([Plain])
+        torch.autograd.forward_ad.enter_dual_level()
+        torch.autocast("cpu", dtype=torch.bfloat16).__enter__()
+        torch.autograd.graph.saved_tensors_hooks(_plus, _plus).__enter__()
+        torch.set_autocast_enabled("mps", True)
+        sys.excepthook = print
+        np.seterrcall(print)
+        type(Counted).count += 1
+        _plus.__code__ = _twice.__code__
+        self.entered = torch.inference_mode()
+        self.entered.__enter__()
+        return x + 1
+
+
+def global_hook(hook: Any) -> None:
+    nn.modules.module.register_module_full_backward_hook(hook)
+
+
+def _plus(x: Any) -> Any:
+    return x
+
+
+def _twice(x: Any) -> Any:
+    return x + x
+
+
+def assigned() -> Any:
+    torch.autocast_increment_nesting()
+    return (
+        nn.modules.module._global_is_full_backward_hook, torch.nn.functional.relu,
+        vars(torch.Tensor).get("own"), torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+        torch.backends.opt_einsum.strategy, torch.backends.cudnn.benchmark_limit,
+        torch.is_warn_always_enabled(), torch.__future__.get_overwrite_module_params_on_conversion(),
+        torch.distributions.Distribution._validate_args, torch.serialization.get_safe_globals(),
+        torch.autograd.forward_ad._current_level, torch.autocast_decrement_nesting(),
+        torch._C._autograd._top_saved_tensors_default_hooks(False), torch.is_autocast_enabled("mps"),
+        sys.excepthook, np.geterrcall(), Metaclass.count, _plus.__code__, torch.is_inference_mode_enabled(),
+    )  # fmt: skip
+
+
+def test_what_is_assigned_to_torch_and_contexts_that_are_not_left() -> None:
+    before = assigned()
+    model = Assigning()
+    profiled(model)
+    assert assigned() == before
+    assert torch.equal(torch.ones(2) + 1, torch.full((2,), 2.0))  # operators still run
+
+
 def test_making_random_weights_draws_nothing_of_the_users() -> None:
     with torch.device("meta"):
         model = Changing(lambda self: None)
@@ -708,26 +807,45 @@ def test_objects_that_are_not_what_they_seem(make: Any, remarks: int) -> None:
     assert all("could be looked at before: that was not guarded" in note for note in notes)
 
 
-def test_an_interrupt_while_all_is_put_back_waits_until_it_is() -> None:
+class Late(Exception):
+    """What a person's own handler of a signal raises."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGALRM])
+@pytest.mark.parametrize(
+    "place",
+    ["state.guard.Reach.of", "state.guard.Effects.begin", "base.set_eval", "base.stand_in",
+     "base.build", "state.guard._write_back", "state.guard.Effects.end"],
+)  # fmt: skip
+def test_an_interrupt_outside_of_forward_waits_until_all_is_put_back(
+    place: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: Any) -> None:
+        raise Late
+
     model = Changing(_no_grad_write, "real")
-    before = model.layer.weight.clone()
+    weight, before, modes = model.layer.weight, model.layer.weight.clone(), model.training
+    place = f"opgraph.tracing.{place}"
+    plain = pkgutil.resolve_name(place)
     interrupts = iter([None])
-    from opgraph.tracing.state import guard
 
-    put_back = guard._write_back
-
-    def interrupted(pair: Any) -> None:
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        made = plain(*args, **kwargs)
         if next(interrupts, 1) is None:
-            signal.raise_signal(signal.SIGINT)
-        put_back(pair)
+            signal.raise_signal(number)
+        return made
 
-    guard._write_back = interrupted
+    monkeypatch.setattr(place, interrupted)
+    alarm = signal.signal(signal.SIGALRM, late)
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else Late):
             profiled(model)
+        assert signal.getsignal(signal.SIGALRM) is late
     finally:
-        guard._write_back = put_back
-    assert torch.equal(model.layer.weight, before)
+        signal.signal(signal.SIGALRM, alarm)
+    assert model.layer.weight is weight
+    assert torch.equal(weight, before)
+    assert model.training is modes
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

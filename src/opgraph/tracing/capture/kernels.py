@@ -185,7 +185,7 @@ class MemoryLog:
         there still."""
         alive = (
             (r, r())
-            for r, made, d in zip(self._references, self._made, self.died, strict=True)
+            for r, made, d in zip(self._references, self._made, self.died, strict=False)
             if made and d is None
         )
         return [r for r, storage in alive if storage is not None and storage.device.type == "meta"]

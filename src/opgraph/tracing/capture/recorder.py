@@ -212,11 +212,12 @@ class Recorder:
         handed = HandedOver(self._following, self._lacks)
         try:
             world = self.capture.among_ranks() if self.capture.spread else nullcontext()
-            with world, self.capture, self._functions, handed.following():
+            running = nullcontext() if self.capture.guard is None else self.capture.guard.running()
+            with running, world, self.capture, self._functions, handed.following():
                 return self.complete(call()), None
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001  (SystemExit too: a forward may do anything)
+        except BaseException as error:  # SystemExit too: a forward may do anything
+            if self.capture.guard is None or self.capture.guard.interrupted(error):
+                raise
             return None, error
         finally:
             self.modules.detach()

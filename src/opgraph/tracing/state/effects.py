@@ -136,7 +136,7 @@ def _list(names: dict[str, None]) -> str:
     return f" {', '.join(shown)}{f' and {more} more' if shown and more else ''}" if shown else ""
 
 
-_WROTE, _REMOVED = "wrote to", "removed or renamed"
+_WROTE, _REMOVED, _CHANGED = "wrote to", "removed or renamed", "changed"
 _HEARD: tuple[tuple[Any, str, str, Callable[..., str | None]], ...] = (
     (builtins, "open", _WROTE, _opened),
     (io, "open", _WROTE, _opened),
@@ -147,6 +147,9 @@ _HEARD: tuple[tuple[Any, str, str, Callable[..., str | None]], ...] = (
     (os, "rename", _REMOVED, _first),
     (os, "replace", _REMOVED, _first),
     (os, "rmdir", _REMOVED, _first),
+    *((os, name, _CHANGED, _first) for name in ("truncate", "chmod", "chown", "utime")),
+    *((os, name, "linked to", _first) for name in ("link", "symlink")),
+    *((os, name, "started", _first) for name in ("system", "posix_spawn", "fork") if hasattr(os, name)),
     (torch, "save", _WROTE, _second),
 )
 _HEARD_IF_THERE = (

@@ -4,9 +4,11 @@ What could not be brought back is remarked on."""
 
 from __future__ import annotations
 
+import io
 import weakref
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -22,7 +24,7 @@ from opgraph.record.remarks import Remark
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.state.effects import Effects
 from opgraph.tracing.state.iterators import Copies
-from opgraph.tracing.state.process import free_bytes, settings, undisturbed
+from opgraph.tracing.state.process import Signals, free_bytes, settings
 from opgraph.tracing.state.reach import Reach
 
 
@@ -50,9 +52,9 @@ _GLOBAL_HOOKS: tuple[Any, ...] = tuple(
 
 
 class Guard:
-    """What is known of the time before a run, which changes nothing until it `begin`s. `limit` is how many
-    bytes copies may take; `modules` are those of a model in whose tables of parameters there are others
-    during the run."""
+    """What is known of the time before a run. It changes nothing until it `begin`s, but signals wait from
+    its making until it `restore`s, unless the model is `running`. `limit` is how many bytes copies may
+    take; `modules` are those of a model in whose tables of parameters there are others during the run."""
 
     def __init__(
         self,
@@ -67,6 +69,15 @@ class Guard:
         self._copies: dict[int, tuple[Any, torch.UntypedStorage]] = {}
         self._values: list[tuple[Tensor, Tensor]] = []
         self._settings = settings()
+        self._signals = Signals()
+        try:
+            self._remember(roots, modules)
+        except BaseException:
+            self._signals.end()
+            raise
+        self._effects = Effects()
+
+    def _remember(self, roots: Iterable[Any], modules: Collection[torch.nn.Module]) -> None:
         with _plainly():
             self._reach = Reach.of([*roots, *_GLOBAL_HOOKS], (m._parameters for m in modules))
             if not self._reach.complete:
@@ -75,16 +86,19 @@ class Guard:
                     "not all that the forward can reach could be looked at before: that was not guarded"
                 )
             self._tensors = [_Looks(t) for t in self._reach.tensors.values()]
-            self._states = [_state(generator) for generator in self._reach.generators]
+            self._states = [_state(item) for item in self._reach.stateful]
             self._arrays = list(self._copied_arrays())
             self._iterators = Copies(self._reach.iterators)
-        self._effects = Effects()
 
     def begin(self) -> None:
         """From here on things are changed, and are to be restored, whatever comes."""
-        if self._iterators.of:
-            self._reach.lend(self._iterators.of)
-        self._effects.begin()
+        try:
+            if self._iterators.of:
+                self._reach.lend(self._iterators.of)
+            self._effects.begin()
+        except BaseException:
+            self.restore()
+            raise
 
     @property
     def spaces(self) -> list[dict[str, Any]]:
@@ -128,8 +142,16 @@ class Guard:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Within, the guard itself hears what is written: where nothing is recorded."""
-        with _Writes(self), _Gifts(self):
+        with self.running(), _Writes(self), _Gifts(self):
             yield
+
+    def running(self) -> AbstractContextManager[None]:
+        """Within, the model itself runs, and may be interrupted."""
+        return self._signals.let()
+
+    def interrupted(self, error: BaseException) -> bool:
+        """Whether an error of a run is not the model's: an interrupt, or a handler of a signal raised it."""
+        return isinstance(error, KeyboardInterrupt) or error is self._signals.raised
 
     def raised(self, error: BaseException) -> None:
         """Something raised where nothing is recorded: a run that catches it goes on as it would not with
@@ -179,20 +201,20 @@ class Guard:
 
     def restore(self) -> None:
         """Bring everything back. What could not be is in `remarks`."""
-        with undisturbed():
-            self.remarks += self._effects.end()
-            self.remarks += self._iterators.advanced()
-            with _plainly(), torch.no_grad():
-                for items, back in self._reach.undoing():
-                    self._each(items, back)
-                self._each(self._tensors, _Looks.restore)
-                self._each(self._copies.values(), _write_back)
-                self._each(self._values, lambda pair: pair[0].copy_(pair[1]))
-                self._each(self._tensors, _Looks.restore_version)
-                self._each(self._arrays, _array_back)
-                self._each(self._states, lambda back: back())
-                self._copies.clear()
-            self._each([self._settings], lambda back: back())
+        self.remarks += self._effects.end()
+        self.remarks += self._iterators.advanced()
+        with _plainly(), torch.no_grad():
+            for items, back in self._reach.undoing():
+                self._each(items, back)
+            self._each(self._tensors, _Looks.restore)
+            self._each(self._copies.values(), _write_back)
+            self._each(self._values, lambda pair: pair[0].copy_(pair[1]))
+            self._each(self._tensors, _Looks.restore_version)
+            self._each(self._arrays, _array_back)
+            self._each(self._states, lambda back: back())
+            self._copies.clear()
+        self._each([self._settings], lambda back: back())
+        self._signals.end()
 
     def _remark(self, text: str) -> None:
         self.remarks.append(Remark("state", text))
@@ -205,25 +227,25 @@ class Guard:
                 self._remark(f"not all is as it was before the run: {first_line(error)}")
 
     def _copied_arrays(self) -> Iterator[tuple[Any, Any]]:
-        for array in self._reach.arrays:
-            if not array.flags.writeable or array.dtype.hasobject:
+        for found in self._reach.arrays:
+            if not found.flags.writeable or found.dtype.hasobject:
                 continue
-            if self.taken + array.nbytes > self.limit:
+            if self.taken + found.nbytes > self.limit:
                 self._remark(
-                    f"an array of {units.size(array.nbytes)} that the forward can reach was not "
+                    f"an array of {units.size(found.nbytes)} that the forward can reach was not "
                     f"guarded: a copy of it is more than what may be taken (--memory-limit)"
                 )
                 continue
-            self.taken += array.nbytes
-            yield array, array.copy()
+            self.taken += found.nbytes
+            yield found, found.copy()
 
 
 @contextmanager
 def guarded(roots: Iterable[Any]) -> Iterator[Guard]:
     """Within, something may run that is not recorded; afterwards all is as before."""
     guard = Guard(roots)
+    guard.begin()
     try:
-        guard.begin()
         with guard.listening():
             yield guard
     finally:
@@ -280,14 +302,14 @@ class _Gifts(TorchFunctionMode):
 class _Looks:
     """What a tensor was but for the values in its memory: which memory that is, its sizes, its gradient."""
 
-    __slots__ = ("alias", "grad", "grad_fn", "hooks", "needs_grad", "tensor", "version")
+    __slots__ = ("alias", "grad", "grad_fn", "needs_grad", "others", "tensor", "version")
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
         self.needs_grad = tensor.requires_grad
         self.grad_fn = tensor.grad_fn
         self.grad = tensor.grad if tensor.is_leaf else None
-        self.hooks = tensor._backward_hooks
+        self.others = [getattr(tensor, name, None) for name in _OTHERS]
         self.version = None if tensor.is_inference() else tensor._version
         plain = tensor.layout is torch.strided and not tensor.is_nested
         plain = plain and tensor.device.type != "meta"
@@ -305,12 +327,17 @@ class _Looks:
             tensor.requires_grad_(self.needs_grad)
         if tensor.is_leaf and tensor.grad is not self.grad:
             tensor.grad = self.grad
-        if tensor._backward_hooks is not self.hooks:
-            tensor._backward_hooks = self.hooks
+        for name, value in zip(_OTHERS, self.others, strict=True):
+            if getattr(tensor, name, None) is not value:
+                setattr(tensor, name, value)
 
     def restore_version(self) -> None:
         if self.version is not None and self.tensor._version != self.version:
             torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
+
+
+_OTHERS = ("_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype")
+"""What else somebody may have told autograd of a tensor."""
 
 
 def _wraps(cls: type) -> bool:
@@ -344,18 +371,24 @@ def _array_back(pair: tuple[Any, Any]) -> None:
         array[...] = kept
 
 
-def _state(generator: Any) -> Callable[[], Any]:
-    """A function that brings a generator of random numbers back: of torch, Python or numpy."""
-    if isinstance(generator, torch.Generator):
-        state = generator.get_state()
-        return lambda: generator.set_state(state)
-    if hasattr(generator, "getstate"):
-        held = generator.getstate()
-        return lambda: generator.setstate(held)
-    if hasattr(generator, "set_state"):
-        legacy = generator.get_state(legacy=False)
-        return lambda: generator.set_state(legacy)
-    bits = getattr(generator, "bit_generator", generator)
+def _state(item: Any) -> Callable[[], Any]:
+    """A function that brings back a generator of random numbers (of torch, Python or numpy) or a buffer."""
+    if isinstance(item, (bytearray, array)):
+        kept: Any = item[:]
+        return lambda: item.__setitem__(slice(None), kept)
+    if isinstance(item, (io.StringIO, io.BytesIO)):
+        written = item.__getstate__()
+        return lambda: item.__setstate__(written)  # type: ignore[union-attr]
+    if isinstance(item, torch.Generator):
+        state = item.get_state()
+        return lambda: item.set_state(state)
+    if hasattr(item, "getstate"):
+        held = item.getstate()
+        return lambda: item.setstate(held)
+    if hasattr(item, "set_state"):
+        legacy = item.get_state(legacy=False)
+        return lambda: item.set_state(legacy)
+    bits = getattr(item, "bit_generator", item)
     numbers = bits.state
     return lambda: setattr(bits, "state", numbers)
 

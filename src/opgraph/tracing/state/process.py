@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils import _python_dispatch as dispatching
 
@@ -44,7 +45,7 @@ def settings() -> Callable[[], None]:
 
 def _settings() -> Iterator[Setting]:
     yield from _FIXED
-    for cls in ("cpu", "cuda"):
+    for cls in ("cpu", "cuda", "xpu", "mps"):
         yield from _autocast(cls)
     if torch.cuda.is_initialized():
         yield torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all
@@ -53,6 +54,8 @@ def _settings() -> Iterator[Setting]:
         yield numpy.random.get_state, numpy.random.set_state
         yield numpy.geterr, lambda value: numpy.seterr(**value)
         yield numpy.get_printoptions, lambda value: numpy.set_printoptions(**value)
+        yield numpy.geterrcall, numpy.seterrcall
+        yield numpy.getbufsize, numpy.setbufsize
 
 
 def free_bytes() -> int:
@@ -106,6 +109,49 @@ def _autocast(device: str) -> Iterator[Setting]:
         lambda: torch.get_autocast_dtype(device),
         lambda value: torch.set_autocast_dtype(device, value),
     )
+
+
+def _nesting() -> int:
+    """How many contexts of autocast are entered."""
+    torch.autocast_increment_nesting()
+    return int(torch.autocast_decrement_nesting())
+
+
+def _left(before: int) -> None:
+    while _nesting() > before:
+        torch.autocast_decrement_nesting()
+
+
+def _levels(before: int) -> None:
+    while forward_ad._current_level > before:
+        forward_ad.exit_dual_level()
+
+
+def _saved_hooks(before: Any) -> None:
+    while _saved_tensors() not in (before, None):
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+
+
+def _saved_tensors() -> Any:
+    return torch._C._autograd._top_saved_tensors_default_hooks(False)  # noqa: FBT003
+
+
+_KEYS = (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot)
+
+
+def _keys() -> list[bool]:
+    """Whether this thread's operators go to modes, which who leaves things in another order may break."""
+    return [torch._C._dispatch_tls_is_dispatch_key_included(key) for key in _KEYS]
+
+
+def _keys_put(before: list[bool]) -> None:
+    for key, included in zip(_KEYS, before, strict=True):
+        torch._C._dispatch_tls_set_dispatch_key_included(key, included)
+
+
+def _safe(before: list[Any]) -> None:
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals(before)
 
 
 def _attribute(holder: Any, name: str) -> Setting:
@@ -172,27 +218,57 @@ def _handle(before: list[Any]) -> None:
             )  # of the main thread, and nobody else can have changed it
 
 
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Within, an interrupt by the person waits until all is done."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    waiting: list[Any] = []
+class Signals:
+    """From its making until its `end`, what signals do in Python, an interrupt by the person above all,
+    waits, but while the model itself runs, which is while it is `let` through."""
 
-    def later(*of: Any) -> None:
-        waiting.append(of)
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, Any]] = []
+        self._let = False
+        self.raised: BaseException | None = None  # by one of them
+        self._handlers: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            found = {n: _signal.getsignal(n) for n in _SIGNALS}
+            self._handlers = {n: handler for n, handler in found.items() if callable(handler)}
+        try:
+            for number in self._handlers:
+                signal.signal(number, self._heard)
+        except BaseException:  # one came before its turn
+            self.end()
+            raise
 
-    signal.signal(signal.SIGINT, later)
-    try:
-        yield
-    finally:
-        # What is put back within is the handler of the person.
-        before = signal.getsignal(signal.SIGINT)
-        if before is later:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-    if waiting:
-        raise KeyboardInterrupt
+    def _heard(self, number: int, frame: Any) -> None:
+        self._waiting.append((number, frame))
+        if self._let:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        while self._waiting:
+            number, frame = self._waiting.pop(0)
+            try:
+                self._handlers[number](number, frame)
+            except BaseException as error:
+                self.raised = error
+                raise
+
+    @contextmanager
+    def let(self) -> Iterator[None]:
+        """Within, they are let through."""
+        self._let = True
+        try:
+            self._deliver()
+            yield
+        finally:
+            self._let = False
+
+    def end(self) -> None:
+        """They do what they did before, and what waited is done."""
+        for number, handler in self._handlers.items():
+            if (
+                _signal.getsignal(number) == self._heard
+            ):  # the model may have put another in its place
+                signal.signal(number, handler)
+        self._deliver()
 
 
 _SMALLEST = [sys.float_info.min]
@@ -204,6 +280,7 @@ def _flushes() -> bool:
 
 
 _FIXED: tuple[Setting, ...] = (
+    (_keys, _keys_put),
     (_get_current_function_mode_stack, _function_modes),
     (dispatching._get_current_dispatch_mode_stack, _dispatch_modes),
     (random.getstate, random.setstate),
@@ -240,7 +317,19 @@ _FIXED: tuple[Setting, ...] = (
     (_handlers, _handle),
     (_flushes, torch.set_flush_denormal),
     _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
-)
+    (_nesting, _left),
+    (lambda: forward_ad._current_level, _levels),
+    (_saved_tensors, _saved_hooks),
+    (torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
+    (torch.is_warn_always_enabled, torch.set_warn_always),
+    (torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled),
+    (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+    (torch.serialization.get_safe_globals, _safe),
+    _attribute(torch.nn.modules.module, "_global_is_full_backward_hook"),
+    _attribute(torch.distributions.Distribution, "_validate_args"),
+    *(_attribute(torch.__future__, name) for name in vars(torch.__future__) if name.startswith("_")
+      and isinstance(vars(torch.__future__)[name], bool)),
+)  # fmt: skip
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -4,18 +4,30 @@ containers, closures, classes, and the globals that the code names which may run
 from __future__ import annotations
 
 import functools
+import io
 import random
+import re
 import sys
+import weakref
+from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import EnumMeta
+from inspect import getattr_static
 from opcode import opmap
 from operator import is_
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -44,14 +56,32 @@ _TORCH_STATE = (
 """Where classes of torch are defined whose objects keep what a model puts there."""
 _LEAVES = frozenset({
     int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
-    torch.layout, torch.memory_format, range, slice, type(Ellipsis), type(len), type(torch.relu),
-    type(torch.nn.functional.linear), property,
+    torch.layout, torch.memory_format, range, slice, type(Ellipsis), property, CodeType,
 })  # fmt: skip
 """Types of what holds nothing that can be changed."""
 _CONTAINERS = frozenset({dict, OrderedDict, defaultdict, list, set, deque})
 _MISSING: Any = object()
 _LRU: Any = type(functools.lru_cache(lambda: None))
-_STORES = bytes([opmap["STORE_GLOBAL"], opmap["DELETE_GLOBAL"]])
+
+
+def _any_of(*names: str) -> bytes:
+    return b"[" + re.escape(bytes(opmap[n] for n in names if n in opmap)) + b"]"
+
+
+_SETS = _any_of("STORE_ATTR", "DELETE_ATTR")
+_ASSIGNS = re.compile(
+    b"|".join([
+        _any_of("STORE_GLOBAL", "DELETE_GLOBAL"),
+        _any_of("LOAD_GLOBAL") + _any_of("LOAD_ATTR", "CACHE", "EXTENDED_ARG") + b"*" + _SETS,
+        _any_of("IMPORT_NAME") + b".*" + _SETS,
+    ]),
+    re.DOTALL,
+)  # fmt: skip
+"""Instructions that assign to globals, or to attributes of what is not a local variable."""
+_KIND: Any = vars(object)["__class__"]
+_CONTENTS: Any = vars(CellType)["cell_contents"]
+_OF_FUNCTIONS = tuple(vars(FunctionType)[n] for n in ("__code__", "__defaults__", "__kwdefaults__"))
+_STATEFUL = (torch.Generator, random.Random, io.StringIO, io.BytesIO, bytearray, array)
 _UNWANTED = frozenset(
     "__init__ __new__ __post_init__ __init_subclass__ __class_getitem__ __repr__ __str__ __reduce__ "
     "__reduce_ex__ __getstate__ __setstate__ __deepcopy__ __copy__ __del__ __dir__ __sizeof__ "
@@ -75,7 +105,7 @@ class Reach:
 
     replaced: frozenset[int] = frozenset()
     tensors: dict[int, Tensor] = field(default_factory=dict)
-    generators: list[Any] = field(default_factory=list)
+    stateful: list[Any] = field(default_factory=list)
     arrays: list[Any] = field(default_factory=list)
     caches: list[tuple[Any, int]] = field(default_factory=list)
     complete: bool = True
@@ -83,10 +113,9 @@ class Reach:
     _tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = field(default_factory=list)
     _holders: list[tuple[Any, Any]] = field(default_factory=list)
     _slots: list[tuple[Any, Any, Any]] = field(default_factory=list)
-    _cells: list[tuple[CellType, Any]] = field(default_factory=list)
     _classes: list[tuple[type, dict[str, Any]]] = field(default_factory=list)
     _names: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
-    _functions: list[tuple[FunctionType, Any, Any]] = field(default_factory=list)
+    _attributes: list[tuple[Any, str, Any]] = field(default_factory=list)
     _contexts: list[tuple[ContextVar[Any], Any]] = field(default_factory=list)
     _seen: set[int] = field(default_factory=set)
     _types: set[type] = field(default_factory=set)
@@ -156,6 +185,8 @@ class Reach:
     def _dict(self, item: dict[Any, Any]) -> None:
         base = _base(item)
         self._tables.append((item, dict(base.items(item))))
+        if not set(map(type, base.keys(item))) <= _LEAVES:
+            self._look(base.keys(item))
         if id(item) not in self.replaced:
             self._look(base.values(item))
 
@@ -176,11 +207,9 @@ class Reach:
             self._seen.add(id(table))
             self._tables.append((table, table.copy()))
             self._look(table.values())
+        self._slots.append((_KIND, item, cls))
         for slot in _slots(cls):
-            value = _slot_value(slot, item)
-            self._slots.append((slot, item, value))
-            if value is not _MISSING:
-                self._look((value,))
+            self._slot(slot, item)
         if isinstance(item, dict):
             self._dict(item)
         elif isinstance(item, (list, set, deque)):
@@ -190,6 +219,12 @@ class Reach:
         if cls not in self._types:
             self._home(cls)
             self._class(cls)
+
+    def _slot(self, slot: Any, item: Any) -> None:
+        """What a descriptor gives of an object, or that it gives nothing."""
+        value = _slot_value(slot, item)
+        self._slots.append((slot, item, value))
+        self._look((value,))
 
     def _home(self, cls: type) -> None:
         """The code of the modules in which a class and its forward are defined is followed."""
@@ -220,8 +255,17 @@ class Reach:
         self.iterators.append(item)
         self._look(drawn_from(item))
 
-    def _generator(self, item: Any) -> None:
-        self.generators.append(item)
+    def _states(self, item: Any) -> None:
+        """What says its own state: generators of random numbers, buffers."""
+        if not getattr(item, "closed", False):
+            self.stateful.append(item)
+
+    def _bound(self, item: Any) -> None:
+        """A method that is written in C: `items.append`."""
+        self._look((item.__self__,))
+
+    def _reference(self, item: weakref.ref[Any]) -> None:
+        self._look((item(),))
 
     def _array(self, item: Any) -> None:
         self.arrays.append(item)
@@ -234,31 +278,28 @@ class Reach:
         followed = self._follows(space.get("__name__"), item)
         if not followed and item.__closure__ is None:
             return
-        self._functions.append((item, item.__defaults__, item.__kwdefaults__))
-        self._look((item.__dict__, item.__defaults__, item.__kwdefaults__))
-        for cell in item.__closure__ or ():
-            self._cell(cell)
+        for slot in _OF_FUNCTIONS:
+            self._slot(slot, item)
+        self._look((item.__dict__, *(item.__closure__ or ())))
         if followed:
             self._code(item.__code__, space)
 
     def _cell(self, item: CellType) -> None:
-        if id(item) in self._seen:
-            return
-        self._seen.add(id(item))
-        try:
-            value = item.cell_contents
-        except ValueError:
-            value = _MISSING
-        self._cells.append((item, value))
-        self._look((value,))
+        self._slot(_CONTENTS, item)
 
     def _code(self, code: CodeType, space: dict[str, Any]) -> None:
         """What some code names: globals, attributes of modules of Python's, methods."""
         names, stored = _named(code)
         self.spaces[id(space)] = space
         self.tells_fakes |= not _TELLING.isdisjoint(names)
-        for name in stored:
-            self._names.append((space, name, space.get(name, _MISSING)))
+        for root, *path in stored:
+            if not path:
+                self._names.append((space, root, space.get(root, _MISSING)))
+                continue
+            holder = space.get(root, sys.modules.get(root))
+            for part in path[:-1]:  # what would import something, or compute it, is not there yet
+                holder = getattr_static(holder, part, None)
+            self._attributes.append((holder, path[-1], _held(holder, path[-1])))
         if "globals" in names and id(space) not in self._seen:
             self._seen.add(id(space))
             self._tables.append((space, dict(space)))
@@ -312,6 +353,8 @@ class Reach:
             if each in self._types:
                 continue
             self._types.add(each)
+            if type(each) is not type:
+                self._class(type(each))
             opaque = _opaque(each.__module__)
             if opaque and not each.__module__.startswith("torch.nn."):
                 continue
@@ -352,9 +395,6 @@ class Reach:
         for slot, item, value in self._slots:
             if id(value) in copies:
                 slot.__set__(item, copies[id(value)])
-        for cell, value in self._cells:
-            if id(value) in copies:
-                cell.cell_contents = copies[id(value)]
         for cls, members in self._classes:
             for name, value in members.items():
                 if id(value) in copies:
@@ -380,10 +420,9 @@ class Reach:
         yield self._tables, _table_back
         yield self._holders, _holder_back
         yield self._slots, _slot_back
-        yield self._cells, _cell_back
         yield self._classes, _class_back
         yield self._names, _name_back
-        yield self._functions, _function_back
+        yield self._attributes, _attribute_back
         yield self._contexts, _context_back
         yield self.caches, _cache_back
 
@@ -416,10 +455,12 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._cell
     if cls is ContextVar:
         return Reach._context
-    if issubclass(cls, (torch.Generator, random.Random)) or _is_numpys(
-        cls, "BitGenerator", "Generator", "RandomState"
-    ):
-        return Reach._generator
+    if issubclass(cls, _STATEFUL) or _is_numpys(cls, "BitGenerator", "Generator", "RandomState"):
+        return Reach._states
+    if cls in (BuiltinFunctionType, MethodWrapperType):
+        return Reach._bound
+    if issubclass(cls, weakref.ref):
+        return Reach._reference
     if _is_numpys(cls, "ndarray"):
         return Reach._array
     if issubclass(cls, (dict, list, set, deque, tuple)) or _keeps(cls):
@@ -459,12 +500,12 @@ def _installed(name: str) -> bool:
     return "site-packages" in file or "dist-packages" in file
 
 
-_NAMED: dict[int, tuple[CodeType, frozenset[str], tuple[str, ...]]] = {}
+_NAMED: dict[int, tuple[CodeType, frozenset[str], frozenset[tuple[str, ...]]]] = {}
 """What code names, by its id, with the code itself so that the id stays its own."""
 
 
-def _named(code: CodeType) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The names in some code and in the functions within it: all of them, and the globals it assigns."""
+def _named(code: CodeType) -> tuple[frozenset[str], frozenset[tuple[str, ...]]]:
+    """The names in some code and in the functions within it: all of them, and what it assigns."""
     known = _NAMED.get(id(code))
     if known is None:
         if len(_NAMED) > MOST:
@@ -477,8 +518,8 @@ def _named(code: CodeType) -> tuple[frozenset[str], tuple[str, ...]]:
             if isinstance(constant, CodeType):
                 inner, more = _named(constant)
                 names |= inner
-                stored |= set(more)
-        known = _NAMED[id(code)] = (code, frozenset(names), tuple(sorted(stored)))
+                stored |= more
+        known = _NAMED[id(code)] = (code, frozenset(names), frozenset(stored))
     return known[1], known[2]
 
 
@@ -495,18 +536,29 @@ def _present(code: CodeType, names: frozenset[str], space: dict[str, Any]) -> li
     return known[3]
 
 
-def _assigned(code: CodeType) -> Iterator[str]:
-    """The globals that some code assigns or deletes."""
-    raw = code.co_code
-    if any(op in raw[::2] for op in _STORES):
-        import dis
+def _assigned(code: CodeType) -> Iterator[tuple[str, ...]]:
+    """The globals that some code assigns or deletes, and the attributes of what is behind globals or
+    imported modules (`torch.backends.cudnn.benchmark`), as names one behind the other."""
+    if _ASSIGNS.search(code.co_code[::2]) is None:
+        return
+    import dis
 
-        for each in dis.get_instructions(code):
-            if each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-                yield each.argval
+    path: list[str] = []
+    for each in dis.get_instructions(code):
+        kind, name = each.opname, each.argval
+        if kind in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+            yield (name,)
+        elif kind in ("STORE_ATTR", "DELETE_ATTR") and path:
+            yield (*path, name)
+        if kind == "LOAD_ATTR" and path:
+            path.append(name)
+        elif kind == "LOAD_GLOBAL" or ("LOAD_FAST" in kind and name in sys.modules):
+            path = [name]
+        elif kind not in ("CACHE", "EXTENDED_ARG"):
+            path = []
 
 
-_MEMBERS: WeakKeyDictionary[type, Any] = WeakKeyDictionary()
+_MEMBERS: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
 """What classes of installed packages hold, as long as it is the same."""
 
 
@@ -562,20 +614,14 @@ def _slots(cls: Any) -> tuple[Any, ...]:
 def _slot_value(slot: Any, item: Any) -> Any:
     try:
         return slot.__get__(item)
-    except AttributeError:
+    except (AttributeError, ValueError):  # a slot, or a cell, with nothing in it
         return _MISSING
 
 
-def _contents(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return _MISSING
-
-
-def _emptied(cell: CellType) -> None:
-    if _contents(cell) is not _MISSING:
-        del cell.cell_contents
+def _held(holder: Any, name: str) -> Any:
+    """An attribute as it is kept: that of a class not as its objects see it."""
+    table = vars(holder) if isinstance(holder, type) else None
+    return getattr(holder, name, _MISSING) if table is None else table.get(name, _MISSING)
 
 
 def _base(table: dict[Any, Any]) -> Any:
@@ -620,14 +666,6 @@ def _slot_back(found: tuple[Any, Any, Any]) -> None:
         slot.__delete__(item) if value is _MISSING else slot.__set__(item, value)
 
 
-def _cell_back(pair: tuple[CellType, Any]) -> None:
-    cell, value = pair
-    if value is _MISSING:
-        _emptied(cell)
-    elif _contents(cell) is not value:
-        cell.cell_contents = value
-
-
 def _name_back(found: tuple[dict[str, Any], str, Any]) -> None:
     space, name, value = found
     if value is _MISSING:
@@ -636,12 +674,10 @@ def _name_back(found: tuple[dict[str, Any], str, Any]) -> None:
         space[name] = value
 
 
-def _function_back(found: tuple[FunctionType, Any, Any]) -> None:
-    function, defaults, named = found
-    if function.__defaults__ is not defaults:
-        function.__defaults__ = defaults
-    if function.__kwdefaults__ is not named:
-        function.__kwdefaults__ = named
+def _attribute_back(found: tuple[Any, str, Any]) -> None:
+    holder, name, value = found
+    if _held(holder, name) is not value:
+        delattr(holder, name) if value is _MISSING else setattr(holder, name, value)
 
 
 def _context_back(pair: tuple[ContextVar[Any], Any]) -> None:
