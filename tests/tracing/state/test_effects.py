@@ -87,6 +87,8 @@ DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "stderr": (lambda f: sys.stderr.write("hello"), ["printed to stderr"]),
     "program": (lambda f: subprocess.run(["true"], check=True), ["started ['true']"]),
     "socket": (_connects, ["connected to FOLDER/s", "removed or renamed FOLDER/s"]),
+    "rights": (lambda f: (f / "there.txt").chmod(0o600), ["changed FOLDER/there.txt"]),
+    "shell": (lambda f: os.system("true"), ["started true"]),
     "reading": (_reads, []),
     "nothing": (_unheard, []),
     "temporary": (lambda f: tempfile.gettempdir(), []),

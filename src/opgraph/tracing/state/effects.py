@@ -149,7 +149,11 @@ _HEARD: tuple[tuple[Any, str, str, Callable[..., str | None]], ...] = (
     (os, "rmdir", _REMOVED, _first),
     *((os, name, _CHANGED, _first) for name in ("truncate", "chmod", "chown", "utime")),
     *((os, name, "linked to", _first) for name in ("link", "symlink")),
-    *((os, name, "started", _first) for name in ("system", "posix_spawn", "fork") if hasattr(os, name)),
+    *(
+        (os, name, "started", _first)
+        for name in ("system", "posix_spawn", "fork")
+        if hasattr(os, name)
+    ),
     (torch, "save", _WROTE, _second),
 )
 _HEARD_IF_THERE = (

@@ -150,7 +150,7 @@ class Guard:
         return self._signals.let()
 
     def interrupted(self, error: BaseException) -> bool:
-        """Whether an error of a run is not the model's: an interrupt, or a handler of a signal raised it."""
+        """Whether an error of a run is not the model's: an interrupt, or a signal's handler raised it."""
         return isinstance(error, KeyboardInterrupt) or error is self._signals.raised
 
     def raised(self, error: BaseException) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._C import DispatchKey
 from torch.autograd import forward_ad
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils import _python_dispatch as dispatching
@@ -136,22 +137,25 @@ def _saved_tensors() -> Any:
     return torch._C._autograd._top_saved_tensors_default_hooks(False)  # noqa: FBT003
 
 
-_KEYS = (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot)
+_INCLUDED = (DispatchKey.Python, DispatchKey.PythonTLSSnapshot, DispatchKey.ADInplaceOrView)
+_AUTOGRAD = ("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor")
+_EXCLUDED = tuple(getattr(DispatchKey, name) for name in _AUTOGRAD)
 
 
 def _keys() -> list[bool]:
-    """Whether this thread's operators go to modes, which who leaves things in another order may break."""
-    return [torch._C._dispatch_tls_is_dispatch_key_included(key) for key in _KEYS]
+    """Where operators of this thread go: to modes, to autograd. Inference mode that is left after what was
+    entered later brings back what was then."""
+    return [
+        *map(torch._C._dispatch_tls_is_dispatch_key_included, _INCLUDED),
+        *map(torch._C._dispatch_tls_is_dispatch_key_excluded, _EXCLUDED),
+    ]
 
 
 def _keys_put(before: list[bool]) -> None:
-    for key, included in zip(_KEYS, before, strict=True):
-        torch._C._dispatch_tls_set_dispatch_key_included(key, included)
-
-
-def _safe(before: list[Any]) -> None:
-    torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals(before)
+    for key, on in zip(_INCLUDED, before, strict=False):
+        torch._C._dispatch_tls_set_dispatch_key_included(key, on)
+    for key, on in zip(_EXCLUDED, before[len(_INCLUDED) :], strict=True):
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, on)
 
 
 def _attribute(holder: Any, name: str) -> Setting:
@@ -324,7 +328,6 @@ _FIXED: tuple[Setting, ...] = (
     (torch.is_warn_always_enabled, torch.set_warn_always),
     (torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled),
     (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
-    (torch.serialization.get_safe_globals, _safe),
     _attribute(torch.nn.modules.module, "_global_is_full_backward_hook"),
     _attribute(torch.distributions.Distribution, "_validate_args"),
     *(_attribute(torch.__future__, name) for name in vars(torch.__future__) if name.startswith("_")
