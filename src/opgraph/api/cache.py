@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from opgraph.record.errors import OpgraphError
 from opgraph.record.files import write_atomically
 from opgraph.record.loading import load
 from opgraph.record.profile import ProfileRecord
+from opgraph.record.torch_version import installed
 from opgraph.version import __version__
 
 __all__ = ["Kept", "clear", "folder", "keep", "kept", "place", "used"]
@@ -157,9 +158,7 @@ def _is_own(spec: str) -> bool:
 
 def _versions() -> Iterator[str]:
     """The versions of the model libraries and of all plug-ins."""
-    for name in _LIBRARIES:
-        with suppress(PackageNotFoundError):
-            yield f"{name} {version(name)}"
+    yield from (f"{name} {found}" for name in _LIBRARIES if (found := installed(name)) is not None)
     for group in _GROUPS:
         for point in entry_points(group=group):
             yield f"{point} {'' if point.dist is None else point.dist.version}"

@@ -7,8 +7,7 @@ import inspect
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.cost.conventions import counted
@@ -28,6 +27,7 @@ from opgraph.record.profile import (
     World,
 )
 from opgraph.record.remarks import Remark, no_effect
+from opgraph.record.torch_version import installed
 from opgraph.sources import resolve
 from opgraph.sources.base import BuildOptions, Model
 from opgraph.version import __version__
@@ -608,15 +608,6 @@ def _versions(model: Model) -> dict[str, str]:
     }
     owner = model.info.cls.partition(".")[0] or type(model.module).__module__.partition(".")[0]
     for library in sorted({library.package for library in libraries().values()}):
-        if library in (owner, model.info.source) and (number := _installed(library)) is not None:
+        if library in (owner, model.info.source) and (number := installed(library)) is not None:
             found[library] = number
     return found
-
-
-@cache
-def _installed(library: str) -> str | None:
-    """The version of a library that is there."""
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return None

@@ -18,13 +18,13 @@ from opgraph.hardware import Device, device
 from opgraph.options import (
     AXES,
     NAMES,
-    OPTIONS,
     QUANTIZED,
     Options,
     checked,
     named_options,
     targeted,
 )
+from opgraph.options.fields import several
 from opgraph.record import units
 from opgraph.record.errors import InputError, OpgraphError
 from opgraph.record.formulas import Formula, Formulas, Point, Variable
@@ -80,11 +80,8 @@ def sweep(
         raise InputError(
             "a sweep traces the model, and a saved profile has none", hint="name the model"
         )
-    axes = {
-        axis: tuple(dict.fromkeys(OPTIONS[axis].check(v) for v in _listed(options.pop(axis))))
-        for axis in AXES
-        if options.get(axis) is not None
-    }
+    axes = several(options, AXES)
+    options = {name: value for name, value in options.items() if name not in axes}
     for axis, values in axes.items():
         if not values:
             raise InputError(
@@ -132,11 +129,6 @@ def sweep(
     return Sweep(
         name, axes, tuple(points) if axes else (), base, chosen_device, tuple(notes), asked
     )
-
-
-def _listed(values: Any) -> Iterable[Any]:
-    """Values of an axis, or the single one."""
-    return values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
 
 
 def _traced(model: Model, at: Mapping[str, Any], options: Mapping[str, Any]) -> ProfileRecord | str:

@@ -313,6 +313,19 @@ class Options:
         return any(getattr(self, name) for name, each in options_of(Options).items() if each.size)
 
 
+def several(options: Mapping[str, Any], axes: Iterable[str]) -> dict[str, tuple[Any, ...]]:
+    """The values of those options that can have several, each once and in its one form."""
+
+    def listed(values: Any) -> Iterable[Any]:
+        return values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+
+    return {
+        axis: tuple(dict.fromkeys(OPTIONS[axis].check(v) for v in listed(options[axis])))
+        for axis in axes
+        if options.get(axis) is not None
+    }
+
+
 def targeted(options: Mapping[str, Any], device: str | None) -> dict[str, Any]:
     """The options with a `device`'s target, where one is named and they say none."""
     target = options.get("target")

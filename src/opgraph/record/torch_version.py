@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from opgraph.record.errors import MissingDependency, SourceError
 
-__all__ = ["OLDEST", "require_torch"]
+__all__ = ["OLDEST", "installed", "require_torch"]
 
 OLDEST = (2, 14)
 """The oldest torch that opgraph traces with; pyproject.toml says the same (a test holds both together)."""
@@ -40,7 +41,13 @@ def _installed() -> str | None:
             return None
     except (ImportError, ValueError):
         return None
+    return installed("torch") or ""  # built in a folder, and not installed
+
+
+@cache
+def installed(package: str) -> str | None:
+    """The version of a package that is installed; None where it is not."""
     try:
-        return version("torch")
-    except PackageNotFoundError:  # built in a folder, and not installed
-        return ""
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from opgraph.options import NAMES, OPTIONS, QUANTIZED, Options, checked, named_options
+from opgraph.options.fields import several
 from opgraph.record.errors import InputError, SourceError, UnknownModel
 from opgraph.record.quantization import scheme_of
+from opgraph.record.torch_version import installed
 from opgraph.surveying.cases import AXES, Case, Plan
 from opgraph.surveying.dataset import opened
 from opgraph.surveying.engine import Limits, Rate, run
@@ -71,11 +72,7 @@ def planned(models: str | Iterable[str], options: Mapping[str, Any]) -> Plan:
 
     Raises what `survey` raises for what cannot be.
     """
-    axes = {
-        axis: tuple(dict.fromkeys(OPTIONS[axis].check(v) for v in _listed(options[axis])))
-        for axis in AXES
-        if options.get(axis) is not None
-    }
+    axes = several(options, AXES)
     others = {n: v for n, v in options.items() if n not in AXES}
     shared = checked(others, (*Options.__dataclass_fields__, *QUANTIZED), "survey")
     shared = {n: v for n, v in shared.items() if v != OPTIONS[n].default}
@@ -131,12 +128,7 @@ def _in_file(text: str) -> list[str]:
 
 def _versions() -> dict[str, str]:
     """The versions of what works on every case; its row has those of its library."""
-    from importlib.metadata import PackageNotFoundError, version
-
     from opgraph.version import __version__
 
-    found = {"opgraph": __version__}
-    for package in ("torch", "ray"):
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+    there = {package: installed(package) for package in ("torch", "ray")}
+    return {"opgraph": __version__, **{p: v for p, v in there.items() if v is not None}}

@@ -59,7 +59,7 @@ def closed(title: str, data: str, script: str, style: str) -> str:
     )
     return _SHELL.format(
         policy=policy,
-        title=_markup(title),
+        title=markup(title),
         style=style,
         data=data,
         script=script,
@@ -89,7 +89,8 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _markup(text: str) -> str:
+def markup(text: str) -> str:
+    """Text as HTML shows it, a line of it, without control characters."""
     import html as standard
 
     return standard.escape("".join(c if c.isprintable() else "\ufffd" for c in text)[:200])

@@ -14,7 +14,7 @@ from opgraph.record import units
 from opgraph.record.errors import MissingDependency
 from opgraph.views import view_named
 from opgraph.views.page.data import page_data
-from opgraph.views.page.html import bundle, embed, html
+from opgraph.views.page.html import bundle, embed, html, markup
 from opgraph.views.picture.picture import picture
 from opgraph.views.picture.svg import to_svg
 from opgraph.views.text.table import Row, cells_of, columns_of, rows, table
@@ -50,7 +50,7 @@ def static(costed: CostedRecord, height: int = 640) -> str:
     if len(page.encode()) + len(image) <= LARGEST_FRAME:
         frame = (
             "<details><summary>The interactive page</summary>"
-            f'<iframe title="{_text(costed.profile.model.name)}" sandbox="allow-scripts allow-downloads" '
+            f'<iframe title="{markup(costed.profile.model.name)}" sandbox="allow-scripts allow-downloads" '
             f'style="width:100%;height:{height}px;border:1px solid #d9dbd6;border-radius:8px" '
             f'srcdoc="{standard.escape(page)}"></iframe></details>'
         )
@@ -60,7 +60,7 @@ def static(costed: CostedRecord, height: int = 640) -> str:
 def _picture(costed: CostedRecord) -> str:
     """The graph as an image within the HTML, light: what is around it cannot be known."""
     svg = to_svg(picture(costed, medium="readme").scene, "light")
-    name = f"Operator graph of {_text(costed.profile.model.name)}"
+    name = f"Operator graph of {markup(costed.profile.model.name)}"
     data = base64.b64encode(svg.encode()).decode()
     return f'<img alt="{name}" style="max-width:100%" src="data:image/svg+xml;base64,{data}">'
 
@@ -68,7 +68,7 @@ def _picture(costed: CostedRecord) -> str:
 def _table(costed: CostedRecord) -> str:
     t = costed.totals
     title = (
-        f"<b>{_text(costed.profile.model.name)}</b>: {units.count(t.parameters)} parameters, "
+        f"<b>{markup(costed.profile.model.name)}</b>: {units.count(t.parameters)} parameters, "
         f"{units.flops(t.flops)}, {units.size(t.cost.bytes)} moved, {units.plural(t.nodes, 'node')}"
     )
     left_out = {"output", "share_bar", "bytes_bar", "macs"}
@@ -82,14 +82,10 @@ def _row(row: Row, columns: list[str]) -> str:
     times = f" × {row.count}" if row.count > 1 else ""
     shown = cells_of(row)
     cells = (
-        "&nbsp;" * 2 * row.depth + _text(row.label) + times,
-        *(_text(shown[c]) for c in columns),
+        "&nbsp;" * 2 * row.depth + markup(row.label) + times,
+        *(markup(shown[c]) for c in columns),
     )
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-
-
-def _text(text: str) -> str:
-    return standard.escape("".join(c if c.isprintable() else "\ufffd" for c in text)[:200])
 
 
 @cache
