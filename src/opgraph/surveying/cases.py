@@ -8,7 +8,7 @@ survey that goes on knows what is done by looking at which files are there."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import product
@@ -124,6 +124,3 @@ def _plain(value: Any) -> Any:
 
 def _digest(data: object) -> str:
     return sha256(_text(data).encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-Tell = Callable[[str], None]
