@@ -422,7 +422,7 @@ class Kernels:
     """The kernels of many cases on one device as arrays, as if its peaks and bandwidth were sustained."""
 
     def __init__(self, cases: list[Case], reach: Reach = FITTED) -> None:
-        self.cases = cases
+        self.cases, self.overlap = cases, reach.overlap
         self.measured = np.array([c.seconds for c in cases])
         ideal = replace(
             reach,
@@ -441,7 +441,7 @@ class Kernels:
                 row = known.get(task)
                 if row is None:
                     row = known[task] = (
-                        arithmetic(task, machine, ideal), self._kind(task), task.bytes / machine.bandwidth,
+                        *arithmetic(task, machine, ideal), self._kind(task), task.bytes / machine.bandwidth,
                         self.moves.index(traffic_class(task)), converts(task, machine), serial(task),
                         machine.launch_overhead,
                         task.written / 2 / machine.units / machine.clock
@@ -451,9 +451,9 @@ class Kernels:
                     )  # fmt: skip
                 columns.append((number, times, *row, work.near(kept) / machine.bandwidth))
         data = np.array(columns, float).T
-        self.case, self.kind, self.move = (data[i].astype(int) for i in (0, 3, 5))
-        self.times, self.computing, self.moving = data[1], data[2], data[4]
-        self.converts, self.serial, self.gap, self.norm, self.gradient, self.near = data[6:]
+        self.case, self.kind, self.move = (data[i].astype(int) for i in (0, 4, 6))
+        self.times, self.computing, self.waiting, self.moving = data[[1, 2, 3, 5]]
+        self.converts, self.serial, self.gap, self.norm, self.gradient, self.near = data[7:]
 
     def _kind(self, task: Task) -> int:
         if not task.flops:
@@ -484,9 +484,9 @@ class Kernels:
             / np.array([p[f"traffic {c}"] for c in self.moves])[self.move]
         )
         moving = np.maximum(moving, self.serial)
-        q = FITTED.overlap
-        longer = np.maximum(np.maximum(computing, moving), 1e-12)
-        both = longer * ((computing / longer) ** q + (moving / longer) ** q) ** (1 / q)
+        q, units = self.overlap, computing + self.waiting
+        longer = np.maximum(np.maximum(units, moving), 1e-12)
+        both = longer * ((units / longer) ** q + (moving / longer) ** q) ** (1 / q)
         both = both + self.converts * moving * p["conversion"] + self.gap
         return np.bincount(self.case, both * self.times, len(self.cases))
 
@@ -785,13 +785,40 @@ class Pool:
         return found
 
 
+ENGINES = ("llama.cpp", "torch.compile with CUDA graphs")
+"""What ran the language models of the CSV as an engine does."""
+
+
+def engine_residuals(measured: Path, spreads: dict[str, float]) -> list[float]:
+    """The residuals, in spreads, of what engines ran on one device; every row is printed."""
+    import opgraph
+
+    found = []
+    for r in csv.DictReader(measured.open(encoding="utf-8")):
+        if r["runtime"] not in ENGINES or r["tensor_parallel"] != "1":
+            continue
+        ran = opgraph.profile(
+            r["model"], mode=r["kind"], seq_len=int(r["context"]), dtype=r["dtype"]
+        ).on(r["device"], run="engine")
+        if ran.device is None or ran.seconds is None or not ran.fits:
+            continue
+        costs = device_costs(ran.work, ran.device)
+        squares = difficulty(ran.work, costs, [1] * len(costs), ran.device, host=False)[1]
+        ratio = float(r["seconds"]) / ran.seconds
+        what = f"{r['model']}, {r['kind']} after {r['context']}, {r['device']}"
+        print(f"  {what}: predicted / measured {1 / ratio:.2f}")
+        found.append(float(np.log(ratio)) / spread(squares, spreads))
+    return found
+
+
 FEWEST = 8
 """Residuals below which there is no interval of a kind."""
 
 
-def with_intervals(found: list[Scored]) -> dict[str, object]:
+def with_intervals(found: list[Scored], measured: Path | None = None) -> dict[str, object]:
     """Print every row with the interval that the residuals of all other architectures give it (in a row of
-    few, of all other models), and return spreads and quantiles of all."""
+    few, of all other models), and return spreads and quantiles of all, and of what was `measured` through
+    engines the smallest and the largest residual."""
     pool = Pool.of(found)
     for row in sorted(found, key=lambda r: -np.median(np.abs(r.predicted / r.measured - 1))):
         low, high = np.zeros(len(row.names)), np.full(len(row.names), np.inf)
@@ -814,7 +841,16 @@ def with_intervals(found: list[Scored]) -> dict[str, object]:
     before = json.loads(FILE.read_text())  # what benchmarks/collectives.py found stays
     spreads = {**spreads, "exchange": before["spread"]["exchange"]}
     quantiles = pool.quantiles(everything, spreads)
-    return {"spread": spreads, "quantiles": quantiles, "exchange": before["exchange"]}
+    engine = before.get("engine")
+    if measured is not None:
+        scaled = engine_residuals(measured, spreads)
+        engine = [round(min(scaled), 3), round(max(scaled), 3), len(scaled)]
+    return {
+        "spread": spreads,
+        "quantiles": quantiles,
+        "exchange": before["exchange"],
+        "engine": engine,
+    }
 
 
 def picture(found: list[Scored], path: Path) -> None:
@@ -879,7 +915,7 @@ def main() -> None:
             *model_rows(args.cache),
             *timm_rows(args.sources, args.cache),
         ]
-        FILE.write_text(json.dumps(with_intervals(rows), indent=1) + "\n")
+        FILE.write_text(json.dumps(with_intervals(rows, args.measured), indent=1) + "\n")
         if args.output is not None:
             picture(rows, args.output)
 

@@ -337,13 +337,15 @@ class CostedRecord:
 
     @cached_property
     def bounds(self) -> tuple[BoundShare, ...]:
-        """The nodes by what they wait for: on a device arithmetic, memory or launches, with their shares of
-        the time; without one above, about or below the ridge point, with their shares of the bytes."""
+        """The nodes by what they wait for: on a device arithmetic, memory, launches or other ranks, with
+        their shares of the time; without one above, about or below the ridge point, with their shares of
+        the bytes."""
         kinds: tuple[Bound, ...] = (Bound.COMPUTE, Bound.BALANCED, Bound.MEMORY)
         if self.device is not None:
-            from opgraph.record.kinds import DEVICE_BOUNDS
+            from opgraph.record.kinds import DEVICE_BOUNDS, KERNEL_BOUNDS
 
-            kinds = DEVICE_BOUNDS
+            found = set(self.node_bounds.values()).union(KERNEL_BOUNDS)
+            kinds = tuple(b for b in DEVICE_BOUNDS if b in found)
         groups: dict[Bound, list[Node]] = {bound: [] for bound in kinds}
         for node in self.graph.nodes:
             if (bound := self.node_bounds.get(node.id)) is not None:

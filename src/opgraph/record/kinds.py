@@ -67,16 +67,22 @@ class CollectiveKind(_Labelled):
 
 class Bound(_Labelled):
     """What a piece of work waits for. On a device: arithmetic, memory or launches, whichever takes longest
-    there; without one: its intensity above, about or below the ridge point."""
+    there, and other ranks; without one: its intensity above, about or below the ridge point."""
 
     COMPUTE = "compute"
     BALANCED = "balanced"
     MEMORY = "memory"
     LAUNCH = "launch", "launches"
+    EXPOSED = "exposed", "exposed communication"
+    BUBBLE = "bubble", "pipeline bubbles"
 
 
-DEVICE_BOUNDS = (Bound.COMPUTE, Bound.MEMORY, Bound.LAUNCH)
+KERNEL_BOUNDS = (Bound.COMPUTE, Bound.MEMORY, Bound.LAUNCH)
 """What a kernel can wait for on a device."""
+
+DEVICE_BOUNDS = (*KERNEL_BOUNDS, Bound.EXPOSED, Bound.BUBBLE)
+"""The same of a device among others: collectives that nothing runs beside, and stages of a pipeline. The
+page knows them by their first letters."""
 
 
 class Run(_Labelled):

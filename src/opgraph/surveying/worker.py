@@ -238,6 +238,7 @@ def _figures(profile: ProfileRecord, kept: Mapping[str, Any]) -> Row:
 def _time(case: Case, costed: CostedRecord, device: str) -> Row:
     """The row of a case on a device."""
     from opgraph.analysis.quantities import TIMED
+    from opgraph.surveying.columns import COLUMNS
 
     row: Row = {"id": case.key, "device": device}
     try:
@@ -245,7 +246,7 @@ def _time(case: Case, costed: CostedRecord, device: str) -> Row:
         low, high = (None, None) if on.prediction is None else on.prediction.interval
         bound = on.bound_of(on.graph.nodes, on.totals.cost)
         return row | {
-            **{q.name: q.of(on) for q in TIMED},
+            **{q.name: q.of(on) for q in TIMED if q.name in COLUMNS["times"]},
             "low": low, "high": high, "bottleneck": None if bound is None else bound.value,
             "fits": on.fits, "joules": None if on.energy is None else on.energy.joules,
         }  # fmt: skip

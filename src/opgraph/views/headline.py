@@ -39,6 +39,18 @@ _WORDS: Mapping[Bound, tuple[str, str, str]] = {
         "Its kernels are too short for this device, which waits for the next one to be started: larger "
         "batches, or fewer and cheaper starts (torch.compile, CUDA graphs), would help.",
     ),
+    Bound.EXPOSED: (
+        "exposed communication",
+        "",
+        "It waits for what ranks exchange: a faster link or network, fewer ranks in a group, or an "
+        "exchange beside the arithmetic would help.",
+    ),
+    Bound.BUBBLE: (
+        "waiting for other stages",
+        "",
+        "It waits for other stages of the pipeline: more micro-batches, or an interleaved schedule, would "
+        "help.",
+    ),
 }
 """By bound: what most of the time goes to, where most of the bytes are moved, and what that means."""
 

@@ -70,6 +70,8 @@ BOUNDS: Mapping[Bound, Mark] = _marks(
     (Bound.BALANCED, "green", "◆"),
     (Bound.MEMORY, "blue", "●"),
     (Bound.LAUNCH, "purple", "■"),
+    (Bound.EXPOSED, "crimson", "▼"),
+    (Bound.BUBBLE, "slate", "○"),
 )
 
 CATEGORIES: Mapping[Category, Mark] = _marks(

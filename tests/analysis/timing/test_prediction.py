@@ -27,7 +27,7 @@ from opgraph.analysis.timing.workload import (
     contraction_of,
     workload,
 )
-from opgraph.hardware import device
+from opgraph.hardware import device, devices
 from opgraph.hardware.devices import FOLDER
 from opgraph.record import units
 from opgraph.record.errors import OpgraphError
@@ -144,6 +144,17 @@ def test_sums_are_split_where_a_result_has_too_few_tiles():
     machine = toy(**{"execution.units": 16, "memory.bandwidth": 1e15})
     found = predict(product(16, 64, 32768), machine, reach=IDEAL)
     assert found.seconds - 1e-6 == pytest.approx(2 * 16 * 64 * 32768 / 1e12)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_few_rows_are_never_bound_by_arithmetic(rows, kind):
+    """GPT-2's products of one row in float32 were 16 rows of a tile on an H100: bound by compute."""
+    (work,) = workload(product(rows, 2304, 768))
+    for machine in devices():
+        if machine.kind == "gpu":
+            cost = kernel_cost(replace(work.task, dtype=kind), 0, machine)
+            assert cost.bound in ("memory", "launch"), machine.id
 
 
 @pytest.mark.parametrize("name", ["a100-sxm4-80gb", "rtx-3090", "h100-sxm", "epyc-9654"])
@@ -291,11 +302,11 @@ def test_causal_attention_passes_over_what_its_mask_leaves_out() -> None:
     assert forward.flops == 2 * 2 * 4 * 32 * 5050
     assert backward.flops == pytest.approx(2.5 * forward.flops)
     fast, slow = (
-        arithmetic(t, replace(device("h100-sxm"), capability=c))
+        arithmetic(t, replace(device("h100-sxm"), capability=c))[0]
         for t, c in ((forward, "8.0"), (forward, "9.0"))
     )
-    assert fast == pytest.approx(0.629 * slow)
-    assert arithmetic(work("cuda:9.0")[0], device("h100-sxm")) == pytest.approx(fast)
+    assert fast == pytest.approx(0.53 * slow)
+    assert arithmetic(work("cuda:9.0")[0], device("h100-sxm"))[0] == pytest.approx(fast)
 
 
 class Causal(nn.Module):

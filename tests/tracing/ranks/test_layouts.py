@@ -13,7 +13,7 @@ import opgraph
 from opgraph.analysis.parallel.paper import parallel
 from opgraph.record import units
 from opgraph.record.errors import InputError
-from opgraph.record.kinds import CollectiveKind
+from opgraph.record.kinds import Bound, CollectiveKind
 from opgraph.record.layout import Layout
 from opgraph.views.files.trace import to_trace
 from opgraph.views.terminal import draw
@@ -122,6 +122,9 @@ def test_stages_wait_for_each_other(tmp_path: Path) -> None:
     assert sum(s.end - s.begin for s in first.slots if s.bubble) == pytest.approx(
         first.communication.bubble
     )
+    waits = {b.bound: b.seconds for b in ranks[0].on("h100-sxm").bounds}
+    assert waits[Bound.BUBBLE] == pytest.approx(first.communication.bubble, rel=0.01)
+    assert waits[Bound.EXPOSED] == pytest.approx(first.communication.exposed, rel=0.01)
     # A wait is for another stage or for what is on the way, in the summary as in the table of queues.
     (_, table) = draw([queues_over_time(ranks[1].on("h100-sxm"), 100)], 100, False).split("beside")
     assert f" {units.seconds(last.communication.exposed)} " in table

@@ -10,9 +10,9 @@ export type Measure =
   | "flops" | "otherFlops" | "bytes" | "memory" | "time" | "measured" | "unknown" | "kernels" | "errors" | "breaks" | "removed";
 
 /** What work waits for: on a device compute, memory or launches; without one its intensity says. */
-export type Bound = "compute" | "balanced" | "memory" | "launch";
+export type Bound = "compute" | "balanced" | "memory" | "launch" | "exposed" | "bubble";
 
-const BOUNDS: Record<string, Bound> = { c: "compute", m: "memory", l: "launch" };
+const BOUNDS: Record<string, Bound> = { c: "compute", m: "memory", l: "launch", e: "exposed", b: "bubble" };
 
 /** A measure of an item: of one repetition, how often it runs, of all together, and their share of the whole. */
 export interface Share {

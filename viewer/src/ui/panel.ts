@@ -281,7 +281,8 @@ function bounds({ colours, costs, device, page: { measured }, ridgeText }: App):
   const timed = costs.total("time") > 0;
   const measure = timed ? "time" : "bytes";
   const shares = costs.byBound(measure);
-  const kinds: Bound[] = ["compute", timed ? "launch" : "balanced", "memory"];
+  const waits: Bound[] = ["exposed", "bubble"];
+  const kinds: Bound[] = ["compute", timed ? "launch" : "balanced", "memory", ...waits.filter((b) => shares.get(b))];
   return rows(device ? `On ${device.name}` : "Bottlenecks", [
     ["measured time", measured ? `${format.seconds(measured.seconds)} on ${clean(measured.on)}` : null],
     ["predicted time", timed ? format.seconds(costs.total("time")) : null],

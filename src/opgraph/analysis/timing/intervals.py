@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from opgraph.analysis.timing.collectives import crosses
 from opgraph.analysis.timing.kernels import LARGE_WINDOW, KernelCost, traffic_class
 from opgraph.hardware import Device
-from opgraph.record.kinds import Bound
+from opgraph.record.kinds import Bound, Run
 
 if TYPE_CHECKING:
     from opgraph.analysis.timing.workload import Task, Work
@@ -141,13 +141,16 @@ def residuals() -> Mapping[str, Any]:
 
 
 def interval(
-    kind: WorkClass, squares: Mapping[str, float], far: Distance, missing: int = 0
-) -> tuple[float, float]:
+    kind: WorkClass, squares: Mapping[str, float], far: Distance, missing: int = 0, run: Run = Run.EAGER
+) -> tuple[float, float]:  # fmt: skip
     """The ratios of measured to predicted time between which nine of ten are; wider by the square root of
-    two for each figure that is `missing` of the device. A device that was not measured has an interval no
-    narrower than one that was."""
+    two for each figure that is `missing` of the device, and for kernels of a compiler, of which none were
+    measured. A device that was not measured has an interval no narrower than one that was, and what an
+    engine runs none narrower than its own residuals."""
     known = residuals()["quantiles"]
     rows = [known[d][kind] for d in ("measured", far) if kind in known.get(d, {})]
+    rows += [residuals()["engine"]] if run is Run.ENGINE else []
+    missing += run.compiled
     low, high = -log(UNKNOWN), log(UNKNOWN)
     if far != "unmeasured" and kind in known.get(far, {}):
         scale = spread(squares)

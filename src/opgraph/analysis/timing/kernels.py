@@ -1,12 +1,14 @@
 """What one kernel takes of a device: the seconds that its arithmetic and its traffic need, by what such a
 kernel reaches there.
 
-    seconds = (arithmetic^q + traffic^q)^(1/q) + conversion + packing + gap
+    seconds = ((arithmetic + waiting)^q + traffic^q)^(1/q) + conversion + packing + gap
 
 *Arithmetic* is at the device's sustained peak for the dtype. A product runs over tiles, in waves over the
 units of the device; the tile, and into how many parts its sums are split, are those that take least, as a
-library would choose. A unit draws a tile's operands at its share of the cache's bandwidth, so a product of
-few rows is bound by its bytes, and none of its rows is padded for nothing. A CPU has no tiles.
+library would choose. Few rows are not padded to those of a matrix instruction: kernels for them multiply in
+the other units, so that a product of one row is bound by its bytes in any dtype. A CPU has no tiles.
+*Waiting* is until the units have drawn a tile's operands at the cache's bandwidth, where that takes longer,
+and have added up partial sums.
 *Traffic* is at the sustained bandwidth of the memory, or at the cache's for what that still holds.
 *Conversion* is what a contiguous convolution on matrix units moves once more, into channels-last and back;
 *packing* what a CPU's library copies before it multiplies.
@@ -38,6 +40,9 @@ and walks through all batches and channels with it (PyTorch's linear interpolati
 TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (16, 64), (64, 16))
 """Rows and columns of the result that a unit makes at a time; the tiles of cuBLAS and CUTLASS kernels."""
 
+FEW = tuple(tile for few in (1, 2, 4, 8) for tile in ((few, 64), (64, few)))
+"""Those of kernels for vectors, and for few rows or columns, which need no matrix instruction."""
+
 SPLITS = (1, 2, 4, 8, 16)
 """Into how many parts the sums of a product are split, so that more units have work."""
 
@@ -51,9 +56,10 @@ BROADCAST = 4
 STEP = 32
 """What a unit sums over at a time."""
 
-OLDER = {"9.0": 0.629}
-"""What matrix instructions of the generation before reach of a generation's peak (Luo and others,
-"Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", arXiv 2402.13499: `mma` on an H100)."""
+OLDER = {"9.0": 0.53}
+"""What attention reaches that is written with matrix instructions of the generation before, of what it
+reaches otherwise: FlashAttention-2 has 35 % of an H100's peak (Shah and others, "FlashAttention-3", arXiv
+2407.08608, abstract), where this model has 0.75 of the sustained 0.88 for attention."""
 
 _OLDER = frozenset(
     f"aten._scaled_dot_product_{kind}_attention{direction}"
@@ -134,11 +140,12 @@ FITTED = Reach(
 @dataclass(frozen=True, slots=True)
 class KernelCost:
     """Seconds of one kernel on a device, what most of them wait for there, and those of its arithmetic
-    alone."""
+    and of its units' waiting for the cache."""
 
     seconds: float
     bound: Bound
     computing: float = 0.0
+    waiting: float = 0.0
 
 
 def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) -> KernelCost:
@@ -147,7 +154,7 @@ def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) 
     if task.collective is not None:
         linked = device.link_bandwidth is not None
         taken = collective_seconds(task.collective, device) if linked else 0.0
-        return KernelCost(taken, Bound.MEMORY)
+        return KernelCost(taken, Bound.EXPOSED)
     if task.share < 1:
         scale = 1 / task.share
         whole = replace(
@@ -155,8 +162,8 @@ def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) 
             other_flops=int(task.other_flops * scale), sizes=tuple(int(s * scale) for s in task.sizes),
         )  # fmt: skip
         cost = kernel_cost(whole, near * scale, device, reach)
-        return KernelCost(cost.seconds * task.share, cost.bound, arithmetic(task, device, reach))
-    computing = arithmetic(task, device, reach)
+        return KernelCost(cost.seconds * task.share, cost.bound, *arithmetic(task, device, reach))
+    computing, waiting = arithmetic(task, device, reach)
     kind = traffic_class(task)
     share = (device.sustained_product if kind == "matmul" else None) or reach.traffic[kind]
     bandwidth = device.sustained_bandwidth * share
@@ -164,75 +171,82 @@ def kernel_cost(task: Task, near: float, device: Device, reach: Reach = FITTED) 
     if device.kind == "gpu":
         moving = max(moving, serial(task))
     gap = 0.0 if device.kind == "cpu" else device.launch_overhead
-    q = reach.overlap
-    longer = max(computing, moving)
-    both = (
-        longer * ((computing / longer) ** q + (moving / longer) ** q) ** (1 / q) if longer else 0.0
-    )
+    units = computing + waiting
+    longer, q = max(units, moving), reach.overlap
+    both = longer * ((units / longer) ** q + (moving / longer) ** q) ** (1 / q) if longer else 0.0
     if converts(task, device):
         both += moving * reach.conversion
     if packs(task, device):
         both += 2 * task.read / device.sustained_bandwidth
-    bound = Bound.LAUNCH if both < gap else Bound.COMPUTE if computing > moving else Bound.MEMORY
-    return KernelCost(both + gap, bound, computing)
+    bound = Bound.LAUNCH if both < gap else bound_of(computing, waiting, moving)
+    return KernelCost(both + gap, bound, computing, waiting)
 
 
-def arithmetic(task: Task, device: Device, reach: Reach = FITTED) -> float:
-    """The seconds that a task's arithmetic takes."""
+def bound_of(computing: float, waiting: float, moving: float) -> Bound:
+    """What takes longest: arithmetic, waiting of the units for the cache, or traffic."""
+    return Bound.COMPUTE if computing > max(waiting, moving) else Bound.MEMORY
+
+
+def arithmetic(task: Task, device: Device, reach: Reach = FITTED) -> tuple[float, float]:
+    """The seconds that a task's arithmetic takes, and those that its units wait for the cache."""
     if not task.flops:
         seconds = task.other_flops / (device.vector_peak("float32") * device.sustained_elementwise)
         if device.kind == "gpu" and traffic_class(task) == "layer_norm":
             elements = task.written / item_size(task.dtype)
             seconds = max(seconds, elements / (device.units * device.clock * reach.rows))
-        return seconds
+        return seconds, 0.0
     kind, dtype, sizes = task.category, task.dtype, task.contraction
     if kind == "depthwise_convolution":
         large = sizes is not None and sizes.window > LARGE_WINDOW and task.layout != "channels-last"
         share = reach.compute["large_window" if large else kind]
-        return task.flops / (device.vector_peak(dtype) * device.sustained_vector * share)
+        return task.flops / (device.vector_peak(dtype) * device.sustained_vector * share), 0.0
     peak = device.matrix_peak(dtype) * (
         device.sustained_matrix if device.has_matrix(dtype) else device.sustained_vector
     )
     kind = _TILED.get(kind, kind)
-    peak *= reach.compute.get(kind, 1.0)
+    share = reach.compute.get(kind, 1.0)
     if task.kernel in _OLDER:
-        peak *= OLDER.get(device.capability, 1.0)
+        share *= OLDER.get(device.capability, 1.0)
     if kind.endswith("convolution") and task.kernel.endswith("_backward"):
-        peak *= reach.compute["gradient"]
+        share *= reach.compute["gradient"]
     if sizes is None or kind not in _TILED or device.kind == "cpu":
-        return task.flops / peak
-    size = element_size(dtype)
-    return tiled(sizes, task.flops, size, peak, device, reach, task.packed)
+        return task.flops / (peak * share), 0.0
+    others = min(map(device.vector_peak, (dtype, "float32"))) * device.sustained_vector
+    size, peaks = element_size(dtype), (peak * share, others * share)
+    return tiled(sizes, task.flops, size, peaks, device, reach, task.packed)
 
 
 def tiled(
-    sizes: Contraction, flops: int, size: float, peak: float, device: Device, reach: Reach,
+    sizes: Contraction, flops: int, size: float, peaks: tuple[float, float], device: Device, reach: Reach,
     packed: float = 1.0,
-) -> float:  # fmt: skip
-    """The seconds of a product over tiles, in waves, with the tile and the split that take least. `size` is
-    that of an element in bytes, of which one of the second operand takes the part `packed`, `peak` what the
-    units reach together."""
+) -> tuple[float, float]:  # fmt: skip
+    """The seconds of a product's arithmetic and waiting over tiles, in waves, with the tile and the split
+    that take least. `size` is that of an element in bytes, of which one of the second operand takes the
+    part `packed`; `peaks` are what the units reach together, with matrix instructions where there are any,
+    and without."""
     batch, m, n, units = sizes.batch, sizes.m, sizes.n, device.units
     channels = sizes.k / sizes.window
     k = sizes.k if sizes.window == 1 else ceil(channels / CHANNELS) * CHANNELS * sizes.window
     times = max(1, round(flops / (2 * batch * m * n * sizes.k)))
     near = cache_bandwidth(device, reach)
     steps = ceil(k / STEP)
-    best = float("inf")
-    for rows, columns in TILES:
+    least, best = float("inf"), (0.0, 0.0)
+    few = [(tile, peaks[1]) for tile in FEW if min(m, n) <= min(tile)]
+    for (rows, columns), peak in [*((tile, peaks[0]) for tile in TILES), *few]:
         tiles = batch * ceil(m / rows) * ceil(n / columns)
         for split in SPLITS:
             if split > steps:
                 break
             waves = ceil(tiles * split / units) * units
             depth = ceil(steps / split) * STEP
-            computing = 2 * rows * columns * (depth + reach.ramp) / peak
-            drawing = (rows + columns * packed) * depth * size / near
-            seconds = waves * (max(drawing, computing))
+            computing = waves * 2 * rows * columns * (depth + reach.ramp) / peak
+            drawing = waves * (rows + columns * packed) * depth * size / near
+            waiting = max(0.0, drawing - computing)
             if split > 1:
-                seconds += 8 * batch * m * n * split / near + reach.second_pass
-            best = min(best, seconds)
-    return best * times
+                waiting += 8 * batch * m * n * split / near + reach.second_pass
+            if computing + waiting < least:
+                least, best = computing + waiting, (computing, waiting)
+    return best[0] * times, best[1] * times
 
 
 def cache_bandwidth(device: Device, reach: Reach) -> float:

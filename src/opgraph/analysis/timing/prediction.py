@@ -27,6 +27,7 @@ from opgraph.analysis.timing.kernels import (
     FITTED,
     KernelCost,
     Reach,
+    bound_of,
     kernel_cost,
     traffic_class,
 )
@@ -247,7 +248,19 @@ def predict_work(
         )
         share = far / exchanged.seconds if exchanged.seconds else 0.0
         communication = replace(exchanged, far=far, ratios=exchange_ratios(share))
-        costs = [KernelCost(added, c.bound) for c, added in zip(costs, adds, strict=True)]
+        bubbles = dict[int, float]()
+        for slot in slots:
+            if slot.bubble:
+                bubbles[slot.node] = bubbles.get(slot.node, 0.0) + slot.end - slot.begin
+        costs = [
+            KernelCost(
+                added,
+                Bound.BUBBLE
+                if c.bound is Bound.EXPOSED and bubbles.get(w.node, 0.0) > added / 2
+                else c.bound,
+            )
+            for c, added, w in zip(costs, adds, works, strict=True)
+        ]
     if device.kind == "cpu":
         seconds = [c.seconds + h for c, h in zip(costs, hosts, strict=True)]
         bounds = [
@@ -271,7 +284,7 @@ def predict_work(
     kind, squares = difficulty(
         works, costs, often, device, host=device.kind != "cpu" and host > busy
     )
-    ratios = interval(kind, squares, distance(device, kind), len(device.missing))
+    ratios = interval(kind, squares, distance(device, kind), len(device.missing), run)
     return Prediction(device.id, kernels, batch, busy, host, run, kind, ratios, queues,
                       communication, tuple(slots))  # fmt: skip
 
@@ -374,11 +387,11 @@ def predict_parts(
             main = max((task for task, _ in rows), key=lambda t: (t.flops, t.bytes))
             share = reach.traffic[traffic_class(main)]
             moving = part.fused_bytes / device.sustained_bandwidth / share
-            sums = sum(cost.computing for _, cost in rows)
-            gap = device.launch_overhead
-            whole = max(sums, moving) + gap
-            if whole < time.seconds:
-                bound = Bound.COMPUTE if sums > moving else Bound.MEMORY
-                time = PartTime(whole, Bound.LAUNCH if max(sums, moving) < gap else bound)
+            computing = sum(cost.computing for _, cost in rows)
+            waiting = sum(cost.waiting for _, cost in rows)
+            longer, gap = max(computing + waiting, moving), device.launch_overhead
+            if longer + gap < time.seconds:
+                bound = Bound.LAUNCH if longer < gap else bound_of(computing, waiting, moving)
+                time = PartTime(longer + gap, bound)
         found.append(time)
     return tuple(found)

@@ -17,7 +17,7 @@ from opgraph.analysis.timing.roofline import RooflinePoint
 from opgraph.hardware import Device
 from opgraph.record import units
 from opgraph.record.errors import RenderError
-from opgraph.record.kinds import Bound
+from opgraph.record.kinds import KERNEL_BOUNDS, Bound
 from opgraph.views.marks import BOUNDS
 from opgraph.views.picture.fonts import font
 from opgraph.views.picture.labels import plain
@@ -132,8 +132,6 @@ NAMED = 10
 """How many marks are listed by number: the rest say what they are when they are pointed at."""
 LARGEST, SMALLEST = 26.0, 3.5
 """Radii in pixels of all the time, and of next to none."""
-
-_SHOWN = (Bound.COMPUTE, Bound.MEMORY, Bound.LAUNCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +317,7 @@ def _facts(mark: Mark) -> str:
 def _legend(points: Sequence[RooflinePoint], total: float) -> Iterator[Shape]:
     """What marks mean, how many, and what is not shown."""
     x, y = BOX[0], HEIGHT - 44
-    for bound in _SHOWN:
+    for bound in KERNEL_BOUNDS:
         mine = [p for p in points if p.bound is bound and p.flops]
         share = units.percent(sum(p.predicted for p in mine) / total)
         yield from _sign(bound, x + 6, y - 4, 5.5)
