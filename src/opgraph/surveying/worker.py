@@ -238,7 +238,7 @@ def _figures(profile: ProfileRecord, kept: Mapping[str, Any]) -> Row:
 def _time(case: Case, costed: CostedRecord, device: str) -> Row:
     """The row of a case on a device."""
     from opgraph.analysis.quantities import TIMED
-    from opgraph.surveying.columns import COLUMNS
+    from opgraph.surveying.sql import COLUMNS
 
     row: Row = {"id": case.key, "device": device}
     try:
