@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from dataclasses import replace
+from math import exp, log
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,6 +30,7 @@ from opgraph.sources import resolve
 from opgraph.tracing.base import arguments
 from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.eager import materialized
+from opgraph.tracing.modes.loss import loss_of
 
 
 def real_flops(name: str, request: InputRequest) -> int:
@@ -398,6 +401,30 @@ def test_training_by_name_finds_the_loss_and_says_which(name, options, says):
     assert says in profile.model.notes[-1]
     assert says in profile.convention["loss"]
     assert any(n.phase == "optimizer" for n in profile.graph.nodes)
+
+
+@pytest.mark.parametrize(
+    ("result", "name", "by_hand"),
+    [
+        # Nothing is said of both pixels: log 2, and a half where the two halves overlap nothing.
+        ({"pred_masks": torch.zeros(2, 3, 1, 2)}, "dice", log(2) + 1 - 1 / (1 + 1)),
+        (
+            {"pred_masks": torch.zeros(1, 1, 2), "iou_scores": torch.ones(1)},
+            "dice",
+            log(2) + 0.5 + 1,
+        ),
+        # All logarithms are 1 too large, which is half forgiven.
+        ({"predicted_depth": torch.full((1, 2, 2), exp(1))}, "scale-invariant", 0.5),
+        ([torch.ones(1, 2, 3, 3) for _ in range(3)], "sequence L1", 0.8**2 + 0.8 + 1),
+        ([torch.ones(1, 2, 3, 3), torch.ones(1, 2, 5, 5)], "sum", 18 + 50),
+    ],
+)
+def test_losses_that_results_are_held_to(result, name, by_hand):
+    given = {k: v.requires_grad_() for k, v in result.items()} if isinstance(result, dict) else None
+    made = [t.requires_grad_() for t in result] if given is None else SimpleNamespace(**given)
+    found = loss_of(made)
+    assert found.name == name
+    assert found.of(made).item() == pytest.approx(by_hand)
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
 """The loss of a step of training: which one a model is trained with, and labels for it.
 
 A model's own loss comes first: what it returns when its forward gets labels (transformers, torchvision's
-detectors), or what it has a criterion for (Ultralytics). Else logits are held against labels by
-cross-entropy. Labels are of the sizes that matter; what they say does not.
+detectors), or what it has a criterion for (Ultralytics). Else what it returns says which loss its field
+takes: cross-entropy for logits, others for masks, depths and flows. Labels are of the sizes that matter;
+what they say does not.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -56,10 +58,10 @@ def loss_for(
 
 
 def loss_of(result: Any) -> Loss:
-    """The loss of what a model returns: its own, cross-entropy where it is logits, else the sum."""
+    """The loss of what a model returns: its own, what its field takes for such results, else the sum."""
     if _own(result) is not None:
         return Loss(_OWN, "the model's own loss", _returned)
-    return _LOSSES["cross-entropy" if _logits(result) else "sum"]
+    return next((_LOSSES[name] for name, held in _HELD.items() if held(result)), _LOSSES["sum"])
 
 
 def _labelled(module: nn.Module, call: Mapping[str, Any]) -> Loss | None:
@@ -239,16 +241,21 @@ def _cross_entropy(result: Any) -> Tensor:
     found = _logits(result)
     if not found:
         raise TraceError("what the model returns holds no logits", hint='loss="sum"')
-    return _added([_held_against_labels(logits) for logits in found])
+    return _added(_held_against_labels(logits) for logits in found)
 
 
 def _held_against_labels(logits: Tensor) -> Tensor:
     """Logits [batch, classes], [batch, tokens, classes] or [batch, classes, height, width]."""
     if logits.dim() == 3:
         logits = logits.flatten(0, 1)
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # they are not computed
-        labels = torch.zeros((logits.shape[0], *logits.shape[2:]), dtype=torch.int64)
+    labels = _truth((logits.shape[0], *logits.shape[2:]), torch.int64)
     return functional.cross_entropy(logits, labels)
+
+
+def _truth(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """What a result is held against, which nothing computes."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        return torch.zeros(shape, dtype=dtype)
 
 
 def _logits(result: Any) -> list[Tensor]:
@@ -266,6 +273,50 @@ def _logits(result: Any) -> list[Tensor]:
     return tensors if tensors and classes else []
 
 
+def _called(name: str, result: Any) -> list[Tensor]:
+    """What of a result is called so."""
+    tensor = getattr(result, name, None)
+    return [tensor] if isinstance(tensor, Tensor) and tensor.requires_grad else []
+
+
+def _flows(result: Any) -> list[Tensor]:
+    """Flows [batch, 2, height, width] of one size, each an improvement of the one before."""
+    flows = tensors_in(result) if isinstance(result, (list, tuple)) else []
+    alike = {(t.dim(), t.shape[1:]) for t in flows}
+    same = len(flows) > 1 and len(alike) == 1 and flows[0].dim() == 4 and flows[0].shape[1] == 2
+    return flows if same and all(t.requires_grad for t in flows) else []
+
+
+def _overlap(result: Any) -> Tensor:
+    """Binary cross-entropy of masks [..., height, width], and 1 less twice what both share over their sum
+    (Milletari et al., "V-Net", 2016); the square error of what a model says of their overlap (Kirillov et
+    al., "Segment Anything", 2023)."""
+    logits = result.pred_masks.flatten(-2)
+    truth, masks = _truth(logits.shape, logits.dtype), logits.sigmoid()
+    dice = 1 - (2 * (masks * truth).sum(-1) + 1) / (masks.sum(-1) + truth.sum(-1) + 1)
+    crossed = functional.binary_cross_entropy_with_logits(logits, truth)
+    said = [functional.mse_loss(t, _truth(t.shape, t.dtype)) for t in _called("iou_scores", result)]
+    return _added([crossed, dice.mean(), *said])
+
+
+def _up_to_scale(result: Any) -> Tensor:
+    """Differences of the logarithms of depths: their mean square, less half of their squared mean (Eigen et
+    al., "Depth Map Prediction from a Single Image", 2014, equation 4)."""
+    depth = result.predicted_depth
+    away = depth.clamp(min=1e-3).log() - _truth(depth.shape, depth.dtype)
+    return away.square().mean() - away.mean().square() / 2
+
+
+def _in_sequence(result: Any) -> Tensor:
+    """Absolute errors of flows, the last of them whole, each before it by 0.8 less (Teed and Deng, "RAFT",
+    2020, equation 7)."""
+    flows = _flows(result)
+    truth = _truth(flows[0].shape, flows[0].dtype)
+    return _added(
+        0.8 ** (len(flows) - n) * (f - truth).abs().mean() for n, f in enumerate(flows, 1)
+    )
+
+
 def _summed(result: Any) -> Tensor:
     found = (t for t in tensors_in(result) if t.requires_grad)
     sums = [(torch.view_as_real(t) if t.is_complex() else t).sum() for t in found]
@@ -274,11 +325,8 @@ def _summed(result: Any) -> Tensor:
     return _added(sums)
 
 
-def _added(parts: list[Tensor]) -> Tensor:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+def _added(parts: Iterable[Tensor]) -> Tensor:
+    return reduce(Tensor.__add__, parts)
 
 
 def _own_or_summed(result: Any) -> Tensor:
@@ -286,9 +334,24 @@ def _own_or_summed(result: Any) -> Tensor:
     return _summed(result) if loss is None else loss
 
 
+_HELD: Mapping[str, Callable[[Any], list[Tensor]]] = {
+    "cross-entropy": _logits, "dice": partial(_called, "pred_masks"),
+    "scale-invariant": partial(_called, "predicted_depth"), "sequence L1": _flows,
+}  # fmt: skip
+"""What of a result each loss is of."""
+
 _LOSSES = {
     "cross-entropy": Loss(
         "cross-entropy", "cross-entropy of its logits, with labels made here", _cross_entropy
+    ),
+    "dice": Loss("dice", "cross-entropy and dice of its masks, with masks made here", _overlap),
+    "scale-invariant": Loss(
+        "scale-invariant",
+        "the scale-invariant loss of its depths, with depths made here",
+        _up_to_scale,
+    ),
+    "sequence L1": Loss(
+        "sequence L1", "absolute errors of its flows in turn, with a flow made here", _in_sequence
     ),
     "sum": Loss("sum", "the sum of what the model returns", _own_or_summed),
 }
