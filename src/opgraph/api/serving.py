@@ -107,15 +107,8 @@ def serve(
 
     def at(rate: float) -> ServingPoint:
         tell(f"{len(workload)} requests" + ("" if rate == inf else f" at {rate:.3g} a second"))
-        return serve_at(
-            rate,
-            workload if arrive else _arriving(workload, rate, seed),
-            engine,
-            times,
-            seed,
-            apart,
-            moving,
-        )
+        asks = workload if arrive else _arriving(workload, rate, seed)
+        return serve_at(rate, asks, engine, times, seed, apart, moving)
 
     if arrive:
         span = max(r.arrival for r in workload) - min(r.arrival for r in workload)
@@ -157,9 +150,8 @@ def traced(
     both = encoder_decoder(built.module)
     text = both and getattr(built.module, "main_input_name", "") == "input_ids"
     most = learned_positions(built)
-    longest = max(
-        (max(r.prompt, r.output + 1) if text else r.prompt + r.output for r in requests), default=0
-    )
+    whole = (max(r.prompt, r.output + 1) if text else r.prompt + r.output for r in requests)
+    longest = max(whole, default=0)
     if most is not None and longest > most:
         raise InputError(
             f"{built.info.name} has learned {most:,} positions, and a request has {longest:,} tokens "

@@ -10,7 +10,7 @@ had, so that memory over time stays what it was; kernels that an engine does not
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from opgraph.analysis.cost.conventions import as_causal, seen
 from opgraph.analysis.fusion.grouping import Grouping, Role, Rule, role_of
@@ -77,6 +77,17 @@ def assumed(graph: Graph) -> tuple[Remark, ...]:
 def engine(graph: Graph) -> Graph:
     """The same graph with the kernels that an engine runs."""
     return _Engine(replace(graph, nodes=tuple(map(as_causal, graph.nodes)))).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Latent:
+    """Attention over what a product makes of cached latents of so many bytes, and what copies between."""
+
+    product: Node
+    up: Kernel
+    attention: Kernel
+    bytes: int
+    copies: list[Node]
 
 
 class _Engine:
@@ -182,37 +193,37 @@ class _Engine:
 
     # Latents
 
-    def latent(self, node: Node) -> tuple[Node, list[int], list[Node]] | None:
-        """The product with a weight that makes keys and values of earlier latents, the caches that it is
-        made of, and the nodes that copy from there to attention; None for other attention."""
+    def latent(self, node: Node) -> _Latent | None:
+        """What makes keys and values of earlier latents for attention; None for other attention."""
         if role_of(node) != "attention":
             return None
-        graph, products, joints, way = (
-            self.graph,
-            dict[int, Node](),
-            dict[int, None](),
-            dict[int, Node](),
-        )
-        pending = list(node.inputs[1:])
+        graph, products, joints, way = self.graph, list[Node](), set[int](), dict[int, Node]()
+        pending, met = list(node.inputs[1:]), set[int]()
         while pending:
             number = pending.pop()
             made = graph.producer.get(number)
             if number in self.cached:
-                joints[number] = None
-            elif made is not None and made.id not in way and made.id not in products:
+                joints.add(number)
+            elif made is not None and made.id not in met:
+                met.add(made.id)
                 weights = [v for v in made.inputs if graph.root(v).kind == "parameter"]
                 if role_of(made) == "contraction" and len(weights) == 1:
-                    products[made.id] = made
+                    products.append(made)
                 elif made.op in _COPIES or role_of(made) in ("view", "movement", "elementwise"):
                     way[made.id] = made
                 else:
                     return None
                 pending += (v for v in made.inputs if v not in weights)
-        earlier = joints and all(self._joined(v) is not None for v in joints)
-        if len(products) != 1 or not earlier:
+        if len(products) != 1 or not joints or not all(map(self._joined, joints)):
             return None
-        (product,) = products.values()
-        return product, list(joints), [n for n in way.values() if any(k.bytes for k in n.kernels)]
+        ups = [k for k in products[0].kernels if k.flops]
+        ones = [k for k in node.kernels if k.flops and k.category == "attention"]
+        if not ups or not ones or not _plain(ups[0], ones[0]):
+            return None
+        copies = [n for n in way.values() if any(k.bytes for k in n.kernels)]
+        return _Latent(
+            products[0], ups[0], ones[0], sum(graph.value[v].bytes for v in joints), copies
+        )
 
     def _absorbed(self) -> None:
         """Attention over cached latents themselves: the product that makes keys and values of them becomes
@@ -221,14 +232,7 @@ class _Engine:
         for node in self.graph.nodes:
             if (found := self.latent(node)) is None:
                 continue
-            product, joints, way = found
-            value = self.graph.value
-            up = next(k for k in self.kernels[product.id] if k.flops)
-            one = next(
-                (k for k in self.kernels[node.id] if k.flops and k.category == "attention"), None
-            )
-            if one is None or not _plain(up, one):
-                continue
+            product, up, one = found.product, found.up, found.attention
             queries, keys, values = one.shapes[:3]
             many, heads, new, width = map(_int, queries)
             tokens, result, rank = _int(keys[-2]), _int(values[-1]), _int(up.shapes[0][-1])
@@ -250,14 +254,13 @@ class _Engine:
             self.kernels[product.id] = tuple(
                 sides[0] if k is up else _times(k, new / tokens) for k in self.kernels[product.id]
             )
-            for copy in way:
-                self.kernels[copy.id] = _idle(self.kernels[copy.id])
-            if way:
-                self.kernels[way[0].id] = (sides[1], *self.kernels[way[0].id][1:])
+            for i, copy in enumerate(found.copies):
+                idle = _idle(self.kernels[copy.id])
+                self.kernels[copy.id] = idle if i else (sides[1], *idle[1:])
             direct = replace(
                 one, flops=one.flops * (latent + rank) // (width + result),
                 read=max(0, one.read - each * tokens // new * (width + result))
-                + sum(value[v].bytes for v in joints) + each * (rank - plain),
+                + found.bytes + each * (rank - plain),
                 written=one.written + each * (rank - result),
                 shapes=((many, 1, heads * new, latent), (many, 1, tokens, latent), (many, 1, tokens, rank)),
                 out_shapes=((many, 1, heads * new, rank), *one.out_shapes[1:]),
