@@ -112,6 +112,7 @@ class Values(nn.Module):
         return (matrix if self.layout is torch.sparse_coo else matrix.to_sparse_csr()) @ x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
 def test_gradients_of_sparse_values(layout):
     """Torch computes the gradient of all 6 x 5 places, with 7 products at each, and takes those of the
