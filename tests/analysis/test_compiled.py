@@ -9,6 +9,7 @@ import pytest
 
 from opgraph import Profile, RenderError
 from opgraph.cli import main
+from opgraph.record.graph import Storage
 from opgraph.record.profile import Compiled, CompiledKernel
 
 DEVICE = "epyc-9654"
@@ -33,7 +34,10 @@ def chained(saved) -> Profile:
             number += 1
             reads, writes = ((number, fused.read),), ((number + 1, fused.written),)
             kernels.append(CompiledKernel(fused, nodes, reads, writes, node.fragment))
-    compiled = Compiled(profile.target.name, None, tuple(kernels))
+    end = {len(kernels): None}
+    storages = tuple(Storage(k.kernel.written, at, end.get(at + 1, at + 2), k.nodes[-1])
+                     for at, k in enumerate(kernels))  # fmt: skip
+    compiled = Compiled(profile.target.name, None, tuple(kernels), storages=storages)
     return replace(profile, compiled=compiled)
 
 
@@ -41,6 +45,9 @@ def test_flops_stay_bytes_and_launches_are_fewer(chained):
     eager, mine = chained.on(DEVICE), chained.on(DEVICE, run="compiled")
     assert mine.totals.flops == eager.totals.flops
     assert mine.totals.bytes < eager.totals.bytes
+    assert mine.memory.peak == mine.fit.peak <= eager.memory.peak
+    assert len(mine.memory.live) == sum(len(n.kernels) for n in mine.graph.nodes)
+    assert mine.memory.live[-1] == eager.memory.live[-1]
     assert mine.prediction.seconds == pytest.approx(sum(mine.prediction.by_node.values()))
     assert mine.prediction.seconds < eager.prediction.seconds
     gain = mine.speed_up

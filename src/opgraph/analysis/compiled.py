@@ -4,7 +4,7 @@ its nodes, the work of a device for them, and what is gained over an eager run, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from opgraph.analysis.cost.conventions import is_causal
 from opgraph.analysis.timing.workload import Task, Work, contraction_of, left_by_mask, workload
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
-from opgraph.record.graph import Graph, Kernel, Node, elements
+from opgraph.record.graph import Graph, Kernel, Node, Storage, elements
 from opgraph.record.profile import Compiled, CompiledKernel, ProfileRecord
 from opgraph.record.remarks import Remark
 
@@ -94,16 +94,63 @@ def _parts(graph: Graph, compiled: Compiled) -> dict[int, Part]:
 
 
 def compiled_graph(graph: Graph, compiled: Compiled) -> Graph:
-    """The graph with the compiler's kernels at its nodes; what no fragment has is as it was."""
-    kernels: dict[int, list[Kernel]] = {}
-    for each in placed(graph, compiled):
-        kernels.setdefault(each.node, []).append(each.kernel)
+    """The graph with the compiler's kernels at its nodes, and the memory that it allocates; what no
+    fragment has is as it was."""
+    kernels: dict[int, list[tuple[int, Kernel]]] = {}
+    for at, each in enumerate(placed(graph, compiled)):
+        kernels.setdefault(each.node, []).append((at, each.kernel))
     inside = _parts(graph, compiled)
-    nodes = (
-        replace(n, kernels=tuple(kernels.get(n.id, ())) or _views(n)) if n.id in inside else n
-        for n in graph.nodes
-    )
-    return replace(graph, nodes=tuple(nodes))
+    nodes: list[Node] = []
+    clock: list[int] = []  # when each kernel of the graph would run now, and at last the end
+    places: dict[int, int] = {}
+    now = 0
+    for node in graph.nodes:
+        runs, own = node.kernels, kernels.get(node.id, [])
+        clock += [now + (0 if node.id in inside else i) for i in range(len(runs))]
+        if node.id in inside:
+            places |= {at: now + i for i, (at, _) in enumerate(own)}
+            runs = tuple(kernel for _, kernel in own) or _views(node)
+        nodes.append(replace(node, kernels=runs))
+        now += len(runs)
+    clock.append(now)
+    # Nodes are in the order of an eager run and the compiler's kernels not quite: each part has its times.
+    parts: dict[Part, list[int]] = {}
+    for at, kernel in enumerate(compiled.kernels):
+        parts.setdefault((kernel.fragment, kernel.phase), []).append(at)
+    when = {at: time for own in parts.values()
+            for at, time in zip(own, sorted(map(places.__getitem__, own)), strict=True)}  # fmt: skip
+    storages = tuple(_living(graph, compiled, inside, clock, when))
+    return replace(graph, nodes=tuple(nodes), storages=storages)
+
+
+def _living(
+    graph: Graph, compiled: Compiled, inside: Mapping[int, Part], clock: Sequence[int],
+    when: Mapping[int, int],
+) -> list[Storage]:  # fmt: skip
+    """The storages of a graph in their places, those that the compiler does not make empty, and then its
+    own. A result of a fragment is where an eager run has one of its size, and goes when that goes."""
+    ran = [inside.get(n.id) for n in graph.nodes for _ in n.kernels]
+    found: list[Storage] = []
+    results: dict[tuple[Part, int], list[int]] = {}
+    for i, s in enumerate(graph.storages):
+        part = None if graph.was_there(s) or s.born >= len(ran) else ran[s.born]
+        if part is not None and (s.died is None or ran[s.died - 1] != part):
+            results.setdefault((part, s.bytes), []).append(i)
+        died = None if s.died is None else clock[s.died]
+        found.append(
+            replace(s, bytes=s.bytes if part is None else 0, born=clock[s.born], died=died)
+        )
+    for s in compiled.storages:
+        kernel, died = compiled.kernels[s.born], None if s.died is None else when[s.died - 1] + 1
+        own = replace(s, born=when[s.born], died=died)
+        eager = results.get(((kernel.fragment, kernel.phase), s.bytes))
+        if died is None and eager:
+            i = eager.pop()
+            end = found[i].died
+            found[i] = replace(own, died=end and max(end, own.born), node=found[i].node)
+        else:
+            found.append(own)
+    return found
 
 
 def _views(node: Node) -> tuple[Kernel, ...]:
@@ -167,6 +214,9 @@ def ensure_compiled(profile: ProfileRecord, device: Device | None) -> ProfileRec
             hint="name the model: opgraph profile MODEL --run compiled --hardware DEVICE -o FILE.json "
             "keeps them (in Python: profile(…, inductor=True))",
         )
+    if compiled.kernels and not compiled.storages:
+        raise RenderError("this profile was saved before TorchInductor's memory was worked out",
+                          hint="name the model with --run compiled")  # fmt: skip
     lower = profile.convention.get("autocast")
     if compiled.autocast != lower:
         raise RenderError(

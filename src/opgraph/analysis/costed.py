@@ -36,7 +36,7 @@ _NAMED = 4
 COMPILED = Remark(
     "compiled",
     "by torch's own scheduler, products not padded; the host is taken to need for a kernel what "
-    "it needs for a call of an operator, and live memory is that of an eager run",
+    "it needs for a call of an operator",
 )
 """The remark on what is assumed of a compiled run."""
 
@@ -417,15 +417,10 @@ class CostedRecord:
 
     @cached_property
     def memory(self) -> MemoryTimeline:
-        """Live memory over the run, without weights: that of an eager run, however it is run."""
+        """Live memory over the run, without weights."""
         from opgraph.analysis.memory import memory
 
-        return memory(self._living)
-
-    @property
-    def _living(self) -> Graph:
-        """The graph whose storages say what lives: compilers are not asked what they keep."""
-        return self.graph if self.run is Run.ENGINE else self.profile.graph
+        return memory(self.graph)
 
     @property
     def peak_memory(self) -> int:
@@ -437,7 +432,7 @@ class CostedRecord:
         """What the run needs of memory, whatever the device."""
         from opgraph.analysis.memory import Footprint
 
-        return Footprint(self._living, self.memory)
+        return Footprint(self.graph, self.memory)
 
     @cached_property
     def fit(self) -> Fit | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
-from opgraph.record.graph import Graph, Kernel
+from opgraph.record.graph import Graph, Kernel, Storage
 from opgraph.record.kinds import Run
 from opgraph.record.layout import Action, Layout
 from opgraph.record.quantization import Scheme
@@ -202,7 +202,8 @@ class Compiled:
 
     Of a step of training, `kept` is what the forwards keep for the backwards, each tensor with the node
     that made it (0 where none is known) and its bytes, without weights and inputs; `again` are the nodes
-    of which a backward computes something again.
+    of which a backward computes something again. `storages` is the memory that is allocated, on the clock
+    of the kernels: what has no end is a result, and goes when whoever called is done with it.
     """
 
     target: str
@@ -210,6 +211,7 @@ class Compiled:
     kernels: tuple[CompiledKernel, ...]
     kept: tuple[Access, ...] = ()
     again: tuple[Count, ...] = ()
+    storages: tuple[Storage, ...] = ()
 
 
 @dataclass(frozen=True)

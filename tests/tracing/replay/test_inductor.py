@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from math import prod
+from unittest import mock
+
 import pytest
 import torch
 from torch import fx, nn
+from torch._functorch import config as functorch
+from torch._inductor import config
+from torch._inductor.graph import GraphLowering
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import opgraph
 from opgraph.analysis.costed import COMPILED
+from opgraph.analysis.memory import live_bytes
 from opgraph.cli import main
 from opgraph.tracing.replay.inductor import on_cuda, patches, properties, schedule
 
@@ -128,11 +137,12 @@ def test_a_step_of_decoding_is_compiled_with_its_cache():
 
 
 def test_what_python_makes_and_samplers_need_no_driver():
-    """Numbers in Python, a tensor without a device, and a sampler that is cuDNN's in an eager run."""
+    """Numbers in Python, a tensor without a device, a list as an index, and a sampler that is cuDNN's in an
+    eager run."""
 
     class Sampled(nn.Module):
         def forward(self, x):
-            scale = torch.as_tensor([0.5, 0.5], device=x.device)
+            scale = torch.as_tensor([0.5, 0.5], device=x.device)[[1, 0]]
             line = torch.arange(8.0) / 8
             grid = torch.stack((line, line), -1)[None, :, None] * scale
             return functional.grid_sample(x, grid, align_corners=False)
@@ -158,6 +168,56 @@ def test_it_is_refused_where_it_is_not_worked_out():
     with pytest.raises(opgraph.InputError, match="mixed precision is that of cuda"):
         opgraph.profile(nn.Linear(2, 2), torch.zeros(1, 2), inductor=True, target="cpu",
                         inductor_autocast="float16")  # fmt: skip
+
+
+CONVOLUTIONS = nn.Sequential(
+    nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, groups=16), nn.SiLU(),
+    nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * 36, 8),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [(nn.Sequential(Block(64), Block(64)), (2, 32, 64)), (CONVOLUTIONS, (4, 3, 16, 16))],
+    ids=["transformer", "convolutions"],
+)
+def test_what_lives_is_what_the_code_allocates_that_torch_writes(model, shape):
+    """TorchInductor's own code for this machine, read line by line."""
+    code: list[str] = []
+
+    def written(lowering: GraphLowering) -> None:
+        code.extend(lowering.codegen()[0].value.partition("def call")[2].splitlines())
+        raise ZeroDivisionError
+
+    model.eval()
+    torch._dynamo.reset()
+    with (
+        mock.patch.object(GraphLowering, "compile_to_module", written),
+        config.patch({"cpp.simdlen": 1, "fx_graph_cache": False}), torch.no_grad(),
+        functorch.patch(enable_autograd_cache=False),
+        pytest.raises(Exception, match="ZeroDivisionError"),
+    ):  # fmt: skip
+        torch.compile(model)(torch.zeros(shape))
+    alive: dict[str, int] = {}
+    peak = 0
+    for line in code:
+        made = re.search(r"(buf\d+)(?: = empty_strided_cpu\(|, )(\(.*\)), torch.float32", line)
+        if made is not None:
+            size, stride = ast.literal_eval(made[2])
+            alive[made[1]] = 4 * (1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)))
+            peak = max(peak, sum(alive.values()))
+        if same := re.search(r"(buf\d+) = (?:reinterpret_tensor.)?(buf\d+).*; del", line):
+            alive[same[1]] = alive.pop(same[2])
+        elif gone := re.search(r"^ +del (buf\d+)$", line):
+            alive.pop(gone[1], None)
+        if line.strip().startswith("return ("):
+            break
+    found = opgraph.profile(model, torch.zeros(shape), inductor=True, target="cpu")
+    kernels = len(found.compiled.kernels)
+    assert max(live_bytes(found.compiled.storages, kernels)) == peak
+    mine = found.on("epyc-9654", run="compiled")
+    assert mine.memory.peak == peak + 4 * prod(shape)
+    assert mine.memory.peak < found.on("epyc-9654").memory.peak
 
 
 MACHINE = properties("cuda:8.9")

@@ -9,6 +9,7 @@ that would ask a driver answer for a device of that generation (`on_cuda`).
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,7 @@ from opgraph.costs.count import cost, describe, dtype_name
 from opgraph.hardware import devices
 from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError, TraceError, first_line
-from opgraph.record.graph import Graph, Kernel, Node
+from opgraph.record.graph import Graph, Kernel, Node, Storage
 from opgraph.record.profile import Access, Compiled, CompiledKernel, Phase
 from opgraph.record.targets import ASSUMED
 from opgraph.sources.base import Model
@@ -90,22 +91,28 @@ class Scheduled:
 
 @dataclass
 class Fragment:
-    """The kernels of a fragment that was compiled. `same` says of a buffer which larger one it is in,
-    `results` which buffer each result is, and `strides` how that lies; of one that is trained, `backward`
-    is that of its gradients, and `kept` what passes to it."""
+    """The kernels of a fragment that was compiled. `same` says of a buffer in the memory of which other one
+    it is, `sizes` how many bytes are allocated for the others, `results` which buffer each result is, and
+    `strides` how that lies; of one that is trained, `backward` is that of its gradients, and `kept` what
+    passes to it."""
 
     kernels: list[Scheduled] = field(default_factory=list)
     same: dict[str, str] = field(default_factory=dict)
-    results: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    results: Sequence[tuple[str, str]] = ()
     strides: Strides = ()
     backward: Fragment | None = None
     kept: Kept = Kept()  # noqa: RUF009  (it is frozen)
 
     def whole(self, name: str) -> str:
-        """The buffer that one is in, or itself."""
+        """The buffer in the memory of which one is, or itself."""
         while name in self.same:
             name = self.same[name]
         return name
+
+    def returned(self, results: int | None = None) -> set[str]:
+        """The buffers of the first results, or of all."""
+        return {self.whole(buffer) for _, buffer in self.results[:results]}
 
 
 class Compiler:
@@ -156,7 +163,7 @@ class Compiler:
             if fragment.backward is None:
                 continue
             nodes = {name: gradients.get(i, []) for name, i in made.items()}
-            for name, buffer in fragment.results.items():
+            for name, buffer in fragment.results:
                 same = number, "forward", fragment.whole(buffer)
                 buffers[number, "backward", name] = buffers.setdefault(same, len(buffers))
             kernels += _at_nodes(number, fragment.backward, "backward", nodes, buffers)
@@ -166,8 +173,34 @@ class Compiler:
             ]
             again += [made[name] for name in fragment.kept.again if name in made]
         return Compiled(
-            self.target, self.autocast, tuple(kernels), tuple(sorted(kept)), tuple(sorted(again))
-        )
+            self.target, self.autocast, tuple(kernels), tuple(sorted(kept)), tuple(sorted(again)),
+            tuple(self._storages(kernels, buffers)),
+        )  # fmt: skip
+
+    def _storages(
+        self, kernels: Sequence[CompiledKernel], buffers: Mapping[tuple[int, str, str], int]
+    ) -> Iterator[Storage]:
+        """The memory that is allocated for the buffers: from the first kernel that knows one to the last,
+        or for longer where it is of a result."""
+        born: dict[int, int] = {}
+        died: dict[int, int] = {}
+        for at, kernel in enumerate(kernels):
+            for buffer, _ in (*kernel.reads, *kernel.writes):
+                born.setdefault(buffer, at)
+                died[buffer] = at + 1
+        for number, fragment, _ in self._ran:
+            parts = {
+                "forward": (fragment, fragment.kept.results),
+                "backward": (fragment.backward, None),
+            }
+            for phase, (part, results) in parts.items():
+                if part is None:
+                    continue
+                returned = part.returned(results)
+                for name, size in part.sizes.items():
+                    each = buffers.get((number, phase, name), -1)
+                    if each in born:
+                        yield Storage(size, born[each], None if name in returned else died[each])
 
 
 def _at_nodes(
@@ -297,13 +330,13 @@ def _stopping(found: Fragment) -> Iterator[None]:
 
     def noted(self: Any) -> None:
         _note(self, V.graph.graph, found)
+        _allocate(self, found)
         found.strides = [_stride(each) for each in V.graph.graph_outputs]
         names = V.graph.graph.output_node().args[0]
-        found.results = {
-            node.name: each.get_name()
+        found.results = [
+            (getattr(node, "name", ""), _name(each))
             for node, each in zip(names, V.graph.graph_outputs, strict=True)
-            if isinstance(node, fx.Node) and hasattr(each, "get_name")
-        }
+        ]
         raise _Scheduled
 
     with (
@@ -322,21 +355,57 @@ def _note(scheduler: Any, graph: fx.Graph, found: Fragment) -> None:
     from torch._inductor.scheduler import NopKernelSchedulerNode
 
     kernels = []
+    several: dict[str, dict[str, int]] = {}  # the results of a call that has more than one
     for node in scheduler.nodes:
         made = [b.get_name() for b in node.get_outputs()]
         read = [d.name for d in node.read_writes.reads]
         if isinstance(node, NopKernelSchedulerNode):  # a concatenation: its parts are made in place
             found.same.update((name, made[0]) for name in read)
-        elif isinstance(node.node, MultiOutput):  # one of the results of a call
-            found.same.update((name, read[0]) for name in made)
+        elif isinstance(node.node, MultiOutput):
+            several.setdefault(read[0], {}).update((name, _bytes(node.node)) for name in made)
         else:
             kernels.append(node)
     for kernel, names in zip(kernels, _sources(kernels, graph), strict=True):
         reads, writes = _accessed(kernel, writes=False), _accessed(kernel, writes=True)
         if reads or writes:
-            found.kernels.append(
-                Scheduled(_described(kernel, reads, writes), names, reads, writes, _layout(kernel))
-            )
+            done = _described(kernel, reads, writes)
+            writes = several.get(kernel.get_outputs()[0].get_name(), writes)
+            found.kernels.append(Scheduled(done, names, reads, writes, _layout(kernel)))
+
+
+def _allocate(scheduler: Any, found: Fragment) -> None:
+    """Note what is allocated, as the wrapper would that TorchInductor does not come to write: nothing for
+    what is in the memory of another buffer, be it by its kind or because the last that reads one loop by
+    loop makes another of its size."""
+    from torch._inductor import ir
+    from torch._inductor.codegen.common import KernelArgs
+    from torch._inductor.virtualized import V
+
+    taken: dict[str, str] = dict(scheduler.mutation_real_name)
+    for kernel in scheduler.nodes:
+        active = SimpleNamespace(args=KernelArgs(), inplace_update_buffers={})
+        with V.set_kernel_handler(active):
+            for part in kernel.get_nodes():
+                part.decide_inplace_update()
+        taken |= active.inplace_update_buffers
+        V.graph.wrapper_code.freed.update(active.inplace_update_buffers.values())
+        scheduler.completed_operations.update(kernel.get_operation_names())
+    for name, buffer in scheduler.name_to_buf.items():
+        for other in (taken.get(name), *buffer.node.get_inputs_that_alias_output()):
+            if other is not None and found.whole(other) != name:
+                found.same.setdefault(name, other)
+        layout = buffer.node.layout
+        if name not in taken and isinstance(layout, ir.Layout) and not isinstance(
+            layout, (ir.NonOwningLayout, ir.NoneLayout, ir.MutationLayoutSHOULDREMOVE)
+        ):  # fmt: skip
+            found.sizes[name] = _bytes(buffer.node)
+
+
+def _bytes(buffer: Any) -> int:
+    from torch._inductor.virtualized import V
+
+    elements: Any = V.graph.get_allocation_storage_size(buffer)
+    return int(elements) * int(buffer.get_dtype().itemsize)
 
 
 def _accessed(kernel: Any, *, writes: bool) -> dict[str, int]:
@@ -447,6 +516,13 @@ def _stride(result: Any) -> tuple[int, ...] | None:
     with suppress(AttributeError, NotImplementedError):
         return tuple(map(int, result.get_layout().stride))
     return None
+
+
+def _name(result: Any) -> str:
+    """The buffer of a result of a lowered graph; none of what is no tensor."""
+    with suppress(AttributeError, NotImplementedError):
+        return str(result.get_name())
+    return ""
 
 
 # A GPU that is not there.
@@ -630,7 +706,24 @@ def _table(target: str) -> dict[Any, Callable[..., Any]]:
 
     table = {f: run for f, run in Substitutes(target).table.items() if f not in _LOWERED}
     table |= {make: here(make) for make in (torch.tensor, torch.as_tensor)}
+    table |= {take: _placed(take) for take in (operator.getitem, operator.setitem)}
     return {**table, functional.grid_sample: _grid_sample}
+
+
+def _placed(take: Callable[..., Any]) -> Callable[..., Any]:
+    """Indexing by a list, of which torch makes a tensor beside the one that is indexed, for real."""
+
+    def taken(item: Any, at: Any, *value: Any) -> Any:
+        def there(place: Any) -> Any:
+            if not isinstance(place, list) or not all(isinstance(i, (int, bool)) for i in place):
+                return place
+            return torch.tensor(list(place)).to(item.device)
+
+        if isinstance(item, torch.Tensor):
+            at = tuple(map(there, at)) if isinstance(at, tuple) else there(at)
+        return take(item, at, *value)
+
+    return taken
 
 
 def _grid_sample(

@@ -36,10 +36,12 @@ _OF_A_CPU = (ATEN.mm, ATEN.addmm, ATEN.bmm)
 class Kept:
     """What a forward keeps for its backward: the nodes of Dynamo's graph that it comes from and its bytes,
     of each tensor that is not there anyway (as a weight or an input). `again` are the nodes of which
-    something is computed again in the backward."""
+    something is computed again in the backward. A forward has so many `results` besides; None where it has
+    no others."""
 
     tensors: tuple[tuple[tuple[str, ...], int], ...] = ()
     again: tuple[str, ...] = ()
+    results: int | None = None
 
 
 class Parted(BaseException):
@@ -54,6 +56,7 @@ def lower_both(
     `take` takes both to another device before, in the context `there`. Where nothing needs a gradient,
     TorchInductor goes on by itself."""
     from torch._inductor import compile_fx, decomposition
+    from torch._inductor import graph as inductor_graph
     from torch._inductor.virtualized import V
 
     plain, results = compile_fx.partition_fn, compile_fx.get_num_model_outputs(gm)
@@ -75,10 +78,14 @@ def lower_both(
                 "forward",
             )
             _lay_out(forward.graph, backward.graph, strides)
-            lower(
-                lambda: compile_fx.compile_fx_backward(backward, _values(backward.graph), extra),
-                "backward",
-            )
+            donated = _donated(forward.graph, backward.graph, how["num_fwd_outputs"])
+            with mock.patch.object(inductor_graph, "get_donated_idxs", return_value=donated):
+                lower(
+                    lambda: compile_fx.compile_fx_backward(
+                        backward, _values(backward.graph), extra
+                    ),
+                    "backward",
+                )
         raise Parted
 
     table: dict[Any, Any] | None = None
@@ -167,7 +174,21 @@ def _kept(forward: fx.Graph, backward: fx.Graph, results: int) -> Kept:
         if node.meta.get("partitioner_tag") == "is_forward" and not _is_view(node)
         for name in dynamo_names(node)
     )
-    return Kept(tuple(tensors), tuple(dict.fromkeys(again)))
+    return Kept(tuple(tensors), tuple(dict.fromkeys(again)), results)
+
+
+def _donated(forward: fx.Graph, backward: fx.Graph, results: int) -> list[int]:
+    """Which of the inputs of a backward nobody else has, so that it may write into them."""
+    from torch._functorch._aot_autograd.graph_compile import collect_fw_donated_buffer_idxs
+
+    def values(graph: fx.Graph) -> list[Any]:
+        return [getattr(n, "meta", {}).get("val") for n in graph.output_node().args[0]]
+
+    made = values(forward)
+    found: list[int] = collect_fw_donated_buffer_idxs(
+        _values(forward), made[:results], values(backward), made[results:]
+    )
+    return found
 
 
 def _is_view(node: fx.Node) -> bool:
@@ -182,7 +203,7 @@ def _memory(value: torch.Tensor) -> int:
 
 def _lay_out(forward: fx.Graph, backward: fx.Graph, strides: Strides) -> None:
     """Let a backward read what its forward keeps in the layout in which that is left."""
-    named = zip(forward.output_node().args[0], strides, strict=True)
+    named = zip(forward.output_node().args[0], strides, strict=False)  # none where it has no work
     known = {
         node.name: each for node, each in named if isinstance(node, fx.Node) and each is not None
     }

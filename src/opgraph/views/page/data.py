@@ -121,7 +121,7 @@ def page_data(costed: CostedRecord, *, against: CostedRecord | None = None) -> d
     decided = {place[node] for node in branches(graph)}
     changes = _steps(costed.memory.live)
     ran = [0] * len(tree.nodes)
-    for node in costed.profile.graph.nodes:  # what is live is that of an eager run
+    for node in graph.nodes:
         ran[place[node.id] - 1] = len(node.kernels)
     distinct = {change: at for at, change in enumerate(dict.fromkeys(changes))}
     data: dict[str, Any] = {
