@@ -5,6 +5,7 @@ python -m benchmarks.ranks speed [LAYERS [PAIRS]]
                                            Llama-3.1-405B with FSDP2 x TP 8 on 16,384 ranks: processor
                                            time and memory of processes of their own, in pairs with the
                                            same step in plain torch
+python -m benchmarks.ranks pipeline        the first of 16 stages of it, as 1F1B with 16 micro-batches
 python -m benchmarks.ranks plan            steps that `opgraph.plan` puts together of three layers, beside
                                            traces of all twelve, in five layouts
 """
@@ -175,14 +176,100 @@ def profiled(layers: int) -> int:
     return sum(len(n.kernels) for n in profile.graph.nodes)
 
 
+STAGES = 16
+
+
+def pipelined(layers: int) -> tuple[Any, Any]:
+    """The stage of this rank of as many layers as wide as Llama-3.1-405B's, without what is before or
+    behind them, in its schedule, and the batch of a step."""
+    import torch
+    from torch import nn
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
+
+    config = LlamaConfig(
+        hidden_size=16_384, intermediate_size=53_248, num_attention_heads=128, num_key_value_heads=8,
+        use_cache=False, attn_implementation="sdpa",
+    )  # fmt: skip
+
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(LlamaDecoderLayer(config, i) for i in range(layers))
+            self.rotary = LlamaRotaryEmbedding(config)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            places = torch.arange(x.shape[1])[None]
+            turned = self.rotary(x, places)
+            for layer in self.layers:
+                x = layer(x, position_ids=places, position_embeddings=turned)
+            return x
+
+    group = init_device_mesh("cpu", (STAGES,), mesh_dim_names=("pp",)).get_group()
+    with torch.device("meta"):
+        stage = Layers().to(torch.bfloat16)
+        handed = torch.empty(1, 8_192, 16_384, dtype=torch.bfloat16, requires_grad=True)
+        batch = torch.empty(STAGES, 8_192, 16_384, dtype=torch.bfloat16)
+    made = PipelineStage(stage, 0, STAGES, torch.device("cpu"), group=group,
+                         input_args=handed.detach(), output_args=handed)  # fmt: skip
+    return Schedule1F1B(made, STAGES, loss_fn=lambda out, _: out.sum()), batch
+
+
+def pipelined_by_opgraph(layers: int) -> int:
+    """A step of the stage by opgraph; the operators that it recorded."""
+    import opgraph
+
+    with opgraph.ranks(STAGES):
+        schedule, batch = pipelined(layers)
+        profile = opgraph.profile(schedule, batch, {"target": batch}, mode="train", target="cuda")
+    return sum(len(n.kernels) for n in profile.graph.nodes)
+
+
+def pipelined_plainly(layers: int) -> int:
+    """The same step in plain torch."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    import opgraph
+
+    with opgraph.ranks(STAGES):
+        schedule, batch = pipelined(layers)
+        module = schedule._stage.submod
+        with FakeTensorMode(allow_non_fake_inputs=True), _counting() as seen:
+            module.to_empty(device="cpu").train()
+            optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, foreach=True)
+            schedule.step(torch.empty_like(batch, device="cpu"))
+            optimizer.step()
+    return seen()
+
+
 def plainly(layers: int) -> int:
     """The same step in plain torch on the same pretended ranks, with nothing that listens but a count of
     operators."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.utils._python_dispatch import TorchDispatchMode
 
     import opgraph
+
+    with opgraph.ranks(SIZE):
+        model = llama(layers)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            model.to_empty(device="cpu")
+            model.train()
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
+            ids = torch.zeros(1, 8_192, dtype=torch.int64)
+            with _counting() as seen:
+                model(input_ids=ids, labels=ids).loss.backward()
+                optimizer.step()
+    return seen()
+
+
+@contextmanager
+def _counting() -> Iterator[Callable[[], int]]:
+    """Within, operators are counted, and nothing else listens."""
+    from torch.utils._python_dispatch import TorchDispatchMode
 
     class Counting(TorchDispatchMode):
         seen = 0
@@ -195,22 +282,16 @@ def plainly(layers: int) -> int:
             Counting.seen += 1
             return func(*args, **(kwargs or {}))
 
-    with opgraph.ranks(SIZE):
-        model = llama(layers)
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            model.to_empty(device="cpu")
-            model.train()
-            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
-            ids = torch.zeros(1, 8_192, dtype=torch.int64)
-            with Counting():
-                model(input_ids=ids, labels=ids).loss.backward()
-                optimizer.step()
-    return Counting.seen
+    with Counting():
+        yield lambda: Counting.seen
 
 
 def one(how: str, layers: int) -> None:
     """A process of its own: what it took, as JSON."""
-    seen = {"opgraph": profiled, "torch": plainly}[how](layers)
+    seen = {
+        "opgraph": profiled, "torch": plainly,
+        "opgraph-pipeline": pipelined_by_opgraph, "torch-pipeline": pipelined_plainly,
+    }[how](layers)  # fmt: skip
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(
         json.dumps(
@@ -219,13 +300,13 @@ def one(how: str, layers: int) -> None:
     )
 
 
-def speed(layers: int, pairs: int) -> None:
+def speed(layers: int, pairs: int, of: str = "") -> None:
     """Pairs of processes, one after the other."""
     ratios = []
     for _ in range(pairs):
         cpu = {}
         for how in ("torch", "opgraph"):
-            command = [sys.executable, "-m", "benchmarks.ranks", "one", how, str(layers)]
+            command = [sys.executable, "-m", "benchmarks.ranks", "one", how + of, str(layers)]
             said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             found = json.loads(said.splitlines()[-1])
             cpu[how] = found["cpu"]
@@ -294,13 +375,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=("memory", "speed", "one", "plan"))
+    parser.add_argument("what", choices=("memory", "speed", "pipeline", "one", "plan"))
     parser.add_argument("more", nargs="*")
     args = parser.parse_args()
     if args.what == "memory":
         memory(args.more)
     elif args.what == "plan":
         planned(pipelines=args.more == ["pipelines"])
+    elif args.what == "pipeline":
+        speed(int(args.more[0]) if args.more else 8, 1, "-pipeline")
     elif args.what == "one":
         one(args.more[0], int(args.more[1]))
     else:

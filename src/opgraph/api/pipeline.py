@@ -240,7 +240,15 @@ def _sampled(
 
 _FORWARD: dict[str, Any] = {
     n: OPTIONS[n].default
-    for n in ("optimizer", "loss", "train", "accumulation", "loss_scaling", "checkpointing")
+    for n in (
+        "optimizer",
+        "loss",
+        "train",
+        "accumulation",
+        "loss_scaling",
+        "checkpointing",
+        "checkpointing_policy",
+    )
 }
 """What makes a step of training a forward."""
 
@@ -424,7 +432,7 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
     make = partial(
         Training,
         options.optimizer,
-        options.checkpointing,
+        options.checkpointed,
         micro_batches=options.micro_batches or 1,
         loss_scaling=options.loss_scaling,
     )
@@ -459,7 +467,10 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
     if options.loss_scaling:
         convention["loss scaling"] = "gradients divided by the loss's scale"
     if options.checkpointing:
-        convention["checkpointing"] = "repeated blocks"
+        selective = options.checkpointing_policy == "selective"
+        convention["checkpointing"] = "repeated blocks" + (
+            " but for products, attention and collectives" * selective
+        )
     if isinstance(model.module, Pipelined):
         nodes = profile.graph.nodes
         begun = tuple(Begun(a, nodes[at].name) for a, at in step.begun if at < len(nodes))

@@ -83,7 +83,7 @@ def _training(
     module: nn.Module, args: Any, kwargs: Any, options: Options
 ) -> Callable[[Marks | None], Run]:
     """A step of training: gradients of the loss, and a step of the optimizer with its state there."""
-    how = Training(options.optimizer, options.checkpointing, options.loss, options.accumulation)
+    how = Training(options.optimizer, options.checkpointed, options.loss, options.accumulation)
     args, kwargs = how.prepare(module, args, kwargs, None)
     module.train()
     weights = [w for w in module.parameters() if w.requires_grad and w.is_floating_point()]

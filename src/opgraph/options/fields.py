@@ -156,6 +156,9 @@ class Options:
     checkpointing: bool = option(Flag(), Stage.MODE,
         "repeated blocks keep their inputs alone, and run again in the backward", default=False,
         needs={"mode": ("train",)})
+    checkpointing_policy: str = option(Choice(("full", "selective")), Stage.MODE,
+        "what of them runs again: all of it, or what is no product, convolution, attention or collective "
+        "(torch's selective checkpointing)", default="full", needs={"checkpointing": ()})
 
     memory_format: str = option(Choice(MEMORY_FORMATS), Stage.MODE,
         "channels_last: weights and inputs of four dimensions have their channels last, as convolutions on "
@@ -267,6 +270,11 @@ class Options:
                 "TorchInductor compiles what Dynamo captures, all of it",
                 hint="leave out the tracer and the fragment",
             )
+
+    @property
+    def checkpointed(self) -> str | None:
+        """How repeated blocks are checkpointed, if they are."""
+        return self.checkpointing_policy if self.checkpointing else None
 
     @property
     def traced_for(self) -> str:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tests.tracing.ranks.programs import Model
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -341,6 +342,22 @@ def test_what_is_computed_again_stands_in_its_block(blocks):
     graph = opgraph.profile(model, (torch.zeros(3, 8),), mode="train", checkpointing=True).graph
     again = [n.scope for n in graph.nodes if n.phase == "recompute" and n.op == "mul"]
     assert again == [f"layers.{i}" for i in reversed(range(blocks))]
+
+
+def test_selective_checkpointing_runs_no_product_again() -> None:
+    whole, some, none = (
+        opgraph.profile(
+            Model(), torch.zeros(64, 64, 48), mode="train", loss="sum", target="cpu", **how
+        )
+        for how in (
+            {"checkpointing": True},
+            {"checkpointing": True, "checkpointing_policy": "selective"},
+            {},
+        )
+    )
+    assert some.totals.flops == none.totals.flops < whole.totals.flops
+    assert some.totals.other_flops > none.totals.other_flops
+    assert whole.on().peak_memory < some.on().peak_memory
 
 
 class Residual(nn.Module):

@@ -225,3 +225,30 @@ def test_experts_whose_choice_is_counted_by_flags() -> None:
         profile = opgraph.profile(Routed(), torch.empty(64, 8, device="meta"))
     sent = [k.collective for n in profile.graph.nodes for k in n.kernels if k.collective]
     assert [c.bytes for c in sent] == [8 * 8, 64 * 2 * 8 * 4]
+
+
+class Attending(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+@pytest.mark.parametrize(("rotates", "forward"), [("allgather", 1), ("alltoall", WORLD - 1)])
+def test_attention_in_a_ring(rotates: str, forward: int) -> None:
+    """Torch's `context_parallel`: of the keys and values that go round, a rank attends to its own, and to
+    half of each other rank's, since the rest is masked for one or the other half of its tokens."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.experimental import context_parallel
+    from torch.distributed.tensor.experimental._attention import set_rotate_method
+
+    x = torch.zeros(2, 4, 256, 16)
+    with opgraph.ranks(WORLD):
+        mesh = init_device_mesh("cuda", (WORLD,), mesh_dim_names=("cp",))
+        set_rotate_method(rotates)
+        with context_parallel(mesh, buffers=(x,), buffer_seq_dims=(2,)):
+            profile = opgraph.profile(Attending(), x, target="cuda")
+    own = 2 * 2 * (2 * 4 * 64 * 64 * 16)
+    assert profile.totals.flops == own + (WORLD - 1) * own // 2
+    (sent,) = profile.on().exchanged
+    assert (sent.ranks, sent.times) == (WORLD, forward)
+    rounds = WORLD if rotates == "allgather" else WORLD - 1
+    assert sent.bytes == rounds * 2 * (2 * 4 * 64 * 16 * 4)

@@ -7,14 +7,19 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import _engine_run_backward
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
+from opgraph.costs.count import describe
 from opgraph.record.errors import InputError, TraceError
 from opgraph.record.graph import GRADIENT
 from opgraph.record.layout import Action
@@ -36,22 +41,41 @@ from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
 # repeated ones.
 
 
-def enable(module: nn.Module, again: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Let the blocks of a module be checkpointed. `again` wraps what is run anew in the backward. What is
-    changed in the module is for the caller to undo (see `opgraph.tracing.state.guard`).
+@cache
+def _costs_much(func: Any) -> bool:
+    """Whether an operator is one whose results selective checkpointing keeps."""
+    operator = describe(func)
+    return operator.contraction is not None or operator.category == "collective"
+
+
+def _policy(_context: Any, func: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+    kept = _costs_much(func)
+    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def enable(
+    module: nn.Module, again: Callable[[Callable[..., Any]], Callable[..., Any]],
+    selective: bool = False,
+) -> None:  # fmt: skip
+    """Let the blocks of a module be checkpointed. `again` wraps what is run anew in the backward: all of a
+    block, or with `selective` what is no contraction and no collective. What is changed in the module is
+    for the caller to undo (see `opgraph.tracing.state.guard`).
 
     Raises `InputError` when the model has no repeated blocks.
     """
 
+    chosen: Any = partial(create_selective_checkpoint_contexts, _policy)
+    how = {"context_fn": chosen} if selective else {}
+
     def kept(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         # The state of random numbers decides nothing that is counted, and is slow to keep.
         return checkpoint(
-            again(function), *args, use_reentrant=False, preserve_rng_state=False, **kwargs
+            again(function), *args, use_reentrant=False, preserve_rng_state=False, **how, **kwargs
         )
 
     if isinstance(module, Pipelined):
         for part in module.parts:
-            enable(part.submod, again)
+            enable(part.submod, again, selective)
         return
     if getattr(module, "supports_gradient_checkpointing", False):
         enabled: Any = module.gradient_checkpointing_enable
@@ -93,11 +117,11 @@ one kernel. Where nothing is asked for a CPU does the first, a GPU the second.""
 
 class Training:
     """One step of training: forward in training mode, backward through autograd from the loss, and a step
-    of the optimizer. With `checkpointing`, blocks keep their inputs alone, and what runs again in the
-    backward is the phase "recompute". With `accumulation` the gradients of a step before are there, and
-    the new ones are added to them, and so are those of one micro-batch to those of another. With
-    `loss_scaling` the loss is multiplied by a scale, and the gradients divided by it before the optimizer,
-    as `torch.amp.GradScaler` does it.
+    of the optimizer. With `checkpointing`, "full" or "selective" (see `enable`), blocks keep their inputs
+    alone, and what runs again in the backward is the phase "recompute". With `accumulation` the gradients
+    of a step before are there, and the new ones are added to them, and so are those of one micro-batch to
+    those of another. With `loss_scaling` the loss is multiplied by a scale, and the gradients divided by it
+    before the optimizer, as `torch.amp.GradScaler` does it.
 
     Weights that are frozen stay so. It is not the first step: what the optimizer keeps is there from the
     beginning, for every weight that gets a gradient. `loss` is what `opgraph.tracing.modes.loss.loss_for`
@@ -109,7 +133,7 @@ class Training:
     def __init__(
         self,
         optimizer: str,
-        checkpointing: bool = False,
+        checkpointing: str | None = None,
         loss: str | LossFunction = "auto",
         accumulation: bool = False,
         micro_batches: int = 1,
@@ -161,7 +185,7 @@ class Training:
         kept = _kept(self._optimizer)
         recorders: list[Recorder] = []
         if self._checkpointing:
-            enable(module, partial(_again, recorders))
+            enable(module, partial(_again, recorders), self._checkpointing == "selective")
         called = within(module, args, kwargs)
 
         def run(recorder: Recorder) -> Any:

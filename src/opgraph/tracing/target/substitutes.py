@@ -28,11 +28,14 @@ from opgraph.costs.count import dtype_name
 from opgraph.costs.formulas.contractions import cudnn_reserve
 from opgraph.record.remarks import Remark
 from opgraph.record.targets import TARGETS, Substitution, Target, chosen_for
+from opgraph.sources.ranks import local
 from opgraph.tracing.target.attention import MOST, Attention, AttentionKernel, attention_kernel
 
 _ATEN = torch.ops.aten
 _EACH = tuple(t for t in TARGETS if t != "cuda")
 _CPU_ONLY = "as on a CPU"
+_ATTENTION = torch._C._nn.scaled_dot_product_attention
+"""The function itself, whatever a program has put in its place (as torch's `context_parallel` does)."""
 _STAND_INS = (FakeTensor, FunctionalTensor)
 """Tensors that compute nothing: those of a trace, and those that a compiler captures with."""
 
@@ -86,7 +89,7 @@ class Substitutes:
     def __init__(self, target: str = "cpu", *, real: bool = False, spread: bool = False) -> None:
         self.target = "cpu" if real else target
         self.device = target.partition(":")[0]
-        attention = functional.scaled_dot_product_attention
+        attention = _ATTENTION
         self.table: Mapping[Any, Callable[..., Any]] = {attention: self._of_lengths}
         self._noted: Counter[tuple[str, str, tuple[tuple[str, str], ...]]] = Counter()
         self.remarks: list[Remark] = []
@@ -105,7 +108,7 @@ class Substitutes:
             else:
                 own = {torch.lstm: self._lstm_of_metal}
             self.table = {
-                functional.scaled_dot_product_attention: self._attention,
+                _ATTENTION: self._attention,
                 _ATEN.scaled_dot_product_attention.default: self._attention,
                 functional.rms_norm: self._rms_norm,
                 torch.rms_norm: self._rms_norm,
@@ -165,7 +168,7 @@ class Substitutes:
         """Attention as on a CPU; torch asks the driver which one goes for jagged tensors, and there may be
         none."""
         if query.layout is not torch.jagged or torch.cuda.is_available():
-            return functional.scaled_dot_product_attention(query, *args, **named)
+            return _ATTENTION(query, *args, **named)
         return self._jagged(None, query, *args, **named)
 
     def _jagged(self, kernel: str | None, query: Tensor, *args: Any, **named: Any) -> Any:
@@ -173,7 +176,7 @@ class Substitutes:
 
         chosen = getattr(SDPBackend, _BACKENDS[kernel or "math"])
         with patch.object(sdpa, "_select_sdp_backend", lambda *_: chosen):
-            return functional.scaled_dot_product_attention(query, *args, **named)
+            return _ATTENTION(query, *args, **named)
 
     def _attention(
         self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
@@ -185,12 +188,13 @@ class Substitutes:
             return self._attention_of_lengths(
                 query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
             )
-        if not all(type(t) in _STAND_INS for t in given):
-            return functional.scaled_dot_product_attention(
+        here = local(query), local(key), local(value)
+        if not all(type(t) in _STAND_INS for t in here):
+            return _ATTENTION(
                 query, key, value, attn_mask, dropout_p, is_causal,
                 scale=scale, enable_gqa=enable_gqa,
             )  # fmt: skip
-        call = _described(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+        call = _described(*here, attn_mask, dropout_p, is_causal, enable_gqa)
         choices = {t: attention_kernel(call, t) for t in _EACH}
         kernel = chosen_for(choices, self.target)
         self.note("scaled_dot_product_attention", kernel or "", choices)

@@ -289,7 +289,7 @@ def _training(profile: ProfileRecord) -> list[tuple[str, str]]:
     return [
         ("Training", f"{flops}; optimizer {profile.convention.get('optimizer', '')}"
          + (", loss scaled" if "loss scaling" in profile.convention else "")
-         + (", repeated blocks checkpointed" if "checkpointing" in profile.convention else "")
+         + (f", {again} checkpointed" if (again := profile.convention.get("checkpointing")) else "")
          + (f"; loss: {loss}" if (loss := profile.convention.get("loss")) else "")),
         ("", f"{units.size(t.saved_activations)} alive after the forward, "
              f"{units.size(t.gradients)} of gradients, "
