@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.oracle import counting
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 import opgraph
 from opgraph.api.pipeline import profile_model
@@ -43,7 +43,7 @@ def flops_of_a_real_forward(name: str, request: InputRequest) -> int:
     if name not in REAL_ONLY:  # random weights are made faster than initialized ones
         model = replace(model, materialize=None)
     module = materialized(model).eval()
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with torch.no_grad(), counting() as counter:
         module(*args, **kwargs)
     return counter.get_total_flops()
 

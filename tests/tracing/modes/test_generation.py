@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from packaging.version import Version
+from tests.oracle import counting
 
 import opgraph
 from opgraph.analysis.cost.totals import totals
@@ -18,15 +20,21 @@ from opgraph.record.profile import CachePart
 from opgraph.sources import BuildOptions, resolve
 from opgraph.tracing.eager import materialized
 
+NEWER = pytest.mark.skipif(
+    Version(version("transformers")) < Version("5.23")
+    or Version(torch.__version__) < Version("2.15"),
+    reason="transformers 5.5 caches DeepSeek's keys whole; torch 2.14 multiplies groups in bfloat16 alone",
+)
+
 
 def real_steps(name: str, tokens: int) -> tuple[int, int, int]:
     """FLOPs of a prefill of so many tokens, of the next step, and bytes of the cache, all run for real."""
     module = materialized(resolve(name, BuildOptions(head="causal-lm")))
     ids = torch.randint(0, 100, (1, tokens))
     with torch.no_grad():
-        with FlopCounterMode(display=False) as first:
+        with counting() as first:
             out = module(ids, use_cache=True, logits_to_keep=1)
-        with FlopCounterMode(display=False) as second:
+        with counting() as second:
             out = module(ids[:, :1], past_key_values=out.past_key_values, logits_to_keep=1)
     held = sum(
         t.numel() * t.element_size() for x in out.past_key_values.layers for t in (x.keys, x.values)
@@ -69,17 +77,20 @@ def test_cache_of_llama_by_the_formula():
         ("t5-small", {}, 5, {CachePart("growing", 6, 2 * 512 * 4),
                              CachePart("cross", 6, fixed=128 * 2 * 512 * 4)}),
         # DeepSeek's latent attention: 512 numbers, and 64 of the rotated key.
-        ("hf-type:deepseek_v3", {"num_hidden_layers": 2, "first_k_dense_replace": 2}, 5,
-         {CachePart("growing", 2, (512 + 64) * 4)}),
+        pytest.param("hf-type:deepseek_v3", {"num_hidden_layers": 2, "first_k_dense_replace": 2}, 5,
+                     {CachePart("growing", 2, (512 + 64) * 4)}, marks=NEWER),
         # Every other layer of gpt-oss looks back 128 tokens only, its own included.
-        ("hf-type:gpt_oss", {"num_hidden_layers": 4}, 300,
-         {CachePart("window", 2, 8 * 64 * 2 * 4, limit=127), CachePart("growing", 2, 8 * 64 * 2 * 4)}),
+        pytest.param(
+            "hf-type:gpt_oss", {"num_hidden_layers": 4}, 300,
+            {CachePart("window", 2, 8 * 64 * 2 * 4, limit=127), CachePart("growing", 2, 8 * 64 * 2 * 4)},
+            marks=NEWER),
         # Selective state spaces: 1536 channels, of a convolution over 4 and of 16 states.
         ("hf-type:mamba", {"num_hidden_layers": 2}, 2,
          {CachePart("state", 2, fixed=1536 * (4 + 16) * 4)}),
         # Layers that slide by name, with no window in the default configuration (its length is -1).
-        ("hf-type:inkling2_text", {"num_hidden_layers": 2}, 128,
-         {CachePart("growing", 2, 8 * 128 * 2 * 4), CachePart("state", 2, fixed=180224)}),
+        pytest.param(
+            "hf-type:inkling2_text", {"num_hidden_layers": 2}, 128,
+            {CachePart("growing", 2, 8 * 128 * 2 * 4), CachePart("state", 2, fixed=180224)}, marks=NEWER),
     ],
 )  # fmt: skip
 def test_caches_of_other_kinds(name, changes, tokens, parts):

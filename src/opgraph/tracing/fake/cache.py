@@ -139,7 +139,7 @@ def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
             if item.constant is not None:
                 raise TypeError
             tensors.append(item)
-            parts.append((item.shape, item.stride(), item.dtype, item.fake_device))
+            parts.append((item.shape, item.stride(), item.dtype, item._fake_device))
         elif isinstance(item, Tensor):
             tensors.append(item)
             parts.append((cls, item.shape, item.stride(), item.dtype))

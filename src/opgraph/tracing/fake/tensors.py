@@ -75,8 +75,7 @@ def around(meta: Tensor, mode: FakeTensorMode) -> FakeTensor:
         torch._C._set_warn_deprecated_on_mutable_data_ptr(made)
     else:
         torch._C._set_throw_on_mutable_data_ptr(made)
-    made.__dict__.update(_state())
-    made.fake_mode = mode
+    made.__dict__.update(_state(), fake_mode=mode)
     return made
 
 
