@@ -15,7 +15,7 @@ from opgraph.analysis.cost.precision import autocast
 from opgraph.analysis.cost.totals import Cost
 from opgraph.analysis.fusion.partition import Subgraph, fused_subgraphs
 from opgraph.analysis.memory import fit
-from opgraph.analysis.timing.intervals import UNKNOWN, distance, quantiles
+from opgraph.analysis.timing.intervals import UNKNOWN, distance, interval, quantiles
 from opgraph.analysis.timing.kernels import FITTED, arithmetic, kernel_cost, traffic_class
 from opgraph.analysis.timing.prediction import predict, predict_parts
 from opgraph.analysis.timing.roofline import roofline
@@ -388,6 +388,19 @@ def test_a_figure_that_was_derived_is_no_measurement(name, far):
     """What products sustain under a lower limit of power follows from the 700 W part; nobody looked."""
     assert device(name).figure("sustained.matrix")
     assert distance(device(name), "product") == far
+
+
+def test_what_was_not_measured_eagerly_has_a_wider_interval():
+    """Prefills through engines take up to 1.6 times the predicted time; no compiled run was fitted to."""
+
+    def ratios(run: Run) -> tuple[float, float]:
+        squares = {"compute matmul": 0.8, "one task": 0.1}
+        return interval("product", squares, "measured", run=run)
+
+    eager, engine, compiled = map(ratios, (Run.EAGER, Run.ENGINE, Run.COMPILED))
+    assert engine[0] <= eager[0]
+    assert engine[1] > 1.3 > eager[1]
+    assert compiled == pytest.approx((eager[0] / 2**0.5, eager[1] * 2**0.5))
 
 
 def test_quantiles_hold_nine_of_ten():
