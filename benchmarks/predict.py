@@ -37,7 +37,7 @@ import numpy as np
 
 from opgraph.analysis.cost.precision import autocast
 from opgraph.analysis.timing.fitting import MeasuredKernel, fit_sustained, sustaining
-from opgraph.analysis.timing.intervals import FILE, difficulty, quantiles, spread
+from opgraph.analysis.timing.intervals import COVERAGE, FILE, difficulty, spread
 from opgraph.analysis.timing.kernels import (
     FITTED,
     Reach,
@@ -780,7 +780,7 @@ class Pool:
             for kind in sorted(set(self.kind)):
                 here = chosen & (self.far == far) & (self.kind == kind)
                 if here.sum() >= FEWEST:
-                    low, high = (float(np.log(q)) for q in quantiles(list(np.exp(scaled[here]))))
+                    low, high = ends(scaled[here])
                     found[far][kind] = [round(low, 3), round(high, 3), int(here.sum())]
         return found
 
@@ -814,11 +814,27 @@ def engine_residuals(measured: Path, spreads: dict[str, float]) -> list[float]:
 FEWEST = 8
 """Residuals below which there is no interval of a kind."""
 
+ENOUGH = 19
+"""Residuals from which the smallest and the largest hold nine of ten of the next ones."""
+
+
+def ends(scaled: np.ndarray) -> tuple[float, float]:
+    """The residuals between which the next one of their kind is with a probability of 0.9: quantiles as in
+    conformal prediction, or Student's interval for the next of a few that are taken to be normal."""
+    count, out = len(scaled), (1 - COVERAGE) / 2
+    if count < ENOUGH:
+        from scipy.stats import t
+
+        half = t.ppf(1 - out, count - 1) * scaled.std(ddof=1) * np.sqrt(1 + 1 / count)
+        return float(scaled.mean() - half), float(scaled.mean() + half)
+    ordered, tail = np.sort(scaled), int(out * (count + 1) + 1e-9)
+    return float(ordered[max(tail - 1, 0)]), float(ordered[min(count - tail, count - 1)])
+
 
 def with_intervals(found: list[Scored], measured: Path | None = None) -> dict[str, object]:
     """Print every row with the interval that the residuals of all other architectures give it (in a row of
     few, of all other models), and return spreads and quantiles of all, and of what was `measured` through
-    engines the smallest and the largest residual."""
+    engines those of their residuals."""
     pool = Pool.of(found)
     for row in sorted(found, key=lambda r: -np.median(np.abs(r.predicted / r.measured - 1))):
         low, high = np.zeros(len(row.names)), np.full(len(row.names), np.inf)
@@ -843,8 +859,8 @@ def with_intervals(found: list[Scored], measured: Path | None = None) -> dict[st
     quantiles = pool.quantiles(everything, spreads)
     engine = before.get("engine")
     if measured is not None:
-        scaled = engine_residuals(measured, spreads)
-        engine = [round(min(scaled), 3), round(max(scaled), 3), len(scaled)]
+        scaled = np.array(engine_residuals(measured, spreads))
+        engine = [*(round(end, 3) for end in ends(scaled)), len(scaled)]
     return {
         "spread": spreads,
         "quantiles": quantiles,

@@ -15,7 +15,7 @@ from opgraph.analysis.cost.precision import autocast
 from opgraph.analysis.cost.totals import Cost
 from opgraph.analysis.fusion.partition import Subgraph, fused_subgraphs
 from opgraph.analysis.memory import fit
-from opgraph.analysis.timing.intervals import UNKNOWN, distance, interval, quantiles
+from opgraph.analysis.timing.intervals import UNKNOWN, distance, interval
 from opgraph.analysis.timing.kernels import FITTED, arithmetic, kernel_cost, traffic_class
 from opgraph.analysis.timing.prediction import predict, predict_parts
 from opgraph.analysis.timing.roofline import roofline
@@ -401,14 +401,6 @@ def test_what_was_not_measured_eagerly_has_a_wider_interval():
     assert engine[0] <= eager[0]
     assert engine[1] > 1.3 > eager[1]
     assert compiled == pytest.approx((eager[0] / 2**0.5, eager[1] * 2**0.5))
-
-
-def test_quantiles_hold_nine_of_ten():
-    """Of 1, 2 … 99 as ratios the interval leaves out four at each end: the next one is in it in ninety of a
-    hundred cases."""
-    low, high = quantiles(range(1, 100))
-    assert (round(low), round(high)) == (5, 95)
-    assert quantiles([1.0, 2.0, 3.0]) == (1.0, pytest.approx(3.0))
 
 
 def test_what_is_missing_of_a_device_widens_its_interval(tmp_path):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from math import exp, floor, log
+from math import exp, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -164,13 +164,3 @@ def exchange_ratios(far: float) -> tuple[float, float]:
     whose time is spent between nodes: where nothing was measured."""
     low, high, _ = residuals()["exchange"]
     return exp(low) * (1 - far) + far / UNKNOWN, exp(high) * (1 - far) + far * UNKNOWN
-
-
-def quantiles(ratios: Sequence[float], coverage: float = COVERAGE) -> tuple[float, float]:
-    """The ratios between which the next one of their kind is with this probability; the smallest and the
-    largest where they are too few to say more."""
-    logs = sorted(map(log, ratios))
-    out = (1 - coverage) / 2
-    tail = floor(out * (len(logs) + 1) + 1e-9)
-    low, high = tail - 1, len(logs) - tail
-    return exp(logs[max(low, 0)]), exp(logs[min(high, len(logs) - 1)])
