@@ -311,3 +311,38 @@ def test_experts_that_values_choose_are_run_on_fake_tensors():
     assert profile.totals.flops == 2 * 12 * 8 * 4 + 12 * 2 * 2 * (2 * 6 * 8)
     assert profile.totals.active_parameters == 4 * 8 + 2 * 2 * 6 * 8
     assert any("each of its experts equally often" in note for note in profile.model.notes)
+
+
+class BestAndNextExpert(nn.Module):
+    """Two experts for a token, the second by the scores without the first, chosen in 32 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(8, 4, bias=False, dtype=torch.bfloat16)
+        self.experts = nn.ModuleList(
+            nn.Linear(8, 6, bias=False, dtype=torch.bfloat16) for _ in range(4)
+        )
+
+    def forward(self, x):
+        self.router = self.router.to(torch.float32)
+        scores = self.router(x.float())
+        first = nn.functional.one_hot(scores.argmax(-1), 4)
+        second = nn.functional.one_hot(scores.masked_fill(first.bool(), -1e9).argmax(dim=-1), 4)
+        out = x.new_zeros(len(x), 6)
+        for expert in (first + second).sum(0).nonzero()[:, 0]:
+            (token,) = torch.where((first + second)[:, expert])
+            out.index_add_(0, token, self.experts[expert](x[token]))
+        return out
+
+
+@pytest.mark.live
+def test_the_best_experts_are_chosen_in_turn_where_there_is_no_room_for_real_weights():
+    """12 tokens with 2 of 4 experts each; torch writes 32 bits into a weight of 16 where it is."""
+    with torch.device("meta"):
+        model = BestAndNextExpert()
+    x = torch.ones(12, 8, dtype=torch.bfloat16)
+    profile = opgraph.profile(model, x, memory_limit=1e-9)
+    assert profile.tracing.tensors == "fake"
+    assert profile.totals.flops == 2 * 12 * 8 * 4 + 12 * 2 * (2 * 8 * 6)
+    assert any("each of its experts equally often" in note for note in profile.model.notes)
+    assert model.router.weight.dtype == torch.bfloat16

@@ -4,9 +4,11 @@ remembered call needs, so what it sets is found out once and given to each."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -156,6 +158,23 @@ def address(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return func(*args, **kwargs)
         at = 0 if known is None or not tensor.numel() else known()
         return at and at + tensor.storage_offset() * tensor.element_size()
+
+
+@contextmanager
+def converted_in_place() -> Iterator[None]:
+    """Within, a conversion in forward (`self.router.to(torch.float32)`) puts a fake weight's new data into
+    it. torch exchanges the two tensors, which it refuses where there are weak references to them."""
+    exchange = torch.utils.swap_tensors
+
+    def swap_tensors(one: Tensor, other: Tensor) -> None:
+        if type(one) is type(other) is FakeTensor and one.fake_device == other.fake_device:
+            with torch._C.DisableTorchFunction():
+                one.data = other
+        else:
+            exchange(one, other)
+
+    with patch.object(torch.utils, "swap_tensors", swap_tensors):
+        yield
 
 
 _NEEDS_VALUES = (

@@ -121,10 +121,12 @@ class Substitutes:
         if flex is not None:
             self.table = {**self.table, flex.flex_attention_hop: self._flexible}
         if spread:
-            topk = self._topk
+            topk, argmax = self._topk, self._argmax
             self.table = {
                 **self.table, torch.topk: topk, Tensor.topk: topk, torch.zeros_like: _counted,
+                torch.argmax: argmax, Tensor.argmax: argmax,
             }  # fmt: skip
+            self._best = 0
 
     @property
     def foreach(self) -> bool:
@@ -295,6 +297,17 @@ class Substitutes:
             turns = torch.arange(best.indices.numel()).view(best.indices.shape)
             indices = turns % scores.shape[-1]
         return torch.return_types.topk((best.values, indices))
+
+    def _argmax(self, scores: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        """The same for the best one; the next call begins with the next, as for a second choice it must."""
+        best = torch.argmax(scores, dim, keepdim)
+        if type(scores) is not FakeTensor or dim not in (-1, scores.dim() - 1):
+            return best
+        self._remark(SPREAD)
+        with torch._C._DisableTorchDispatch():
+            turns = torch.arange(self._best, self._best + best.numel()).view(best.shape)
+            self._best += 1
+            return turns % scores.shape[-1]
 
     def _lstm_of_metal(self, *args: Any) -> Any:
         self._remark(METAL_LSTM)
