@@ -118,7 +118,11 @@ def test_stages_wait_for_each_other(tmp_path: Path) -> None:
     assert [len(row) for row in first.stages] == [8] * 4
     assert first.communication is not None
     assert last.communication is not None
-    assert first.communication.bubble > 0.2 * first.seconds  # 3 / 7 of it, and less at the last
+    # The host sets the pace of so small a model, and a rank that launches waits for nobody: a bubble is
+    # what the picture of its row leaves blank.
+    busy = sum(d.end - d.begin for d in first.stages[0])
+    updating = first.seconds - max(row[-1].end for row in first.stages)
+    assert first.communication.bubble == pytest.approx(first.seconds - busy - updating, rel=0.03)
     assert sum(s.end - s.begin for s in first.slots if s.bubble) == pytest.approx(
         first.communication.bubble
     )

@@ -78,11 +78,13 @@ def makespan(found: Sequence[Sequence[Done]]) -> tuple[float, float]:
 @dataclass(frozen=True, slots=True)
 class Course:
     """How a step goes through a pipeline: when each rank does what (`rows`), until all have updated their
-    weights (`end`), and when the traced rank begins each node that an action of it begins with."""
+    weights (`end`), when the traced rank begins each node that an action of it begins with, and which of
+    its nodes the host takes longer to launch than the device to run (`hosted`)."""
 
     rows: tuple[tuple[Done, ...], ...]
     end: float
     begins: Mapping[int, float]
+    hosted: frozenset[int]
 
 
 def course(
@@ -112,6 +114,7 @@ def course(
         tuple(map(tuple, rows)),
         max(row[-1].end + passes.update for row, passes in zip(rows, like, strict=True)),
         {ids[b.node]: begins[b.action] for b in pipeline.begun if b.node in ids},
+        own.hosted,
     )
 
 
@@ -123,21 +126,24 @@ class _Passes:
         self, graph: Graph, begun: Sequence[Begun], taken: Sequence[Mapping[int, float]]
     ) -> None:
         starts = {b.node: b.action for b in begun}
-        queues = [dict.fromkeys((b.action for b in begun), 0.0) for _ in taken]
-        updates = [0.0 for _ in taken]
+        parts: list[Action | None] = [None, *(b.action for b in begun)]  # None is the update
+        nodes: dict[Action | None, list[int]] = {part: [] for part in parts}
         now: Action | None = None
         for node in graph.nodes:
             update = node.phase == "optimizer"
             now = now if update else starts.get(node.name, now)
+            if not update and now is None:
+                continue
             if any(k.collective is not None and k.collective.kind in SENT for k in node.kernels):
                 continue
-            for i, seconds in enumerate(taken):
-                if update:
-                    updates[i] += seconds.get(node.id, 0.0)
-                elif now is not None:
-                    queues[i][now] += seconds.get(node.id, 0.0)
-        self.seconds = {b.action: max(queue[b.action] for queue in queues) for b in begun}
-        self.update = max(updates)
+            nodes[None if update else now].append(node.id)
+        device, host = (
+            {part: sum(seconds.get(i, 0.0) for i in ids) for part, ids in nodes.items()}
+            for seconds in taken
+        )
+        self.hosted = frozenset(i for p, ids in nodes.items() if host[p] > device[p] for i in ids)
+        self.seconds = {b.action: max(device[b.action], host[b.action]) for b in begun}
+        self.update = max(device[None], host[None])
         middle = self._middle()
         self.after = 0.0 if now is None else max(0.0, self.seconds[now] - middle[now[:2]])
 

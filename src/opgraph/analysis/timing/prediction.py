@@ -239,7 +239,9 @@ def predict_work(
     adds = [c.seconds for c in costs]
     if made_by is not None and device.kind != "cpu":
         begins, until = ({}, 0.0) if course is None else (course.begins, course.end)
-        adds, exchanged, slots = overlapped(works, adds, made_by, begins, until)
+        paced = {i: hosts[i] for i, w in enumerate(works)
+                    if course and w.node in course.hosted and w.task.collective is None}  # fmt: skip
+        adds, exchanged, slots = overlapped(works, adds, made_by, begins, until, paced)
         busy = sum(adds)
         far = sum(
             c.seconds
@@ -255,11 +257,13 @@ def predict_work(
         costs = [
             KernelCost(
                 added,
-                Bound.BUBBLE
+                Bound.LAUNCH
+                if i in paced
+                else Bound.BUBBLE
                 if c.bound is Bound.EXPOSED and bubbles.get(w.node, 0.0) > added / 2
                 else c.bound,
             )
-            for c, added, w in zip(costs, adds, works, strict=True)
+            for i, (c, added, w) in enumerate(zip(costs, adds, works, strict=True))
         ]
     if device.kind == "cpu":
         seconds = [c.seconds + h for c, h in zip(costs, hosts, strict=True)]

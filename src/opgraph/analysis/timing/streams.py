@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from opgraph.analysis.timing.workload import Work
@@ -103,11 +104,13 @@ def overlapped(
     made_by: Mapping[int, Sequence[int]],
     begins: Mapping[int, float] | None = None,
     until: float = 0.0,
+    launched: Mapping[int, float] = MappingProxyType({}),
 ) -> tuple[list[float], Communication, list[Slot]]:
     """What each piece of work adds to the time of the run, in order: its own seconds in the queue of
     kernels, and beside it those that others wait for it. They add up to the time of the run. The slots say
     when each runs, and when kernels wait. In a pipeline other stages let nodes run when it `begins`, and
-    are done at the end, `until` when the rank waits."""
+    are done at the end, `until` when the rank waits. Work that is slower to launch than to run holds up
+    what follows until it is `launched`, by its place."""
     queues: dict[Hashable, float] = {}
     ends: dict[int, float] = {}
     causes: dict[int, int] = {}
@@ -163,15 +166,18 @@ def overlapped(
             if ready > clock:
                 wait(ready, cause)
                 clock = ready
-            end = clock + taken
-            slots.append(Slot(work.node, task.kernel, KERNELS, clock, end))
+            held = launched.get(i, taken)
+            end = clock + held
+            slots.append(Slot(work.node, task.kernel, KERNELS, clock, clock + min(taken, held)))
             clock = end
-            adds[i] += taken
+            adds[i] += held
             cause = i
             if task.kernel == TAKEN_APART:
                 last["apart"] = end
-        else:
+        else:  # what is but launched waits for nothing
             end = ready
+            clock += launched.get(i, 0.0)
+            adds[i] += launched.get(i, 0.0)
         if end >= ends.get(work.node, 0.0):
             ends[work.node], causes[work.node] = end, cause
         if end > end_of_all:
