@@ -191,7 +191,9 @@ def _laid_out(
                 "a pipeline is gone through in a step of training", hint="--mode train"
             )
         if inputs is None and kwargs is None:
-            one = replace(one, batch_size=(one.batch_size or 1) * layout.micro_batches)
+            m, shape = layout.micro_batches, one.input_shape
+            one = replace(one, batch_size=(one.batch or 1) * m,
+                          input_shape=shape and (shape[0] * m, *shape[1:]))  # fmt: skip
         one = replace(one, micro_batches=None)
     with ranks(layout.devices, rank):
         if layout.pipeline > 1:

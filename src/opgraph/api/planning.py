@@ -149,7 +149,7 @@ class _Search:
         depths = (
             [given.pipeline_parallel] if given.pipeline_parallel else _powers(min(_DEEPEST, layers))
         )
-        batches = [given.batch_size] if given.batch_size else _powers(_LARGEST)
+        batches = [given.batch] if given.batch else _powers(_LARGEST)
         for tensor in tensors:
             for pipeline in depths:
                 if self.count % (tensor * pipeline) or pipeline > layers:

@@ -289,6 +289,11 @@ class Options:
         return tuple(n for n in given if n != "micro_batches")  # one device accumulates gradients, too
 
     @property
+    def batch(self) -> int | None:
+        """The batch that was asked for (of a micro-batch), by itself or as that of a shape."""
+        return self.batch_size or (self.input_shape or (None,))[0]
+
+    @property
     def layout(self) -> Layout:
         """Over how many ranks it is laid out, and how.
 
@@ -302,15 +307,16 @@ class Options:
         )
         if self.global_batch is None:
             return one
-        batch = self.batch_size or 1
-        if self.micro_batches is None and self.batch_size is not None:
+        asked = self.batch
+        batch = asked or 1
+        if self.micro_batches is None and asked is not None:
             one = replace(one, micro_batches=max(1, self.global_batch // (one.copies * batch)))
         each, left = divmod(self.global_batch, one.copies * one.micro_batches)
-        if left or not each or self.batch_size not in (None, each):
+        if left or not each or asked not in (None, each):
             raise InputError(
                 f"a global batch of {self.global_batch:,} is not {one.copies:,} copies of "
                 f"{one.micro_batches:,} micro-batches"
-                + (f" of {batch:,}" if self.batch_size else ""),
+                + (f" of {batch:,}" if asked else ""),
                 hint="global_batch = batch_size x micro_batches x data_parallel x fsdp",
             )
         return one

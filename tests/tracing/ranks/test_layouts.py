@@ -215,6 +215,13 @@ def test_a_global_batch_is_divided() -> None:
     predicted = one.on("h100-sxm").prediction
     assert predicted is not None
     assert predicted.batch == 4  # of this rank, in both micro-batches
+    # A shape is that of a micro-batch, as it is on one device, and says how many there are.
+    shaped = opgraph.profile(
+        llama(), input_shape=(2, 8), mode="train", loss="sum", global_batch=8, pipeline_parallel=2
+    )
+    assert shaped.world is not None
+    assert shaped.world.layout.micro_batches == 4
+    assert shaped.graph.value[shaped.graph.inputs[0]].shape == (8, 8)
     with pytest.raises(opgraph.InputError, match="does not run as fsdp 2"):
         opgraph.profile(Model(), inputs()[..., :7], fsdp=2)
 
