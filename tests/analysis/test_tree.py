@@ -187,6 +187,27 @@ def test_calls_of_one_module_are_told_apart_and_parameters_count_once() -> None:
     assert tree.total(Metric.PARAMETERS, tree.root) == profile.totals.parameters == 99
 
 
+class Pyramid(nn.Module):
+    """One head on maps of two sizes, as detectors have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.head(x), self.head(x[..., ::2, ::2])
+
+
+def test_each_call_of_one_module_has_its_own_output() -> None:
+    tree = build_tree(opgraph.profile(Pyramid(), torch.randn(1, 3, 8, 8)).graph)
+    calls = [i for i in tree.items if i.path in ("head", "head.0") and i.call]
+    shapes = {(i.path, i.call): value.shape for i in calls if (value := tree.output(i)) is not None}
+    large, small = (1, 5, 8, 8), (1, 5, 4, 4)
+    assert shapes == {
+        ("head", 1): large, ("head", 2): small, ("head.0", 1): large, ("head.0", 2): small,
+    }  # fmt: skip
+
+
 def test_marks_keep_nodes_apart(saved: Saved) -> None:
     graph = saved("gpt2").graph
     changed = next(n.id for n in graph.nodes if n.scope == "h.5.attn.c_attn")

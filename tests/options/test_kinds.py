@@ -79,6 +79,7 @@ def test_what_is_handed_over_in_python(name: str, given: Any, value: object) -> 
         ),
         ("image_size", (1, 2, 3), "image_size: (1, 2, 3) is not an image size", "480x640"),
         ("input_shape", (), "input_shape: () is not a shape", "1x3x224x224"),
+        ("input_shape", "1x3xx", "input_shape: '1x3xx' is not a shape", "1x3x224x224"),
         ("count", {"pixels": "all"}, "count: there is no 'pixels'", "one of attention"),
         ("count", {"attention": "typo"}, "count: attention is not 'typo'", "attention=full"),
         ("fragment", 0, "fragment: 0 is no fragment", "largest"),

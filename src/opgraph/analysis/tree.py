@@ -198,12 +198,16 @@ class Tree:
         return with_ranges(self._moved(member, {}).path, ends)
 
     def output(self, item: Item) -> Value | None:
-        """The first result of a module or a node."""
+        """The first result of a module or a node. Of a module that is called more than once, a graph knows
+        what the last call returned; another call's is what its last node made."""
         if not self.nodes:
             return None
         scope = self.graph.scope.get(item.path) if item.cls else None
-        last = self.nodes[item.last - 1]
+        first, last = self.nodes[item.first - 1], self.nodes[item.last - 1]
         made = scope.outputs if scope else ()
+        if scope and scope.calls > 1 and made:
+            maker = self.graph.producer.get(made[0])
+            made = made if maker and first.id <= maker.id <= last.id else ()
         made = made or last.outputs or last.inputs[:1] * (last.kind == "output")
         return self.graph.value[made[0]] if made else None
 

@@ -220,9 +220,9 @@ class Shape(Kind):
     python: ClassVar[str] = "tuple of int"
 
     def parse(self, text: str) -> tuple[int, ...]:
-        parts = [p for p in re.split(r"[x×,\s]+", text.strip().strip("()[]")) if p]
+        bare = text.strip().strip("()[]").strip().removesuffix(",")
         try:
-            return _sizes(map(int, parts))
+            return _sizes(map(int, re.split(r"\s*[x×,]\s*|\s+", bare)))
         except ValueError:
             raise self.unfit(text) from None
 
