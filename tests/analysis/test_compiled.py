@@ -10,6 +10,7 @@ import pytest
 from opgraph import Profile, RenderError
 from opgraph.cli import main
 from opgraph.record.graph import Storage
+from opgraph.record.kinds import Run
 from opgraph.record.profile import Compiled, CompiledKernel
 
 DEVICE = "epyc-9654"
@@ -57,6 +58,15 @@ def test_flops_stay_bytes_and_launches_are_fewer(chained):
         r.text == "batch_norm and relu in one kernel" and r.seconds > 0 for r in gain.reasons
     )
     assert chained.on(DEVICE, run="compiled,graphs").prediction.host_seconds == 0
+
+
+def test_a_part_is_as_it_was_traced_and_says_so(chained):
+    mine = chained.on(DEVICE, run="compiled,graphs")
+    module = next(n.module for n in mine.nodes if n.op == "conv2d")
+    alone = mine.extract(module)
+    assert alone.run is Run.GRAPHS
+    assert alone.compiled is None
+    assert any("as it was traced" in note for note in alone.remarks)
 
 
 def test_what_is_saved_is_the_trace_and_the_kernels(chained, tmp_path, capsys):

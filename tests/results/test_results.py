@@ -277,6 +277,7 @@ def test_subgraphs_are_objects_with_their_cost(saved: Saved) -> None:
     )  # its input is far
     assert opgraph.Profile.from_dict(alone.to_dict()) == alone
     assert profile.extract(layer.nodes).graph == alone.graph
+    assert alone.run == costed.run
     for wrong, said in (
         ([], "no node"),
         ([10**6], "no node 1000000"),

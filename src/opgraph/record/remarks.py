@@ -141,7 +141,8 @@ CODES: dict[str, Code] = {
         "Profile typical inputs on one device where the balance matters.",
     ),
     "compiled": Code(
-        "What is taken to hold of a compiled run that is not measured.",
+        "What is taken to hold of a compiled run that is not measured, or that a part of one runs without "
+        "a compiler.",
         "`opgraph measure` on the device says what it takes.",
     ),
     "engine": Code(

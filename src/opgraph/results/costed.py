@@ -99,16 +99,19 @@ class Shown:
     def extract(self, which: str | Row | Iterable[int | NodeView]) -> Profile:
         """Some nodes (see `subgraph`) as a profile of their own.
 
-        What they read from elsewhere are its inputs, what others read of them its outputs. It is of the
-        graph that was traced, however that is run.
+        What they read from elsewhere are its inputs, what others read of them its outputs. It runs as the
+        whole does, but without a compiler, whose kernels reach over the borders of a part.
         """
-        row, whole = self.subgraph(which), self.costed.plain.profile
+        lone = self.costed.plain if self.costed.run.compiled else self.costed
+        row, whole = self.subgraph(which), lone.profile
         inside = {n.id for n in row.records if n.kind not in ("input", "output")}
         if not inside:
             raise InputError("inputs and outputs alone are no graph", hint="choose what is called")
         name = f"{whole.model.name}, {row.name or 'the model'}"
         part = part_of(whole, extracted(whole.graph, inside))
-        return Profile.of(replace(part, model=replace(part.model, name=name)))
+        text = f"{row.name or 'the model'} is as it was traced: a compiler's kernels reach over its borders"
+        model = part.model if lone is self.costed else part.model.noting(Remark("compiled", text))
+        return Profile.of(replace(part, run=lone.run, model=replace(model, name=name)))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data, as the JSON view writes it."""

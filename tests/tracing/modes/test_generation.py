@@ -112,6 +112,22 @@ def test_a_prefill_into_states_counts_its_tokens():
     assert first.tokens_per_second == pytest.approx(2 * 4 / first.seconds)
 
 
+def test_a_prefill_of_an_encoder_counts_what_that_reads():
+    found = opgraph.profile("t5-small", mode="prefill", seq_len=48)
+    assert found.cache.tokens == 1  # of the decoder, which begins with one
+    first = steps(found, device("h100-sxm"))[0]
+    assert first.tokens_per_second == pytest.approx(48 / first.seconds)
+
+
+def test_a_part_runs_through_an_engine_as_the_whole_does():
+    found = opgraph.profile("gpt2", mode="decode", context_len=16, dtype="bfloat16")
+    whole = found.on("h100-sxm", run="engine")
+    layer = whole.subgraph("transformer.h.5")
+    alone = whole.extract(layer).on("h100-sxm")
+    assert alone.run is whole.run
+    assert alone.seconds == pytest.approx(layer.seconds, rel=0.15)  # its border is a kernel more
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["HuggingFaceTB/SmolLM2-135M", "t5-small"])
 def test_another_batch_on_paper_is_that_of_a_trace(name):

@@ -113,6 +113,13 @@ def test_a_step_costs_what_is_compiled_and_what_is_not(mlp):
     assert list(dict.fromkeys(ran)) == ["forward", "backward", "optimizer"]
     assert mine.speed_up.kept.bytes == 2 * 4 * 16 * 64
     assert any("optimizer" in r for r in mine.remarks)
+    # What a host that is the limit saves are calls: a compiler may well make more kernels.
+    was, now = (sum(w.calls + w.modules for w in each.work) for each in (eager, mine))
+    assert now < was
+    assert eager.prediction.limit == "host"
+    assert f"{now} calls of operators and modules instead of {was}" in [
+        r.text for r in mine.speed_up.reasons
+    ]
     steps = [[w.task for w in each.work if each.graph.node(w.node).phase == "optimizer"]
              for each in (eager, mine)]  # fmt: skip
     assert steps[0] == steps[1] != []

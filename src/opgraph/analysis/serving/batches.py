@@ -14,7 +14,7 @@ from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, Kernel, Node, Shape, Storage, Value, elements
 from opgraph.record.kinds import Run
-from opgraph.record.profile import ProfileRecord
+from opgraph.record.profile import KVCache, ProfileRecord
 from opgraph.record.units import item_size
 
 LARGEST = 512
@@ -49,7 +49,7 @@ def steps(profile: ProfileRecord, device: Device, run: Run = Run.EAGER) -> tuple
     if cache is None or profile.mode not in ("prefill", "decode"):
         raise RenderError("only a prefill or a decoding step has these figures",
                           hint="profile with --mode prefill or --mode decode")  # fmt: skip
-    each = cache.tokens or _prompt(profile.graph) if profile.mode == "prefill" else 1
+    each = _prompt(profile.graph, cache) if profile.mode == "prefill" else 1
     found: list[Step] = []
     times = 1
     while cache.sequences * times <= LARGEST or not found:
@@ -67,11 +67,13 @@ def steps(profile: ProfileRecord, device: Device, run: Run = Run.EAGER) -> tuple
     return tuple(found)
 
 
-def _prompt(graph: Graph) -> int:
-    """Tokens of each prompt, which a cache that keeps states alone does not count."""
+def _prompt(graph: Graph, cache: KVCache) -> int:
+    """Tokens of each prompt: those of `input_ids`, which an encoder reads where there is one (the cache has
+    the decoder's alone), and else those in the cache."""
     inputs = {v.name: v.shape for v in map(graph.value.__getitem__, graph.inputs)}
-    shape = inputs.get("decoder_input_ids") or inputs.get("input_ids") or (1,)
-    return shape[-1] if isinstance(shape[-1], int) else 1
+    crossed = any(p.kind == "cross" for p in cache.parts)
+    shape = inputs.get("input_ids", ()) if crossed or not cache.tokens else ()
+    return shape[-1] if shape and isinstance(shape[-1], int) else cache.tokens or 1
 
 
 def shared_reads(profile: ProfileRecord) -> int:
