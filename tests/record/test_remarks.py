@@ -59,10 +59,11 @@ def test_a_remark_is_shown_once_and_is_in_json(
 def test_real_tensors_and_a_failed_forward_are_remarks() -> None:
     found = load(DATA / "resnet18.json")
     attempt = replace(found.tracing.attempts[-1], tensors="real")
+    fake = replace(attempt, tensors="fake", error="AssertionError: True != False")
     nodes = list(found.graph.nodes)
     nodes[-1] = replace(nodes[-1], error="RuntimeError: no")
     graph = replace(found.graph, nodes=tuple(nodes))
-    profile = replace(found, tracing=replace(found.tracing, attempts=(attempt,)), graph=graph)
+    profile = replace(found, tracing=replace(found.tracing, attempts=(fake, attempt)), graph=graph)
     found = CostedRecord(profile).remarks
     assert [r.code for r in found] == ["real-tensors", "failed"]
-    assert "depends on values" not in found[0]  # that it failed on fake ones says nothing of why
+    assert found[0].endswith(fake.error)  # not that its path depends on values: nothing says so

@@ -120,13 +120,10 @@ class CostedRecord:
         profile, graph = self.profile, self.profile.graph
         notes = list(profile.model.notes)
         if profile.tracing.tensors == "real":
-            why = (
-                "it fails on fake ones"
-                if graph.failed
-                else "its path depends on values of the data"
-            )
-            text = f"ran on real tensors: {why}"
-            notes.append(Remark("real-tensors", text))
+            # Not every failure on fake ones is for want of a value, so it is said which it was.
+            failed = [a.error for a in profile.tracing.attempts if a.error and a.tensors != "real"]
+            why = f": {failed[-1]}" if failed else ""
+            notes.append(Remark("real-tensors", f"ran on real tensors, not on fake ones{why}"))
         if unknown := self.totals.unknown:
             listed = ", ".join(name for name, _ in unknown[:_NAMED])
             more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""

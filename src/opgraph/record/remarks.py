@@ -75,9 +75,9 @@ CODES: dict[str, Code] = {
         "Give typical inputs in Python, or compare with `--tracer eager` on real ones.",
     ),
     "real-tensors": Code(
-        "The path depends on values of the data, so the model ran on random weights and made-up "
-        "inputs (or could not, or failed on tensors without data, which is said): its branches, "
-        "and so its figures, may be others with yours.",
+        "On tensors without data the model fails, often because its path depends on values, so it ran on "
+        "random weights and made-up inputs (or could not, which is said): its branches, and so its "
+        "figures, may be others with yours.",
         "Give typical inputs in Python.",
     ),
     "branch": Code(
