@@ -140,6 +140,8 @@ def test_what_cannot_be_found_is_an_error_with_what_was_tried() -> None:
     assert "(tried 1x4 float32; 1x128x4 float32" in str(raised.value)
     partial = opgraph.profile(module(picky, first=nn.Linear(4, 4)), partial=True)
     assert any(note.startswith("tried 1x4 float32") for note in partial.model.notes)
+    with pytest.raises(opgraph.TraceError, match="seventy-seven, or nothing"):  # not a guess
+        opgraph.profile(module(picky, first=nn.Linear(4, 4)), input_shape=(1, 4))
 
 
 @pytest.mark.slow

@@ -259,7 +259,8 @@ def _fitted(
     model: Model, example: Example, found: ProfileRecord, options: Options
 ) -> ProfileRecord:
     """The profile with other inputs, where those that were guessed from the signature do not fit and others
-    do; or the failed one, with a remark on what was tried."""
+    do; or the failed one: as it is where its only input was asked for, else with a remark on what was
+    tried."""
     from opgraph.inputs.fitting import fitted
     from opgraph.tracing.eager import trace_either, trace_fake
     from opgraph.tracing.fake.tensors import needs_values
@@ -270,6 +271,8 @@ def _fitted(
             outcome = trace_either(model, other, memory_limit=options.memory_limit)[-1]
         return None if outcome.error is None else outcome.graph or found.graph
 
+    if options.input_shape is not None and len(example.args) + len(example.kwargs) == 1:
+        return found
     if not example.guessed or model.config is not None:
         return _noting(found, GUESSED)
     request = InputRequest.of(options)
