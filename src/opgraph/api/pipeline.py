@@ -134,7 +134,7 @@ def profiled(
 
         with ranks(asked.world_size, asked.rank or 0):
             found = profiled(model, inputs, kwargs, replace(asked, world_size=None, rank=None))
-        if any(k.collective is not None for n in found.graph.nodes for k in n.kernels):
+        if found.graph.failed or any(k.collective for n in found.graph.nodes for k in n.kernels):
             return found
         return _noting(found, no_effect("world_size", "nothing is exchanged between ranks"))
     if asked.laid_out:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from opgraph.record.errors import InputError, first_line
+from opgraph.record.errors import InputError
 from opgraph.record.layout import Action
 from opgraph.record.remarks import Remark
 from opgraph.sources.ranks import current, forget, fsdp_state
@@ -168,8 +168,8 @@ class Pipelined(nn.Module):
                 if "dynamic shape inference" not in str(error):
                     raise error.__cause__ or error from None  # it tells of all arguments
                 raise InputError(
-                    f"what stages send each other is found out by sending it: {first_line(error)}",
-                    hint="PipelineStage(…, input_args=…, output_args=…) says it",
+                    "what this stage is handed is not known, and it does not run on positions as wide as "
+                    "its weights: PipelineStage(…, input_args=…, output_args=…) says it"
                 ) from error
             finally:
                 for part in self.parts:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from tests.tracing.ranks import programs
 from tests.tracing.ranks.programs import PROGRAMS, WORLD, Model, inputs
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
 import opgraph
 from opgraph.options import Options
@@ -192,6 +193,15 @@ def test_stages_that_do_not_say_what_they_hand_on(rank: int) -> None:
     assert found.graph.storages == said.graph.storages
     guessed = [n for n in found.remarks if "is taken to be handed 2x8x48" in n]
     assert len(guessed) == (rank > 0)
+
+
+def test_a_stage_of_which_nobody_knows_what_it_is_handed() -> None:
+    """A convolution does not run on positions: what to write is said."""
+    with opgraph.ranks(2, 1):
+        part, device = torch.nn.Conv2d(4, 4, 3, device="meta"), torch.device("cuda")
+        schedule = ScheduleGPipe(PipelineStage(part, 1, 2, device), 2, loss_fn=torch.sub)
+        with pytest.raises(opgraph.TraceError, match=r"PipelineStage.*output_args=…. says it"):
+            opgraph.profile(schedule, torch.empty(2, 3, 8, 8), mode="train", loss="sum")
 
 
 def test_what_a_stage_runs_again_is_heard_as_in_its_forward() -> None:
