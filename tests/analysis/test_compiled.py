@@ -69,6 +69,19 @@ def test_a_part_is_as_it_was_traced_and_says_so(chained):
     assert any("as it was traced" in note for note in alone.remarks)
 
 
+def test_a_fragment_of_a_saved_compiled_run_opens(chained, tmp_path, capsys):
+    compiled = chained.compiled
+    last = compiled.kernels[len(compiled.kernels) // 2].nodes[-1]
+    nodes = tuple(replace(n, fragment=1 + (n.id > last)) for n in chained.graph.nodes)
+    kernels = tuple(replace(k, fragment=1 + (k.nodes[0] > last)) for k in compiled.kernels)
+    broken = replace(chained, run=Run.COMPILED, graph=replace(chained.graph, nodes=nodes),
+                     compiled=replace(compiled, kernels=kernels))  # fmt: skip
+    broken.save(tmp_path / "r.json")
+    said = ["profile", str(tmp_path / "r.json"), "--fragment", "1", "--hardware", DEVICE]
+    assert main(said) == 0
+    assert "a part is as it was traced, and not compiled" in capsys.readouterr().out
+
+
 def test_what_is_saved_is_the_trace_and_the_kernels(chained, tmp_path, capsys):
     compiled = chained.on(DEVICE, run="compiled")
     compiled.save(tmp_path / "r.json")

@@ -102,16 +102,14 @@ class Shown:
         What they read from elsewhere are its inputs, what others read of them its outputs. It runs as the
         whole does, but without a compiler, whose kernels reach over the borders of a part.
         """
-        lone = self.costed.plain if self.costed.run.compiled else self.costed
-        row, whole = self.subgraph(which), lone.profile
+        whole = replace(self.costed.profile, run=self.costed.run)
+        row = self.subgraph(which)
         inside = {n.id for n in row.records if n.kind not in ("input", "output")}
         if not inside:
             raise InputError("inputs and outputs alone are no graph", hint="choose what is called")
         name = f"{whole.model.name}, {row.name or 'the model'}"
         part = part_of(whole, extracted(whole.graph, inside))
-        text = f"{row.name or 'the model'} is as it was traced: a compiler's kernels reach over its borders"
-        model = part.model if lone is self.costed else part.model.noting(Remark("compiled", text))
-        return Profile.of(replace(part, run=lone.run, model=replace(model, name=name)))
+        return Profile.of(replace(part, model=replace(part.model, name=name)))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data, as the JSON view writes it."""

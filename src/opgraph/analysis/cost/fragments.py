@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from opgraph.analysis.cost.totals import Cost, cost_of
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, GraphBreak, Node, Scope, Storage, Value
+from opgraph.record.kinds import Run
 from opgraph.record.profile import ProfileRecord
-from opgraph.record.remarks import no_effect
+from opgraph.record.remarks import Remark, no_effect
 from opgraph.record.verify import verify
 
 
@@ -64,8 +65,14 @@ def cut(profile: ProfileRecord, which: int | str) -> ProfileRecord:
 
 def part_of(profile: ProfileRecord, graph: Graph) -> ProfileRecord:
     """A part of a profile's graph as a profile of its own: what was worked out for the whole, its formulas,
-    cache, compiled kernels and measured run, is not that of a part."""
-    return replace(profile, graph=graph, formulas=None, cache=None, compiled=None, measured=None)
+    cache, compiled kernels and measured run, is not that of a part. It runs as the whole does, but without
+    a compiler, whose kernels reach over the borders of a part."""
+    model, run = profile.model, profile.run
+    if run.compiled:
+        run = Run.GRAPHS if run.recorded else Run.EAGER
+        model = model.noting(Remark("compiled", "a part is as it was traced, and not compiled"))
+    return replace(profile, graph=graph, model=model, run=run, formulas=None, cache=None, compiled=None,
+                   measured=None)  # fmt: skip
 
 
 def select_fragment(graph: Graph, which: int | str) -> Graph:
