@@ -344,6 +344,7 @@ def test_what_is_computed_again_stands_in_its_block(blocks):
     assert again == [f"layers.{i}" for i in reversed(range(blocks))]
 
 
+@pytest.mark.slow
 def test_selective_checkpointing_runs_no_product_again() -> None:
     whole, some, none = (
         opgraph.profile(
