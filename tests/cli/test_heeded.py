@@ -140,7 +140,7 @@ TRACED = {
     "target": "cuda:9.0", "memory_format": "channels_last", "memory_limit": "8",
     "fsdp": "2", "world_size": "2", "rank": "1", "tensor_parallel": "2", "pipeline_parallel": "2",
     "data_parallel": "2", "expert_parallel": "2", "context_parallel": "2", "schedule": "gpipe",
-    "zero": "2", "micro_batches": "2", "global_batch": "4",
+    "zero": "2", "micro_batches": "2", "global_batch": "4", "checkpointing_policy": "selective",
 }  # fmt: skip
 
 GATES = {"fullgraph", "memory_limit", "target"}

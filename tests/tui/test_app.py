@@ -85,8 +85,8 @@ def test_sorting_by_any_cost(saved: Saved) -> None:
         keys: list[tuple[str, Callable[[int], float]]] = [
             ("FLOPs", lambda i: app.shown[i].flops),
             ("bytes", lambda i: app.shown[i].bytes),
-            ("parameters", lambda i: app.shown[i].parameters),
-            ("intensity", lambda i: app.shown[i].intensity or 0.0),
+            ("parameters", lambda i: app.shown[i].elements),
+            ("intensity", lambda i: app.shown[i].arithmetic_intensity or 0.0),
         ]
         for name, value in keys:
             await pilot.press("s")
