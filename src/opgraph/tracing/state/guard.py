@@ -309,7 +309,7 @@ class _Looks:
         self.needs_grad = tensor.requires_grad
         self.grad_fn = tensor.grad_fn
         self.grad = tensor.grad if tensor.is_leaf else None
-        self.others = [getattr(tensor, name, None) for name in _OTHERS]
+        self.others = {n: getattr(tensor, n, None) for n in _OTHERS[: None if tensor.is_leaf else -1]}
         self.version = None if tensor.is_inference() else tensor._version
         plain = tensor.layout is torch.strided and not tensor.is_nested
         plain = plain and tensor.device.type != "meta"
@@ -327,7 +327,7 @@ class _Looks:
             tensor.requires_grad_(self.needs_grad)
         if tensor.is_leaf and tensor.grad is not self.grad:
             tensor.grad = self.grad
-        for name, value in zip(_OTHERS, self.others, strict=True):
+        for name, value in self.others.items():
             if getattr(tensor, name, None) is not value:
                 setattr(tensor, name, value)
 
@@ -337,7 +337,7 @@ class _Looks:
 
 
 _OTHERS = ("_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype")
-"""What else somebody may have told autograd of a tensor."""
+"""What else somebody may have told autograd of a tensor; the last of leaves alone."""
 
 
 def _wraps(cls: type) -> bool:
