@@ -309,7 +309,9 @@ class _Looks:
         self.needs_grad = tensor.requires_grad
         self.grad_fn = tensor.grad_fn
         self.grad = tensor.grad if tensor.is_leaf else None
-        self.others = {n: getattr(tensor, n, None) for n in _OTHERS[: None if tensor.is_leaf else -1]}
+        self.others = {
+            n: getattr(tensor, n, None) for n in _OTHERS[: None if tensor.is_leaf else -1]
+        }
         self.version = None if tensor.is_inference() else tensor._version
         plain = tensor.layout is torch.strided and not tensor.is_nested
         plain = plain and tensor.device.type != "meta"
