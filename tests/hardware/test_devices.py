@@ -136,7 +136,7 @@ def test_a_missing_file():
 def test_a_number_of_devices_and_a_network() -> None:
     assert cluster("1024xh100-sxm") == (1024, device("h100-sxm"))
     assert cluster("h100") == (None, device("h100-sxm"))
-    with pytest.raises(UnknownDevice):
+    with pytest.raises(OpgraphError, match="at least one device"):
         cluster("0xh100-sxm")
     other = device("h100-sxm").over("200Gb/s", node=4)
     assert (other.network_bandwidth, other.node) == (25e9, 4)

@@ -52,7 +52,7 @@ NETWORK = {"reached": 0.94, "latency": 2.7e-6, "block_latency": 14e-6}
 words and in blocks, where a file does not say: 46 to 48 GB/s of a card of 400 Gb/s (a maintainer of NCCL,
 https://github.com/NVIDIA/nccl-tests/issues/290), and what NCCL takes (src/graph/tuning.cc)."""
 
-_CLUSTER = re.compile(r"([1-9]\d{0,6})x(.+)")
+_CLUSTER = re.compile(r"(\d{1,7})x(.+)")
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) ?(G[bB])/s")
 
 IDLE = 0.12
@@ -404,6 +404,8 @@ def cluster(name: str) -> tuple[int | None, Device]:
     counted = _CLUSTER.fullmatch(name.strip())
     if counted is None or (name.endswith(".toml") and Path(name).exists()):
         return None, device(name)
+    if not int(counted[1]):
+        raise OpgraphError(f"{name}: there is at least one device", hint=f"1x{counted[2]}")
     return int(counted[1]), device(counted[2])
 
 
