@@ -70,6 +70,21 @@ def test_engines_of_other_kinds(tmp_path, capsys):
     assert found["fp8"]["seconds"] < found["plain"]["seconds"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "lengths"),
+    [
+        ({}, ("359", "89")),
+        ({"input_len": "400"}, ("400", "48")),
+        ({"output_len": "8"}, ("440", "8")),
+    ],
+)
+def test_usual_lengths_are_within_the_positions_of_a_model(asked, lengths):
+    small = {"model_args": {"n_layer": 1, "n_positions": 448}, "requests": 5, "request_rate": "inf"}
+    found = opgraph.serve("gpt2", hardware="a10", **small, **asked)
+    assert (found.settings["input_len"], found.settings["output_len"]) == lengths
+    assert any("it has learned 448 positions" in r.text for r in found.remarks)
+
+
 def test_what_a_workload_says_is_not_asked_for_beside_it(tmp_path):
     file = tmp_path / "asked.csv"
     file.write_text("input,output,arrival\n20,9,1\n")
@@ -87,7 +102,10 @@ def test_what_a_workload_says_is_not_asked_for_beside_it(tmp_path):
             ["serve", "t5-small", "--hardware", "a10", "--prefix-hits", "0.5"],
             "has an encoder, for which",
         ),
-        (["serve", "openai/whisper-tiny", "--hardware", "a10"], "has learned 448 positions"),
+        (
+            ["serve", "openai/whisper-tiny", "--hardware", "a10", "--input-len", "600"],
+            "has learned 448 positions",
+        ),
         (["serve", "gpt2"], "served on what?"),
         ([*GPT2, "--request-rate", "fast"], "is no rate"),
         ([*GPT2, "--input-len", "9-3"], "is no number of tokens"),
@@ -95,7 +113,10 @@ def test_what_a_workload_says_is_not_asked_for_beside_it(tmp_path):
         ([*GPT2, "--draft", "gpt2"], "hangs on both models"),
         ([*GPT2, "--disaggregate", "2"], "says no engines"),
         ([*SMALL, "--workload", "/nowhere"], "cannot be read"),
-        ([*GPT2, "--input-len", "1000"], "1,024 positions, and a request has 1,128 tokens"),
+        (
+            [*GPT2, "--input-len", "1000", "--output-len", "128"],
+            "1,024 positions, and a request has 1,128 tokens",
+        ),
         ([*GPT2[:3], "jetson-orin-nx", *GPT2[4:], "--disaggregate", "1:1"], "has no link"),
         ([*GPT2, "--mode", "train"], "does not take mode"),
         ([*GPT2, "--memory-share", "0.001"], "leave no room"),

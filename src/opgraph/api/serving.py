@@ -32,6 +32,8 @@ from opgraph.tracing.modes.generation import encoder_decoder
 if TYPE_CHECKING:
     from torch import nn
 
+    from opgraph.sources.base import Model
+
 SHORT, LONG = 64, 512
 """Tokens in the cache of the steps that times are made from, where no layer has a window."""
 SEQUENCES = 2
@@ -39,6 +41,12 @@ LONGEST = 10**9
 """Tokens of a prompt or an answer at most, far beyond any model: more is a mistake of who asks."""
 SHARES = (0.25, 0.5, 0.7, 0.8, 0.9, 1.0)
 """Rates of a curve, in the rate at which requests leave when all come at once."""
+
+BESIDE = (
+    "not in these times: HTTP, tokenizing, the server's own queue, and the padding of a step to the "
+    "sequences of a recorded graph"
+)
+"""What a server does beside the steps of its engine."""
 
 _OF_A_STEP = ("mode", "context_len", "batch_size", "seq_len", "decoder_seq_len")
 
@@ -75,6 +83,9 @@ def serve(
     given = targeted(checked(options, NAMES, "serve"), device.target)
     given["dtype"] = given.get("dtype") or "bfloat16"
     rates, apart = _rates(asked["request_rate"]), _apart(asked["disaggregate"])
+    built, shortened = _generating(model, given), ""
+    if asked["workload"] is None and not {"input_len", "output_len"} <= own.keys():
+        shortened = _shortened(asked, own, built)
     workload, arrive = _workload(asked)
     if asked["workload"] is not None:
         file_has = ("input_len", "output_len", "requests", *(("request_rate",) if arrive else ()))
@@ -85,7 +96,7 @@ def serve(
     if asked["draft"] is not None and asked["acceptance"] is None:
         raise InputError("how many drafts are accepted hangs on both models and the text",
                          hint="--acceptance 0.7")  # fmt: skip
-    traces = traced(model, given, bits, device, tell, workload)
+    traces = traced(built, given, bits, device, tell, workload)
     times = step_times(traces, device, tensor)
     if times.source:
         if refused := [
@@ -131,12 +142,44 @@ def serve(
         engine.pages * asked["page_tokens"],
         {"decode_1": one, "decode_32": many,
          "prefill": times.once(source) + times.reading(reads, source=source)},
-        tuple(points), tuple(_remarks(traces, times, asked, each)),
+        tuple(points), tuple(_remarks(traces, times, asked, each, shortened)),
     )  # fmt: skip
 
 
+def _generating(model: str | nn.Module | Model, given: Mapping[str, Any]) -> Model:
+    options = Options(**given, mode="decode")
+    return with_generating_head(model, resolved(model, options), options)
+
+
+def _reads_text(built: Model) -> bool:
+    """Whether an encoder reads what is asked, and a decoder only gives the answer."""
+    both = encoder_decoder(built.module)
+    return both and getattr(built.module, "main_input_name", "") == "input_ids"
+
+
+def _shortened(asked: dict[str, Any], own: Mapping[str, Any], built: Model) -> str:
+    """Make the lengths that were not asked for fit the positions of a model, in the proportion
+    of the usual ones; gives what is to be said of it."""
+    most = learned_positions(built)
+    reads, takes = (_range(n, asked[n])[1] for n in ("input_len", "output_len"))
+    each = _reads_text(built)  # has positions of its own for both
+    if most is None or (max(reads, takes + 1) if each else reads + takes) <= most:
+        return ""
+    left = {"input_len": min(reads, most), "output_len": min(takes, most - 1)}
+    if not each:
+        answer = takes if "output_len" in own else max(1, takes * most // (reads + takes))
+        left = {"input_len": most - answer, "output_len": answer}
+        if "input_len" in own:
+            left["output_len"] = most - reads
+    changed = {n: str(v) for n, v in left.items() if n not in own and v > 0}
+    asked |= changed
+    words = {"input_len": "prompts", "output_len": "answers"}
+    said = " and ".join(f"{words[n]} of {plural(int(v), 'token')}" for n, v in changed.items())
+    return f"{said}: it has learned {most:,} positions"
+
+
 def traced(
-    model: str | nn.Module, given: Mapping[str, Any], bits: Mapping[str, Any], device: Device,
+    model: str | nn.Module | Model, given: Mapping[str, Any], bits: Mapping[str, Any], device: Device,
     tell: Callable[[str], None], requests: Sequence[Request] = (),
 ) -> Traces:  # fmt: skip
     """The steps that the times of a model are made from, for some requests. Where an encoder reads text,
@@ -144,11 +187,8 @@ def traced(
 
     Raises `InputError` where the model has learned fewer positions.
     """
-    built = with_generating_head(
-        model, resolved(model, Options(**given, mode="decode")), Options(**given, mode="decode")
-    )
-    both = encoder_decoder(built.module)
-    text = both and getattr(built.module, "main_input_name", "") == "input_ids"
+    built = _generating(model, given)
+    both, text = encoder_decoder(built.module), _reads_text(built)
     most = learned_positions(built)
     whole = (max(r.prompt, r.output + 1) if text else r.prompt + r.output for r in requests)
     longest = max(whole, default=0)
@@ -327,7 +367,7 @@ def _arriving(requests: Sequence[Request], rate: float, seed: int) -> list[Reque
 
 
 def _remarks(
-    traces: Traces, times: StepTimes, asked: Mapping[str, Any], each: int
+    traces: Traces, times: StepTimes, asked: Mapping[str, Any], each: int, shortened: str
 ) -> Iterator[Remark]:
     notes = dict.fromkeys(
         n for p in (*traces.decodes, traces.prefill) for n in p.model.notes if isinstance(n, Remark)
@@ -339,6 +379,9 @@ def _remarks(
         f"{plural(asked['page_tokens'], 'token')} of the cache are a page of {size(each)}"
     )
     yield Remark("engine", text)
+    if shortened:
+        yield Remark("engine", shortened)
+    yield Remark("engine", BESIDE)
     if times.source:
         text = "what an encoder left of a request is made once and held until the request is done; "
         yield Remark(
