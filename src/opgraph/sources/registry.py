@@ -132,12 +132,11 @@ def find(spec: str) -> tuple[Source, str]:
     Raises `UnknownModel`, or another `SourceError` for a file that is not there or holds no model.
     """
     try:
-        return _found(spec)
-    except OSError as error:  # longer than the file system lets a name be
-        raise UnknownModel(f"no source knows a model {spec:.60}…: {error.strerror}") from error
-
-
-def _found(spec: str) -> tuple[Source, str]:
+        Path(spec).stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # a name that is no file's
+        pass
+    except OSError as error:  # longer than names of files can be, or not ours to see
+        raise UnknownModel(f"no source knows a model {spec:.60}: {error.strerror}") from error
     if not spec.strip():
         raise UnknownModel("a model without a name", hint="`opgraph models` lists what there is")
     prefix, _, rest = spec.partition(":")

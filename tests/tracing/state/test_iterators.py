@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,9 @@ def started(iterator: Iterator[Any]) -> Iterator[Any]:
     next(iterator)
     return iterator
 
+
+KEPT = sys.version_info < (3, 14)
+"""Whether Python copies the iterators of itertools, which it does not from 3.14 on."""
 
 KINDS: dict[str, Callable[[], Iterator[Any]]] = {
     "list": lambda: iter([1, 2, 3]),
@@ -52,16 +56,18 @@ def test_an_iterator_is_where_it_was(kind: str) -> None:
     model, expected = Draws(KINDS[kind]()), list(itertools.islice(KINDS[kind](), 9))
     held = model.held
     profile = opgraph.profile(model, torch.ones(2, 4))
-    assert not profile.model.notes
     assert model.held is held is model.listed[0]
-    assert list(itertools.islice(held, 9)) == expected
+    if KEPT or kind not in ("count", "cycle", "chain", "zip of iterators"):
+        assert not profile.model.notes
+        assert list(itertools.islice(held, 9)) == expected
+    else:
+        assert "cannot be taken back" in profile.model.notes[0]
 
 
 @pytest.mark.live
 def test_one_that_does_not_say_where_it_is_is_remarked_on() -> None:
     notes = opgraph.profile(Draws(itertools.pairwise("abcd")), torch.ones(2, 4)).model.notes
     assert "forward took items from an iterator (pairwise): that cannot be taken back" in notes
-    assert not opgraph.profile(Draws(itertools.count()), torch.ones(2, 4)).model.notes
 
 
 @pytest.mark.live
