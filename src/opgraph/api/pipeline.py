@@ -7,7 +7,7 @@ import inspect
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.cost.conventions import counted
@@ -165,9 +165,9 @@ def _laid_out(
     model: str | nn.Module | Model, inputs: Any, kwargs: Mapping[str, Any] | None, asked: Options
 ) -> ProfileRecord:
     """The profile of one rank of those that the options lay the model out over."""
-    from opgraph.analysis.parallel.sharding import sharding
+    from opgraph.analysis.parallel.sharding import attends_causally, sharding
     from opgraph.sources.ranks import ranks
-    from opgraph.tracing.modes.layouts import in_stages, laid_out
+    from opgraph.tracing.modes.layouts import in_stages, laid_out, tokens_split
     from opgraph.tracing.modes.stages import kinds_of_ranks, of_a_sample
 
     layout, rank = asked.layout, asked.rank or 0
@@ -179,9 +179,15 @@ def _laid_out(
     built = resolved(model, one)
     forward = replace(one, micro_batches=None, mode="infer", **_FORWARD)
 
+    @cache
+    def plain() -> Graph:
+        return profiled(built, inputs, kwargs, forward).graph
+
     def allowed() -> dict[str, str]:
-        graph = profiled(built, inputs, kwargs, forward).graph
-        return {graph.node(n).scope: str(s) for n, s in sharding(graph).styles.items()}
+        return {plain().node(n).scope: str(s) for n, s in sharding(plain()).styles.items()}
+
+    def causal() -> bool:
+        return attends_causally(plain())
 
     if layout.devices == 1:
         return profiled(built, inputs, kwargs, one)
@@ -195,29 +201,33 @@ def _laid_out(
             one = replace(one, batch_size=(one.batch or 1) * m,
                           input_shape=shape and (shape[0] * m, *shape[1:]))  # fmt: skip
         one = replace(one, micro_batches=None)
-    with ranks(layout.devices, rank):
-        if layout.pipeline > 1:
+
+    def traced(at: int, *, sample: bool = False) -> ProfileRecord:
+        with ranks(layout.devices, at):
+            if layout.pipeline == layout.context == 1:
+                return profiled(laid_out(built, layout, allowed), inputs, kwargs, one)
             example = prepared(built, inputs, kwargs, one)[1]
-            spread, passed = in_stages(built, example, layout, allowed, one.loss)
-            found = counted(profile_model(spread, passed, one), one.count)
-        else:
-            found = profiled(laid_out(built, layout, allowed), inputs, kwargs, one)
+            with tokens_split(example, layout, causal) as mine:
+                if layout.pipeline == 1:
+                    spread, passed = laid_out(built, layout, allowed), mine
+                else:
+                    few, part = of_a_sample(layout, mine) if sample else (layout, mine)
+                    spread, passed = in_stages(built, part, few, allowed, one.loss)
+                return counted(profile_model(spread, passed, one), one.count)
+
+    found = traced(rank)
     if found.graph.failed is not None:
         raise InputError(
             f"{built.info.name} does not run as {layout}: {found.graph.failed.failure}",
             hint="a saved profile of it (-o FILE.json) can be laid out on paper",
         )
     if found.pipeline is not None:
-
-        def traced(at: int) -> ProfileRecord:
-            few, part = of_a_sample(layout, example)
-            with ranks(layout.devices, at):
-                spread, passed = in_stages(built, part, few, allowed, one.loss)
-                return counted(profile_model(spread, passed, one), one.count)
-
         kinds = kinds_of_ranks(built.module, layout)
         beside = layout.devices // layout.pipeline
-        found = _sampled(found, found.pipeline, kinds, lambda r: traced(r * beside + rank % beside))
+        sampled = partial(traced, sample=True)
+        found = _sampled(
+            found, found.pipeline, kinds, lambda r: sampled(r * beside + rank % beside)
+        )
     if not any(k.collective is not None for n in found.graph.nodes for k in n.kernels):
         found = _noting(found, no_effect(", ".join(asked.laid_out), "nothing is exchanged"))
     return replace(found, world=World(layout.devices, rank, layout))

@@ -80,6 +80,9 @@ def collective_of(operator: str, named: dict[str, Any], results: list[Tensor]) -
     kind, pick = COLLECTIVES[operator]
     buffer = sum(t.numel() * t.element_size() for t in _tensors(pick(named, results)))
     members, name = _group(named)
+    sizes = named.get("input_split_sizes")
+    if kind is CollectiveKind.ALL_TO_ALL and sizes and len(members) - sizes.count(0) == 1:
+        kind = CollectiveKind.PERMUTE  # as keys and values go round in a ring
     if kind in (CollectiveKind.SEND, CollectiveKind.RECEIVE):
         members = _two(members, named)
     steps = {b - a for a, b in pairwise(members)}

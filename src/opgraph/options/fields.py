@@ -168,7 +168,8 @@ class Options:
         "ranks of a parallel program, of which one is traced: a file's own code joins them (see "
         "docs/parallel.md)")
     rank: int | None = option(Whole(0), Stage.MODE, "which of them (0)",
-        needs=dict.fromkeys(("world_size", "fsdp", "tensor_parallel", "pipeline_parallel"), ()))
+        needs=dict.fromkeys(("world_size", "fsdp", "data_parallel", "tensor_parallel", "context_parallel",
+                             "pipeline_parallel"), ()))
 
     tensor_parallel: int | None = option(Whole(), Stage.PARALLEL,
         "ranks that share each operator: columns and rows of linear layers, attention by heads")
@@ -179,7 +180,8 @@ class Options:
         "ranks of which each has some of the experts, among those of tensor_parallel and fsdp",
         needs={"fsdp": (), "tensor_parallel": ()})
     context_parallel: int | None = option(Whole(), Stage.PARALLEL,
-        "ranks over which the tokens are split throughout: only a program of one's own does it so far")
+        "ranks over which the tokens are split throughout, with attention among them by torch's ring; "
+        "weights are sharded over these, too")
     pipeline_parallel: int | None = option(Whole(), Stage.PARALLEL, "stages, cut between layers")
     schedule: str = option(Choice(SCHEDULES), Stage.PARALLEL,
         f"in which order a stage takes its micro-batches: {', '.join(SCHEDULES)}", default="1f1b",
@@ -191,7 +193,7 @@ class Options:
         "the repeated blocks and the rest; each has a batch of its own")
     zero: int | None = option(Whole(), Stage.PARALLEL,
         "what fsdp shards: 3 all of it, 2 weights only between steps, 1 gradients only when all "
-        "micro-batches are done (3)", needs={"fsdp": ()})
+        "micro-batches are done (3)", needs={"fsdp": (), "context_parallel": ()})
     micro_batches: int | None = option(Whole(), Stage.PARALLEL,
         "that a step goes through, one after the other (1)")
     global_batch: int | None = option(Whole(), Stage.PARALLEL,

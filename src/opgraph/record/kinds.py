@@ -56,6 +56,7 @@ class CollectiveKind(_Labelled):
     ALL_GATHER = "all-gather", "the pieces of all go to all"
     REDUCE_SCATTER = "reduce-scatter", "of the sum of all, each gets a piece"
     ALL_TO_ALL = "all-to-all", "each has a piece for each"
+    PERMUTE = "permute", "each gives what it has to one other"
     BROADCAST = "broadcast", "what one has goes to all"
     REDUCE = "reduce", "the sum of all goes to one"
     GATHER = "gather", "the pieces of all go to one"

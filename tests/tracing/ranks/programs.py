@@ -101,6 +101,70 @@ def replicated() -> nn.Module:
     return nn.parallel.DistributedDataParallel(Model(), bucket_cap_mb=0.02)
 
 
+class Attending(nn.Module):
+    """A block whose tokens see those before them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
+        seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.out(seen.transpose(1, 2).flatten(2))
+
+
+class Context(Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Attending() for _ in range(3))
+
+
+def long_inputs() -> Tensor:
+    return torch.randn(BATCH, 256, WIDTH)
+
+
+class Ring(torch.autograd.Function):
+    """Torch's own ring, over its kernel of attention for a CPU, for which it has no dispatch."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        from torch.distributed.tensor.experimental._context_parallel import _attention as ring
+
+        kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        group: Any = torch.distributed.group.WORLD
+        out, lse = ring._templated_ring_attention(group, 2, kernel, q, k, v, is_causal=True)[:2]
+        ctx.save_for_backward(q, k, v, out, lse)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        from torch.distributed.tensor.experimental._context_parallel import _attention as ring
+
+        def kernel(is_causal: bool, **named: Any) -> Any:
+            found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                dropout_p=0.0, is_causal=is_causal, **named
+            )
+            return (*found, None)
+
+        q, k, v, out, lse = ctx.saved_tensors
+        return ring._templated_ring_attention_backward(
+            torch.distributed.group.WORLD, 2, kernel, gradient, "grad_out", q, k, v, out, lse, True
+        )[:3]
+
+
+def context() -> nn.Module:
+    """What `context_parallel` makes of a model, for a CPU; its inputs are the tokens of a rank."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
+        assert is_causal
+        return Ring.apply(q, k, v)  # type: ignore[no-any-return, no-untyped-call]
+
+    nn.functional.scaled_dot_product_attention = attend  # type: ignore[assignment]
+    return _fully(Context(), _mesh((WORLD,), "dp"))
+
+
 # Pipelines: each gives a schedule, whose stages are those of this rank.
 
 MICRO = 4

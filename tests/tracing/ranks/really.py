@@ -10,7 +10,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from programs import PIPELINES, PROGRAMS, WORLD, batch_of_a_step, inputs
+from programs import (
+    PIPELINES,
+    PROGRAMS,
+    WORLD,
+    batch_of_a_step,
+    context,
+    inputs,
+    long_inputs,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _KINDS = {
@@ -22,6 +30,7 @@ _KINDS = {
     "_c10d_functional.all_reduce": ("all-reduce", 0),
     "_c10d_functional.all_gather_into_tensor": ("all-gather", None),
     "_c10d_functional.reduce_scatter_tensor": ("reduce-scatter", 0),
+    "_c10d_functional.all_to_all_single": ("permute", 0),
 }
 """Operators that move something: the kind, and which argument is the whole buffer; None for the result."""
 
@@ -58,16 +67,18 @@ def _is_group(item: Any) -> bool:
 
 
 def step(name: str) -> dict[str, Any]:
-    made: Any = PROGRAMS[name]() if name in PROGRAMS else PIPELINES[name]()
-    named = dict(made.named_parameters()) if name in PROGRAMS else {}
-    stages = [] if name in PROGRAMS else getattr(made, "_stages", None) or [made._stage]
+    programs = {**PROGRAMS, "context": context}
+    made: Any = programs[name]() if name in programs else PIPELINES[name]()
+    named = dict(made.named_parameters()) if name in programs else {}
+    stages = [] if name in programs else getattr(made, "_stages", None) or [made._stage]
     for each in stages:
         named |= {f"stage{each.stage_index}.{n}": p for n, p in each.submod.named_parameters()}
     optimizer = torch.optim.AdamW(named.values(), lr=1e-3)
 
     def once() -> None:
-        if name in PROGRAMS:
-            made(inputs()).sum().backward()
+        if name in programs:
+            tokens = long_inputs()[:, ::WORLD] if name == "context" else inputs()
+            made(tokens).sum().backward()
         else:
             args = (batch_of_a_step(),) if any(s.is_first for s in stages) else ()
             last = any(s.is_last for s in stages)

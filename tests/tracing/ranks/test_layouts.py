@@ -88,6 +88,29 @@ def test_all_options_together() -> None:
     assert found["forward", "all-gather", "fsdp"][0] == 3  # and gathered with the first
 
 
+def test_tokens_are_split_beside_all_else() -> None:
+    """Weights are sharded over the ranks that split tokens, too, and heads over others."""
+    alone = opgraph.profile(llama(), **{**STEP, "seq_len": 256})
+    asked = {"context_parallel": 2, "fsdp": 2, "tensor_parallel": 2, "data_parallel": 2}
+    one = opgraph.profile(llama(), **asked, **{**STEP, "seq_len": 256, "target": "cuda"})
+    assert one.world is not None
+    assert one.world.size == 16
+    assert any("add up to fewer" in n for n in one.model.notes)
+    attention = sum(n.flops for n in alone.graph.nodes if "scaled_dot" in n.op)
+    linear = alone.totals.flops - attention  # of which this rank has a fourth
+    assert linear < 4 * one.totals.flops < alone.totals.flops
+    assert one.totals.weight_bytes == pytest.approx(alone.totals.weight_bytes / 8, rel=0.01)
+    found = moved(one)
+    keys = 128 * 2 * 8 * 4  # of half the tokens, and half the heads
+    assert found["forward", "all-gather", "context"] == (2, 2 * 2 * 2 * keys)
+    assert found["backward", "permute", "context"] == (4, 4 * 2 * keys)
+    assert found["backward", "reduce-scatter", "fsdp"][0] == 3
+    apart: Any = llama()
+    apart.config._attn_implementation = "eager"  # products that no ring goes over
+    with pytest.raises(InputError, match=r"tokens see each other in matmul of model\.layers\.0"):
+        opgraph.profile(apart, context_parallel=2, **STEP)
+
+
 @pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zero-bubble"])
 def test_all_stages_together_do_the_work_of_the_model(schedule: str) -> None:
     layers = 2 if schedule == "1f1b" else 4  # the others have two runs of them on each rank
@@ -184,7 +207,7 @@ def test_experts_are_spread_and_their_tokens_sent() -> None:
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ({"tensor_parallel": 2, "context_parallel": 2}, "context_parallel"),
+        ({"context_parallel": 3, "seq_len": 32}, "32 tokens are not 6 runs"),
         ({"expert_parallel": 4, "fsdp": 4}, "no plan for its experts"),
         ({"fsdp": 4, "zero": 4, "mode": "train"}, "zero is 1, 2 or 3"),
         ({"fsdp": 4, "global_batch": 6}, "a global batch of 6 is not 4 copies"),

@@ -262,3 +262,4 @@ def test_attention_in_a_ring(rotates: str, forward: int) -> None:
     assert (sent.ranks, sent.times) == (WORLD, forward)
     rounds = WORLD if rotates == "allgather" else WORLD - 1
     assert sent.bytes == rounds * 2 * (2 * 4 * 64 * 16 * 4)
+    assert sent.sent == (WORLD - 1) * 2 * (2 * 4 * 64 * 16 * 4)  # either way, and all of it

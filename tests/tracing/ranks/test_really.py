@@ -14,8 +14,10 @@ from tests.tracing.ranks.programs import (
     PIPELINES,
     PROGRAMS,
     WORLD,
+    Context,
     batch_of_a_step,
     inputs,
+    long_inputs,
 )
 
 import opgraph
@@ -32,7 +34,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     logs = [(folder / f"{rank}.log").open("wb") for rank in range(WORLD)]
     processes = [
         subprocess.Popen(
-            [sys.executable, script, str(rank), str(folder), *PROGRAMS, *PIPELINES],
+            [sys.executable, script, str(rank), str(folder), *PROGRAMS, *PIPELINES, "context"],
             stdout=log, stderr=subprocess.STDOUT,
         )
         for rank, log in enumerate(logs)
@@ -66,6 +68,16 @@ def test_sizes_and_bytes_are_those_of_real_processes(
             PROGRAMS[name](), inputs(), mode="train", loss="sum", target="cpu"
         )
     _compared(profile, real[rank][name])
+
+
+@pytest.mark.parametrize("rank", [0, WORLD - 1])
+def test_tokens_are_split_and_go_round_as_in_real_processes(
+    real: list[dict[str, Any]], rank: int
+) -> None:
+    profile = opgraph.profile(
+        Context(), long_inputs(), mode="train", loss="sum", context_parallel=WORLD, rank=rank
+    )
+    _compared(profile, real[rank]["context"])
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ from itertools import accumulate
 from math import ceil, gcd, prod
 from typing import Literal
 
+from opgraph.analysis.cost.conventions import is_causal
 from opgraph.analysis.fusion.grouping import Role, role_of
-from opgraph.record.errors import RenderError
+from opgraph.record.errors import InputError, RenderError
 from opgraph.record.graph import Graph, Kernel, Node, Parameter, Storage, Value
 
 # Where dimensions of a value are in a result: what a view, a copy, element-wise work or a sum makes of
@@ -80,6 +81,41 @@ def reduced(source: Value, shape: tuple[int | str, ...]) -> Dims | None:
     if shape == source.shape[:-1]:
         return frozenset({len(shape)})
     return None
+
+
+def attends_causally(graph: Graph) -> bool:
+    """Whether tokens see those before them alone, of a forward whose tokens see each other in attention.
+
+    Raises `InputError` where they do so by other work, or in some attention and not in other.
+    """
+    found = set()
+    for node in graph.nodes:
+        for kernel in node.kernels:
+            if kernel.category == "attention":
+                found.add(is_causal(node) if len(node.inputs) == 3 else None)
+            elif kernel.category in _AMONG_TOKENS or (
+                kernel.category == "matmul"
+                and kernel.flops
+                and _of_activations(graph, node, kernel)
+            ):
+                raise InputError(
+                    f"tokens see each other in {node.op} of {node.scope or 'a model'}",
+                    hint="context_parallel is for scaled_dot_product_attention",
+                )
+    if found not in ({True}, {False}):
+        raise InputError("torch's ring (context_parallel) goes over attention without a mask, all of it "
+                         "causal or none of it, which it is not here")  # fmt: skip
+    return found == {True}
+
+
+_AMONG_TOKENS = frozenset({"convolution", "grouped_convolution", "depthwise_convolution", "recurrent",
+                           "fft", "pooling", "interpolation"})  # fmt: skip
+
+
+def _of_activations(graph: Graph, node: Node, kernel: Kernel) -> bool:
+    """Whether a product sums up over more than one number of what was computed, on both sides."""
+    sums = kernel.shapes[0][-1] if kernel.shapes and kernel.shapes[0] else 1
+    return sums != 1 and all(graph.root(v).kind == "activation" for v in node.inputs)
 
 
 Style = Literal["column", "row", "gathered", "vocabulary"]

@@ -47,7 +47,8 @@ def ring(collective: Collective) -> int:
     n = max(1, collective.ranks)
     if n == 1 or collective.kind in (CollectiveKind.RECEIVE, CollectiveKind.BARRIER):
         return 0
-    if collective.kind in (CollectiveKind.SEND, CollectiveKind.BROADCAST, CollectiveKind.REDUCE):
+    if collective.kind in (CollectiveKind.SEND, CollectiveKind.PERMUTE, CollectiveKind.BROADCAST,
+                           CollectiveKind.REDUCE):  # fmt: skip
         return collective.bytes
     times = 2 if collective.kind is CollectiveKind.ALL_REDUCE else 1
     return ceil(times * collective.bytes * (n - 1) / n)
@@ -82,7 +83,7 @@ def ways(collective: Collective, device: Device) -> Iterator[Way]:
     if not network:
         shared, nodes = n, 1
     both = link if nodes == 1 else min(link, shared * network)
-    if kind in (CollectiveKind.SEND, CollectiveKind.RECEIVE):
+    if kind in (CollectiveKind.SEND, CollectiveKind.RECEIVE, CollectiveKind.PERMUTE):
         yield Way(
             "direct", int(nodes == 1), int(nodes > 1), size / (link if nodes == 1 else network)
         )

@@ -11,12 +11,15 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError, first_line
@@ -79,26 +82,15 @@ def _over(
     over: Callable[[Any, Spread], nn.Module],
 ) -> Model:  # fmt: skip
     """The model that is made over a mesh of all ranks, with what splits and shards a part of it."""
-    from torch.distributed.device_mesh import init_device_mesh
-
     if current() is None:
         raise InputError("a model is laid out over the ranks of a world", hint="opgraph.ranks(8)")
-    if layout.context > 1:
-        raise InputError(
-            "tokens are split throughout (context_parallel) by a program of one's own alone so far",
-            hint="--world-size N traces one rank of it; --sequence-parallel splits them between layers",
-        )
-    shape = {n: getattr(layout, n) for n in _ORDER}
-    mesh = init_device_mesh("cpu", tuple(shape.values()), mesh_dim_names=tuple(shape))
-    for name, ranks in shape.items():
-        if ranks == layout.devices:  # the group of all ranks has no name of its own
-            mesh[name].get_group()._set_group_desc(f"mesh_{name}")
+    mesh = _mesh(layout)
     notes: dict[str, None] = {}
 
     def spread(module: nn.Module, blocks: Sequence[nn.Module]) -> None:
         if layout.tensor > 1 or layout.expert > 1:
             notes.update(dict.fromkeys(_split(module, mesh, layout, allowed)))
-        if layout.fsdp > 1 or layout.data > 1:
+        if layout.fsdp > 1 or layout.data > 1 or layout.context > 1:
             notes.update(dict.fromkeys(_sharded(module, blocks, mesh, layout)))
 
     try:
@@ -132,6 +124,68 @@ _ORDER = ("pipeline", "data", "fsdp", "tensor")
 """Dimensions of the mesh, those whose ranks are nearest to each other last."""
 
 
+def _mesh(layout: Layout, *, tokens: bool = False) -> Any:
+    """All ranks of the world, by these dimensions. Those that split tokens are among those of "fsdp", since
+    each has other gradients; or, for their sake, the last of them apart."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    shape = {n: getattr(layout, n) for n in _ORDER}
+    if tokens:
+        shape = {"others": layout.devices // (layout.context * layout.tensor),
+                 "context": layout.context, "tensor": layout.tensor}  # fmt: skip
+    else:
+        shape["fsdp"] *= layout.context
+    mesh = init_device_mesh("cpu", tuple(shape.values()), mesh_dim_names=tuple(shape))
+    for name, ranks in shape.items():
+        if ranks == layout.devices:  # the group of all ranks has no name of its own
+            mesh[name].get_group()._set_group_desc(f"mesh_{name}")
+    return mesh
+
+
+@contextmanager
+def tokens_split(example: Example, layout: Layout, causal: Callable[[], bool]) -> Iterator[Example]:
+    """What this rank reads of an `example` whose tokens are split throughout; within, attention goes over
+    all of them by torch's `context_parallel`. Each rank has a run of tokens from both ends where attention
+    is `causal`, so that all have as much to do.
+
+    Raises `InputError` for inputs that are no tokens, and for as many as are not divided.
+    """
+    if layout.context == 1:
+        yield example
+        return
+    from torch.distributed.tensor.experimental import _attention, context_parallel
+
+    leaves, spec = tree_flatten((example.args, dict(example.kwargs)))
+    first = next((x for x in leaves if isinstance(x, Tensor)), None)
+    if first is None or first.dim() not in (2, 3):
+        raise InputError("tokens are split (context_parallel) of inputs that are batch x tokens, with or "
+                         "without features")  # fmt: skip
+    tokens, even = first.shape[1], causal()
+    parts = layout.context * (2 if even else 1)
+    if tokens % parts:
+        raise InputError(f"{tokens:,} tokens are not {parts:,} runs of them, "
+                         f"{'two' if even else 'one'} for each of {layout.context:,} ranks",
+                         hint=f"--seq-len {max(1, tokens // parts) * parts}")  # fmt: skip
+    copied = [x.clone() if isinstance(x, Tensor) else x for x in leaves]
+    split = [x for x in copied if isinstance(x, Tensor) and x.shape[1:2] == (tokens,)]
+    mesh = _mesh(layout, tokens=True)["context"]
+    with (
+        patch.object(_attention._cp_options, "enable_load_balance", even),
+        context_parallel(
+            mesh, buffers=split, buffer_seq_dims=[1] * len(split), no_restore_buffers={*split}
+        ),
+    ):
+        args, kwargs = tree_unflatten(copied, spec)
+        notes = (*example.notes, *([_LEFT_OUT] if even else []))
+        yield replace(example, args=args, kwargs=kwargs, notes=notes)
+
+
+_LEFT_OUT = (
+    "of other ranks' tokens attention goes over those that a causal mask leaves: the FLOPs of all ranks "
+    "add up to fewer than the model's own, in which it counts all"
+)
+
+
 def _sharded(
     module: nn.Module, blocks: Sequence[nn.Module], mesh: Any, layout: Layout
 ) -> Iterator[str]:
@@ -139,7 +193,8 @@ def _sharded(
     several copies of that exchange gradients."""
     from torch.distributed.fsdp import fully_shard
 
-    if layout.fsdp == 1:
+    ranks = layout.fsdp * layout.context
+    if ranks == 1:
         over = mesh["data"]
         from torch.distributed._composable.replicate_with_fsdp import replicate
 
@@ -153,14 +208,14 @@ def _sharded(
         shard(block)
     shard(module)
     setattr(module, KEPT, layout.zero)
-    if layout.fsdp > 1:
+    if ranks > 1:
         how = {3: "gathered one after the other", 2: "kept from the forward to the backward",
                1: "kept, and reduced with the last micro-batch"}[layout.zero]  # fmt: skip
         if layout.pipeline > 1:
             how = ("gathered for each micro-batch" if layout.zero == 3 else "kept for the step") + (
                 ", and reduced when all micro-batches are done"
             )
-        yield f"sharded over {layout.fsdp:,} ranks as {len(blocks)} repeated blocks and the rest, {how}"
+        yield f"sharded over {ranks:,} ranks as {len(blocks)} repeated blocks and the rest, {how}"
     if layout.data > 1:
         yield f"{layout.data:,} copies, whose gradients are added up"
 
@@ -421,6 +476,8 @@ def _experts(module: Any, mesh: Any, layout: Layout, apply: Callable[..., Any]) 
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
+    if layout.context > 1:
+        raise InputError("experts are not spread beside tokens that are split (context_parallel)")
     inner = layout.tensor * layout.fsdp
     if inner % layout.expert or layout.expert % layout.tensor:
         raise InputError(

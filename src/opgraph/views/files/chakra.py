@@ -24,7 +24,8 @@ COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
 COLLECTIVES = {
     CollectiveKind.ALL_REDUCE: 0, CollectiveKind.REDUCE: 1, CollectiveKind.ALL_GATHER: 2,
     CollectiveKind.GATHER: 3, CollectiveKind.SCATTER: 4, CollectiveKind.BROADCAST: 5,
-    CollectiveKind.ALL_TO_ALL: 6, CollectiveKind.REDUCE_SCATTER: 7, CollectiveKind.BARRIER: 9,
+    CollectiveKind.ALL_TO_ALL: 6, CollectiveKind.PERMUTE: 6, CollectiveKind.REDUCE_SCATTER: 7,
+    CollectiveKind.BARRIER: 9,
 }  # fmt: skip
 """Values of CollectiveCommType."""
 
