@@ -275,8 +275,13 @@ def test_marks_of_our_own_say_exactly_whose_time_it_is(graph, tmp_path):
         call("opgraph:node:2", 10, 30),
         call("aten::linear", 15, 20),
         call("aten::addmm", 20, 10),
+        call("aten::detach", 42, 4),
         call("opgraph:node:3,5", 50, 10),
         call("aten::relu", 52, 5),
+        call("aten::mm", 62, 16),  # of a backward, which a dispatch mode marks
+        call("PythonDispatchMode", 64, 12),
+        call("opgraph:node:4", 66, 8),
+        call("aten::mm", 68, 4),
     ]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
@@ -286,9 +291,12 @@ def test_marks_of_our_own_say_exactly_whose_time_it_is(graph, tmp_path):
         ("aten::addmm", (2,)): 10,
         ("aten::linear", (2,)): 10,
         ("aten::relu", (3, 5)): 5,
+        ("aten::detach", ()): 4,
+        ("aten::mm", (4,)): 4,
         ("python", (2,)): 20,  # 10 before the mark, and 10 in it
-        ("python", (3, 5)): 15,
-        ("python", ()): 40,
+        ("python", (3, 5)): 11,  # what stands around an operator without a node is the next one's
+        ("python", (4,)): 14,
+        ("python", ()): 22,
     }
     assert sum(rows.values()) == 100
     assert run.profiled == (pytest.approx(100e-6),)

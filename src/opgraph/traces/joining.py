@@ -20,14 +20,13 @@ from opgraph.record.run import EventKind, Gap, Held, Link, RunEvent, RunRecord, 
 from opgraph.traces.alignment import matched
 from opgraph.traces.allocations import Owner, at_peak, curve, own, storages_of
 from opgraph.traces.events import Call, Trace, Work
-from opgraph.traces.matching import ALIKE, GRAPH, STEPS, WHOLE, Matching, Nodes, Run
+from opgraph.traces.matching import ALIKE, DISPATCH, GRAPH, STEPS, WHOLE, Matching, Nodes, Run
 from opgraph.traces.ranks import HOST_COLLECTIVE, together
 from opgraph.traces.signatures import Positions
 
 _Key = tuple[str, Nodes, EventKind, Link, str, int, int]
 _NOWHERE: tuple[Nodes, Link] = ((), "")
 _BY_OPERATOR = 2
-_DISPATCH = "PythonDispatchMode"
 _PART, _UNKNOWN = -1, -2
 """The run of what is in none that is whole, and of a kernel whose launch is not in the trace."""
 
@@ -283,7 +282,8 @@ class _Rank(Matching):
         rank, calls, on_device = self.trace.rank, self.calls, self.trace.device != "cpu"
         spans: dict[int, tuple[float, float]] = {}
         # Operators that hand over to a dispatch mode, which calls them again: as we mark a backward.
-        handing = {self.parent[i] for i, call in enumerate(calls) if call.name == _DISPATCH}
+        handing = {self.parent[i] for i, call in enumerate(calls) if call.name == DISPATCH}
+        following = self._following()
         for i, call in enumerate(calls):
             if i in self.kernels:
                 break  # they come last
@@ -294,27 +294,40 @@ class _Rank(Matching):
             if call.kind == "operator":
                 key: _Key = (call.name, nodes, "operator", link, host, 0, rank)
                 if i in handing and not nodes and not on_device:
-                    key = ("python", (), "python", "", "", 0, rank)
+                    key = ("python", following[i][0], "python", following[i][1], "", 0, rank)
                 if self.covered[i] < _BY_OPERATOR:
                     began, ended = spans.get(run, (call.start, call.end))
                     spans[run] = (min(began, call.start), max(ended, call.end))
-                    if run >= 0 and not on_device:
+                    if run >= 0 and not on_device and key[2] == "operator":
                         out.calls.append((run, call.start, (call.end - call.start) * 1e-6, key))
             elif not on_device and HOST_COLLECTIVE.match(call.name):
                 key = (call.name, (), "communication", "", "", 1, rank)
                 if run >= 0:
                     out.calls.append((run, call.start, (call.end - call.start) * 1e-6, key))
             elif not on_device and (nodes or self.covered[i]):
-                key = ("python", nodes, "python", link, "", 0, rank)
+                key = ("python", following[i][0], "python", following[i][1], "", 0, rank)
             else:
                 continue
             (out.rows if run >= 0 else out.partial).put(key, self.own[i])
         if not on_device:
-            self._python(out, runs)
+            self._python(out, runs, following)
         return spans
 
-    def _python(self, out: _Found, runs: Sequence[Run]) -> None:
-        """Rows of the time of each step between operators, at the node of the operator that comes next."""
+    def _following(self) -> list[tuple[Nodes, Link]]:
+        """The node of each call, or of the next on its thread, in its step, that has one."""
+        found, after, thread = [_NOWHERE] * len(self.calls), _NOWHERE, None
+        for i in range(len(self.calls) - 1, -1, -1):
+            call = self.calls[i]
+            after = self.nodes.get(self.owner[i], after if call.thread == thread else _NOWHERE)
+            found[i], thread = after, call.thread
+            if call.name.startswith(STEPS):
+                after = _NOWHERE
+        return found
+
+    def _python(
+        self, out: _Found, runs: Sequence[Run], following: Sequence[tuple[Nodes, Link]]
+    ) -> None:
+        """Rows of the time of each step between operators, at the node that comes next."""
         starts = {run.start for run in runs}
         for step, call in enumerate(self.calls):
             if not call.name.startswith(STEPS) or call.start not in starts:
@@ -326,7 +339,7 @@ class _Rank(Matching):
                     break
                 if self.covered[i] or not self.covers(i):
                     continue
-                nodes, link = self.nodes.get(self.owner[i], _NOWHERE)
+                nodes, link = following[i]
                 gap = (inside.start - before) * 1e-6
                 if gap > 0:
                     out.rows.put(("python", nodes, "python", link, "", 0, self.trace.rank), gap, 0)

@@ -32,6 +32,7 @@ _ENOUGH: dict[Link, float] = {"alignment": _LEAST, "names": 0.5, "kernels": 0.5}
 the rest is in compiled kernels."""
 ALIKE = 0.9
 DEVICE = "the device itself"
+DISPATCH = "PythonDispatchMode"
 GRAPH = "GraphLaunch"
 """In the names of the calls of CUDA and HIP that launch a whole graph."""
 
@@ -98,7 +99,10 @@ class Matching:
                     _OPTIMIZER
                 )
                 self.owner[i] = self.owner[above]
-                self.covered[i] = max(self.covered[above], self.covers(above))
+                if (
+                    calls[above].name != DISPATCH
+                ):  # what a mode calls stands for what called the mode
+                    self.covered[i] = max(self.covered[above], self.covers(above))
             if not self.backward[i] and _BACKWARD.search(call.name):
                 self.backward[i] = 1
             stack.append(i)

@@ -74,6 +74,25 @@ def test_a_kernel_of_several_nodes_is_shared_out_by_their_bytes(
     }
 
 
+def test_kernels_are_held_against_the_device_and_not_against_their_launch(
+    saved: Callable[[str], Profile],
+) -> None:
+    """A small batch on a large card waits for the host, as its kernels do not. What is on no node has the
+    name of what launched it."""
+    events = (RunEvent("sm90", 4e-5, (2,)), RunEvent("vectorized", 1e-6, host="aten::eq"))
+    run = RunRecord("cuda", how="trace", events=events, profiled=(2e-3,))
+    costed = replace(saved("resnet18"), measured=run).on("h100-sxm")
+    assert isinstance(costed, Measured)
+    assert costed.prediction is not None
+    assert costed.prediction.limit == "host"
+    (residual,) = costed.residuals
+    assert (
+        residual.predicted == costed.prediction.by_queue["device"][2] < costed.prediction.by_node[2]
+    )
+    assert "not: aten::eq, 1 µs\n" in (text := str(costed))
+    assert "other versions may run other operators" in " ".join(text.split())
+
+
 CORE = """name = "one core"
 vendor = "this machine"
 kind = "cpu"

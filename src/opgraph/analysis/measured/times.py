@@ -77,17 +77,26 @@ class Measurement:
         return found
 
     @cached_property
+    def predicted(self) -> Mapping[int, float]:
+        """The seconds that the device itself was predicted to need for each node: what stands against those
+        of kernels, which wait for no launch. None without a device."""
+        found = self.costed.prediction
+        return {} if found is None else found.by_queue["device"]
+
+    @cached_property
     def allocated(self) -> Allocated | None:
         """What the run allocated, beside what was traced; None where that was not written down."""
         return allocated(self.costed.graph, self.costed.tree, self.run)
 
     @property
     def elsewhere(self) -> tuple[tuple[str, float], ...]:
-        """What the device did for no node, with the seconds of a step, the longest first."""
+        """What the device did for no node, with the seconds of a step, the longest first: by the operators
+        that launched it, or the kernels of which that is not known."""
         found: dict[str, float] = {}
         for event in self.run.events:
             if self.run.works(event) and not event.nodes:
-                found[event.name] = found.get(event.name, 0.0) + event.seconds
+                name = (event.host if self.run.accelerated else "") or event.name
+                found[name] = found.get(name, 0.0) + event.seconds
         each = 1 / self.run.steps / self.run.ranks
         return tuple(sorted(((n, s * each) for n, s in found.items()), key=lambda i: -i[1]))
 
@@ -131,7 +140,7 @@ class Measurement:
         Raises `RenderError` without a device.
         """
         costed, device = self.costed, self.costed.named_device("what a node should take")
-        tree, predicted, found = costed.tree, costed.seconds_by_node or {}, list[Excess]()
+        tree, found = costed.tree, list[Excess]()
         for leaf in tree.root.shown():
             nodes = tree.nodes_of(leaf) if leaf.node else []
             if any(n.id in self.by_node for n in nodes):
@@ -140,7 +149,7 @@ class Measurement:
                         tree.title(leaf), nodes[0].op, tuple(n.id for n in nodes),
                         sum(self.by_node.get(n.id, 0.0) for n in nodes),
                         sum(_attainable(n, device) for n in nodes),
-                        sum(predicted.get(n.id, 0.0) for n in nodes),
+                        sum(self.predicted.get(n.id, 0.0) for n in nodes),
                     )
                 )  # fmt: skip
         return tuple(sorted(found, key=lambda e: -e.seconds))
@@ -149,10 +158,9 @@ class Measurement:
     def residuals(self) -> tuple[Residual, ...]:
         """The prediction against the measurement by class of work, the most seconds apart first; empty
         without a device."""
-        predicted = self.costed.seconds_by_node or {}
         groups: dict[str, list[tuple[float, float]]] = {}
         for node in self.costed.graph.nodes:
-            pair = self.by_node.get(node.id, 0.0), predicted.get(node.id, 0.0)
+            pair = self.by_node.get(node.id, 0.0), self.predicted.get(node.id, 0.0)
             if all(pair) and node.kernels:
                 main = max(node.kernels, key=lambda k: (k.flops, k.bytes))
                 groups.setdefault(main.category, []).append(pair)

@@ -63,6 +63,9 @@ def _facts(found: Measurement) -> Iterator[str]:
         yield f"On nodes     {units.percent(run.attributed)} of the time of operators{work}"
     for name, seconds in islice(found.elsewhere, 3):
         yield f"             not: {safe(name, 60)}, {units.seconds(seconds)}"
+    if found.elsewhere and run.how == "trace":
+        made = ", ".join(f"{k} {v}" for k, v in found.costed.profile.versions.items())
+        yield f"             the graph is of {safe(made, 200)}: other versions may run other operators"
     if (memory := found.allocated) is not None:
         share = memory.measured / memory.traced - 1 if memory.traced else 0.0
         apart = f"{_sign(share)}{units.percent(abs(share))}"
@@ -140,18 +143,17 @@ def _sign(number: float) -> str:
 def _operators(found: Measurement) -> Table:
     """Where the time goes by operator, beside what was predicted."""
     costed, taken = found.costed, dict[str, list[float]]()
-    predicted = costed.seconds_by_node
     for node in costed.graph.nodes:
         row = taken.setdefault(node.op, [0.0, 0.0, 0.0])
         row[0] += node.id in found.by_node
         row[1] += found.by_node.get(node.id, 0.0)
-        row[2] += (predicted or {}).get(node.id, 0.0)
+        row[2] += found.predicted.get(node.id, 0.0)
     rows = sorted(taken.items(), key=lambda i: -i[1][1])
     whole = sum(row[1] for row in taken.values()) or 1.0
-    heads = ("predicted",) if predicted is not None else ()
+    heads = ("predicted",) if costed.device is not None else ()
     result = columns("operator", "nodes", "measured", "% measured", *heads, "")
     for op, (count, seconds, guess) in rows[:_ROWS]:
-        more = (units.seconds(guess),) if predicted is not None else ()
+        more = (units.seconds(guess),) if heads else ()
         result.add_row(safe(op), f"{count:,.0f}", units.seconds(seconds),
                        units.percent(seconds / whole), *more, bar(seconds / whole))  # fmt: skip
     if len(rows) > _ROWS:
