@@ -121,10 +121,9 @@ def _alive(graph: Graph, storages: Sequence[Storage]) -> tuple[Alive, ...]:
 # Does it fit? Weights and the peak of live memory against a device's capacity.
 
 
-WORKSPACE = {"9.0": 33_554_432}
-"""Bytes of cuBLAS's workspace by the capability of a device (aten/src/ATen/cuda/CublasHandlePool.cpp),
-which comes out of the caching allocator with the first product; 8,519,680 on others."""
-USUAL_WORKSPACE = 8_519_680
+WORKSPACE = {"9.0": 32 << 20, "gfx94": 128 << 20, "gfx95": 128 << 20, "gfx": 32 << 20, "": 8_519_680}
+"""Bytes of cuBLAS's or hipBLAS's workspace by how the capability of a device begins
+(aten/src/ATen/cuda/CublasHandlePool.cpp), out of the caching allocator with the first product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +188,8 @@ class Footprint:
         """
         if not device.target.startswith("cuda"):
             return Fit(self.weights, self.peak, device.capacity, context=int(device.context))
-        workspace = WORKSPACE.get(device.capability, USUAL_WORKSPACE) if self.multiplies else 0
+        beginning = next(known for known in WORKSPACE if device.capability.startswith(known))
+        workspace = WORKSPACE[beginning] if self.multiplies else 0
         rounding = self.taken.allocated - self.weights - self.peak
         return Fit(
             self.weights, self.peak, device.capacity, rounding, workspace, self.taken.reserved,

@@ -38,12 +38,10 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
         if need.fits
         else f"does not fit: {units.size(need.needed)} needed, {units.size(need.capacity)} there"
     )
-    beside = need.rounding + need.workspace
-    more = f", blocks and workspace {units.size(beside)}" if beside else ""
-    if need.context:
-        more += f", context {units.size(need.context)}"
+    beside = {"rounding": need.rounding, "workspace": need.workspace, "context": need.context}
+    more = "".join(f", {what} {units.size(size)}" for what, size in beside.items() if size)
     if need.reserved is not None:
-        more += f"; {units.size(need.reserved)} reserved"
+        more += ("" if need.context else ", context unknown") + f"; {units.size(need.reserved)} reserved"
     lines = [
         f"Latency      {found.written} predicted{way(costed.run)} for a batch of {found.batch}",
         *([f"Limit        {found.limiting}"] if found.limit == "host" else []),
