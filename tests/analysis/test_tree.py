@@ -208,6 +208,24 @@ def test_each_call_of_one_module_has_its_own_output() -> None:
     }  # fmt: skip
 
 
+def test_the_backward_of_a_call_hands_on_the_gradient_of_its_input() -> None:
+    """That of the first call, whose input needs none, ends with the gradients of its weights."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.a(torch.relu(self.a(x)[:1]))
+
+    graph = opgraph.profile(Twice(), torch.zeros(3, 4), mode="train", loss="sum").graph
+    tree = build_tree(graph)
+    (backward,) = (i for i in tree.root.children if i.label == "backward")
+    found = [tree.output(i) for i in backward.children if i.path == "a"]
+    assert [value and value.shape for value in found] == [(1, 4), (4, 4)]
+
+
 def test_marks_keep_nodes_apart(saved: Saved) -> None:
     graph = saved("gpt2").graph
     changed = next(n.id for n in graph.nodes if n.scope == "h.5.attn.c_attn")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from torch import nn
 
 import opgraph
@@ -10,23 +11,50 @@ from opgraph.analysis.memory import fit
 from opgraph.api.fitting import fitting
 from opgraph.cli import main
 from opgraph.hardware import device
+from opgraph.record.errors import OpgraphError
+
+
+def llama() -> nn.Module:
+    """Two layers that take any length: 16 KiB of cache a token."""
+    import transformers
+
+    config = transformers.LlamaConfig(
+        hidden_size=1024, intermediate_size=1024, num_hidden_layers=2, num_attention_heads=8,
+        vocab_size=512, max_position_embeddings=1 << 24,
+    )  # fmt: skip
+    with torch.device("meta"):
+        return transformers.LlamaForCausalLM(config)
 
 
 @pytest.mark.live
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["infer", "train"])
-def test_the_answer_fits_and_the_next_does_not(mode):
+@pytest.mark.parametrize(
+    ("model", "options", "sizes"),
+    [
+        (lambda: "resnet18", {"mode": "infer", "image_size": 224}, ["batch_size"]),
+        (llama, {"mode": "train"}, ["batch_size", "seq_len"]),
+        (llama, {"mode": "decode", "batch_size": 3}, ["batch_size", "context_len"]),
+        (lambda: "distilgpt2", {"mode": "decode"}, ["batch_size", "context_len"]),
+    ],
+    ids=["batch", "length", "context", "positions"],
+)
+def test_the_answer_fits_and_the_next_does_not(model, options, sizes):
     there = device("jetson-orin-nano")
-    found = fitting("resnet18", hardware=there, mode=mode, image_size=224)
-    (batch,) = found.largest  # a network of images has no length
+    found = fitting(model(), hardware=there, **options)
 
-    def needed(size: int) -> int:
-        options = {"batch_size": size, "mode": mode, "image_size": 224, "target": there.target}
-        return fit(opgraph.profile("resnet18", **options).graph, there).needed
+    def needed(size: str, value: int) -> int:
+        asked = {**options, size: value, "target": there.target}
+        return fit(opgraph.profile(model(), **asked).graph, there).needed
 
-    assert batch.size == "batch_size"
-    assert needed(batch.value) == batch.needed <= there.capacity
-    assert needed(batch.value + 1) == batch.next_needed > there.capacity
+    assert [each.size for each in found.largest] == sizes
+    for each in found.largest:
+        assert needed(each.size, each.value) == each.needed <= there.capacity
+        if each.reason is None:
+            assert needed(each.size, each.value + 1) == each.next_needed > there.capacity
+        else:  # learned positions end
+            with pytest.raises(OpgraphError) as raised:
+                needed(each.size, each.value + 1)
+            assert str(raised.value).splitlines()[0] == each.reason
     assert found.fits
 
 

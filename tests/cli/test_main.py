@@ -87,7 +87,7 @@ def test_help_does_not_import_torch(args):
         (["profile", "resnet18", "--tracer", "magic"], "magic", "eager"),
         (
             ["profile", "resnet18", "--fullgraph"],
-            "--fullgraph means nothing to the tracer auto",
+            "--fullgraph has no effect where the tracer is auto",
             "--tracer dynamo",
         ),
         (["profile", "resnet18", "-o", "/nowhere/x.json"], "/nowhere/x.json", ""),

@@ -109,7 +109,7 @@ def test_what_a_workload_says_is_not_asked_for_beside_it(tmp_path):
         (["serve", "gpt2"], "served on what?"),
         ([*GPT2, "--request-rate", "fast"], "is no rate"),
         ([*GPT2, "--input-len", "9-3"], "is no number of tokens"),
-        ([*GPT2, "--acceptance", "0.5"], "--acceptance means nothing"),
+        ([*GPT2, "--acceptance", "0.5"], "--acceptance has no effect"),
         ([*GPT2, "--draft", "gpt2"], "hangs on both models"),
         ([*GPT2, "--disaggregate", "2"], "says no engines"),
         ([*SMALL, "--workload", "/nowhere"], "cannot be read"),

@@ -73,7 +73,7 @@ def test_a_failing_point_is_status_one(capsys: pytest.CaptureFixture[str]) -> No
             ["gpt2", "--symbolic", "--weights", "int4"],
             "formulas are found of a model as it was traced",
         ),
-        (["gpt2", "--batch-size", "1", "--group-size", "64"], "--group-size means nothing"),
+        (["gpt2", "--batch-size", "1", "--group-size", "64"], "--group-size has no effect"),
     ],
 )
 def test_a_wrong_request_is_one_line_and_status_two(

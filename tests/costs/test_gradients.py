@@ -193,5 +193,5 @@ def _flops(profile, phase):
 def test_checkpointing_needs_blocks_and_training():
     with pytest.raises(InputError, match="no repeated blocks"):
         opgraph.profile(nn.Linear(2, 2), (torch.ones(1, 2),), mode="train", checkpointing=True)
-    with pytest.raises(InputError, match="checkpointing means nothing to the mode infer"):
+    with pytest.raises(InputError, match="checkpointing has no effect where the mode is infer"):
         opgraph.profile("gpt2", checkpointing=True)

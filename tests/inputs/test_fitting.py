@@ -103,6 +103,10 @@ FITTING: dict[str, tuple[nn.Module, dict[str, str], int]] = {
                table=nn.Embedding(50, 8), first=nn.Linear(8, 8)),
         {"feats": "1x128 int64"}, 2 * 128 * 8 * 8,
     ),
+    "two at once": (
+        module(lambda m, x, y: m.first(x, y), first=nn.Bilinear(3, 5, 7)),
+        {"x": "1x3 float32", "y": "1x5 float32"}, 2 * 3 * 5 * 7 + 2 * 5 * 7,
+    ),
     "recurrent": (
         module(lambda m, seq, hidden=None: m.first(seq, hidden)[0], first=nn.GRU(12, 5)),
         {"seq": "128x1x12 float32"}, 2 * 128 * 3 * 5 * (12 + 5),

@@ -60,13 +60,25 @@ def test_python_has_them_by_the_same_names() -> None:
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ({"optimizer": "sgd"}, "optimizer means nothing to the mode infer", "mode='train'"),
-        ({"checkpointing": True}, "checkpointing means nothing", "mode='train'"),
-        ({"context_len": 7}, "context_len means nothing", "mode='prefill' or mode='decode'"),
-        ({"fullgraph": True}, "fullgraph means nothing to the tracer auto", "tracer='dynamo'"),
-        ({"fragment": 2}, "fragment means nothing to the tracer auto", "tracer='fx'"),
-        ({"concrete_args": {"a": 1}}, "concrete_args means nothing to the tracer", "tracer='fx'"),
-        ({"warm_up": True, "mode": "train"}, "warm_up means nothing to the mode", "mode='infer'"),
+        ({"optimizer": "sgd"}, "optimizer has no effect where the mode is infer", "mode='train'"),
+        ({"checkpointing": True}, "checkpointing has no effect", "mode='train'"),
+        ({"context_len": 7}, "context_len has no effect", "mode='prefill' or mode='decode'"),
+        (
+            {"fullgraph": True},
+            "fullgraph has no effect where the tracer is auto",
+            "tracer='dynamo'",
+        ),
+        ({"fragment": 2}, "fragment has no effect where the tracer is auto", "tracer='fx'"),
+        (
+            {"concrete_args": {"a": 1}},
+            "concrete_args has no effect where the tracer",
+            "tracer='fx'",
+        ),
+        (
+            {"warm_up": True, "mode": "train"},
+            "warm_up has no effect where the mode",
+            "mode='infer'",
+        ),
         ({"mode": "decode", "tracer": "fx"}, "fx captures one forward", "leave out"),
         ({"inductor": True, "tracer": "fx"}, "TorchInductor compiles what Dynamo", "leave out"),
     ],

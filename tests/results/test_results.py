@@ -285,3 +285,30 @@ def test_subgraphs_are_objects_with_their_cost(saved: Saved) -> None:
     ):
         with pytest.raises(InputError, match=said):
             costed.subgraph(wrong)
+
+
+@pytest.mark.live
+def test_a_part_of_a_training_knows_its_forwards_and_what_was_substituted_in_it() -> None:
+    """Of both dropouts the second; each backward stands behind the node that it belongs to."""
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.Linear(4, 4), nn.Dropout())
+    whole = opgraph.profile(model, torch.zeros(2, 4), mode="train", loss="sum", target="cuda")
+    part = whole.extract([n.id for n in whole.graph.nodes if n.scope in ("2", "3")])
+    assert [(s.op, s.count) for s in whole.target.substitutions] == [("dropout", 2), ("adamw", 1)]
+    assert [(s.op, s.count) for s in part.target.substitutions] == [("dropout", 1), ("adamw", 1)]
+    graph = part.graph
+    back = {n.op: graph.node(n.forward).op for n in graph.nodes if n.forward is not None}
+    assert {back["mm"], back["native_dropout_backward"]} == {"linear", "dropout"}
+
+
+@pytest.mark.live
+def test_a_forward_that_fails_is_given_no_latency_and_no_advice() -> None:
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(5, 4))
+    said = str(opgraph.profile(model, torch.zeros(2, 4), partial=True).on("t4"))
+    assert "the figures are those of the part that ran" in said
+    assert not any(word in said for word in ("Latency", "Throughput", "would help"))

@@ -60,7 +60,7 @@ def test_times_made_anew_are_of_the_models_that_are_there(
         ("nosuch", {}, UnknownModel, "no source knows a model nosuch"),
         ("nosuch*", {}, UnknownModel, "no name fits nosuch"),
         ([], {}, UnknownModel, "a survey of nothing"),
-        ("gpt2", {"optimizer": "sgd"}, InputError, "optimizer means nothing"),
+        ("gpt2", {"optimizer": "sgd"}, InputError, "optimizer has no effect"),
         ("gpt2", {"batch_size": [1, 0]}, InputError, "batch_size: 0"),
         ("gpt2", {"batchsize": 1}, InputError, "survey does not take batchsize"),
         ("gpt2", {"mode": "train", "loss": len}, InputError, "writes its options down"),

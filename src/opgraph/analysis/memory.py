@@ -121,7 +121,13 @@ def _alive(graph: Graph, storages: Sequence[Storage]) -> tuple[Alive, ...]:
 # Does it fit? Weights and the peak of live memory against a device's capacity.
 
 
-WORKSPACE = {"9.0": 32 << 20, "gfx94": 128 << 20, "gfx95": 128 << 20, "gfx": 32 << 20, "": 8_519_680}
+WORKSPACE = {
+    "9.0": 32 << 20,
+    "gfx94": 128 << 20,
+    "gfx95": 128 << 20,
+    "gfx": 32 << 20,
+    "": 8_519_680,
+}
 """Bytes of cuBLAS's or hipBLAS's workspace by how the capability of a device begins
 (aten/src/ATen/cuda/CublasHandlePool.cpp), out of the caching allocator with the first product."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import sub
 
 from opgraph.analysis.calls import Item, ItemKind, items_of, with_ranges
@@ -199,12 +199,19 @@ class Tree:
 
     def output(self, item: Item) -> Value | None:
         """The first result of a module or a node. Of a module that is called more than once, a graph knows
-        what the last call returned; another call's is what its last node made."""
+        what the last call returned; another call's is what its last node made. A backward hands on a
+        gradient that others read."""
         if not self.nodes:
             return None
         scope = self.graph.scope.get(item.path) if item.cls else None
         first, last = self.nodes[item.first - 1], self.nodes[item.last - 1]
-        made = scope.outputs if scope else ()
+        if last.phase == "backward" and item.cls:
+            inside, users = self.nodes[item.first - 1 : item.last], self.graph.users
+            read = (v for n in inside for v in n.outputs
+                    if any(u.id > last.id and u.phase == "backward" for u in users.get(v, ())))  # fmt: skip
+            made: tuple[int, ...] = tuple(islice(read, 1))
+        else:
+            made = scope.outputs if scope else ()
         if scope and scope.calls > 1 and made:
             maker = self.graph.producer.get(made[0])
             made = made if maker and first.id <= maker.id <= last.id else ()

@@ -504,6 +504,7 @@ def _profile_of(
     model: Model, example: Example, outcomes: list[Outcome], fragment: int | str
 ) -> ProfileRecord:
     from opgraph.analysis.cost.fragments import cut
+    from opgraph.inputs.context import learned_positions
     from opgraph.sources.ranks import current
 
     last = outcomes[-1]
@@ -525,7 +526,7 @@ def _profile_of(
         ),
         tracing=Tracing(tuple(o.attempt for o in outcomes)),
         versions=_versions(model),
-        cache=last.cache,
+        cache=last.cache and replace(last.cache, most=learned_positions(model)),
         target=last.target,
         world=current(),
     )

@@ -47,7 +47,7 @@ def check(
     each = {tracer: _asked(tracer, options) for tracer in tracers}
     for name in options:
         if all(name not in own for own in each.values()):
-            raise InputError(f"{name} means nothing to the tracers {', '.join(tracers)}")
+            raise InputError(f"{name} has no effect on the tracers {', '.join(tracers)}")
     asked = Options(**each[tracers[0]])
     built, example = prepared(model, inputs, kwargs, asked)
     found = CheckedTracers(

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
     view = view_from(args, result="comparison", usual="comparison")
     if "depth" in args.given and args.by != "module":
-        raise RenderError(f"--depth means nothing to --by {args.by}", hint="it is of modules")
+        raise RenderError(f"--depth has no effect with --by {args.by}", hint="it is of modules")
     ways = {"run": args.runs, "weights": args.schemes, "kv_cache": args.caches}
     several = [name for name, values in ways.items() if len(values) > 1]
     if len(args.specs) < 2 and not several:

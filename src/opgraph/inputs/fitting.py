@@ -92,6 +92,15 @@ def _others(context: Context, example: Example, graph: Graph) -> Iterator[Exampl
     node = graph.failed
     if node is None:
         return
+    if node.op == "bilinear":  # both arguments at once, since it refuses either alone
+        weight = next(graph.value[i].shape for i in node.inputs[2:])
+        two = [next(iter(_reaching(graph, [i])), "") for i in node.inputs[:2]]
+        for lead in ((context.batch,), (context.batch, context.sequence)):
+            if set(two) <= guessed.keys():
+                other = example
+                for name, features in zip(two, weight[1:], strict=True):
+                    other = _with(other, names, name, context.floats(*lead, int(features)))
+                yield other
     near = [n for n in _reaching(graph, node.inputs) if n in guessed]
     for name in near or guessed:
         for value in _asked(context, graph, node, guessed[name], len(near)):

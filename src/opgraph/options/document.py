@@ -16,7 +16,7 @@ where each is one field.
 
 The name is that of the keyword in Python, the option that of the command line. A command takes the
 options that it heeds (`opgraph COMMAND --help` lists them), and refuses, with exit status 2, one that
-its output would not heed or that means nothing to the others. Options for which pyproject.toml can have
+its output would not heed or that has no effect beside the others. Options for which pyproject.toml can have
 a default, under `[tool.opgraph]`, are marked with \\*. A sweep takes several values, separated by commas
 (in Python a list), of those marked with †.
 """

@@ -31,6 +31,7 @@ from opgraph.options.kinds import (
     Whole,
 )  # fmt: skip
 from opgraph.options.option import Option, Stage, option, options_of
+from opgraph.record import units
 from opgraph.record.errors import InputError, did_you_mean
 from opgraph.record.kinds import Bound, Mode, Partition, Run, Tracer
 from opgraph.record.layout import SCHEDULES, Layout
@@ -103,7 +104,7 @@ class Options:
     counted. docs/options.md lists them.
 
     Values are brought into one form: `dtype=torch.bfloat16` and `"bf16"` become `"bfloat16"`. Raises
-    `InputError` for a value that an option cannot have, and for one that means nothing to the others.
+    `InputError` for a value that an option cannot have, and for one without effect beside the others.
     """
 
     head: str | None = option(Text(), Stage.BUILD,
@@ -253,8 +254,8 @@ class Options:
             raise InputError(f"zero is 1, 2 or 3, and not {self.zero}")
         if (self.micro_batches or self.zero) and self.mode != "train":
             raise InputError(
-                f"{'micro_batches' if self.micro_batches else 'zero'} means nothing to the mode "
-                f"{self.mode}",
+                f"{'micro_batches' if self.micro_batches else 'zero'} has no effect where the mode "
+                f"is {self.mode}",
                 hint="it goes with mode=train",
             )
         if self.mode != "infer" and self.tracer in CAPTURES:
@@ -317,7 +318,7 @@ class Options:
         if left or not each or asked not in (None, each):
             raise InputError(
                 f"a global batch of {self.global_batch:,} is not {one.copies:,} copies of "
-                f"{one.micro_batches:,} micro-batches"
+                f"{units.plural(one.micro_batches, 'micro-batch')}"
                 + (f" of {batch:,}" if asked else ""),
                 hint="global_batch = batch_size x micro_batches x data_parallel x fsdp",
             )
@@ -604,7 +605,7 @@ def check_needs(
     spell: Callable[[str, Any], str],
     known: Collection[str] | None = None,
 ) -> None:
-    """Raise `InputError` for an option that means nothing to the others: of those `given`, each that needs
+    """Raise `InputError` for an option without effect beside the others: of those `given`, each that needs
     another one must have it. `spell` writes an option with a value as the person does; `known` are the
     options that can be given at all."""
     for name in given:
@@ -616,12 +617,12 @@ def check_needs(
         ):
             continue
         other, value = next(iter(values.items()))
-        apart = f"the {other} {value}" if isinstance(value, str) else f"it without {other}"
+        apart = f"where the {other} is {value}" if isinstance(value, str) else f"without {other}"
         ways = [spell(o, f) for o, fits in needs.items() if not OPTIONS[o].hidden
                 for f in (fits or (None,))]  # fmt: skip
         ways = [w for w in ways if not any(other.startswith(f"{w} ") for other in ways)]
         raise InputError(
-            f"{spell(name, None)} means nothing to {apart}",
+            f"{spell(name, None)} has no effect {apart}",
             hint=f"it goes with {' or '.join(ways)}",
         )
 

@@ -47,12 +47,14 @@ class CachePart:
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """The cache of a run: `tokens` of `sequences`, in `bytes` altogether."""
+    """The cache of a run: `tokens` of `sequences`, in `bytes` altogether. A model that has learned
+    positions has those of at `most` so many tokens."""
 
     sequences: Count
     tokens: Count
     bytes: Count
     parts: tuple[CachePart, ...]
+    most: Count | None = None
 
     @property
     def bytes_per_token(self) -> int:
@@ -71,6 +73,7 @@ class KVCache:
             "bytes": self.bytes,
             "bytes_per_token": self.bytes_per_token,
             "parts": [asdict(p) for p in self.parts],
+            **({} if self.most is None else {"most": self.most}),
         }
 
 

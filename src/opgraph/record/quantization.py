@@ -135,7 +135,7 @@ def scheme_of(
     if weights in (None, "none"):
         for name, value in (("group-size", group), ("activations", activations)):
             if value is not None:
-                raise InputError(f"--{name} means nothing without quantized weights",
+                raise InputError(f"--{name} has no effect without quantized weights",
                                  hint="give --weights, too")  # fmt: skip
         return published if weights is None else None
     form = FORMATS[str(weights)]

@@ -127,5 +127,6 @@ def item_size(dtype: str) -> int:
 
 
 def plural(number: int, noun: str) -> str:
-    """1 node, 2 nodes, 15,909 kernels."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    """1 node, 2 nodes, 15,909 kernels, 4 micro-batches."""
+    ending = "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else ending}"

@@ -67,10 +67,10 @@ _OF = {
 
 
 def headline(costed: CostedRecord) -> tuple[str, str]:
-    """The sentence and what it means; both are empty where nothing is moved."""
+    """The sentence and what it means; both are empty where nothing is moved, or not all that would be."""
     seconds = costed.prediction
     spots = costed.tree.hot_spots(1)
-    if not spots:
+    if not spots or costed.graph.failed is not None:
         return "", ""
     share = max(costed.bounds, key=lambda b: b.share)
     of = "it" if costed.tree.metric is Metric.SECONDS else whole_of(costed)

@@ -344,6 +344,18 @@ def test_the_host_s_time_is_where_its_calls_are(saved):
     assert sum(found.by_node.values()) == pytest.approx(found.seconds)
 
 
+def test_the_views_of_a_backward_are_not_called():
+    """Autograd hands on gradients as `detach` in C++; the products beside them are calls."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    graph = opgraph.profile(model, torch.zeros(2, 4), mode="train", loss="sum").graph
+    backward = [n for n in graph.nodes if n.phase == "backward" and n.kernels]
+    found = predict(graph, device("h100-sxm"))
+    assert found.limit == "host"
+    idle = {n.op for n in backward if not found.by_node.get(n.id)}
+    assert idle == {n.op for n in backward if all(k.category == "view" for k in n.kernels)}
+    assert {"detach", "transpose"} < idle
+
+
 class Pooled(nn.Module):
     """Something of each image of a list, as detectors take them; or of each level of a batch."""
 

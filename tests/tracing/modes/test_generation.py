@@ -157,12 +157,13 @@ def test_caches_are_never_guessed(resnet18, bert, yolov8n, gpt2):
     """GPT-2 returns a cache object in a plain forward; the others return none."""
     assert [p.cache for p in (resnet18, bert, yolov8n)] == [None] * 3
     assert gpt2.cache.bytes_per_token == 2 * 12 * 768 * 4
+    assert "grows to 72 MiB at 1Ki tokens" in str(gpt2)  # it has 1,024 positions
 
 
 def test_lengths_that_contradict():
     with pytest.raises(InputError, match="the context has 8 tokens, and seq_len says 9"):
         opgraph.profile("gpt2", mode="decode", context_len=8, seq_len=9)
-    with pytest.raises(InputError, match="means nothing to the mode infer"):
+    with pytest.raises(InputError, match="has no effect where the mode is infer"):
         opgraph.profile("gpt2", context_len=8)
     with pytest.raises(InputError, match="mode: 'dream' is not a choice"):
         opgraph.profile("gpt2", mode="dream")

@@ -212,7 +212,7 @@ def test_experts_are_spread_and_their_tokens_sent() -> None:
         ({"fsdp": 4, "zero": 4, "mode": "train"}, "zero is 1, 2 or 3"),
         ({"fsdp": 4, "global_batch": 6}, "a global batch of 6 is not 4 copies"),
         ({"fsdp": 4, "world_size": 4}, "lays out itself"),
-        ({"zero": 2}, "means nothing"),
+        ({"zero": 2}, "has no effect"),
         ({"pipeline_parallel": 2}, "a step of training"),
         (
             {

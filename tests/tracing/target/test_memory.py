@@ -61,8 +61,8 @@ def test_gpt2_keeps_what_a_gpu_keeps():
     )
     # A layer: both inputs of normalizations and both results (4); q, k, v (3); what attention returns (1),
     # and its mask of dropout with that of the feed-forward part (1/4 each); in the feed-forward part, 4 U
-    # each, its first result, x / 2, tanh, 1 + tanh and their product (20). Attention keeps the logarithms of
-    # its sums, and the seed and offset of its dropout; a normalization its means and deviations.
+    # each, its first result, x / 2, tanh, 1 + tanh and their product (20). Attention keeps its sums'
+    # logarithms, and the seed and offset of its dropout; a normalization its means and deviations.
     tokens = 8 * 1024
     layer = (4 + 3 + 1 + 0.5 + 20) * unit + tokens * 12 * 4 + 2 * 8 + 2 * (2 * tokens * 4)
     # Beside them the embeddings' mask, the last normalization, two inputs, the positions, and the sum.
@@ -73,9 +73,7 @@ def test_gpt2_keeps_what_a_gpu_keeps():
     # The 8.51 GiB of a CPU whose attention keeps no scores: its other 25 masks are numbers of 4 bytes, not
     # of one, and attention without dropout has neither seed nor offset.
     plain = resolve("gpt2", BuildOptions(arguments={"attn_pdrop": 0.0}))
-    cpu = opgraph.profile(
-        plain, mode="train", batch_size=8, seq_len=1024, target="cpu", loss="sum"
-    )
+    cpu = opgraph.profile(plain, mode="train", batch_size=8, seq_len=1024, target="cpu", loss="sum")
     elsewhere = training(cpu.graph).saved_activations
     assert elsewhere / 2**30 == pytest.approx(8.51, abs=0.01)
     assert elsewhere == kept + 25 * 0.75 * unit - 12 * 2 * 8

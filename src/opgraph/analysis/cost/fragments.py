@@ -4,6 +4,7 @@ its own."""
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
@@ -65,14 +66,18 @@ def cut(profile: ProfileRecord, which: int | str) -> ProfileRecord:
 
 def part_of(profile: ProfileRecord, graph: Graph) -> ProfileRecord:
     """A part of a profile's graph as a profile of its own: what was worked out for the whole, its formulas,
-    cache, compiled kernels and measured run, is not that of a part. It runs as the whole does, but without
-    a compiler, whose kernels reach over the borders of a part."""
+    cache, compiled kernels and measured run, is not that of a part, and what was substituted for its
+    target is what stands in it. It runs as the whole does, but without a compiler, whose kernels reach over
+    the borders of a part."""
     model, run = profile.model, profile.run
     if run.compiled:
         run = Run.GRAPHS if run.recorded else Run.EAGER
         model = model.noting(Remark("compiled", "a part is as it was traced, and not compiled"))
-    return replace(profile, graph=graph, model=model, run=run, formulas=None, cache=None, compiled=None,
-                   measured=None)  # fmt: skip
+    ops = Counter(n.op for n in graph.nodes)
+    there = (replace(s, count=min(s.count, ops[s.op])) for s in profile.target.substitutions)
+    target = replace(profile.target, substitutions=tuple(s for s in there if s.count))
+    return replace(profile, graph=graph, model=model, run=run, target=target, formulas=None,
+                   cache=None, compiled=None, measured=None)  # fmt: skip
 
 
 def select_fragment(graph: Graph, which: int | str) -> Graph:
@@ -158,7 +163,9 @@ def _renumbered(
         entries.append(Node(0, "input", "input", name, target=base, outputs=(v,)))
     exits = Node(0, "output", "output", "output", target="output", inputs=leaving)
     listed = (*entries, *inside, exits)
-    return tuple(replace(n, id=i) for i, n in enumerate(listed, start=1))
+    moved: dict[int | None, int] = {n.id: i for i, n in enumerate(listed, start=1)}
+    return tuple(replace(n, id=i, forward=moved.get(n.forward))
+                 for i, n in enumerate(listed, start=1))  # fmt: skip
 
 
 def _with_aliases(graph: Graph, values: Iterable[int]) -> set[int]:

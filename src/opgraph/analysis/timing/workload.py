@@ -155,8 +155,9 @@ class Work:
 
     `distances` are, for each operand, the bytes that were moved since it was last touched (its own
     included; None when it was not touched in this run: inputs and weights). The host makes `calls` calls of
-    operators and `modules` calls of modules for it: of a node's tasks, the first has them. What a part
-    of a kernel reads is near to nothing: the other parts come between.
+    operators and `modules` calls of modules for it: of a node's tasks, the first has them. The views of a
+    backward are not called: autograd makes them in C++ (torch/csrc/autograd), beside what it calls. What a
+    part of a kernel reads is near to nothing: the other parts come between.
     """
 
     node: int
@@ -196,7 +197,8 @@ def _works(graph: Graph) -> Iterator[Work]:
     scope = ""
     value = graph.value
     for node in graph.nodes:
-        called = node.kind == "call"
+        views = all(k.category == "view" for k in node.kernels)
+        called = node.kind == "call" and not (views and node.phase == "backward")
         calls, modules = int(called), 0
         if called and node.scope != scope:
             modules, scope = _entered(scope, node.scope), node.scope

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from opgraph.inputs.base import Example
+from opgraph.record import units
 from opgraph.record.errors import InputError, first_line
 from opgraph.record.layout import Layout
 from opgraph.sources.pipelines import Pipelined
@@ -73,7 +74,9 @@ def _divided(call: Mapping[str, Any], batches: int) -> None:
     """Raise `InputError` where what a step is called with is not so many micro-batches."""
     for name, item in call.items():
         if isinstance(item, Tensor) and item.dim() and item.shape[0] % batches:
-            raise InputError(f"the {item.shape[0]:,} of {name} are not {batches:,} micro-batches")
+            raise InputError(
+                f"the {item.shape[0]:,} of {name} are not {units.plural(batches, 'micro-batch')}"
+            )
 
 
 def layers_of(module: nn.Module) -> tuple[str, int]:
@@ -213,7 +216,7 @@ def _schedule(layout: Layout, stages: list[Any]) -> Any:
         return kind(over, layout.micro_batches, loss_fn=_unknown)
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{layout.schedule} over {layout.pipeline:,} stages does not take "
-                         f"{layout.micro_batches:,} micro-batches: {first_line(error)}",
+                         f"{units.plural(layout.micro_batches, 'micro-batch')}: {first_line(error)}",
                          hint=f"--micro-batches {2 * layout.pipeline}") from error  # fmt: skip
 
 

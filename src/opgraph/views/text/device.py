@@ -41,7 +41,9 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
     beside = {"rounding": need.rounding, "workspace": need.workspace, "context": need.context}
     more = "".join(f", {what} {units.size(size)}" for what, size in beside.items() if size)
     if need.reserved is not None:
-        more += ("" if need.context else ", context unknown") + f"; {units.size(need.reserved)} reserved"
+        more += (
+            "" if need.context else ", context unknown"
+        ) + f"; {units.size(need.reserved)} reserved"
     lines = [
         f"Latency      {found.written} predicted{way(costed.run)} for a batch of {found.batch}",
         *([f"Limit        {found.limiting}"] if found.limit == "host" else []),
@@ -251,7 +253,7 @@ def sections(costed: CostedRecord, *, memory: bool, width: int) -> list[Renderab
         from opgraph.views.text.measured import measured
 
         found += ["", measured(costed.ran)]
-    if costed.device is not None:
+    if costed.device is not None and costed.graph.failed is None:
         found += ["", time_on(costed)]
         if costed.prediction is not None and costed.prediction.slots:
             found += ["", queues_over_time(costed, width)]
@@ -289,7 +291,7 @@ def over_devices(plan: Plan, name: str | None) -> Group:
 def _time(plan: Plan) -> list[str]:
     layout, lines = plan.layout, []
     if plan.seconds is not None and plan.throughput is not None:
-        each = _batches(layout.micro_batches)
+        each = units.plural(layout.micro_batches, "micro-batch")
         lines += [
             f"Step         {units.seconds(plan.seconds)} predicted for {each} of {plan.batch}",
             f"Throughput   {units.count(plan.throughput)} a second",
@@ -297,7 +299,7 @@ def _time(plan: Plan) -> list[str]:
     if layout.pipeline > 1:
         lines.append(
             f"Bubble       {units.percent(layout.bubble)} of a step is waiting, "
-            f"with {_batches(layout.micro_batches)} in {layout.pipeline} stages"
+            f"with {units.plural(layout.micro_batches, 'micro-batch')} in {layout.pipeline} stages"
         )
     if plan.capacity is not None:
         verdict = "fits" if plan.memory <= plan.capacity else "does not fit"
@@ -306,10 +308,6 @@ def _time(plan: Plan) -> list[str]:
             "on the fullest device"
         )
     return lines
-
-
-def _batches(number: int) -> str:
-    return "1 micro-batch" if number == 1 else f"{number:,} micro-batches"
 
 
 def _stages(plan: Plan) -> Table:

@@ -128,7 +128,9 @@ def _facts(costed: CostedRecord) -> Table:
     rows.insert(
         1, ("Subgraphs", f"{len(costed.parts):,}, of which {working:,} would run a fused kernel")
     )
-    if (time := costed.prediction) is not None and costed.device is not None:
+    failed = costed.graph.failed
+    time = costed.prediction if failed is None else None
+    if time is not None and costed.device is not None:
         rows.append(("Predicted", f"{time.written} on {costed.device.name}{way(costed.run)}, "
                                   f"{units.count(time.throughput)} items/s"))  # fmt: skip
         shares = ", ".join(f"{units.percent(b.share)} {b.bound.label}" for b in costed.bounds)
@@ -139,7 +141,6 @@ def _facts(costed: CostedRecord) -> Table:
         )
     if t.coverage < 1:
         rows.append(("Coverage", f"{units.percent(t.coverage)} of kernels have a known cost"))
-    failed = costed.graph.failed
     if failed is not None:
         rows.append(("Failed", f"at node {failed.id}: {failed.failure}"))
     return labelled(rows, 300)

@@ -94,9 +94,15 @@ def _cache(cache: KVCache) -> list[tuple[str, str]]:
     )
     rows = [("KV cache", f"{head}{here}"), ("", ", ".join(map(_part, cache.parts)))]
     if rate:
-        grown = (f"{units.size(cache.at(n))} at {n // 1024}Ki" for n in _LENGTHS)
+        most = _LENGTHS[-1] if cache.most is None else cache.most
+        lengths = [*(n for n in _LENGTHS if n < most), most]
+        grown = (f"{units.size(cache.at(n))} at {_tokens(n)}" for n in lengths)
         rows.append(("", f"grows to {', '.join(grown)} tokens"))
     return rows
+
+
+def _tokens(number: int) -> str:
+    return units.integer(number) if number % 1024 else f"{number // 1024}Ki"
 
 
 def _part(part: CachePart) -> str:
