@@ -3,6 +3,8 @@ fifty assignments drawn at random; what a large trace takes; and which traces of
 
     python benchmarks/join.py                       the traces in tests/traces/data, on their graphs
     python benchmarks/join.py --pair P.json T.json  also a saved profile and a trace of its model
+    python benchmarks/join.py --graphs FOLDER       the three models of TraceLens, traced with the installed
+                                                    transformers, in place of the graphs that are there
     python benchmarks/join.py --sample 50           assignments to check by hand (--seed N, --link L)
     python benchmarks/join.py --size 1              a trace of 1 GB, made by repeating one (--repeat T)
     python benchmarks/join.py --read FOLDER         every trace below it: read or refused, and why
@@ -33,14 +35,49 @@ from opgraph.traces import join, read
 DATA = Path(__file__).parents[1] / "tests" / "traces" / "data"
 
 
-def pairs(given: list[list[str]]) -> Iterator[tuple[str, Graph, Path]]:
-    """The name, the graph and the trace of each that is tried."""
-    traces = [*DATA.glob("tracelens/*.json.gz"), *DATA.glob("hta/*.json.gz")]
+def pairs(given: list[list[str]], *, alone: bool = False) -> Iterator[tuple[str, Graph, Path]]:
+    """The name, the graph and the trace of each that is tried: those that are given, `alone` or too."""
+    traces = [] if alone else [*DATA.glob("tracelens/*.json.gz"), *DATA.glob("hta/*.json.gz")]
     for trace in sorted(traces):
         name = trace.name.removesuffix(".json.gz")
         yield name, saved(DATA / f"{name.partition('-')[0]}.json.gz"), trace
     for profile, trace in given:
         yield f"{Path(profile).stem}: {Path(trace).name}", saved(Path(profile)), Path(trace)
+
+
+def traced(folder: Path) -> list[list[str]]:
+    """Trace the models that TraceLens' traces are of, by their published configurations, and save them in a
+    folder; each with the traces of it."""
+    import torch
+    import transformers as t
+
+    import opgraph
+
+    tokens = {"vocab_size": 151_936, "max_position_embeddings": 32_768}
+    qwen = t.Qwen2Config(hidden_size=1024, intermediate_size=2816, num_hidden_layers=24,
+                         num_attention_heads=16, num_key_value_heads=16, **tokens)  # fmt: skip
+    bert = t.BertConfig(hidden_size=512, num_hidden_layers=4, num_attention_heads=8,
+                        intermediate_size=2048)  # fmt: skip
+
+    def text(batch: int, length: int) -> dict[str, torch.Tensor]:
+        ones = torch.ones(batch, length, dtype=torch.long)
+        return {"input_ids": ones, "attention_mask": ones}
+
+    image = {"pixel_values": torch.zeros(4, 3, 224, 224, dtype=torch.bfloat16)}
+    kinds = torch.zeros(1, 141, dtype=torch.long)
+    models: dict[str, tuple[type, object, dict[str, object]]] = {
+        "bert": (t.BertForMaskedLM, bert, {**text(1, 141), "token_type_ids": kinds}),
+        "qwen": (t.Qwen2Model, qwen, {**text(16, 559), "use_cache": False}),
+        "vit": (t.ViTModel, t.ViTConfig(), {**image}),
+    }
+    for name, (build, config, given) in models.items():
+        with torch.device("meta"):
+            model = build(config).to(torch.bfloat16).eval()
+        opgraph.profile(model, kwargs=given).save(str(folder / f"{name}.json"))
+    print(f"traced with transformers {t.__version__}, torch {torch.__version__}\n")
+    found = sorted(DATA.glob("tracelens/*.json.gz"))
+    return [[str(folder / f"{name}.json"), str(f)] for f in found
+            if (name := f.name.partition("-")[0]) in models]  # fmt: skip
 
 
 def saved(path: Path) -> Graph:
@@ -53,12 +90,12 @@ def saved(path: Path) -> Graph:
         return load(plain).graph
 
 
-def table(given: list[list[str]]) -> None:
+def table(given: list[list[str]], *, alone: bool = False) -> None:
     """One line for each trace: of the kernel time in whole steps, what is aligned by name and shapes, what
     is a copy for a node, what is on a node at all, and the longest that is on none; and what belongs to
     steps there in part."""
     rows = []
-    for name, graph, path in pairs(given):
+    for name, graph, path in pairs(given, alone=alone):
         run = join(graph, read(path))
         whole = [e for e in run.events if e.kind in DEVICE_KINDS]
         total = sum(e.seconds for e in whole)
@@ -216,6 +253,7 @@ def main() -> None:
     parser.add_argument(
         "--pair", nargs=2, action="append", default=[], metavar=("PROFILE", "TRACE")
     )
+    parser.add_argument("--graphs", type=Path, metavar="FOLDER")
     parser.add_argument("--sample", type=int, metavar="N")
     parser.add_argument("--seed", type=int, default=18)
     parser.add_argument("--link", help="draw from those found in this way alone")
@@ -232,6 +270,9 @@ def main() -> None:
         readable(asked.read)
     elif asked.sample:
         sample(asked.sample, asked.seed, asked.link, asked.pair)
+    elif asked.graphs:
+        asked.graphs.mkdir(parents=True, exist_ok=True)
+        table(traced(asked.graphs), alone=True)
     else:
         table(asked.pair)
 
