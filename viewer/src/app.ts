@@ -16,8 +16,11 @@ export type Dock = "" | (typeof DOCKS)[number];
 
 /** How many boxes are opened at first, as far as they can be read. */
 const BUDGETS = [26, 20, 16];
-/** The scale at which the smallest letters are nine pixels high. */
-const READABLE = 0.9;
+/** Scales at first: at the one a whole picture is shown (letters of 12 pixels and more), and its top else at the other (of
+ * 14, types of 17), as far as its width is seen at the least of them. */
+const WHOLE = 1;
+const LARGE = 1.2;
+const LEAST = 0.92;
 const MARGIN = 16;
 
 export class App extends Figures {
@@ -81,7 +84,7 @@ export class App extends Figures {
       this.openDefault(boxes);
       this.openAtFirst = new Set(this.view.open);
       await this.update();
-      if (this.scene && this.fittedAll(this.scene).zoom >= READABLE) return;
+      if (this.scene && this.fittedAll(this.scene).zoom >= WHOLE) return;
     }
     // As one column from the top, unless several show much more.
     const seen = this.seen();
@@ -232,16 +235,17 @@ export class App extends Figures {
   /** All of it; until a person asks for that, from the top in letters that can be read. */
   private framed(scene: Scene): Camera {
     const camera = this.fittedAll(scene);
-    if (this.whole || camera.zoom >= READABLE) return camera;
+    if (this.whole || camera.zoom >= WHOLE) return camera;
     const { left, top } = this.inset;
-    const room = (this.size.width - left) / READABLE;
-    const { x, y, w } = scene.root;
-    const from = w > room ? x - MARGIN / READABLE : x + w / 2 - room / 2;
-    return { zoom: READABLE, x: from - left / READABLE, y: y - (top + MARGIN) / READABLE };
+    const { w } = scene.bounds;
+    const across = this.size.width - left;
+    const zoom = Math.min(LARGE, Math.max(LEAST, (across - 2 * MARGIN) / w));
+    const from = Math.max(MARGIN, (across - w * zoom) / 2);
+    return { zoom, x: -(left + from) / zoom, y: -(top + MARGIN) / zoom };
   }
 
   private fittedAll(scene: Scene): Camera {
-    return fitted(scene.root, this.size.width, this.size.height, MARGIN, 1.15, this.inset);
+    return fitted(scene.bounds, this.size.width, this.size.height, MARGIN, LARGE, this.inset);
   }
 
   /** Bring an item into sight: not at all if it is readable and well inside, else to the middle. */

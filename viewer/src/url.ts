@@ -91,7 +91,7 @@ export async function read(app: App, text: string): Promise<void> {
   if (at?.length === 3 && at.every(Number.isFinite)) {
     app.setCamera({ x: at[0], y: at[1], zoom: clamp(at[2], MIN_ZOOM, MAX_ZOOM) });
     const { scene, camera, size } = app;
-    if (!scene || !overlaps(scene.root, visible(camera, size.width, size.height))) app.fit();
+    if (!scene || !overlaps(scene.bounds, visible(camera, size.width, size.height))) app.fit();
   }
   app.recolour();
   const item = tree.items[Number(state.get("item") ?? -1)] ?? null;

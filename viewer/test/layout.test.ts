@@ -83,6 +83,27 @@ test("an edge is drawn to its end, and what two edges share once", () => {
   expect(path.d).toBe("M0,0C0,10 10,10 10,20L10,40");
 });
 
+test("a residual is what passes by weights and is added to what they make of it", () => {
+  const within = (name: string, cls: string): Record<string, number> => {
+    const v = view(name);
+    v.hide(Uint8Array.from(page(name).plumbing, Number));
+    const modules = v.tree.items.filter((i) => i.kind === "module" && i.cls.endsWith(cls));
+    return Object.fromEntries(modules.map((i) => [i.path, v.residualsIn(i)]));
+  };
+  // Where a block begins with a convolution of its shortcut, too, nothing passes unchanged.
+  expect(within("resnet18", "BasicBlock")).toEqual({
+    "layer1.0": 1, "layer1.1": 1, "layer2.0": 0, "layer2.1": 1, "layer3.0": 0, "layer3.1": 1, "layer4.0": 0, "layer4.1": 1,
+  });
+  // Its attention adds what goes in, and its output what the attention made. Embeddings of positions are no residual.
+  expect(new Set(Object.values(within("bert-base-uncased", "BertLayer")))).toEqual(new Set([2]));
+  expect(within("bert-base-uncased", "BertEmbeddings")).toEqual({ embeddings: 0 });
+  const v = view("bert-base-uncased");
+  v.hide(Uint8Array.from(page("bert-base-uncased").plumbing, Number));
+  setDeep(v, v.tree.root, true);
+  const drawn = layOut(v).planner.specs.flatMap((spec) => spec.edges).filter((edge) => edge.residual);
+  expect(drawn.length).toBeGreaterThan(1);
+});
+
 test("showing an item opens what hides it, and the fold shows its member", () => {
   const v = view("bert-base-uncased");
   const item = v.tree.items.find((i) => i.path === "encoder.layer.7.output.dense");

@@ -399,7 +399,7 @@ def test_a_fragment_that_makes_no_sense_does_no_harm(
         """const {x, y, zoom} = app.camera;
         return [x, y, app.size.width / zoom, app.size.height / zoom];"""
     )
-    right, bottom = page.run("return [app.scene.root.w, app.scene.root.h]")
+    right, bottom = page.run("return [app.scene.bounds.w, app.scene.bounds.h]")
     assert max(0, x) < min(right, x + width)
     assert max(0, y) < min(bottom, y + height)
 

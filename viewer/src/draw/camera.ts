@@ -2,18 +2,12 @@
 // in it: chosen, found, lit, or pointed at.
 
 import type { Box, Scene } from "../layout/scene";
+import type { Rect } from "../layout/spec";
 
 export interface Camera {
   x: number;
   y: number;
   zoom: number;
-}
-
-export interface Rect {
-  x: number;
-  y: number;
-  w: number;
-  h: number;
 }
 
 export const MIN_ZOOM = 0.004;

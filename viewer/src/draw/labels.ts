@@ -1,14 +1,15 @@
 // Where the shapes of results stand: beside the edge that carries them, and clear of all edges, boxes and one another.
-// Several edges that come to one place are a cable, whose label says how many. What finds no place is left out; the note under the pointer says it.
+// Several edges that come to one place are a cable, whose label says how many; a residual says so on its line. What finds no place is left out; the note under the pointer says it.
 
 import type { Item } from "../data/tree";
 import * as format from "../format";
 import type { Box } from "../layout/scene";
-import { HEADER } from "../layout/spec";
-import { overlaps, type Rect } from "./camera";
+import { HEADER, type Rect } from "../layout/spec";
+import { overlaps } from "./camera";
 import { measure, type PathSink, trace } from "./pen";
 
-export const LABEL = 10.5;
+export const LABEL = 12.5;
+const RESIDUAL = "residual";
 /** So many edges to one place are said to be that many. */
 const CABLE = 5;
 /** What lies within this of a label is too near. */
@@ -19,7 +20,7 @@ const MOST = 600;
 /** A text, with the room that it takes, within its container. */
 export interface Label extends Rect {
   text: string;
-  cable: boolean;
+  pill: boolean;
 }
 
 const known = new WeakMap<Box, Label[]>();
@@ -39,15 +40,17 @@ function place(box: Box, shapeOf: (item: Item) => string): Label[] {
     return { x: x - box.x, y: y - box.y, w: w + behind, h: h + behind };
   });
   const made: Label[] = [];
-  const free = (r: Rect): boolean => {
+  const free = (r: Label): boolean => {
     const wide = { x: r.x - CLEAR, y: r.y - CLEAR, w: r.w + 2 * CLEAR, h: r.h + 2 * CLEAR };
     return r.x > 4 && r.y > HEADER && r.x + r.w < box.w - 4 && r.y + r.h < box.h - 1 &&
-      !solid.some((s) => overlaps(s, r)) && !made.some((s) => overlaps(s, wide)) && !lines.cross(wide);
+      !solid.some((s) => overlaps(s, r)) && !made.some((s) => overlaps(s, wide)) &&
+      (r.text === RESIDUAL || !lines.cross(wide));
   };
-  const put = (text: string, w: number, xs: number[], ys: number[], cable: boolean): void => {
-    const all = ys.flatMap((y) => xs.map((x): Label => ({ text, x, y, w, h: cable ? 1.5 * LABEL : LABEL, cable })));
+  const put = (text: string, w: number, xs: number[], ys: number[], pill = false): boolean => {
+    const all = ys.flatMap((y) => xs.map((x): Label => ({ text, x, y, w, h: pill ? 1.5 * LABEL : LABEL, pill })));
     const label = all.find(free);
     if (label) made.push(label);
+    return label !== undefined;
   };
   const cables = new Map<string, Float32Array[]>();
   box.edges.forEach(({ to, toPort }, i) => {
@@ -61,6 +64,16 @@ function place(box: Box, shapeOf: (item: Item) => string): Label[] {
     const w = measure(text, LABEL, 650) + 12;
     put(text, w, [x + 8, x - 8 - w, x + 40, x - 40 - w], [y - 20, y - 24], true);
   }
+  const named = measure(RESIDUAL, LABEL, 650) + 12;
+  box.edges.forEach(({ residual }, i) => {
+    const points = box.layout?.edges[i] ?? [];
+    // On the line itself, beside a child that it passes.
+    for (let k = 3, done = !residual; !done && k < points.length; k += 2) {
+      const [x, from, to] = [points[k - 1], points[k - 2], points[k]];
+      if (points[k - 3] !== x || to - from < 2 * LABEL) continue;
+      done = put(RESIDUAL, named, [x - named / 2], [(from + to) / 2 - 0.75 * LABEL], true);
+    }
+  });
   const ends = new Set(box.edges.filter((e) => e.to >= 0 || box.layout?.outs.length).map((e) => e.from));
   box.children.forEach((child, i) => {
     const text = ends.has(i) ? shapeOf(child.item) : "";
@@ -70,7 +83,7 @@ function place(box: Box, shapeOf: (item: Item) => string): Label[] {
     const middle = x + width / 2;
     const below = y + height;
     put(text, w, [middle + 7, middle - 7 - w, x + width - w, x, middle + 26, middle - 26 - w],
-      [below + 5, below + 9, below + 13], false);
+      [below + 5, below + 9, below + 13]);
   });
   return made;
 }

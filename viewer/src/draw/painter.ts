@@ -6,19 +6,20 @@ import type { Graph } from "../data/graph";
 import type { Item } from "../data/tree";
 import * as format from "../format";
 import type { Box, Scene } from "../layout/scene";
-import { HEADER, type Layout } from "../layout/spec";
-import { type Marks, opened, overlaps, type Rect } from "./camera";
+import { HEADER, type Layout, type Rect } from "../layout/spec";
+import { type Marks, opened, overlaps } from "./camera";
 import type { Colours } from "./colours";
 import { LABEL, shapeLabels } from "./labels";
-import { type Edges, fit, measure, type PathSink, type Pen, trace } from "./pen";
+import { type Edges, measure, type PathSink, type Pen, type Style, trace } from "./pen";
 import { ink, mix, type Theme } from "./theme";
 
 /** On the screen, in pixels. */
 const SPECK = 5;
 /** Letters are as high as this, or left out. */
 const LEGIBLE = 9;
-/** The smallest letters of a card, in units of the world. */
-const SMALL = 10;
+/** In units of the world: the type of a box is in the largest letters, its name and what it takes in the smaller ones. */
+const TYPE = 15.25;
+const SMALL = 12.5;
 /** A block larger than this shows what is in it, as specks. */
 const LARGE = 160;
 /** Shares below this are not drawn, and below that not said on a box. */
@@ -42,24 +43,28 @@ export class Painter {
   private inside(box: Box, pen: Pen, faded: boolean): void {
     const { layout } = box;
     if (!layout) return;
-    const width = Math.max(1.3, 0.75 / this.zoom);
     const alpha = faded ? 0.3 : this.marks.lit ? 0.6 : 1;
     // Between specks nobody can follow an edge.
     if (box.children.some((child) => child.h * this.zoom >= SPECK)) {
-      const { lasting, former } = this.count("removed", box.item)
-        ? divided(box, layout, (i) => this.gone(i))
-        : { lasting: layout, former: null };
-      pen.edges(lasting, box.x, box.y, { stroke: this.theme.edge, width, alpha }, this.zoom > 0.3);
-      if (former) {
-        pen.edges(former, box.x, box.y, { stroke: this.theme.edge, width, alpha, dash: DASH }, this.zoom > 0.3);
+      const gone = this.count("removed", box.item) ? (item: Item) => this.gone(item) : null;
+      for (const [kind, edges] of parted(box, layout, gone)) {
+        pen.edges(edges, box.x, box.y, { ...this.line(kind), alpha }, this.zoom > 0.3);
       }
     }
     for (const child of box.children) if (overlaps(child, this.view)) this.box(child, pen);
     if (LABEL * this.zoom < LEGIBLE || faded) return;
-    for (const { text, x, y, h, cable } of shapeLabels(box, (item) => this.shape(item))) {
-      if (cable) pill(pen, this.theme, box.x + x, box.y + y + h / 2, text, LABEL, alpha);
+    for (const { text, x, y, h, pill: framed } of shapeLabels(box, (item) => this.shape(item))) {
+      if (framed) pill(pen, this.theme, box.x + x, box.y + y + h / 2, text, LABEL, alpha);
       else pen.text(text, box.x + x, box.y + y + h * 0.85, { size: LABEL, fill: this.theme.muted, alpha });
     }
+  }
+
+  /** Residuals are heavier than other edges, and what is no longer there has dashes. */
+  private line(kind: EdgeKind): Style {
+    const { edge, residual } = this.theme;
+    const width = Math.max(1.3, 0.75 / this.zoom);
+    if (kind === "residual") return { stroke: residual, width: 2 * width };
+    return { stroke: edge, width, dash: kind === "former" ? DASH : undefined };
   }
 
   private count(measure: Measure, item: Item): number {
@@ -149,35 +154,44 @@ export class Painter {
     this.flags(box, pen, fade);
   }
 
+  /** As of a card: the name with what it takes, and beneath it the class; from afar the name alone. */
   private header(box: Box, pen: Pen, alpha: number): void {
     const { theme, zoom } = this;
-    const size = Math.min(24, Math.max(12.5, 10.6 / zoom));
-    if ((size - 1.5) * zoom < LEGIBLE) return;
-    const y = box.y + HEADER / 2 + size * 0.35;
+    const size = Math.min(24, Math.max(SMALL, LEGIBLE / zoom));
+    if (size * zoom < LEGIBLE * 0.999) return;
+    const middle = box.y + (size > TYPE || !box.item.cls ? HEADER / 2 : 15);
+    chevron(pen, box.x + 13, middle, true, theme.muted, alpha);
+    const [left, right] = [box.x + 25, box.x + box.w - 12];
+    this.first(box, pen, left, right, middle + size * 0.35, size, theme, alpha);
+    if (size <= TYPE) this.type(box.item.cls, pen, left, right, box.y + 37, theme.text, alpha);
+  }
+
+  /** The line with the name, how often it is there, and at its end what one takes with the share of all. */
+  private first(
+    box: Box, pen: Pen, left: number, right: number, y: number, size: number,
+    { text, muted }: { text: string; muted: string }, alpha: number,
+  ): void {
     const { item } = box;
-    chevron(pen, box.x + 13, box.y + HEADER / 2, true, theme.muted, alpha);
-    let x = box.x + 25;
-    let room = box.w - 36;
-    const figure = this.withShare(item, this.colours.look(item).figure);
-    const figureSize = size - 1.5;
-    const figureWidth = figure ? measure(figure, figureSize, 500) : 0;
-    if (figure && figureWidth < room * 0.45) {
-      pen.text(
-        figure, box.x + box.w - 12, y, { size: figureSize, weight: 500, fill: theme.muted, align: "right", alpha },
-      );
-      room -= figureWidth + 12;
-    }
-    const label = fit(this.title(item, box), size, 600, room);
-    pen.text(label, x, y, { size, weight: 600, fill: theme.text, alpha });
-    const used = measure(label, size, 600) + 8;
-    x += used;
-    room -= used;
-    if (item.kind === "fold") {
-      const width = pill(pen, theme, x, box.y + HEADER / 2, repeat(item, box), size - 1.5, alpha);
-      x += width + 8;
-      room -= width + 8;
-    }
-    if (room > 40 && item.cls) pen.text(item.cls, x, y, { size: size - 1, fill: theme.faint, max: room, alpha });
+    const title = this.title(item, box);
+    const repeated = item.kind === "fold" ? repeat(item, box) : "";
+    const badge = repeated && measure(repeated, size, 650) + 18;
+    const { figure } = this.colours.look(item);
+    const share = this.colours.share(item);
+    const said = share < LITTLE ? [] : [format.percent(share)];
+    const room = right - left - Number(badge) - 8 - Math.min(measure(title, size, 600), (right - left) * 0.6);
+    const fits = [[figure, ...said].filter(Boolean).join(" · "), ...said, figure]
+      .find((t) => measure(t, size, 500) <= room) ?? "";
+    pen.text(fits, right, y, { size, weight: 500, fill: muted, align: "right", alpha });
+    const end = right - (fits ? measure(fits, size, 500) + 10 : 0) - Number(badge);
+    pen.text(title, left, y, { size, weight: 600, fill: text, max: end - left, alpha });
+    const at = left + Math.min(measure(title, size, 600), end - left) + 6;
+    if (repeated) pill(pen, this.theme, at, y - size * 0.35, repeated, size, alpha);
+  }
+
+  /** Class or operator in the largest letters, or where these do not fit in smaller ones, at least as large as the name. */
+  private type(said: string, pen: Pen, left: number, right: number, y: number, fill: string, alpha: number): void {
+    const size = Math.min(TYPE, Math.max(SMALL, (right - left) / measure(said, 1, 600)));
+    pen.text(said, left, y, { size, weight: 600, fill, max: right - left, alpha });
   }
 
   private card(box: Box, pen: Pen, alpha: number): void {
@@ -198,38 +212,28 @@ export class Painter {
       { fill, stroke, width: node?.error ? 2 : 1.1, dash: gone ? DASH : undefined, alpha },
     );
     if (!terminal && !this.flat) {
-      pen.rect(box.x + 5, box.y + 8, 3.5, box.h - 16 - (node ? 0 : 4), 1.75, { fill: look.colour, alpha });
+      pen.rect(box.x + 5, box.y + 8, 3.5, box.h - 16, 1.75, { fill: look.colour, alpha });
     }
     const letters = gone ? { text: theme.muted, muted: theme.muted } : ink(fill);
     if (terminal) {
       pen.text(this.title(item, box), box.x + box.w / 2, box.y + box.h / 2 + 4.2, {
-        size: 12, weight: 550, fill: theme.muted, align: "center", max: box.w - 20, alpha,
+        size: SMALL, weight: 550, fill: theme.muted, align: "center", max: box.w - 20, alpha,
       });
       return;
     }
     const left = box.x + 15;
     const right = box.x + box.w - 11;
-    const upper = box.y + (node ? 18 : 20);
-    let room = right - left;
-    if (!node) {
-      chevron(pen, right - 3, upper - 4.5, false, letters.muted, alpha);
-      room -= 16;
-    }
-    if (item.kind === "fold") {
-      const text = repeat(item, box);
-      const width = measure(text, 11, 650) + 12;
-      pill(pen, theme, right - 14 - width, upper - 4.5, text, 11, alpha);
-      room -= width + 8;
-    }
-    if (look.mark && node) {
+    this.first(box, pen, left, right, box.y + 18, SMALL, letters, alpha);
+    const lower = box.y + 36;
+    if (!node) chevron(pen, right - 3, lower - 5, false, letters.muted, alpha);
+    else if (look.mark) {
       pen.text(
-        look.mark, right, upper,
-        { size: 11, weight: 600, fill: mix(letters.text, look.colour, 0.75), align: "right", alpha },
+        look.mark, right, lower,
+        { size: SMALL, weight: 600, fill: mix(letters.text, look.colour, 0.75), align: "right", alpha },
       );
-      room -= 16;
     }
-    pen.text(this.title(item, box), left, upper, { size: 12.5, weight: 600, fill: letters.text, max: room, alpha });
-    this.lower(box, pen, look.figure, left, right, letters, alpha);
+    if (box.residuals) loop(box, pen, this.line("residual"), alpha);
+    this.type(this.subtitle(item), pen, left, right - 16, lower, letters.text, alpha);
     this.bar(box, pen, mix(fill, letters.text, 0.1), this.flat ? letters.text : look.colour, alpha);
     this.flags(box, pen, alpha);
   }
@@ -237,28 +241,6 @@ export class Painter {
   /** Full fills need no stripe. */
   private get flat(): boolean {
     return this.colours.scale() !== null;
-  }
-
-  private lower(
-    box: Box, pen: Pen, figure: string, left: number, right: number, letters: { text: string; muted: string },
-    alpha: number,
-  ): void {
-    const { item } = box;
-    const y = box.y + (item.node >= 0 ? 34 : 36);
-    const said = this.subtitle(item);
-    const style = { size: 10.5, weight: 500, fill: letters.text, align: "right" as const, alpha: alpha * 0.85 };
-    const both = this.withShare(item, figure);
-    const room = right - left - 8 - Math.min(measure(said, 10.5, 400), 84);
-    const text = measure(both, 10.5, 500) <= room ? both : figure;
-    if (text) pen.text(text, right, y, style);
-    const width = text ? measure(text, 10.5, 500) + 8 : 0;
-    pen.text(said, left, y, { size: 10.5, fill: letters.muted, max: right - left - width, alpha });
-  }
-
-  /** What one repetition takes, and the share that all have of the whole. */
-  private withShare(item: Item, figure: string): string {
-    const share = this.colours.share(item);
-    return share < LITTLE ? figure : [figure, format.percent(share)].filter(Boolean).join(" · ");
   }
 
   /** The share of the whole, along the lower rim. */
@@ -298,9 +280,8 @@ export class Painter {
 
   private title(item: Item, box: Box): string {
     if (item.node >= 0) {
-      const node = this.graph.nodes[item.node];
-      if (node.op === "item") return item.label;
-      return node.kind === "call" || node.kind === "constant" ? (item.path ? item.label : node.op) : node.name;
+      // A name that only repeats the operator is none.
+      return (!item.path && item.label === this.graph.nodes[item.node].op && this.shape(item)) || item.label;
     }
     const label = box.shown !== item ? box.shown.label : item.label;
     return item.call ? `${label} (call ${item.call})` : label || item.cls || "model";
@@ -320,8 +301,7 @@ export class Painter {
     }
     const node = graph.nodes[item.node];
     if (node.op === "item") return node.source.split("/").pop() || node.op;
-    const said = graph.details[item.node] ?? "";
-    return [item.path ? item.cls : "", said].filter(Boolean).join(" ") || this.shape(item) || node.kind;
+    return [item.path ? item.cls : node.op, graph.details[item.node]].filter(Boolean).join(" ");
   }
 
   /** The shape of the first result. */
@@ -374,6 +354,19 @@ export function pill(
   return width;
 }
 
+/** Residuals within a closed box: a line around its side. */
+function loop({ x, y, h }: Box, pen: Pen, style: Style, alpha: number): void {
+  pen.path((p) => {
+    p.moveTo(0, 9);
+    p.bezierCurveTo(-13, 9, -13, h - 9, -3, h - 9);
+  }, x, y, { ...style, alpha });
+  pen.path((p) => {
+    p.moveTo(0, h - 9);
+    p.lineTo(-7, h - 13.5);
+    p.lineTo(-7, h - 4.5);
+  }, x, y, { fill: style.stroke, alpha });
+}
+
 /** The upper part of a container, round at its corners. */
 export function headerPath(p: PathSink, w: number): void {
   const r = 9.5;
@@ -405,24 +398,25 @@ export function chevron(pen: Pen, x: number, y: number, open: boolean, stroke: s
   );
 }
 
-interface Divided {
-  lasting: Edges;
-  former: Edges;
-}
+type EdgeKind = "lasting" | "residual" | "former";
 
-const known = new WeakMap<Box, Divided>();
+const known = new WeakMap<Box | Layout, [EdgeKind, Edges][]>();
 
-/** The edges of a container in two: those that last, and those that end or begin at what is removed. */
-export function divided(box: Box, layout: Layout, isGone: (item: Item) => boolean): Divided {
-  let found = known.get(box);
+/** The edges of a container by kind; equal containers share them, unless something in one is gone. */
+export function parted(
+  box: Pick<Box, "children" | "edges">, layout: Layout, isGone: ((item: Item) => boolean) | null,
+): [EdgeKind, Edges][] {
+  const key = isGone ? (box as Box) : layout;
+  let found = known.get(key);
   if (!found) {
-    const gone = box.children.map((child) => isGone(child.item));
-    const only = (former: boolean): Edges => {
-      const kept = box.edges.flatMap((e, i) => (Boolean(gone[e.from] || gone[e.to]) === former ? i : []));
-      return { edges: kept.map((i) => layout.edges[i]), heads: Uint8Array.from(kept, (i) => layout.heads[i]) };
-    };
-    found = { lasting: only(false), former: only(true) };
-    known.set(box, found);
+    const gone = box.children.map((child) => isGone?.(child.item) ?? false);
+    const of = box.edges.map((e): EdgeKind => (gone[e.from] || gone[e.to] ? "former" : e.residual ? "residual" : "lasting"));
+    found = (["lasting", "residual", "former"] as const).flatMap((kind): [EdgeKind, Edges][] => {
+      const kept = of.flatMap((k, i) => (k === kind ? i : []));
+      const edges = kept.map((i) => layout.edges[i]);
+      return kept.length ? [[kind, { edges, heads: Uint8Array.from(kept, (i) => layout.heads[i]) }]] : [];
+    });
+    known.set(key, found);
   }
   return found;
 }

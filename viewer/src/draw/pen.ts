@@ -3,7 +3,8 @@
 // otherwise an S that leaves and arrives upright.
 
 import { lastOf } from "../data/costs";
-import { overlaps, type Rect } from "./camera";
+import type { Rect } from "../layout/spec";
+import { overlaps } from "./camera";
 import { FAMILY, font } from "./theme";
 
 export interface Style {

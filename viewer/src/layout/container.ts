@@ -3,7 +3,7 @@
 // through tall neighbours. A tall stack of rows is broken into columns, so that a deep model fills the screen instead of
 // being a strip; breaks are made where few edges cross, and so that the columns are about equally high.
 
-import { rank, type Ranked } from "./ranks";
+import { rank, type Ranked, RESIDUAL } from "./ranks";
 import { HEADER, type Layout, PAD, type Spec } from "./spec";
 
 const ROW_GAP = 26;
@@ -84,7 +84,8 @@ function reaches(spec: Spec, ranked: Ranked): [number, number][] {
   spec.boxes.forEach((b, i) => see(ranked.row[i], ranked.x[i], b.w / 2));
   ranked.bends.forEach((bends, i) => {
     const { from } = spec.edges[i];
-    bends.forEach((x, k) => see((from < 0 ? 0 : ranked.row[from] + 1) + k, x, 4));
+    const half = spec.edges[i].residual ? RESIDUAL : 4;
+    bends.forEach((x, k) => see((from < 0 ? 0 : ranked.row[from] + 1) + k, x, half));
   });
   for (const x of ranked.ins) see(0, x, 4);
   for (const x of ranked.outs) see(reach.length - 1, x, 4);

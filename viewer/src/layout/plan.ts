@@ -6,8 +6,7 @@ import type { Item } from "../data/tree";
 import type { Box, Edge, Spec } from "./spec";
 import type { View } from "./view";
 
-export const NODE = { w: 188, h: 50 };
-export const MODULE = { w: 204, h: 56 };
+export const CARD = { w: 212, h: 54 };
 export const TERMINAL = { w: 132, h: 30 };
 
 export interface Plan {
@@ -28,11 +27,11 @@ export class Specs {
 
   intern(boxes: Box[], edges: Edge[], ins: number, outs: number, aspect: number, crossing: number): Spec {
     const sizes = boxes.map((b) => (b.spec < 0 ? `${b.w}x${b.h}` : b.spec));
-    const ends = edges.map((e) => `${e.from}.${e.fromPort}>${e.to}.${e.toPort}`);
+    const ends = edges.map((e) => `${e.from}.${e.fromPort}>${e.to}.${e.toPort}${e.residual ? "r" : ""}`);
     const text = `${ins},${outs},${aspect},${crossing};${sizes.join()};${ends.join()}`;
     const known = this.ids.get(text);
     if (known !== undefined) return this.byId[known];
-    const plain = edges.map(({ from, to, fromPort, toPort }) => ({ from, to, fromPort, toPort }));
+    const plain = edges.map((edge) => ({ ...edge }));
     const spec = { id: this.byId.length, boxes, edges: plain, ins, outs, aspect, crossing };
     this.ids.set(text, spec.id);
     this.byId.push(spec);
@@ -63,9 +62,10 @@ export class Planner {
     const fromPort = (child: number, source: number): number => outOf[child]?.(source) ?? 0;
 
     const edges = new Map<string, Edge>();
-    const join = (from: number, port: number, to: number): void => {
-      const name = `${from}.${port}>${to}`;
-      if (!edges.has(name)) edges.set(name, { from, fromPort: port, to, toPort: 0 });
+    const join = (from: number, fromPort: number, to: number, residual: boolean): void => {
+      const name = `${from}.${fromPort}>${to}`;
+      const known = edges.get(name) ?? { from, fromPort, to, toPort: 0, residual };
+      edges.set(name, { ...known, residual: known.residual && residual });
     };
     for (let n = body.first; n <= body.last; n++) {
       if (view.hidden[n]) continue;
@@ -73,10 +73,10 @@ export class Planner {
       for (const s of view.sources[n]) {
         if (s >= body.first) {
           const from = place(s);
-          if (from !== to) join(from, fromPort(from, s), to);
+          if (from !== to) join(from, fromPort(from, s), to, view.isResidual(s, n));
         } else {
           const port = portOf(s);
-          if (port >= 0) join(-1 - port, 0, to);
+          if (port >= 0) join(-1 - port, 0, to, view.isResidual(s, n));
         }
       }
       if (view.lastUser[n] > body.last) {
@@ -85,7 +85,7 @@ export class Planner {
       }
     }
     const ports = Math.min(outs.size, outs.size > MOST_PORTS ? 2 : MOST_PORTS);
-    for (const [to, n] of leaving) join(to, fromPort(to, n), -1 - lastApart(outs.get(to) as number, outs.size));
+    for (const [to, n] of leaving) join(to, fromPort(to, n), -1 - lastApart(outs.get(to) as number, outs.size), false);
     const list = [...edges.values()];
     const inner = keys.map(
       (child, i) => (view.isOpen(child) ? this.child(child, children[i], i, list, place, fromPort, body, portOf) : null)
@@ -152,9 +152,8 @@ function lastApart(port: number, count: number): number {
 
 function box(view: View, key: Item, inner: Plan | null): Box {
   if (inner) return { w: 0, h: 0, spec: inner.spec };
-  if (key.node < 0) return { ...MODULE, spec: -1 };
-  const kind = view.graph.nodes[key.node].kind;
-  return { ...(kind === "input" || kind === "output" ? TERMINAL : NODE), spec: -1 };
+  const kind = view.graph.nodes[key.node]?.kind;
+  return { ...(kind === "input" || kind === "output" ? TERMINAL : CARD), spec: -1 };
 }
 
 /** From a node to the position of the child that holds it. */

@@ -20,6 +20,8 @@ export interface Ranked {
 }
 
 const GAP = 22;
+/** Half of what a residual takes beside others: its name stands on it. */
+export const RESIDUAL = 31;
 
 export function rank(spec: Spec): Ranked {
   return chain(spec) ?? layered(spec);
@@ -111,7 +113,7 @@ function align(ranked: Ranked, spec: Spec, length: number[]): void {
   };
   const chains = spec.edges.map((e, i) => {
     const top = e.from < 0 ? 0 : ranked.row[e.from] + 1;
-    return ranked.bends[i].map((x, k) => thing(top + k, x, 8, true));
+    return ranked.bends[i].map((x, k) => thing(top + k, x, e.residual ? RESIDUAL : 8, true));
   });
   const alongTrunk = (i: number): Thing[] =>
     shared(spec, ranked.trunk[i], i, chains[ranked.trunk[i]], length[i] - 1);

@@ -4,20 +4,18 @@
 import type { Item } from "../data/tree";
 import { layoutContainer } from "./container";
 import { type Plan, Planner, Specs } from "./plan";
-import type { Edge, Layout } from "./spec";
+import { type Edge, HEADER, type Layout, type Rect } from "./spec";
 import type { View } from "./view";
 
-export interface Box {
+export interface Box extends Rect {
   item: Item;
   /** What its state is kept under: `item`, or its twin in the first member of a fold. */
   key: Item;
   /** For an open fold that shows one member, that member; else the item. */
   shown: Item;
-  x: number;
-  y: number;
-  w: number;
-  h: number;
   depth: number;
+  /** How many residuals pass within it. */
+  residuals: number;
   parent: Box | null;
   children: Box[];
   edges: Edge[];
@@ -26,6 +24,8 @@ export interface Box {
 
 export interface Scene {
   root: Box;
+  /** What is drawn: all of the root but its header. */
+  bounds: Rect;
   /** Every box but the root, containers before what they hold. */
   boxes: Box[];
   /** The box that stands for an item: its own, or that of the closed item it is in. */
@@ -65,6 +65,7 @@ export class SceneMaker {
       const shown = p ? view.shownBody(key, item) : item;
       const box: Box = {
         item, key, shown, x, y, w, h, parent, depth: parent ? parent.depth + 1 : 0,
+        residuals: view.residualsIn(shown),
         children: [], edges: p && layout ? p.edges : [], layout,
       };
       if (parent) boxes.push(box);
@@ -79,7 +80,8 @@ export class SceneMaker {
       return box;
     };
     const whole = this.layouts.get(plan.spec);
-    const root = make(plan, plan.item, plan.key, 0, 0, whole?.w ?? 0, whole?.h ?? 0, null);
+    const { w, h } = whole ?? { w: 0, h: HEADER };
+    const root = make(plan, plan.item, plan.key, 0, -HEADER, w, h, null);
     const find = (item: Item): Box => {
       for (let at: Item | null = item; at; at = at.parent) {
         const box = byItem.get(at.id);
@@ -87,7 +89,7 @@ export class SceneMaker {
       }
       return root;
     };
-    return { root, boxes, find };
+    return { root, bounds: { x: 0, y: 0, w, h: h - HEADER }, boxes, find };
   }
 }
 

@@ -1,6 +1,13 @@
 // What one open container asks of the layout, and what it gets back. A spec says nothing of names, so
 // that containers of equal structure (the layers of a model) are laid out once.
 
+export interface Rect {
+  x: number;
+  y: number;
+  w: number;
+  h: number;
+}
+
 export interface Box {
   w: number;
   h: number;
@@ -16,6 +23,8 @@ export interface Edge {
   /** Which of the ways out of `from` and of the ways into `to`, by position. */
   fromPort: number;
   toPort: number;
+  /** What it carries is added to what the children that it passes make of it. */
+  residual: boolean;
 }
 
 export interface Spec {
@@ -45,4 +54,4 @@ export interface Layout {
 
 /** Room around the children of a container; the header takes `HEADER` more above. */
 export const PAD = 16;
-export const HEADER = 30;
+export const HEADER = 46;

@@ -15,6 +15,10 @@ export class View {
   sources: number[][] = [];
   /** By node, the last drawn node that reads it, or -1. */
   lastUser: Int32Array = new Int32Array(0);
+  /** Where residuals come from, by the node that adds them (see `residuals`). */
+  private residuals = new Map<number, [number, number]>();
+  /** By item how many residuals pass within it, and none of its children, or come from what goes into it. */
+  private within = new Map<number, number>();
   private drawnBefore: Int32Array;
 
   constructor(readonly graph: Graph, readonly tree: Tree) {
@@ -39,6 +43,25 @@ export class View {
       if (hidden[i]) continue;
       for (const s of this.sources[i]) this.lastUser[s] = i;
     }
+    this.residuals = residuals(graph, this.sources, hidden);
+    this.within.clear();
+    for (const [n, [from, first]] of this.residuals) {
+      for (let at: Item | null = this.tree.leaf[n]; at; at = at.parent) {
+        if (at.node >= 0 || at.first > first) continue;
+        this.within.set(at.id, (this.within.get(at.id) ?? 0) + 1);
+        if (!at.parent || from >= at.parent.first) break;
+      }
+    }
+  }
+
+  /** Whether what a node reads of another is a residual. */
+  isResidual(from: number, to: number): boolean {
+    return this.residuals.get(to)?.[0] === from;
+  }
+
+  /** The same for an item that is drawn: of a fold for each of its members. */
+  residualsIn({ id, kind, children }: Item): number {
+    return this.within.get(kind === "fold" ? children[0].id : id) ?? 0;
   }
 
   /** How many nodes beneath an item are drawn. */
@@ -89,6 +112,31 @@ export class View {
     const parent = item.parent;
     if (parent?.kind === "fold" && this.body(key) !== key) this.shown.set(key.id, parent.children.indexOf(item));
   }
+}
+
+/**
+ * What passes by a part of the model with weights and is added to what that makes of it: by the node that adds where it
+ * comes from, and where that part begins. What is added in several places (a bias of positions) is none.
+ */
+function residuals({ nodes }: Graph, sources: number[][], hidden: Uint8Array): Map<number, [number, number]> {
+  const found = new Map<number, [number, number]>();
+  const adding = nodes.flatMap(({ op }, n) => (!hidden[n] && op === "add" && sources[n].length === 2 ? n : []));
+  const added = new Int32Array(nodes.length);
+  for (const n of adding) for (const s of sources[n]) added[s]++;
+  for (const n of adding) {
+    const [from, made] = sources[n].toSorted((a, b) => a - b);
+    if (added[from] > 1) continue;
+    const passed = new Set([made]);
+    let joined = false;
+    for (const at of passed) {
+      for (const s of sources[at]) {
+        joined ||= s === from;
+        if (s > from) passed.add(s);
+      }
+    }
+    if (joined && [...passed].some((at) => nodes[at].parameters.length)) found.set(n, [from, Math.min(...passed)]);
+  }
+  return found;
 }
 
 const MOST = 40;

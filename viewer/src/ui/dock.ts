@@ -62,10 +62,14 @@ export function legend(app: App): HTMLElement {
         span("legend-name", entry.name), span("legend-note", entry.note),
       );
     });
-    const edges = app.selected && app.selected.kind !== "root" ? [
-      span("legend-entry", h("span", { class: "wire", style: { "border-top": `2px solid ${app.theme.into}` } }), "what it reads"),
-      span("legend-entry", h("span", { class: "wire", style: { "border-top": `2px dashed ${app.theme.out}` } }), "what reads it"),
-    ] : [];
+    const wire = (line: string, name: string): HTMLElement =>
+      span("legend-entry", h("span", { class: "wire", style: { "border-top": line } }), name);
+    const { residual, into, out } = app.theme;
+    const edges = [
+      app.scene?.boxes.some((b) => b.residuals) && wire(`3px solid ${residual}`, "residual"),
+      ...(app.selected && app.selected.kind !== "root"
+        ? [wire(`2px solid ${into}`, "what it reads"), wire(`2px dashed ${out}`, "what reads it")] : []),
+    ].filter((e) => e instanceof HTMLElement);
     const ridge = app.colours.mode === "bottleneck" ? div("legend-foot", `ridge point ${app.ridgeText}`) : null;
     fill(element, div("legend-title", name), ...entries, ...edges, ridge);
   };

@@ -22,10 +22,10 @@ export function seen(app: App): Shot {
 
 /** The whole graph, as large as it is read well, within what a bitmap can be. */
 export function whole(app: App): Shot {
-  const { w = 100, h: height = 100 } = app.scene?.root ?? {};
-  const scale = Math.min(1, 7000 / Math.max(w, height));
-  const size = { width: Math.ceil(w * scale), height: Math.ceil(height * scale) };
-  return { camera: fitted({ x: 0, y: 0, w, h: height }, size.width, size.height, 0), ...size };
+  const bounds = app.scene?.bounds ?? { x: 0, y: 0, w: 100, h: 100 };
+  const scale = Math.min(1, 7000 / Math.max(bounds.w, bounds.h));
+  const [width, height] = [bounds.w, bounds.h].map((side) => Math.ceil(side * scale));
+  return { camera: fitted(bounds, width, height, 0), width, height };
 }
 
 export function svg(app: App, shot: Shot): string {
@@ -120,7 +120,7 @@ export function card(app: App): Promise<Blob> {
   pen.text("opgraph", LEFT, 596, { size: 20, weight: 600, fill: theme.accent });
   if (scene) {
     const into = { width: width - GRAPH, height };
-    const camera = fitted(scene.root, into.width, into.height, 18);
+    const camera = fitted(scene.bounds, into.width, into.height, 18);
     const view = { x: camera.x, y: camera.y, w: into.width / camera.zoom, h: into.height / camera.zoom };
     pen.rect(GRAPH, 0, into.width, height, 0, { fill: theme.canvas });
     const k = camera.zoom * 2;

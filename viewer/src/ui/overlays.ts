@@ -69,7 +69,7 @@ export function hoverCard(app: App): HTMLElement {
     const { hovered, pointer } = app;
     if (!hovered || !pointer) return;
     rest = window.setTimeout(() => {
-      const [first, ...lines] = said(app, hovered.item);
+      const [first, ...lines] = said(app, hovered);
       fill(element, h("b", null, first), ...lines.map((line) => div("", line)));
       element.hidden = false;
       beside(element, pointer.x, pointer.y + 12, app.size.width, app.size.height);
@@ -80,7 +80,8 @@ export function hoverCard(app: App): HTMLElement {
 }
 
 /** Path, class, shapes, what it costs and its share, what it waits for, and where it is called. */
-function said(app: App, item: Item): string[] {
+function said(app: App, box: Box): string[] {
+  const { item } = box;
   const { costs, colours, model: { graph } } = app;
   const node = graph.nodes[item.node];
   const shapes = (values: number[]): string =>
@@ -94,6 +95,7 @@ function said(app: App, item: Item): string[] {
       .filter(Boolean).join(" · "),
     node ? [shapes(node.inputs), shapes(node.outputs)].filter(Boolean).join(" → ") : item.output && `→ ${item.output}`,
     ...measures.filter((m) => costs.item(m, item)).map((m) => `${shareText(m, costs.share(m, item))} of ${OF[m]}`),
+    box.residuals ? `${format.plural(box.residuals, "residual")} within` : "",
     bound ? `${colours.marks.bounds[bound].label}, ${format.intensity(costs.intensity(item))} FLOPs/byte` : "",
     node?.source ?? "",
   ].filter(Boolean);
@@ -101,70 +103,65 @@ function said(app: App, item: Item): string[] {
 
 const OF: Partial<Record<Measure, string>> = { measured: "the measured time", time: "the predicted time", flops: "the FLOPs", bytes: "the bytes moved" };
 
+/** At most so many pixels. */
 const WIDTH = 168;
 const HEIGHT = 120;
+const RIM = 6;
 
 export function minimap(app: App): HTMLElement {
   const canvas = h("canvas", { class: "minimap", "aria-label": "Overview", role: "img", title: "Drag to move" });
   const scale = globalThis.devicePixelRatio || 1;
-  canvas.width = WIDTH * scale;
-  canvas.height = HEIGHT * scale;
   const ctx = canvas.getContext("2d") as CanvasRenderingContext2D;
   let picture: HTMLCanvasElement | null = null;
   let zoom = 1;
-  let left = 0;
-  let top = 0;
 
+  /** As large as the graph asks for, so that it covers little of it. */
   const paint = (): void => {
-    const root = app.scene?.root;
-    if (!root) return;
-    zoom = Math.min((WIDTH - 12) / root.w, (HEIGHT - 12) / root.h);
-    left = (WIDTH - root.w * zoom) / 2;
-    top = (HEIGHT - root.h * zoom) / 2;
+    if (!app.scene) return;
+    const { root, bounds } = app.scene;
+    zoom = Math.min((WIDTH - 2 * RIM) / bounds.w, (HEIGHT - 2 * RIM) / bounds.h);
+    const [width, height] = [bounds.w, bounds.h].map((side) => Math.ceil(side * zoom) + 2 * RIM);
+    Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
     picture = document.createElement("canvas");
-    picture.width = canvas.width;
-    picture.height = canvas.height;
+    picture.width = canvas.width = width * scale;
+    picture.height = canvas.height = height * scale;
     const pen = picture.getContext("2d") as CanvasRenderingContext2D;
-    pen.scale(scale, scale);
+    pen.setTransform(zoom * scale, 0, 0, zoom * scale, RIM * scale, RIM * scale);
     const draw = (box: Box): void => {
-      const w = box.w * zoom;
-      const height = box.h * zoom;
       if (box.parent) {
-        const look = app.colours.look(box.item);
         pen.fillStyle = box.layout
           ? mix(app.theme.canvas, app.theme.nestBorder, 0.55)
-          : mix(app.theme.canvas, look.colour, 0.7);
-        pen.fillRect(left + box.x * zoom, top + box.y * zoom, Math.max(w, 0.8), Math.max(height, 0.8));
+          : mix(app.theme.canvas, app.colours.look(box.item).colour, 0.7);
+        pen.fillRect(box.x, box.y, Math.max(box.w, 0.8 / zoom), Math.max(box.h, 0.8 / zoom));
       }
-      if (height > 3) box.children.forEach(draw);
+      if (box.h * zoom > 3) box.children.forEach(draw);
     };
     draw(root);
     frame();
   };
   const frame = (): void => {
-    ctx.setTransform(scale, 0, 0, scale, 0, 0);
-    ctx.clearRect(0, 0, WIDTH, HEIGHT);
     if (!picture || !app.scene) return;
-    const { root } = app.scene;
-    const all = visible(app.camera, app.size.width, app.size.height);
+    const { bounds } = app.scene;
+    const { x, y, w, h: high } = visible(app.camera, app.size.width, app.size.height);
     // Where everything is seen, an overview shows nothing.
-    canvas.hidden = all.x <= 0 && all.y <= 0 && all.x + all.w >= root.w && all.y + all.h >= root.h;
-    ctx.drawImage(picture, 0, 0, WIDTH, HEIGHT);
-    const view = visible(app.camera, app.size.width, app.size.height);
+    canvas.hidden = x <= 0 && y <= 0 && x + w >= bounds.w && y + high >= bounds.h;
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
+    ctx.clearRect(0, 0, canvas.width, canvas.height);
+    ctx.drawImage(picture, 0, 0);
+    ctx.setTransform(scale, 0, 0, scale, 0, 0);
     ctx.strokeStyle = app.theme.accent;
     ctx.lineWidth = 1.5;
-    const x = Math.max(1, left + view.x * zoom);
-    const y = Math.max(1, top + view.y * zoom);
+    const edge = (at: number, most: number): number => Math.min(most / scale - 1, Math.max(1, RIM + at * zoom));
+    const [left, top] = [edge(x, canvas.width), edge(y, canvas.height)];
     ctx.strokeRect(
-      x, y, Math.max(3, Math.min(WIDTH - 1, left + (view.x + view.w) * zoom) - x),
-      Math.max(3, Math.min(HEIGHT - 1, top + (view.y + view.h) * zoom) - y),
+      left, top, Math.max(3, edge(x + w, canvas.width) - left), Math.max(3, edge(y + high, canvas.height) - top),
     );
   };
   const move = (event: PointerEvent): void => {
     const rect = canvas.getBoundingClientRect();
     const view = visible(app.camera, app.size.width, app.size.height);
-    const x = (event.clientX - rect.left - left) / zoom;
-    const y = (event.clientY - rect.top - top) / zoom;
+    const x = (event.clientX - rect.left - RIM) / zoom;
+    const y = (event.clientY - rect.top - RIM) / zoom;
     app.setCamera({ ...app.camera, x: x - view.w / 2, y: y - view.h / 2 });
   };
   canvas.addEventListener("pointerdown", (event) => {

@@ -5,8 +5,9 @@ import type { App } from "../app";
 import type { Subgraph } from "../data/answers";
 import type { Theme } from "../draw/theme";
 import * as format from "../format";
-import { overlaps, type Rect } from "../draw/camera";
+import { overlaps } from "../draw/camera";
 import { measure } from "../draw/pen";
+import type { Rect } from "../layout/spec";
 import { ending } from "./parts";
 import { type Frame, Plot } from "./plot";
 
