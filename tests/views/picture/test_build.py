@@ -17,6 +17,7 @@ from opgraph.record.graph import Graph
 from opgraph.views.picture.build import FITTING_BOXES, build
 from opgraph.views.picture.layout import Spacing, arrange
 from opgraph.views.picture.model import Drawing
+from opgraph.views.picture.picture import folded
 
 MODELS = ("resnet18", "bert-base-uncased", "gpt2", "yolov8n")
 WHOLE: dict[str, Any] = {"depth": 99, "fold": False}
@@ -276,3 +277,15 @@ def test_a_failed_node_says_why() -> None:
     assert "RuntimeError" in (failed.error or "")
     closed = draw(opgraph.profile(Bad(), torch.ones(2, 8), partial=True).graph, depth=1)
     assert next(b for b in closed.leaves if b.name == "body").error == failed.error
+
+
+def test_repeats_of_one_name_are_told_apart_beneath_the_picture() -> None:
+    class Half(nn.Sequential):
+        def __init__(self) -> None:
+            blocks = (nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(3))
+            super().__init__()
+            self.block, self.norm = nn.Sequential(*blocks), nn.LayerNorm(4)
+
+    model = nn.Sequential(Half(), nn.ReLU(), Half())
+    said = folded(draw(opgraph.profile(model, torch.zeros(2, 4)).graph))
+    assert said.endswith("Drawn once: 0.block.[0-2] × 3, 2.block.[0-2] × 3."), said

@@ -23,6 +23,7 @@ from opgraph.record.errors import MissingDependency
 from opgraph.views import render
 from opgraph.views.picture.build import build
 from opgraph.views.picture.coloring import COLORINGS
+from opgraph.views.picture.fonts import font
 from opgraph.views.picture.picture import MEDIA, Options, Picture
 from opgraph.views.picture.scene import THEMES, Text
 
@@ -273,13 +274,20 @@ def test_a_profile_draws_itself(saved: Callable[[str], Profile], tmp_path: Path)
 def test_a_picture_for_a_place_has_letters_that_can_be_read_there(
     saved: Callable[[str], Profile], name: str, medium: str
 ) -> None:
+    device = "h100-sxm" if medium == "column" else None
     drawn = Picture(
-        saved(name).on(), Options(medium=medium, caption="What it costs.", header=False)
+        saved(name).on(device), Options(medium=medium, caption="What it costs.", header=False)
     )
     room, scene = MEDIA[medium], drawn.scene
     texts = [shape for shape in scene.flat() if isinstance(shape, Text) and shape.text]
     assert min(text.size for text in texts) >= room.letters - 1e-6
     assert scene.width <= room.width + 0.1
+    ends = [
+        t.x + font(bold=t.bold).width(t.text, t.size)
+        for t in texts
+        if t.anchor == "start" and not t.turned
+    ]
+    assert max(ends) <= scene.width
     assert scene.height <= room.height + 0.1
     assert not drawn.notes
     said = " ".join(text.text for text in texts)

@@ -9,8 +9,10 @@ from tests.conftest import DATA
 
 from opgraph.cli import main
 from opgraph.record.errors import RenderError
+from opgraph.views.picture.fonts import font
 from opgraph.views.picture.formats import roofline_svg as svg
-from opgraph.views.picture.roofline import marks
+from opgraph.views.picture.roofline import marks, scene
+from opgraph.views.picture.scene import Group, Rect, Text
 
 NAMES = ("resnet18", "bert-base-uncased", "gpt2", "yolov8n")
 
@@ -42,6 +44,16 @@ def test_the_picture(saved, name):
     assert "memory, 320 GB/s" in words
     assert "prefers-color-scheme" in text
     assert text == svg(saved(name).on("t4"))
+
+
+@pytest.mark.parametrize("device", ["t4", "rtx-4090"])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_mark_lies_on_the_name_of_the_roof_of_memory(saved, name, device):
+    shapes = scene(saved(name).on(device)).shapes
+    [said] = [s for s in shapes if isinstance(s, Text) and s.text.startswith("memory, ")]
+    box = (said.x, said.y - 9, font(bold=True).width(said.text, said.size), 11)
+    rims = [r for g in shapes if isinstance(g, Group) for r in g.shapes if isinstance(r, Rect)]
+    assert not any(rim.meets(*box) for rim in rims)
 
 
 def test_it_is_written_by_its_name(tmp_path, capsys):

@@ -14,7 +14,7 @@ from opgraph.analysis.cost.totals import Cost
 from opgraph.analysis.tree import ItemKind, Metric
 from opgraph.views import render
 from opgraph.views.picture.picture import picture
-from opgraph.views.text.table import SORT_KEYS, Grouping, columns_of, grouped, rows, table
+from opgraph.views.text.table import SORT_KEYS, Grouping, cells_of, columns_of, grouped, rows, table
 
 
 @pytest.mark.slow
@@ -146,3 +146,24 @@ def test_columns_sort_under_their_own_names(saved: Callable[[str], Profile]) -> 
     table(costed, by="node", sort="flops/byte", top=3)
     with pytest.raises(RenderError, match="no levels"):
         table(costed, by="op", depth=2)
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+@pytest.mark.parametrize("by", ["module", "op", "class", "node"])
+def test_no_figure_and_no_count_is_cut(
+    saved: Callable[[str], Profile], by: Grouping, width: int
+) -> None:
+    """Of a path the end is kept, which tells it from others."""
+    for name, device in (("bert-base-uncased", "l4"), ("yolov8n", None)):
+        costed = saved(name).on(device)
+        text = table(costed, by=by, width=width).split("\n\n")[0]
+        listed = rows(costed) if by == "module" else grouped(costed, by)
+        lines = text.splitlines()[3:]
+        assert len(lines) == len(listed)
+        for row, line in zip(listed, lines, strict=True):
+            assert len(line) <= width
+            flops = cells_of(row)["flops"] or "—"
+            assert f" {flops} " in f"{line} "
+            assert f" × {row.count} " in line or row.count == 1
+            if by == "node":
+                assert row.path[-30:] in line

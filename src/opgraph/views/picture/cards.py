@@ -1,4 +1,4 @@
-"""Boxes as shapes: how large each must be, and how it looks."""
+"""Boxes as shapes: how large each must be, and how it looks. Name and type are its largest letters."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _card(box: Box, area: Area, look: Look) -> list[Shape]:
     output = labels.shape(box.shape)
     room = right - left - _width((output, BODY, False)) - 8
     shapes.append(Text(right, y + 31, output, BODY, "soft", anchor="end"))
-    shapes.append(_fitted(left, y + 31, labels.kind(box), BODY, room, "muted"))
+    shapes.append(_fitted(left, y + 31, labels.kind(box), TITLE, room, "ink"))
     if look.full(box) and look.brief:
         shapes += _bar(left, y + 36, right - left, look.share(box), tone)
     elif look.full(box):
@@ -280,7 +280,7 @@ def band(box: Box, area: Area, look: Look, *, level: int) -> list[Shape]:
     name = font(bold=True).elided(labels.title(box), TITLE, room)
     pill = labels.badge(box)
     at = left + _width((name, TITLE, True)) + (_width((pill, SMALL, True)) + 16 if pill else 0) + 8
-    shapes.append(_fitted(at, area.y + 15, labels.kind(box), BODY, left + room - at, "muted"))
+    shapes.append(_fitted(at, area.y + 15, labels.kind(box), TITLE, left + room - at, "ink"))
     if look.brief:
         return shapes
     said = next(
@@ -292,7 +292,7 @@ def band(box: Box, area: Area, look: Look, *, level: int) -> list[Shape]:
 
 def _band_width(box: Box, look: Look) -> float:
     pill = labels.badge(box)
-    first = _width((labels.title(box), TITLE, True)) + _width((labels.kind(box), BODY, False)) + 32
+    first = _width((labels.title(box), TITLE, True), (labels.kind(box), TITLE, False)) + 32
     first += _width((pill, SMALL, True)) + 16 if pill else 0.0
     if look.brief:
         return first + _width((labels.shares(box, look.coloring)[1], BODY, True)) + 12
@@ -309,7 +309,7 @@ def _wanted(box: Box, look: Look) -> float:
     badge = labels.badge(box)
     first = _width((labels.title(box), TITLE, True)) + number + (
         _width((badge, SMALL, True)) + 16 if badge else 0)  # fmt: skip
-    second = _width((labels.kind(box), BODY, False), (labels.shape(box.shape), BODY, False)) + 8
+    second = _width((labels.kind(box), TITLE, False), (labels.shape(box.shape), BODY, False)) + 8
     third = _width((labels.figures(box, coloring), BODY, False))
     each, share = labels.shares(box, coloring)
     if look.brief:

@@ -53,15 +53,15 @@ def heading(
     ], 37.0 + LEADING * len(lines)
 
 
-def wrapped(text: str, size: float, width: float) -> list[str]:
+def wrapped(text: str, size: float, width: float, *, bold: bool = False) -> list[str]:
     """A text in lines at most so wide, words cut."""
-    lines = [""]
+    letters, lines = font(bold=bold), [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}".strip()
-        if font().width(longer, size) <= width:
+        if letters.width(longer, size) <= width:
             lines[-1] = longer
         else:
-            lines += [font().elided(word, size, width)]
+            lines += [letters.elided(word, size, width)]
     return [line for line in lines if line]
 
 
@@ -105,8 +105,10 @@ def legend(
         at += needed
 
     lead = f"{coloring.title[:1].upper()}{coloring.title[1:]}:"
-    shapes.append(Text(at, row + 11, lead, KEY, "ink", bold=True))
-    at += font(bold=True).width(lead, KEY) + 10
+    for i, line in enumerate(wrapped(lead, KEY, width, bold=True)):
+        row = y + 19 * i
+        shapes.append(Text(x, row + 11, line, KEY, "ink", bold=True))
+        at = x + font(bold=True).width(line, KEY) + 10
     for mark in coloring.legend:
         sign = Text(7, 10.6, mark.sign, 8.5, f"{mark.tone}-ink", bold=True, anchor="middle")
         wide = max(15.0, font(bold=True).width(mark.sign, 8.5) + 6)

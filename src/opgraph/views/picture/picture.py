@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -254,7 +255,10 @@ def folded(drawing: Drawing) -> str:
             f"Reshapes and the like are not drawn ({units.plural(drawing.unseen, 'node')})."
         )
     if repeated:
-        names = ", ".join(f"{b.name} × {b.count}" for b in repeated[:3])
+        alike = Counter(b.name for b in repeated)
+        # By its path where others have its name: a decoder's, or the backward of it.
+        called = (b.path if alike[b.name] > 1 else b.name for b in repeated[:3])
+        names = ", ".join(f"{n} × {b.count}" for n, b in zip(called, repeated, strict=False))
         more = f" and {len(repeated) - 3} more" if len(repeated) > 3 else ""
         said.append(f"Drawn once: {names}{more}.")
     return " ".join(said)

@@ -225,6 +225,7 @@ def _peaks(target: Device, points: Sequence[RooflinePoint]) -> list[tuple[float,
 
 def _roofs(plane: LogPlane, target: Device, found: Sequence[Mark], names: Names) -> Iterator[Shape]:
     """The memory roof, a roof for each peak, and the ridge points of those that are in use."""
+    under = [_room(plane, mark) for mark in found]
     bandwidth, end = target.bandwidth, 10.0 ** plane.x[1]
     start = max(10.0 ** plane.x[0], 10.0 ** plane.y[0] / bandwidth)
     rows = _peaks(target, [m.point for m in found])
@@ -252,25 +253,37 @@ def _roofs(plane: LogPlane, target: Device, found: Sequence[Mark], names: Names)
             yield Line((knee, (knee[0], BOX[3])), "muted", 1.0, dash=(2, 4))
             yield Text(knee[0] + 5, base, text, 11, "soft", halo="level1")
             names.taken.append((knee[0] - 2, base - 13, right, base))
-    x = foot[0] + (plane.at(strongest / bandwidth, strongest)[0] - foot[0]) * 0.12
-    y = foot[1] + (plane.at(strongest / bandwidth, strongest)[1] - foot[1]) * 0.12
-    yield Text(
-        x + 8, y + 14, f"memory, {units.count(bandwidth, 'B/s')}", 11, bold=True, halo="level1"
-    )
-    names.taken.append((x, y, x + 130, y + 18))
+    text = f"memory, {units.count(bandwidth, 'B/s')}"
+    width, knee = font(bold=True).width(text, 11), plane.at(strongest / bandwidth, strongest)
+    places = [
+        (foot[0] + (knee[0] - foot[0]) * part, foot[1] + (knee[1] - foot[1]) * part)
+        for part in (0.12, 0.24, 0.36, 0.48, 0.6, 0.04)
+    ]
+    # Beneath the roof where no mark is: marks are drawn over it.
+    boxes = [(x + 6, y + 4, x + 12 + width, y + 18) for x, y in places]
+    free = [box for box in boxes if not any(_overlap(box, mark) for mark in under)]
+    x, _, right, base = (free or boxes)[0]
+    yield Text(x + 2, base - 4, text, 11, bold=True, halo="level1")
+    names.taken.append((x, base - 18, right, base))
 
 
 def _marks(plane: LogPlane, found: Sequence[Mark], names: Names) -> Iterator[Shape]:
     """The subgraphs, large ones below, and the numbers of the costliest."""
     places = [plane.at(m.point.intensity, m.point.achieved) for m in found]
+    names.taken += [_room(plane, mark) for mark in found]
     for mark, (x, y) in zip(found, places, strict=True):
         r = mark.radius
-        names.taken.append((x - r, y - r, x + r, y + r))
         sign = tuple(_sign(mark.point.bound, x, y, r))
         yield Group(sign, "box", tooltip=f"{mark.name}\n{_facts(mark)}")
     for number, (mark, (x, y)) in enumerate(zip(found, places, strict=True), start=1):
         if number <= NAMED:
             yield from names.beside(str(number), x, y, mark.radius)
+
+
+def _room(plane: LogPlane, mark: Mark) -> Box:
+    """What a mark takes."""
+    x, y = plane.at(mark.point.intensity, mark.point.achieved)
+    return x - mark.radius, y - mark.radius, x + mark.radius, y + mark.radius
 
 
 def _list(found: Sequence[Mark]) -> Iterator[Shape]:

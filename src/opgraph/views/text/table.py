@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -21,7 +22,7 @@ from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node, Shape
 from opgraph.record.kinds import Bound
 from opgraph.views.headline import headline
-from opgraph.views.terminal import bar, bound, draw, safe
+from opgraph.views.terminal import bar, bound, draw, fit, fit_tail, safe
 from opgraph.views.text.summary import bottleneck_analysis, remarks, summary
 
 # The rows of the hierarchical table: the tree with repeats folded, and below the modules in a module the
@@ -311,25 +312,37 @@ def _hierarchy(
     by: Grouping,
 ) -> Table:
     names = [_name(row, flat) for row in listed]
+    longest = max((name.cell_len for name in names), default=0)
     repeats = any(row.times > 1 for row in listed)
     missing = {"output": not show_shapes, "each": not repeats, "times": not repeats,
                "class": by in ("op", "class")}  # fmt: skip
     shown = [_cells(row, costed.totals.bytes) for row in listed]
     known = [c for c in columns_of(costed, metric) if not missing.get(c.key)]
-    if by == "node":
-        known = [c._replace(title="Operator") if c.key == "class" else c for c in known]
+    if by == "node":  # whose names end in the operator
+        known = [c._replace(title="Operator", spared=2) if c.key == "class" else c for c in known]
     columns = [_fitted(c, shown) for c in known]
-    longest = max((name.cell_len for name in names), default=0)
+
+    def left() -> int:
+        return width - sum(c.width + 1 for c in columns)
+
     for column in sorted(columns, key=lambda c: -c.spared):
-        room = min(longest, _ROOM if column.spared > 1 else _NARROWEST)
-        if column.spared and width < room + sum(c.width + 1 for c in columns):
+        shorter = column.width - _SHORTEST  # of a class, the last to go
+        room = min(longest, _NARROWEST - shorter if column.spared == 1 else width // 2)
+        if column.spared and left() < room:
             columns.remove(column)
-    taken = sum(c.width + 1 for c in columns)
+    # A class gives way to names, which tell rows apart.
+    columns = [
+        c._replace(width=max(min(c.width, _SHORTEST), c.width - max(0, longest - left())))
+        if c.key == "class"
+        else c
+        for c in columns
+    ]
+    names = [_name(row, flat, left()) for row in listed]
     result = Table(
         box=box.SIMPLE_HEAD, show_edge=False, padding=0, header_style="bold",
         title=safe(costed.profile.model.name), title_justify="left", title_style="bold",
     )  # fmt: skip
-    result.add_column(_HEADS[by], no_wrap=True, max_width=max(_NARROWEST, width - taken - 1))
+    result.add_column(_HEADS[by], no_wrap=True, max_width=max(_NARROWEST, left()))
     for column in columns:
         result.add_column(column.title, justify=column.justify, no_wrap=True,
                           min_width=column.width, max_width=column.width)  # fmt: skip
@@ -339,9 +352,10 @@ def _hierarchy(
 
 
 def _fitted(column: _Column, cells: list[dict[str, Text | str]]) -> _Column:
-    """The column as wide as its title and what stands in it, up to its own width."""
+    """The column as wide as its title and what stands in it; of words up to its own width."""
     longest = max((len(row[column.key]) for row in cells), default=0)
-    return column._replace(width=max(len(column.title), min(column.width, longest)))
+    most = column.width if column.justify == "left" else longest
+    return column._replace(width=max(len(column.title), min(most, longest)))
 
 
 class _Column(NamedTuple):
@@ -355,12 +369,13 @@ class _Column(NamedTuple):
     spared: int = 0
 
 
-_ROOM, _NARROWEST = 40, 20
-"""Characters for names that most columns give way to, and those that all do which may be spared."""
+_NARROWEST, _SHORTEST = 20, 12
+"""Characters of names that all columns give way to which may be spared (most do to any name, up to half of
+the width), and those that are left of a class."""
 
 
 _COLUMNS = (
-    _Column("class", "Class", 22, "left", spared=1),
+    _Column("class", "Class", 28, "left", spared=1),
     _Column("parameters", "Params", 7),
     _Column("output", "Output", 15, "left"),
     _Column("each", "Each", 7, spared=6),
@@ -393,12 +408,15 @@ def columns_of(costed: CostedRecord, metric: Metric | None = None) -> list[_Colu
     return [*known[:at], *share, *known[at:]]
 
 
-def _name(row: Row, flat: bool) -> Text:
+def _name(row: Row, flat: bool, room: int | None = None) -> Text:
+    """The name and how often it is there. Of one that is too long the count is kept, and of a path, which
+    is told from its neighbours there, the end."""
+    count = f" × {row.count}" if row.count > 1 else ""
     label = safe(row.path or row.label) if flat else "  " * row.depth + safe(row.label)
+    if room is not None and cell_len(label) > (room := max(_NARROWEST, room) - len(count)):
+        label = (fit_tail if flat else fit)(label, room)
     name = Text(label, style="" if row.is_module else "italic", no_wrap=True, overflow="ellipsis")
-    if row.count > 1:
-        name.append(f" × {row.count}", style="magenta")
-    return name
+    return name.append(count, style="magenta")
 
 
 def cells_of(row: Row) -> dict[str, str]:
