@@ -52,6 +52,12 @@ ENDINGS = {
 """The tasks of Ultralytics' names by what they end in; of all others, object-detection."""
 
 
+LIBRARIES = {"hf": "transformers", "hf-type": "transformers"}
+"""The libraries of sources that are called otherwise."""
+TEXTS = {"https://github.com/facebookresearch/SWAG/blob/main/LICENSE": "cc-by-nc-4.0"}
+"""Licences that torchvision names by where they stand."""
+
+
 def task(found: Listing, inputs: str) -> str:
     """What a model is for."""
     if found.source == "torchvision":
@@ -94,12 +100,22 @@ def licence(found: Listing) -> str:
         config = timm.get_pretrained_cfg(found.name, allow_unregistered=True)
         if config is not None and config.license:
             return str(config.license)
-    if found.source == "hf":
-        entry = catalogue.lookup(found.name, "transformers")
+    if found.source in ("hf", "diffusers"):
+        entry = catalogue.lookup(found.name, LIBRARIES.get(found.source, found.source))
         if entry is not None and entry.licence:
             return entry.licence
-    package = {"hf": "transformers", "hf-type": "transformers"}.get(found.source, found.source)
-    return f"{_code(package)} (code)"
+    if found.source == "torchvision":
+        from torchvision.models import get_model_weights
+
+        weights = getattr(get_model_weights(found.name), "DEFAULT", None)
+        said = None if weights is None else weights.meta.get("license")
+        if said is not None:
+            return TEXTS[said]
+    if (
+        found.source == "ultralytics"
+    ):  # of what is trained with it, too: https://www.ultralytics.com/license
+        return _code(found.source)
+    return f"{_code(LIBRARIES.get(found.source, found.source))} (code)"
 
 
 def _code(package: str) -> str:

@@ -53,6 +53,7 @@ OUTPUTS: dict[str, list[list[str]]] = {
               ["gpt2", "--hardware", "a10", "--request-rate", "8", "--requests", "9",
                "--output-len", "1"]],
     "survey": [],
+    "atlas": [],
     "cache": [[]],
 }  # fmt: skip
 
@@ -81,7 +82,9 @@ def schema(command: str) -> dict[str, object]:
         builder.add_object(printed(command, arguments))
     for row in _surveyed() if command == "survey" else ():
         builder.add_object([row])
-    head = {"$id": f"https://opgraph.github.io/schemas/{VERSION}/{command}.json",
+    if command == "atlas":  # the columns are those of the question
+        builder.add_schema({"type": "array", "items": {"type": "object"}})
+    head = {"$id": f"https://opgraph.github.io/opgraph/schemas/{VERSION}/{command}.json",
             "title": f"What `opgraph {command} --json` prints"}  # fmt: skip
     found: dict[str, object] = _maps_opened(builder.to_schema())
     return head | found

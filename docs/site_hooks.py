@@ -33,7 +33,15 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """Keep the interactive pages that were made, which pages of the site show, and nothing else of it."""
+    """Put the JSON Schemas where their `$id` says; keep the interactive pages that were made, which pages
+    of the site show, and nothing else of it."""
+    from opgraph.views import schemas
+
+    for file in schemas.FOLDER.glob("*.json"):
+        address = schemas.schema(file.stem)["$id"]
+        at = Path(config["site_dir"]) / address.removeprefix(config["site_url"])
+        at.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, at)
     kept = Path(config["site_dir"]) / "views"
     kept.mkdir(exist_ok=True)
     while _folders:

@@ -73,7 +73,7 @@ def measured(series: str, at: str) -> dict[str, Any]:
     options = Options(seq_len=length, head="causal-lm", model_args=widths)
     prepared("hf-type:llama", None, None, Options(seq_len=8, model_args={"num_hidden_layers": 1}))
     model, example = timed("build", lambda: prepared("hf-type:llama", None, None, options))
-    profile = timed("trace", lambda: profile_model(model, example))
+    profile = timed("trace", lambda: opgraph.Profile.of(profile_model(model, example)))
     if profile.graph.failed is not None:
         raise SystemExit(profile.graph.failed.error)
     row["memory"] = _peak()

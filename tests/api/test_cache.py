@@ -86,11 +86,40 @@ def test_what_may_differ_has_another_place_or_none(
     assert cache.place("resnet18", Options()) is None
 
 
+def test_files_without_code_are_kept_by_what_is_in_them(folder: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    places = set()
+    for text in ("{}", '{"n_layer": 2}'):
+        for file, spec in ((own / "config.json", own), (tmp_path / "a.pt2", tmp_path / "a.pt2")):
+            file.write_text(text)
+            places.add(cache.place(str(spec), Options()))
+            assert cache.place(str(spec), Options(trust=True)) is None
+    assert len(places) == 4
+    assert None not in places
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_a_folder_is_traced_once_and_again_when_its_configuration_changes(
+    folder: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.json"
+    for layers in (1, 2):
+        file.write_text(f'{{"model_type": "gpt2", "n_layer": {layers}, "n_embd": 24}}')
+        first = run("profile", str(tmp_path), "--seq-len", "8")
+        assert first.returncode == 0, first.stderr
+        assert "from cache" not in first.stderr
+        again = run("profile", str(tmp_path), "--seq-len", "8", torch=False)
+        assert again.stdout == first.stdout
+        assert "from cache" in again.stderr
+
+
 def test_only_whole_profiles_of_configured_names_are_kept(folder: Path, saved: Saved) -> None:
     path = cache.place("resnet18", Options())
     assert path is not None
     record = saved("resnet18")
-    for source in ("module", "file", "code"):
+    for source in ("module", "code"):
         cache.keep(path, replace(record, model=replace(record.model, source=source)))
     hub = replace(record.model, source="hf", name="somebody/unheard-of")
     cache.keep(path, replace(record, model=hub))

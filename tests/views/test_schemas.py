@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.conftest import DATA
 
-from opgraph.cli import main
+from opgraph.cli import COMMANDS, main, whole_parser
 from opgraph.views.schemas import FOLDER, schema
 
 jsonschema = pytest.importorskip("jsonschema_rs")
@@ -58,7 +58,8 @@ def test_a_join_in_three_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     "arguments",
     [["profile", "squeezenet1_1", "--mode", "train"], ["check", "squeezenet1_1", "--no-counters"],
-     ["sweep", "squeezenet1_1", "--batch-size", "1,3"], ["fit", "squeezenet1_1", "--hardware", "l4"]],
+     ["sweep", "squeezenet1_1", "--batch-size", "1,3"], ["fit", "squeezenet1_1", "--hardware", "l4"],
+     ["measure", "squeezenet1_1", "--image-size", "32", "--steps", "1"]],
     ids=" ".join,
 )  # fmt: skip
 def test_what_traces_fits_its_schema(
@@ -77,6 +78,8 @@ def test_the_rows_of_a_survey_fit_their_schema() -> None:
     jsonschema.validate(schema("survey"), rows)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(schema("survey"), [{**rows[0], "nodes": "many"}])
+    answer = atlas().sql("select name, flops, latency_l4 from models limit 2").records()
+    jsonschema.validate(schema("atlas"), answer)
 
 
 def without(data: dict[str, Any], key: str) -> dict[str, Any]:
@@ -91,11 +94,19 @@ def test_a_missing_key_and_a_wrong_type_are_found(capsys: pytest.CaptureFixture[
             jsonschema.validate(schema("profile"), wrong)
 
 
+def test_every_command_that_prints_json_has_a_schema() -> None:
+    (commands,) = (a for a in whole_parser()._actions if a.dest == "command")
+    printing = [name for name in COMMANDS if "--json" in commands.choices[name].flags]
+    assert len(printing) > 14
+    for name in printing:
+        assert schema(name)
+
+
 def test_every_schema_is_one_and_says_its_version() -> None:
     for file in FOLDER.glob("*.json"):
         found = schema(file.stem)
         jsonschema.meta.validate(found)
-        assert found["$id"] == f"https://opgraph.github.io/schemas/1/{file.stem}.json"
+        assert found["$id"] == f"https://opgraph.github.io/opgraph/schemas/1/{file.stem}.json"
 
 
 @pytest.mark.parametrize("form", ["markdown", "csv", "json"])

@@ -1,8 +1,9 @@
 """Profiles of names, kept in the user's cache folder: a name, the options and the versions say what the
 profile of a library's own model is, so the second command about it need not trace it, nor import torch.
 
-What depends on more is not kept: files and code of one's own, models that a network or a hub's cache gave,
-forwards that failed. The folder is that of the system (`XDG_CACHE_HOME`, `LOCALAPPDATA`), or
+Files of one's own that hold a model without code (checkpoints, programs, a `config.json`) are hashed. What
+depends on more is not kept: code of one's own, models that a network or a hub's cache gave, forwards that
+failed. The folder is that of the system (`XDG_CACHE_HOME`, `LOCALAPPDATA`), or
 `OPGRAPH_CACHE`; with `OPGRAPH_CACHE=0` nothing is kept. A profile is written whole or not at all; of many
 processes that keep the same one, one is kept; where nothing can be written, nothing is.
 """
@@ -26,6 +27,7 @@ from opgraph.record.files import write_atomically
 from opgraph.record.loading import load
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.torch_version import installed
+from opgraph.sources.files import CONFIG, FILES
 from opgraph.version import __version__
 
 __all__ = ["Kept", "clear", "folder", "keep", "kept", "place", "used"]
@@ -70,11 +72,13 @@ def _at_home(name: str) -> str | None:
 def place(spec: str, options: Options) -> Path | None:
     """The file of a profile; None for what is not kept."""
     where = folder()
-    if where is None or options.trust or not spec.strip() or _is_own(spec):
+    own = None if options.trust or not spec.strip() else _own_files(spec)
+    if where is None or own is None:
         return None
     asked = [f"{f.name}={getattr(options, f.name)!r}" for f in fields(options)]
     parts = (
         spec,
+        *own,
         *asked,
         platform.platform(),
         sys.version,
@@ -108,9 +112,9 @@ def keep(path: Path, profile: ProfileRecord) -> None:
     from opgraph.sources.registry import is_configured
     from opgraph.views.files.json import to_json
 
-    if profile.graph.failed is not None or not is_configured(
-        profile.model.source, profile.model.name
-    ):
+    source, name = profile.model.source, profile.model.name
+    hashed = source == "file" or (source == "hf" and (Path(name) / CONFIG).is_file())
+    if profile.graph.failed is not None or not (hashed or is_configured(source, name)):
         return
     with suppress(OSError, OpgraphError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,13 +151,18 @@ def _trim(newest: Path) -> None:
                 each.path.unlink()
 
 
-def _is_own(spec: str) -> bool:
-    """Whether something on this machine is, or may be, meant: a file, a folder, code."""
+def _own_files(spec: str) -> list[str] | None:
+    """The hashes of the files here that are meant; None where one may be code, or is too large."""
     base = spec.partition(":")[0]
     try:
-        return base.endswith(".py") or Path(spec).exists() or Path(base).exists()
+        path = Path(spec) / CONFIG if Path(spec).is_dir() else Path(spec)
+        if path.suffix in (*FILES, ".json") and path.is_file() and path.stat().st_size <= MOST:
+            with path.open("rb") as file:
+                return [hashlib.file_digest(file, "sha256").hexdigest()]
+        own = base.endswith(".py") or path.exists() or Path(base).exists()
     except (OSError, ValueError):
-        return True
+        own = True
+    return None if own else []
 
 
 def _versions() -> Iterator[str]:

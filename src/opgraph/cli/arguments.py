@@ -216,7 +216,7 @@ def profile_from(
     with progress() as tell:
         tell(f"tracing {args.model} …")
         found = profiled(args.model, options=asked)
-    if file is not None:
+    if file is not None and file == cache.place(args.model, asked):  # nothing changed meanwhile
         cache.keep(file, found)
     return _noted(args, found)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from opgraph.options.kinds import (
@@ -566,6 +567,7 @@ OPTIONS: dict[str, Option] = {
 """All options by name, in the order in which help lists them."""
 
 
+@cache
 def names(*stages: Stage) -> tuple[str, ...]:
     """The options that these stages heed."""
     return tuple(n for n, o in OPTIONS.items() if o.stage in stages and not o.hidden)

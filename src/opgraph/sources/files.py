@@ -47,6 +47,8 @@ _SMALL = 2**20
 _LARGEST_IMAGE = 2**16
 
 FILES = (".pt", ".pth", ".ckpt", ".pt2")
+CONFIG = "config.json"
+"""What a folder of a published model has."""
 
 
 class FileSource:

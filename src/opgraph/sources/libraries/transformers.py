@@ -19,6 +19,7 @@ from opgraph.record.errors import SourceError, UnknownModel, UntrustedFile, firs
 from opgraph.record.remarks import Remark
 from opgraph.sources import catalogue, known
 from opgraph.sources.base import BuildOptions, Model, check_arguments
+from opgraph.sources.files import CONFIG
 from opgraph.sources.libraries import Library, registered
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ TRANSFORMERS = Library(
     ("transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
     heads=True,
 )
-CONFIG = "config.json"
 BASE = "base"
 
 

@@ -14,7 +14,7 @@ from opgraph.views.terminal import draw, safe
 if TYPE_CHECKING:
     from opgraph.sources.registry import Listing
 
-_LEAST = ("at", "licence", "family", "task")
+_LEAST = ("at", "family", "licence", "task")
 """What is left out first where there is no room for all; figures never are."""
 _TASK = 16
 """Columns to which a task is shortened at most."""
