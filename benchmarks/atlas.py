@@ -117,9 +117,9 @@ def page(found: Atlas) -> str:
         "[The page](every_model.html) has every model to search and sort, a plot of any two figures with "
         "the Pareto front, and the command that makes a model's own page. It is one file and needs no "
         "network; `opgraph atlas -o atlas.html` writes it.\n",
-        "Times are predicted ([how well](prediction.md)), in eager mode, for the usual sizes of each model "
-        "if a question says nothing else: at a batch of one most models wait for the host, which is the "
-        "same beside all GPUs, so devices differ little. What is in it:\n",
+        "Times are predicted ([how well](prediction-accuracy.md)), in eager mode, for the usual sizes of "
+        "each model if a question says nothing else: at a batch of one most models wait for the host, "
+        "which is the same beside all GPUs, so devices differ little. What is in it:\n",
         "<!-- not run for the site: benchmarks/atlas.py ran it -->\n\n    opgraph atlas\n",
         f"```text\n{answered()}\n```\n",
         "## Ten questions\n",

@@ -13,8 +13,8 @@ and have added up partial sums.
 *Conversion* is what a contiguous convolution on matrix units moves once more, into channels-last and back;
 *packing* what a CPU's library copies before it multiplies.
 
-The shares go by the class of work and never by model; docs/prediction.md says on what they were fitted, and
-how well they hold on what they were not fitted to.
+The shares go by the class of work and never by model; docs/prediction-accuracy.md says on what they were
+fitted, and how well they hold on what they were not fitted to.
 """
 
 from __future__ import annotations
