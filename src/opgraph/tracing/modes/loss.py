@@ -318,11 +318,16 @@ def _in_sequence(result: Any) -> Tensor:
 
 
 def _summed(result: Any) -> Tensor:
-    found = (t for t in tensors_in(result) if t.requires_grad)
+    found = (part for t in tensors_in(result) if t.requires_grad for part in _strided(t))
     sums = [(torch.view_as_real(t) if t.is_complex() else t).sum() for t in found]
     if not sums:
         raise TraceError("nothing that the model returns depends on its weights")
     return _added(sums)
+
+
+def _strided(tensor: Tensor) -> tuple[Tensor, ...]:
+    """The tensors that are nested in one that torch does not add up."""
+    return tensor.unbind() if tensor.is_nested and tensor.layout is torch.strided else (tensor,)
 
 
 def _added(parts: Iterable[Tensor]) -> Tensor:
