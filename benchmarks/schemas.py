@@ -46,7 +46,9 @@ OUTPUTS: dict[str, list[list[str]]] = {
     "fit": [["resnet18", *H100], ["gpt2", "--hardware", "t4"]],
     "plan": [["HuggingFaceTB/SmolLM2-135M", "--devices", "8xh100-sxm", "--global-batch", "16",
               "--seq-len", "256", "--tensor-parallel", "1", *more]
-             for more in ([], ["--explain", "--fsdp", "8", "--micro-batches", "2"])],
+             for more in ([], ["--explain", "--fsdp", "8", "--micro-batches", "2"])]
+            + [["gpt2", "--devices", "4xa10", "--mode", "decode", "--requests", "50", *more]
+               for more in ([], ["--max-per-token", "9"])],
     "models": [[]],
     "hardware": [[], ["h100-sxm"], ["epyc-7763"]],
     "serve": [["gpt2", "--hardware", "a10", "--request-rate", "8,inf", "--requests", "50"],
@@ -91,7 +93,7 @@ def schema(command: str) -> dict[str, object]:
 
 
 MAPS = ("arguments", "attributes", "by_node", "choices", "convention", "versions", "unknown", "sizes",
-        "formulas", "kwargs", "settings")  # fmt: skip
+        "formulas", "kwargs", "limits", "settings")  # fmt: skip
 """Objects whose keys are data: names, ids, options."""
 
 

@@ -29,7 +29,9 @@ PUBLIC = {
         "PRECISION QUANTIZED SETTINGS SIZES Showing Stage TRACED TensorSpec check_needs checked "
         "named_options names option options_of targeted"
     ),
-    "opgraph.results": "CheckedTracers Comparison Costed Measured Profile Serving Sweep compared load",
+    "opgraph.results": (
+        "CheckedTracers Comparison Costed Measured Plan Profile Serving ServingPlan Sweep compared load"
+    ),
     "opgraph.views.schemas": "FOLDER VERSION schema",
     "opgraph.sources": "BuildOptions Model Source resolve sources",
     "opgraph.sources.libraries": "Library lazy_imports registered",

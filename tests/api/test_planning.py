@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -209,6 +211,40 @@ def test_the_best_layouts_of_a_named_model(capsys: pytest.CaptureFixture[str]) -
     assert found["fitting"] == found["tried"]  # what was asked for is beside them
 
 
+@pytest.mark.slow
+@pytest.mark.live
+def test_engines_that_serve_a_model(tmp_path: Path) -> None:
+    """The most tokens without limits; within one, engines that keep it, each at the highest rate."""
+    asked: dict[str, Any] = {
+        "mode": "decode", "model_args": {"n_layer": 2}, "requests": 60, "output_len": "32"
+    }  # fmt: skip
+    most = opgraph.plan("gpt2", devices="4xa10", **asked)
+    assert {(s.engines, s.devices) for s in most.best} == {(4, 1), (2, 2), (1, 4)}
+    served = [s.points[0].output_tokens_per_second for s in most.best]
+    assert served == sorted(served, reverse=True)
+    alone = opgraph.serve("gpt2", hardware="a10", request_rate="inf",
+                          **{**asked, "mode": "infer", "requests": 15})  # fmt: skip
+    four = next(s for s in most.best if s.engines == 4).points[0]
+    assert four.seconds == pytest.approx(alone.points[0].seconds)  # each has a fourth of them
+    waited = min(s.points[0].first_token.p99 for s in most.best) * 1e3
+    kept = opgraph.plan("gpt2", devices="4xa10", max_first_token=waited / 2, **asked)
+    for s in kept.best:
+        (point,) = s.points
+        assert point.first_token.p99 * 1e3 <= waited / 2
+        assert point.rate < math.inf
+    quick = opgraph.plan("gpt2", devices="4xa10", request_rate="20", **asked)
+    slow = [s.points[0].latency.mean for s in quick.best]
+    assert quick.wanted == "latency"
+    assert slow == sorted(slow)
+    for name in ("plan.json", "plan.csv", "plan.md", "plan.html", "plan.txt"):
+        quick.save(tmp_path / name)
+    assert json.loads((tmp_path / "plan.json").read_text()) == quick.to_dict()
+    jsonschema_rs.validate(schema("plan"), quick.to_dict())
+    assert "4 x NVIDIA A10" in (tmp_path / "plan.html").read_text()
+    assert all(len(line) <= 80 for line in plan_text(quick, width=80).splitlines())
+    assert len((tmp_path / "plan.csv").read_text().splitlines()) == 1 + len(quick.best)
+
+
 @pytest.mark.live
 @pytest.mark.parametrize(
     ("options", "said"),
@@ -218,6 +254,14 @@ def test_the_best_layouts_of_a_named_model(capsys: pytest.CaptureFixture[str]) -
         ("--devices 2xjetson-orin-nx --global-batch 8", "has no link to other devices"),
         ("--devices 8xh100-sxm", "how many sequences has a step?"),
         ("--devices 8xh100-sxm --global-batch 8 --mode prefill", "not of the mode prefill"),
+        ("--cluster 6xh100-sxm --global-batch 8", "8 sequences of a step do not divide by 6"),
+        ("--devices 2xh100-sxm --global-batch 8 --request-rate 4", "nothing to a step of training"),
+        ("--devices 2xa10 --mode decode --fsdp 2", "--fsdp means nothing to engines"),
+        ("--devices 2xa10 --mode decode --request-rate 4,5", "for one rate of requests"),
+        (
+            "--devices 2xa10 --mode decode --model-arg n_layer=1 --requests 9 --max-per-token 0.001",
+            "ms a token, not 0.001; engines of 2",
+        ),
         ("--devices 8xh100-sxm --global-batch 8 --context-parallel 2", "is not planned"),
         ("--devices 8xh100-sxm --global-batch 8 --network slow", "no network is called 'slow'"),
         (

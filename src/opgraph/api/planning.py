@@ -5,14 +5,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.parallel.composing import Candidate, Planned, Sample, composed
+from opgraph.analysis.parallel.composing import Candidate, Sample, composed
 from opgraph.api.pipeline import profiled, resolved
+from opgraph.api.serving import planned
 from opgraph.hardware import Device, cluster
-from opgraph.options import OPTIONS, Options, Stage, checked, named_options, names, targeted
+from opgraph.options import (
+    OPTIONS,
+    QUANTIZED,
+    Options,
+    Stage,
+    checked,
+    named_options,
+    names,
+    targeted,
+)
+from opgraph.options.fields import SERVING
 from opgraph.record.errors import InputError, OpgraphError, first_line
 from opgraph.record.layout import Layout
+from opgraph.record.units import size
+from opgraph.results import Plan, ServingPlan
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,7 +40,11 @@ _DEEPEST, _LARGEST = 64, 4
 """Stages of a pipeline, and the batch of a micro-batch, up to which layouts are looked for."""
 
 
-@named_options((*names(Stage.BUILD, Stage.INPUTS, Stage.MODE, Stage.PARALLEL),))
+_SERVED = (*SERVING, *QUANTIZED, "max_first_token", "max_per_token")
+"""Options of plans for serving alone."""
+
+
+@named_options((*names(Stage.BUILD, Stage.INPUTS, Stage.MODE, Stage.PARALLEL), *_SERVED))
 def plan(
     model: str | nn.Module,
     *,
@@ -36,8 +54,9 @@ def plan(
     top: int = 10,
     progress: Callable[[str], None] = lambda _: None,
     **options: Any,
-) -> Planned:
-    """The quickest layouts of a step of training over many devices ("1024xh100-sxm").
+) -> Plan | ServingPlan:
+    """The quickest layouts of a step of training over many devices ("1024xh100-sxm"), or, with
+    `mode="decode"`, the best engines that serve the model there (see `opgraph.serve`).
 
     `global_batch` says how many sequences (or images) a step has. Options of a layout that are given hold
     for all that is tried; with `explain` they are one layout, which is compared with the best. `network`
@@ -51,13 +70,23 @@ def plan(
     if count is None or count < 2:
         raise InputError("over how many devices?", hint="--devices 1024xh100-sxm")
     device = device.over(network, None).linked()
+    serving = options.get("mode") == "decode"
+    foreign = names(Stage.PARALLEL) if serving else _SERVED
+    for name in [n for n in options if n in foreign] + ["explained"] * (serving and explain):
+        raise InputError(
+            f"{OPTIONS[name].flag} means nothing to {'engines' if serving else 'a step of training'}",
+            hint="--mode train" if serving else "--mode decode plans engines that serve the model",
+        )
+    if serving:
+        return planned(model, count, device, progress, top, {**options, "mode": None})
     options = checked({"mode": "train", **options}, Options.__dataclass_fields__, "plan")
     given = Options(**targeted(options, device.target))
     if given.mode != "train":
         raise InputError(f"layouts are looked for of a step of training, not of the mode {given.mode}",
-                         hint="opgraph serve serves a model over some devices")  # fmt: skip
+                         hint="--mode decode plans engines that serve the model")  # fmt: skip
     if given.global_batch is None:
-        raise InputError("how many sequences has a step?", hint="--global-batch 2048")
+        beside = f" ({OPTIONS['batch_size'].flag} is that of a micro-batch)" if given.batch else ""
+        raise InputError("how many sequences has a step?", hint=f"--global-batch 2048{beside}")
     if given.schedule == "zero-bubble":
         raise InputError("a step whose backward is halved (zero-bubble) is not planned",
                          hint="opgraph profile --pipeline-parallel traces one")  # fmt: skip
@@ -89,6 +118,7 @@ class _Search:
         self.capacity = device.capacity - device.context
         self.batch = given.global_batch or 1
         self.tried = 0
+        self.undivided: dict[str, None] = {}
 
     def sample(self, layout: Layout, batch: int, checkpointing: bool) -> Sample | str:
         """The trace of a few layers whose operators are split as in a layout, or why there is none."""
@@ -116,7 +146,7 @@ class _Search:
 
     def candidate(self, layout: Layout, batch: int, checkpointing: bool) -> Candidate | str:
         """A step in a layout, or why there is none."""
-        if not self._may_fit(layout):
+        if self._least(layout) > self.capacity:
             return ""
         if layout.expert not in (1, layout.tensor * layout.fsdp):
             return "experts that are sharded beside being spread are not put together"
@@ -132,12 +162,15 @@ class _Search:
         return composed(sample, self.device, layout, batch=batch, checkpointing=checkpointing,
                         capacity=self.capacity, known=self.known)  # fmt: skip
 
-    def _may_fit(self, layout: Layout) -> bool:
-        """Whether the weights and gradients alone fit on average, which is known without a trace."""
+    def _least(self, layout: Layout) -> float:
+        """Bytes of weights, gradients and optimizer state on average, which are known without a trace."""
         split = layout.tensor * layout.pipeline
         sharded = 4 * self.weights / (split * layout.fsdp)
         kept = layout.zero < 3 and layout.fsdp > 1
-        return bool(sharded + (2 * self.weights / split if kept else 0) <= self.capacity)
+        return float(sharded + (2 * self.weights / split if kept else 0))
+
+    def _undivided(self, number: int, what: str, by: int) -> None:
+        self.undivided[f"{number:,} {what} do not divide by {by:,}"] = None
 
     def layouts(self) -> Iterator[tuple[Layout, int, bool]]:
         """All layouts that are tried, with the batch of a micro-batch and whether layers run again."""
@@ -152,7 +185,10 @@ class _Search:
         batches = [given.batch] if given.batch else _powers(_LARGEST)
         for tensor in tensors:
             for pipeline in depths:
-                if self.count % (tensor * pipeline) or pipeline > layers:
+                if pipeline > layers:
+                    continue
+                if self.count % (tensor * pipeline):
+                    self._undivided(self.count, "devices", tensor * pipeline)
                     continue
                 rest = self.count // (tensor * pipeline)
                 shards = [given.fsdp or max(1, rest // (given.data_parallel or 1))]
@@ -162,6 +198,7 @@ class _Search:
                     copies = rest
                     for batch in batches:
                         if self.batch % (copies * batch):
+                            self._undivided(self.batch, "sequences of a step", copies * batch)
                             continue
                         m = self.batch // (copies * batch)
                         if given.micro_batches and given.micro_batches != m:
@@ -199,13 +236,14 @@ class _Search:
             for schedule in schedules if pipeline > 1 else ["1f1b"]:
                 yield zero, schedule
 
-    def found(self, explain: bool, top: int) -> Planned:
+    def found(self, explain: bool, top: int) -> Plan:
         """The best of all layouts; first with the smallest batch, then with larger ones near the best."""
         asked = self._asked() if explain else None
         if explain:
             self.given = replace(self.plain, global_batch=self.given.global_batch)
             self.tried = 0  # of what is looked through
         best: list[Candidate] = []
+        least_kept = inf
         refused: dict[str, None] = {}
         everything = sorted(self.layouts(), key=lambda c: c[1])
         least = min((b for _, b, _ in everything), default=1)
@@ -217,20 +255,27 @@ class _Search:
                 ):
                     continue
                 made = self.candidate(layout, batch, again)
-                if isinstance(made, str):
-                    refused.update({f"{layout}: {made}": None} if made else {})
+                if made == "":
+                    least_kept = min(least_kept, self._least(layout))
+                elif isinstance(made, str):
+                    refused[f"{layout}: {made}"] = None
                 elif made.fits:
                     best.append(made)
+                else:
+                    least_kept = min(least_kept, made.memory.total)
             best.sort(key=lambda c: c.seconds)
             near = {_split(c.layout, c.checkpointing) for c in best[:3]}
         if not best and asked is None:
-            why = next(iter(refused), "")
+            whys = [*refused, *self.undivided]
+            if least_kept < inf:
+                kept, room = size(round(least_kept)), size(int(self.capacity))
+                whys = [f"at least {kept} a device, of {room}"]
             raise InputError(
-                f"{self.whole.info.name} fits in no layout over {self.count:,} of {self.device.name}"
-                + (f" ({why})" if why else ""),
+                f"{self.whole.info.name} fits in no layout over {self.count:,} of {self.device.name}: "
+                + "; ".join(whys[:3]),
                 hint="more devices, or a global batch that they divide",
             )
-        return Planned(
+        return Plan(
             self.whole.info.name, self.device.name, self.count, self.batch, int(self.capacity),
             tuple(best[:top]), self.tried, len(best), asked, tuple(refused),
             sum(isinstance(s, Sample) for s in self.samples.values()), self._assumed(),
@@ -268,4 +313,4 @@ def _powers(most: int) -> list[int]:
     return [2**i for i in range(most.bit_length())]
 
 
-__all__ = ["Planned", "plan"]
+__all__ = ["plan"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from random import Random
@@ -22,11 +22,11 @@ from opgraph.hardware import Device, cluster
 from opgraph.inputs.context import learned_positions
 from opgraph.options import NAMES, OPTIONS, Options, checked, named_options, targeted
 from opgraph.options.fields import QUANTIZED, SERVING
-from opgraph.record.errors import InputError, RenderError
+from opgraph.record.errors import InputError, RenderError, first_line
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.remarks import Remark
 from opgraph.record.units import plural, size
-from opgraph.results import Serving
+from opgraph.results import Serving, ServingPlan
 from opgraph.tracing.modes.generation import encoder_decoder
 
 if TYPE_CHECKING:
@@ -47,6 +47,12 @@ BESIDE = (
     "sequences of a recorded graph"
 )
 """What a server does beside the steps of its engine."""
+
+LIMITS = {"max_first_token": "first_token", "max_per_token": "per_token"}
+"""Options that say what requests wait for at most, and what of a point they are of."""
+_WAITED = {"max_first_token": "to the first token", "max_per_token": "a token"}
+_HALVINGS = 7
+"""Between rates that keep the limits and rates that do not: to 1 % of what is reached."""
 
 _OF_A_STEP = ("mode", "context_len", "batch_size", "seq_len", "decoder_seq_len")
 
@@ -69,81 +75,206 @@ def serve(
 
     >>> print(opgraph.serve("gpt2", hardware="a10", request_rate="8", input_len="512", output_len="64"))
     """
-    tell = progress or (lambda _: None)
     count, device = cluster(hardware) if isinstance(hardware, str) else (None, hardware)
-    tensor = count or 1
-    asked = {n: OPTIONS[n].default for n in SERVING}
-    own = checked({n: options.pop(n) for n in SERVING if n in options}, SERVING, "serve")
-    asked |= own
-    bits = checked({n: options.pop(n) for n in QUANTIZED if n in options}, QUANTIZED, "serve")
-    for name in _OF_A_STEP:
-        if options.pop(name, None) not in (None, "infer"):
-            raise InputError(f"serve does not take {name}: what is in a step follows from the requests",
-                             hint="input_len, output_len, request_rate")  # fmt: skip
-    given = targeted(checked(options, NAMES, "serve"), device.target)
-    given["dtype"] = given.get("dtype") or "bfloat16"
-    rates, apart = _rates(asked["request_rate"]), _apart(asked["disaggregate"])
-    built, shortened = _generating(model, given), ""
-    if asked["workload"] is None and not {"input_len", "output_len"} <= own.keys():
-        shortened = _shortened(asked, own, built)
-    workload, arrive = _workload(asked)
-    if asked["workload"] is not None:
-        file_has = ("input_len", "output_len", "requests", *(("request_rate",) if arrive else ()))
-        if twice := [OPTIONS[n].flag for n in file_has if own.get(n) is not None]:
-            raise InputError(f"the workload says what its requests are{' and when they come' * arrive}",
-                             hint=f"leave out {' and '.join(twice)}")  # fmt: skip
-        asked |= dict.fromkeys(file_has)
-    if asked["draft"] is not None and asked["acceptance"] is None:
-        raise InputError("how many drafts are accepted hangs on both models and the text",
-                         hint="--acceptance 0.7")  # fmt: skip
-    traces = traced(built, given, bits, device, tell, workload)
-    times = step_times(traces, device, tensor)
-    if times.source:
-        if refused := [
-            OPTIONS[n].flag for n in ("prefix_hits", "draft", "disaggregate") if own.get(n)
-        ]:
-            raise InputError(f"{traces.prefill.model.name} has an encoder, for which {refused[0]} is not "
-                             "worked out", hint=f"leave out {' and '.join(refused)}")  # fmt: skip
-        workload = [replace(r, prompt=1, source=r.prompt) if traces.longer else replace(r, source=1)
-                    for r in workload]  # fmt: skip
-    draft = None
-    if asked["draft"] is not None:
-        drafting = traced(asked["draft"], given, {}, device, tell, workload)
-        if drafting.source:
-            raise InputError(f"{drafting.prefill.model.name} has an encoder, and cannot draft")
-        draft = step_times(drafting, device, tensor)
-    engine, each = _engine(asked, times, draft)
-    moving = times.cache.at(1000) / 1000 / device.linked().link_reached if apart else 0.0
-    seed = asked["seed"] or 0
+    job = _Job(model, device, options, progress or (lambda _: None))
+    return job.served(job.engine(count or 1))
 
-    def at(rate: float) -> ServingPoint:
-        tell(f"{len(workload)} requests" + ("" if rate == inf else f" at {rate:.3g} a second"))
-        asks = workload if arrive else _arriving(workload, rate, seed)
-        return serve_at(rate, asks, engine, times, seed, apart, moving)
 
-    if arrive:
-        span = max(r.arrival for r in workload) - min(r.arrival for r in workload)
-        points = [at(len(workload) / span if span else inf)]
-    elif rates:
-        points = [at(rate) for rate in rates]
-    else:
-        most = at(inf)
+def planned(
+    model: str | nn.Module, count: int, device: Device, tell: Callable[[str], None], top: int,
+    options: dict[str, Any],
+) -> ServingPlan:  # fmt: skip
+    """The best ways to serve a model with so many devices: engines that share each operator over a power of
+    two of them, side by side, each with its share of the requests. At a rate that is asked for, what is
+    quickest for a request on average; else what serves most within the limits (milliseconds that 99 of 100
+    requests keep).
+
+    Raises what `serve` raises, and `InputError` where nothing serves it.
+    """
+    limits = {n: options.pop(n) for n in LIMITS if options.get(n) is not None}
+    limits = checked(limits, LIMITS, "plan")
+    if options.get("disaggregate") is not None:
+        raise InputError("engines apart for prompts and tokens are not looked through",
+                         hint="opgraph serve takes --disaggregate")  # fmt: skip
+    job = _Job(model, device, options, tell)
+    if len(job.rates) > 1:
+        raise InputError("a plan is for one rate of requests", hint="--request-rate 8")
+    found: list[Serving] = []
+    refused: list[str] = []
+    for tensor in (2**i for i in range(min(count, device.node).bit_length())):
+        if count % tensor:
+            refused.append(f"{count:,} devices are no engines of {tensor:,} each")
+            continue
+        try:
+            engine = job.engine(tensor, count // tensor)
+            served = job.within(engine, limits)
+        except (RenderError, InputError) as error:
+            refused.append(f"engines of {tensor:,}: {first_line(error)}")
+            continue
+        if isinstance(served, str):
+            refused.append(f"engines of {tensor:,}: {served}")
+        else:
+            found.append(served)
+    if not found:
+        raise InputError(f"no engine over {count:,} of {device.name} serves it: {'; '.join(refused)}",
+                         hint="more devices, --weights fp8, or wider limits")  # fmt: skip
+    rated = bool(job.rates) or job.arrive
+
+    def order(s: Serving) -> float:
+        (p,) = s.points
+        slow = inf if p.latency is None else p.latency.mean
+        return slow if rated else -p.output_tokens_per_second
+
+    best = tuple(sorted(found, key=order)[:top])
+    wanted = "latency" if rated else "throughput"
+    return ServingPlan(best[0].model, device.name, count, wanted, limits, best, tuple(refused))
+
+
+@dataclass(frozen=True)
+class _Engines:
+    """Engines side by side that share each operator over `tensor` devices, and the bytes of a page."""
+
+    times: StepTimes
+    engine: Engine
+    page: int
+    tensor: int
+    copies: int = 1
+
+
+class _Job:
+    """What is to be served, with what each engine is made of: traces are made once for all of them."""
+
+    def __init__(
+        self, model: str | nn.Module, device: Device, options: dict[str, Any],
+        tell: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.device, self.tell = device, tell
+        asked = self.asked = {n: OPTIONS[n].default for n in SERVING}
+        own = checked({n: options.pop(n) for n in SERVING if n in options}, SERVING, "serve")
+        asked |= own
+        bits = {n: options.pop(n) for n in QUANTIZED if n in options}
+        self.bits = bits = checked(bits, QUANTIZED, "serve")
+        for name in _OF_A_STEP:
+            if options.pop(name, None) not in (None, "infer"):
+                raise InputError(f"serve does not take {name}: what is in a step follows from the requests",
+                                 hint="input_len, output_len, request_rate")  # fmt: skip
+        given = targeted(checked(options, NAMES, "serve"), device.target)
+        given["dtype"] = given.get("dtype") or "bfloat16"
+        self.rates, self.apart = _rates(asked["request_rate"]), _apart(asked["disaggregate"])
+        built, self.shortened = _generating(model, given), ""
+        if asked["workload"] is None and not {"input_len", "output_len"} <= own.keys():
+            self.shortened = _shortened(asked, own, built)
+        self.workload, self.arrive = _workload(asked)
+        if asked["workload"] is not None:
+            arrive = self.arrive
+            file_has = (
+                "input_len",
+                "output_len",
+                "requests",
+                *(("request_rate",) if arrive else ()),
+            )
+            if twice := [OPTIONS[n].flag for n in file_has if own.get(n) is not None]:
+                raise InputError(
+                    f"the workload says what its requests are{' and when they come' * arrive}",
+                    hint=f"leave out {' and '.join(twice)}",
+                )
+            asked |= dict.fromkeys(file_has)
+        if asked["draft"] is not None and asked["acceptance"] is None:
+            raise InputError("how many drafts are accepted hangs on both models and the text",
+                             hint="--acceptance 0.7")  # fmt: skip
+        traces = self.traces = traced(built, given, bits, device, tell, self.workload)
+        if traces.source:
+            if refused := [
+                OPTIONS[n].flag for n in ("prefix_hits", "draft", "disaggregate") if own.get(n)
+            ]:
+                raise InputError(f"{traces.prefill.model.name} has an encoder, for which {refused[0]} is "
+                                 "not worked out", hint=f"leave out {' and '.join(refused)}")  # fmt: skip
+            self.workload = [
+                replace(r, prompt=1, source=r.prompt) if traces.longer else replace(r, source=1)
+                for r in self.workload
+            ]
+        self.drafting: Traces | None = None
+        if asked["draft"] is not None:
+            self.drafting = traced(asked["draft"], given, {}, device, tell, self.workload)
+            if self.drafting.source:
+                raise InputError(
+                    f"{self.drafting.prefill.model.name} has an encoder, and cannot draft"
+                )
+
+    def engine(self, tensor: int, copies: int = 1) -> _Engines:
+        """Engines that share each operator over so many devices. Raises what `step_times` raises."""
+        times = step_times(self.traces, self.device, tensor)
+        drafts = None if self.drafting is None else step_times(self.drafting, self.device, tensor)
+        engine, page = _engine(self.asked, times, drafts)
+        return _Engines(times, engine, page, tensor, copies)
+
+    def at(self, engines: _Engines, rate: float) -> ServingPoint:
+        """What requests see at a rate."""
+        asks, times, seed = self.workload, engines.times, self.asked["seed"] or 0
+        self.tell(f"{len(asks)} requests" + ("" if rate == inf else f" at {rate:.3g} a second"))
+        asks = asks if self.arrive else _arriving(asks, rate, seed)
+        link = self.device.linked().link_reached if self.apart else 1.0
+        moving = times.cache.at(1000) / 1000 / link if self.apart else 0.0
+        return serve_at(rate, asks, engines.engine, times, seed, self.apart, moving, engines.copies)
+
+    def rate_of_arrivals(self) -> float:
+        """How many requests a second a file has."""
+        span = max(r.arrival for r in self.workload) - min(r.arrival for r in self.workload)
+        return len(self.workload) / span if span else inf
+
+    def served(self, engines: _Engines) -> Serving:
+        """What requests see at all rates that were asked for, or at some up to what is reached."""
+        if self.arrive:
+            return self.result(engines, [self.at(engines, self.rate_of_arrivals())])
+        if self.rates:
+            return self.result(engines, [self.at(engines, rate) for rate in self.rates])
+        most = self.at(engines, inf)
         wanted = [float(f"{share * most.requests_per_second:.3g}") for share in SHARES]
-        points = [*(at(rate) for rate in wanted if rate > 0), most]
-    name = traces.prefill.model.name
-    settings = {n: v for n, v in {**asked, **bits}.items() if v is not None}
-    reads, takes, source = (
-        round(sum(getattr(r, n) for r in workload) / len(workload))
-        for n in ("prompt", "output", "source")
-    )
-    one, many = (times.decoding(n, reads + takes // 2, source) for n in (1, 32))
-    return Serving(
-        name, device.name, tensor, sum(apart) if apart else 1, settings, times.weights,
-        engine.pages * asked["page_tokens"],
-        {"decode_1": one, "decode_32": many,
-         "prefill": times.once(source) + times.reading(reads, source=source)},
-        tuple(points), tuple(_remarks(traces, times, asked, each, shortened)),
-    )  # fmt: skip
+        points = [self.at(engines, rate) for rate in wanted if rate > 0]
+        return self.result(engines, [*points, most])
+
+    def within(self, engines: _Engines, limits: Mapping[str, float]) -> Serving | str:
+        """What requests see at the rate that was asked for, or at the highest that keeps the limits; why
+        there is none else."""
+
+        def broken(p: ServingPoint) -> str:
+            for name, most in limits.items():
+                seen = getattr(p, LIMITS[name])
+                if seen is not None and seen.p99 * 1e3 > most:
+                    return f"{seen.p99 * 1e3:,.3g} ms {_WAITED[name]}, not {most:,.3g}"
+            return "" if p.requests else "no request fits"
+
+        given = self.rate_of_arrivals() if self.arrive else next(iter(self.rates), None)
+        found = self.at(engines, inf if given is None else given)
+        if not (why := broken(found)) or given is not None:
+            return why or self.result(engines, [found])
+        low, high, best = 0.0, found.requests_per_second, None
+        for _ in range(_HALVINGS):
+            rate = (low + high) / 2
+            one = self.at(engines, rate)
+            if why := broken(one):
+                high = rate
+            else:
+                low, best = rate, one
+        return why if best is None else self.result(engines, [best])
+
+    def result(self, engines: _Engines, points: Sequence[ServingPoint]) -> Serving:
+        """The record of some rates."""
+        times, asked, traces = engines.times, self.asked, self.traces
+        settings = {n: v for n, v in {**asked, **self.bits}.items() if v is not None}
+        reads, takes, source = (
+            round(sum(getattr(r, n) for r in self.workload) / len(self.workload))
+            for n in ("prompt", "output", "source")
+        )
+        one, many = (times.decoding(n, reads + takes // 2, source) for n in (1, 32))
+        return Serving(
+            traces.prefill.model.name, self.device.name, engines.tensor,
+            sum(self.apart) if self.apart else engines.copies, settings, times.weights,
+            engines.engine.pages * asked["page_tokens"],
+            {"decode_1": one, "decode_32": many,
+             "prefill": times.once(source) + times.reading(reads, source=source)},
+            tuple(points), tuple(_remarks(traces, times, asked, engines.page, self.shortened)),
+        )  # fmt: skip
 
 
 def _generating(model: str | nn.Module | Model, given: Mapping[str, Any]) -> Model:

@@ -28,7 +28,7 @@ COMMANDS = {
     "sweep": "the costs over batch, length and image sizes, and their exact formulas",
     "fit": "the largest batch, length and context that fit on a device",
     "serve": "throughput and latency of a model as an inference engine serves it",
-    "plan": "the quickest layouts of a step of training over many devices",
+    "plan": "the best layouts over many devices, of a step of training or to serve",
     "measure": "a run on this machine, its time on every operator beside the prediction",
     "join": "somebody's profiler trace on the operators of a model",
     "card": "the costs section of a model card",

@@ -506,9 +506,13 @@ class Commanding:
         "milliseconds of scheduling beside the device's time of a step", unit="MS")
     disaggregate: str | None = option(Text(), Stage.COMMAND,
         "engines that read prompts, and engines that give out tokens: 1:1", unit="N:M")
+    max_first_token: float | None = option(Amount(1e9), Stage.COMMAND,
+        "milliseconds to the first token that 99 of 100 requests may wait", unit="MS")
+    max_per_token: float | None = option(Amount(1e9), Stage.COMMAND,
+        "milliseconds a token after it, likewise", unit="MS")
     seed: int | None = option(Whole(0), Stage.COMMAND, "of arrivals, lengths and drafts (0)")
     devices: str | None = option(Text(), Stage.COMMAND,
-        "how many of which device: 1024xh100-sxm", unit="NxDEVICE")
+        "how many of which device: 1024xh100-sxm", unit="NxDEVICE", flags=("--cluster",))
     explained: bool = option(Flag(), Stage.COMMAND,
         "compare the layout of these options with the best", default=False, spelled="--explain")
     jobs: int | None = option(Whole(), Stage.COMMAND,

@@ -5,7 +5,15 @@ A result is a record with its cached answers and a face: `repr`, `print`, `.draw
 `.to_pandas`, a notebook's output. The records stand in `record` and `analysis`, what they look like in
 `views`; here the two meet, and nowhere else."""
 
-from opgraph.results.comparing import CheckedTracers, Comparison, Serving, Sweep, compared
+from opgraph.results.comparing import (
+    CheckedTracers,
+    Comparison,
+    Plan,
+    Serving,
+    ServingPlan,
+    Sweep,
+    compared,
+)
 from opgraph.results.costed import Costed, Measured, Profile, load
 
 __all__ = [
@@ -13,8 +21,10 @@ __all__ = [
     "Comparison",
     "Costed",
     "Measured",
+    "Plan",
     "Profile",
     "Serving",
+    "ServingPlan",
     "Sweep",
     "compared",
     "load",

@@ -11,7 +11,9 @@ from opgraph.analysis.check.agreement import Agreement
 from opgraph.analysis.compare import comparison
 from opgraph.analysis.compare.comparison import ComparisonRecord
 from opgraph.analysis.costed import CostedRecord
+from opgraph.analysis.parallel.composing import Planned
 from opgraph.analysis.scaling.sweep import SweepRecord
+from opgraph.analysis.serving import curve
 from opgraph.analysis.serving.curve import ServingRecord
 from opgraph.record import units
 from opgraph.record.files import write_atomically
@@ -27,7 +29,7 @@ class _Face:
         def records(self) -> list[dict[str, Any]]: ...
 
     @property
-    def asked(self) -> frozenset[str]:
+    def _asked(self) -> frozenset[str]:
         """The options that what is shown was costed with, as far as a view may not show them."""
         return frozenset()
 
@@ -37,7 +39,7 @@ class _Face:
         Raises `RenderError` for a suffix that nothing writes, or an option that is not heeded.
         """
         view = view_for(path, result=self._result)
-        write_atomically(path, view.load()(self, **view.check(options, self.asked)))
+        write_atomically(path, view.load()(self, **view.check(options, self._asked)))
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame` with one row a point of a sweep, or a rate of a model served."""
@@ -60,7 +62,7 @@ class Comparison(_Face, ComparisonRecord):
     _result = "comparison"
 
     @property
-    def asked(self) -> frozenset[str]:
+    def _asked(self) -> frozenset[str]:
         """The options that some of the models were costed with."""
         return frozenset[str]().union(*(model.asked for model in self.models))
 
@@ -85,7 +87,7 @@ class Sweep(_Face, SweepRecord):
     _result = "sweep"
 
     @property
-    def asked(self) -> frozenset[str]:
+    def _asked(self) -> frozenset[str]:
         """What was asked of it: formulas, a device."""
         asked = {"symbolic": self.profile, "hardware": self.device}
         return frozenset(name for name, found in asked.items() if found is not None)
@@ -100,12 +102,30 @@ class Serving(_Face, ServingRecord):
     _result = "serving"
 
     @property
-    def asked(self) -> frozenset[str]:
+    def _asked(self) -> frozenset[str]:
         """It is of a device."""
         return frozenset({"hardware"})
 
     def __repr__(self) -> str:
         return f"<Serving of {self.model}: {units.plural(len(self.points), 'rate')}>"
+
+
+class Plan(_Face, Planned):
+    """The best layouts of a step of training over some devices (see `Planned`)."""
+
+    _result = "plan"
+
+    def __repr__(self) -> str:
+        return f"<Plan of {self.model}: {units.plural(len(self.best), 'layout')}>"
+
+
+class ServingPlan(_Face, curve.ServingPlan):
+    """The best engines over some devices (see `opgraph.analysis.serving.curve.ServingPlan`)."""
+
+    _result = "plan"
+
+    def __repr__(self) -> str:
+        return f"<ServingPlan of {self.model}: {units.plural(len(self.best), 'layout')}>"
 
 
 class CheckedTracers(Agreement):

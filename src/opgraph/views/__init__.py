@@ -32,8 +32,8 @@ __all__ = [
 
 GROUP = "opgraph.views"
 
-Result = Literal["costed", "comparison", "sweep", "serving"]
-"""What a view shows: a model on a machine, a comparison, a sweep, or a model served."""
+Result = Literal["costed", "comparison", "sweep", "serving", "plan"]
+"""What a view shows: a model on a machine, a comparison, a sweep, a model served, or layouts of one."""
 
 Kind = Literal["text", "picture", "page", "file"]
 
@@ -158,6 +158,11 @@ def _serving(name: str, suffix: str, target: str, kind: Kind = "file") -> View:
                 result="serving", kind=kind)  # fmt: skip
 
 
+def _plan(name: str, suffix: str, target: str, kind: Kind = "file") -> View:
+    costs = ("network", "top", *QUANTIZED)
+    return View(name, (suffix,), f"opgraph.views.{target}", (), costs, result="plan", kind=kind)
+
+
 _BUILT_IN = (
     View("table", (".txt",), "opgraph.views.text.table:table",
          ("depth", "sort", "top", "show_shapes", "fold", "verbose", "memory", "by"), _LAID, kind="text"),
@@ -210,6 +215,11 @@ _BUILT_IN = (
     _serving("serving-json", ".json", "files.json:plain"),
     _serving("serving-svg", ".svg", "picture.formats:curve_svg", "picture"),
     _serving("serving-png", ".png", "picture.formats:curve_png", "picture"),
+    _plan("plan", ".txt", "text.plan:plan_text", "text"),
+    _plan("plan-markdown", ".md", "tables:rows_markdown", "text"),
+    _plan("plan-csv", ".csv", "tables:rows_csv"),
+    _plan("plan-json", ".json", "files.json:plain"),
+    _plan("plan-html", ".html", "page.sweep:of_text", "page"),
 )  # fmt: skip
 
 _NAMED = {v.name: v for v in _BUILT_IN}

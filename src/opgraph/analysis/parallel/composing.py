@@ -467,6 +467,18 @@ class Planned:
         found["explained"] = self.explained
         return found
 
+    def records(self) -> list[dict[str, Any]]:
+        """A flat record for each layout."""
+        return [
+            {
+                "layout": str(c.layout), "micro_batches": c.layout.micro_batches, "batch": c.batch,
+                "zero": c.layout.zero, "schedule": c.layout.schedule, "checkpointing": c.checkpointing,
+                "seconds": c.seconds, "low": c.interval[0], "high": c.interval[1], "mfu": c.mfu,
+                "exposed": c.exposed, "bubble": c.bubble, "memory": c.memory.total, "why": why,
+            }
+            for c, why in zip(self.best, self.whys, strict=True)
+        ]  # fmt: skip
+
     @property
     def whys(self) -> tuple[str, ...]:
         """Of each layout but the best, what most of the time goes to that it takes longer."""

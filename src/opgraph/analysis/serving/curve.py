@@ -103,6 +103,34 @@ class ServingRecord:
         return [{name: row.get(name) for name in heads} for row in found]
 
 
+@dataclass(frozen=True)
+class ServingPlan:
+    """The `best` ways to serve a model with so many devices, each with one rate of requests, by what was
+    `wanted` ("latency" or "throughput") within the `limits` (milliseconds); and the `refused` ones with the
+    reason."""
+
+    model: str
+    device: str
+    devices: int
+    wanted: str
+    limits: Mapping[str, float]
+    best: tuple[ServingRecord, ...]
+    refused: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready data."""
+        return {
+            "model": self.model, "device": self.device, "devices": self.devices,
+            "wanted": self.wanted, "limits": dict(self.limits),
+            "best": [s.to_dict() for s in self.best], "refused": list(self.refused),
+        }  # fmt: skip
+
+    def records(self) -> list[dict[str, float | int | None]]:
+        """One flat record a way to serve it."""
+        return [{"engines": s.engines, "devices": s.devices, "room": s.room, **s.records()[0]}
+                for s in self.best]  # fmt: skip
+
+
 def spread(values: Iterable[tuple[float, int]]) -> Spread | None:
     """The mean and the percentiles (nearest rank) of values that occur so often each."""
     ordered = sorted(values)
@@ -146,12 +174,12 @@ def point_of(rate: float, runs: Sequence[Run], pages: int) -> ServingPoint:
 
 def serve_at(
     rate: float, requests: Sequence[Request], engine: Engine, times: StepTimes, seed: int,
-    apart: tuple[int, int] | None = None, moving: float = 0.0,
+    apart: tuple[int, int] | None = None, moving: float = 0.0, copies: int = 1,
 ) -> ServingPoint:  # fmt: skip
-    """Requests at a rate through one engine, or, `apart`, through some that read prompts and some that give
-    out tokens, between which a token of the cache takes `moving` seconds."""
+    """Requests at a rate through `copies` of one engine, or, `apart`, through some that read prompts and
+    some that give out tokens, between which a token of the cache takes `moving` seconds."""
     if apart is None:
-        return point_of(rate, [simulate(requests, engine, times.seconds, seed)], engine.pages)
+        return point_of(rate, _dealt(requests, copies, engine, times, seed), engine.pages)
     readers, writers = apart
     first = _dealt(
         [replace(r, output=1) for r in requests], readers, replace(engine, drafts=None), times, seed

@@ -75,6 +75,11 @@ def html(sweep: SweepRecord) -> str:
     return _PAGE.format(title=escape(sweep.title), picture=picture, text=escape(sweep_text(sweep)))
 
 
+def of_text(result: Any) -> str:
+    """One page with what a result says as text."""
+    return _PAGE.format(title=escape(result.model), picture="", text=escape(str(result)))
+
+
 def _drawable(sweep: SweepRecord) -> bool:
     return any(p.error is None for p in sweep.points)
 

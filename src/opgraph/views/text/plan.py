@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from math import inf
 
 from rich import box
 from rich.console import RenderableType
@@ -10,12 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from opgraph.analysis.parallel.composing import Candidate, Planned
+from opgraph.analysis.serving.curve import ServingPlan
 from opgraph.record import units
 from opgraph.views.terminal import draw, fitting, ruled, safe
 
 
-def plan_text(found: Planned, *, color: bool = False, width: int = 120) -> str:
-    """The ten best layouts, what they keep, and why each but the first is slower."""
+def plan_text(found: Planned | ServingPlan, *, color: bool = False, width: int = 120) -> str:
+    """The ten best layouts, what they keep, and why each but the first is slower; or the best engines."""
+    if isinstance(found, ServingPlan):
+        return _served(found, color, width)
     title = (
         f"{safe(found.model)} on {found.devices:,} x {found.device}, {found.global_batch:,} a step"
     )
@@ -95,14 +98,40 @@ def _memory(names: list[str], shown: list[Candidate], capacity: int, apart: int)
     return table
 
 
-def rows(found: Planned) -> list[dict[str, Any]]:
-    """A row for each layout."""
-    return [
-        {
-            "layout": str(c.layout), "micro_batches": c.layout.micro_batches, "batch": c.batch,
-            "zero": c.layout.zero, "schedule": c.layout.schedule, "checkpointing": c.checkpointing,
-            "seconds": c.seconds, "low": c.interval[0], "high": c.interval[1], "mfu": c.mfu,
-            "exposed": c.exposed, "bubble": c.bubble, "memory": c.memory.total, "why": why,
-        }
-        for c, why in zip(found.best, found.whys, strict=True)
+def _served(found: ServingPlan, color: bool, width: int) -> str:
+    """Engines side by side, and what requests see of them."""
+    title = f"{safe(found.model)} served on {found.devices:,} x {safe(found.device)}"
+    limits = " and ".join(
+        f"{value:,g} ms {'to the first token' if 'first' in name else 'a token'}"
+        for name, value in found.limits.items()
+    )
+    first = found.best[0].points[0]
+    how = "all requests at once" if first.rate == inf else f"{first.rate:.3g} requests a second"
+    if found.wanted == "throughput":
+        how = f"the highest rate that keeps {limits}" if limits else how
+    tables = [_engines(found, apart) for apart in (1, 0)]
+    parts: list[RenderableType] = [
+        Text(title, style="bold"),
+        f"The {'quickest' if found.wanted == 'latency' else 'most tokens'} first, at {how}.",
+        "", fitting(tables, width), "",
+        Text("first: to the first token; token: each after it, by request", style="dim"),
     ]  # fmt: skip
+    parts += [f"Not among them: {safe(reason)}" for reason in found.refused]
+    parts += [Text(safe(r.text, 300), style="dim") for r in found.best[0].remarks]
+    return draw(parts, width, color)
+
+
+def _engines(found: ServingPlan, apart: int) -> Table:
+    table = ruled(("engines", "devices\neach", "rate\n/s", "tokens\n/s", "first\np50", "first\np99",
+                   "token\np50", "token\np99", "cache\nmost", "running"), apart=apart)  # fmt: skip
+    for s in found.best:
+        (p,) = s.points
+        waits = [w for each in (p.first_token, p.per_token)
+                 for w in ((each.p50, each.p99) if each else (None, None))]  # fmt: skip
+        table.add_row(
+            f"{s.engines:,}", f"{s.devices:,}", "all" if p.rate == inf else f"{p.rate:.3g}",
+            f"{p.output_tokens_per_second:,.0f}",
+            *("—" if w is None else units.seconds(w) for w in waits),
+            units.percent(p.fullest), f"{p.running:.1f}",
+        )  # fmt: skip
+    return table
