@@ -48,7 +48,7 @@ OUTPUTS: dict[str, list[list[str]]] = {
               "--seq-len", "256", "--tensor-parallel", "1", *more]
              for more in ([], ["--explain", "--fsdp", "8", "--micro-batches", "2"])]
             + [["gpt2", "--devices", "4xa10", "--mode", "decode", "--requests", "50", *more]
-               for more in ([], ["--max-per-token", "9"])],
+               for more in ([], ["--max-per-token", "9", "--request-rate", "8"])],
     "models": [[]],
     "hardware": [[], ["h100-sxm"], ["epyc-7763"]],
     "serve": [["gpt2", "--hardware", "a10", "--request-rate", "8,inf", "--requests", "50"],

@@ -219,7 +219,8 @@ def _laid_out(
     if found.graph.failed is not None:
         raise InputError(
             f"{built.info.name} does not run as {layout}: {found.graph.failed.failure}",
-            hint="a saved profile of it (-o FILE.json) can be laid out on paper",
+            hint=("its own code may count what is split; " if layout.tensor > 1 else "")
+            + "a saved profile of it (-o FILE.json) can be laid out on paper",
         )
     if found.pipeline is not None:
         kinds = kinds_of_ranks(built.module, layout)

@@ -71,6 +71,7 @@ def ranks(world_size: int, rank: int = 0) -> Iterator[World]:
             "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",
         }))  # fmt: skip
         stack.enter_context(patch.object(DeviceMesh, "__init__", here))
+        stack.enter_context(patch.object(Tensor, "pin_memory", lambda tensor, *_: tensor))
         stack.enter_context(patch.object(sys, "excepthook", sys.excepthook))
         stack.callback(_forget)
         dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
@@ -161,6 +162,12 @@ def begin(modules: Iterable[torch.nn.Module], mode: Any) -> Iterator[tuple[Tenso
                 states.append(state)
     groups = [group for state in states for group in state._fsdp_param_groups]
     for group in groups:
+        if type(group.offload_policy).__name__ == "CPUOffloadPolicy":
+            raise InputError(
+                "weights that are kept on the host (CPUOffloadPolicy) are not traced: a rank has one "
+                "device here, on which they would count",
+                hint="without offload_policy the rest is as it would be",
+            )
         group._reset_sharded_params = False
     for state in states:
         state._lazy_init()

@@ -155,6 +155,35 @@ def test_what_ranks_do_not_go_with(asked: dict[str, object]) -> None:
         opgraph.sweep(Model(), batch_size=[1, 2], fsdp=2)
 
 
+def test_weights_that_are_kept_on_the_host_are_refused() -> None:
+    """Their copies to the device would be seen by nobody here."""
+    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+    with opgraph.ranks(WORLD):
+        model = fully_shard(Model(), offload_policy=CPUOffloadPolicy())
+        with pytest.raises(opgraph.InputError, match=r"kept on the host .CPUOffloadPolicy."):
+            opgraph.profile(model, inputs(), mode="train", loss="sum")
+
+
+def test_weights_are_gathered_in_eight_bits() -> None:
+    """As torchao casts them before its gathers; normalizations and biases stay as they are."""
+    float8 = pytest.importorskip("torchao.float8")
+    from torch.distributed.fsdp import fully_shard
+
+    config = float8.Float8LinearConfig(enable_fsdp_float8_all_gather=True)
+    with opgraph.ranks(WORLD):
+        model = float8.convert_to_float8_training(Model(), config=config)
+        for block in model.blocks:
+            fully_shard(block)
+        profile = opgraph.profile(
+            model, torch.randn(2, 16, programs.WIDTH), mode="train", loss="sum"
+        )
+    found = {(e.phase, str(e.kind)): (e.times, e.bytes) for e in profile.on().exchanged}
+    width = programs.WIDTH
+    block = 2 * width * 4 * width + 4 * (2 * width + 4 * width + width)
+    assert found["forward", "all-gather"] == (3, 3 * block)
+
+
 class Summing(torch.nn.Module):
     """Exchanges something by itself, within its forward."""
 

@@ -236,17 +236,20 @@ def _split(
         kinds = sorted({type(modules[p]).__name__ for p in others if p in modules})
         raise InputError(f"torch does not split layers like {', '.join(kinds) or next(iter(others))}, "
                          "and the model has no plan of its own", hint=_ON_PAPER)  # fmt: skip
+    how = "the model's own plan" if planned is not None else "what its graph allows"
     if layout.tensor > 1:
         if not own:
             raise InputError("no linear layer of it can be split over ranks",
                              hint="without tensor_parallel")  # fmt: skip
         if layout.sequence and others:
+            path, style = next(iter(others.items()))
             raise InputError(
-                "sequence_parallel is for models whose blocks are linear layers alone so far"
+                f"sequence_parallel is for blocks of which linear layers alone are split: {path} is "
+                f"{style} by {how}",
+                hint="without sequence_parallel",
             )
         yield from _replicated_heads(module, own, layout.tensor)
         _linears(module, mesh["tensor"], own, layout)
-        how = "the model's own plan" if planned is not None else "what its graph allows"
         yield f"split over {layout.tensor:,} ranks by {how}: {_counted(own)}"
     if others or layout.expert > 1:
         yield from _by_transformers(module, mesh, others, layout)
