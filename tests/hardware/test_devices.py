@@ -21,11 +21,15 @@ def test_every_device_is_complete_and_plausible(known):
     assert 0.5 < known.ridge_point("float16") < 1000
 
 
+NOBODY_SAID = {"Pascal", "CDNA", "CDNA 3"}
+
+
 @pytest.mark.parametrize("known", [d for d in devices() if d.kind != "cpu"], ids=lambda d: d.id)
 def test_what_a_device_has_of_memory_was_read_there(known):
     """A processor's memory is what was fitted to it; a driver's share grows with the multiprocessors."""
     nominal = {k for k, f in known.figures.items() if f.source.startswith("nominal")}
-    assert nominal <= ({"memory.context"} if known.architecture == "Pascal" else set())
+    assert nominal <= ({"memory.context"} if known.architecture in NOBODY_SAID else set())
+    assert ("memory.context" in known.figures) == (known.vendor not in {"Apple", "Google"})
     assert "report" in (said := known.figures["memory.capacity"].source) or "leaves" in said
     if known.vendor == "NVIDIA" and known.architecture not in {"Pascal", "Volta"}:
         assert 2.9 < known.context / 2**20 / known.units < 4.2
