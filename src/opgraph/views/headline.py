@@ -18,6 +18,7 @@ _TIMED = "{model} on {device}, {inputs}: {total}; {share} of the time is {what};
 _PLAIN = (
     "{model}, {inputs}: {total}; {share} of the bytes move where {what}; costliest {spot}, {part}."
 )
+_FAILED = "{model}, {inputs}: its forward failed; the figures are those of the part that ran."
 
 _WORDS: Mapping[Bound, tuple[str, str, str]] = {
     Bound.COMPUTE: (
@@ -67,15 +68,15 @@ _OF = {
 
 
 def headline(costed: CostedRecord) -> tuple[str, str]:
-    """The sentence and what it means; both are empty where nothing is moved, or not all that would be."""
+    """The sentence and what it means; both are empty where nothing is moved."""
     seconds = costed.prediction
     spots = costed.tree.hot_spots(1)
-    if not spots or costed.graph.failed is not None:
+    if not spots:
         return "", ""
     share = max(costed.bounds, key=lambda b: b.share)
     of = "it" if costed.tree.metric is Metric.SECONDS else whole_of(costed)
     t = costed.totals
-    said = (_PLAIN if seconds is None else _TIMED).format(
+    said = _sentences(costed)[seconds is None].format(
         model=safe(costed.profile.model.name),
         device="" if costed.device is None else safe(costed.device.name),
         inputs=_inputs(costed),
@@ -85,12 +86,19 @@ def headline(costed: CostedRecord) -> tuple[str, str]:
         spot=safe(spots[0].label),
         part=f"{units.percent(spots[0].share)} of {of}",
     )
-    return said, _NO_DEVICE if seconds is None else _advice(share.bound, costed)
+    if seconds is None and costed.graph.failed is None:
+        return said, _NO_DEVICE
+    return said, _advice(share.bound, costed)
+
+
+def _sentences(costed: CostedRecord) -> tuple[str, str]:
+    """The sentence where there is a time, and where there is none."""
+    return (_TIMED, _PLAIN) if costed.graph.failed is None else (_FAILED, _FAILED)
 
 
 def _advice(bound: Bound, costed: CostedRecord) -> str:
-    """What a bound means; what is compiled is not told to be."""
-    said = _WORDS[bound][2]
+    """What a bound means; what is compiled is not told to be, and what failed is told nothing."""
+    said = _WORDS[bound][2] if costed.graph.failed is None else ""
     if costed.run is Run.ENGINE:
         said = said.replace(", or fewer and cheaper starts (torch.compile, CUDA graphs),", "")
     if costed.run is Run.ENGINE or costed.run.compiled:
@@ -132,13 +140,13 @@ def way(run: Run) -> str:
 def headline_data(costed: CostedRecord) -> dict[str, Any]:
     """The words of the sentence, for a page that knows the figures of every device."""
     return {
-        "timed": _TIMED,
-        "plain": _PLAIN,
+        "timed": _sentences(costed)[0],
+        "plain": _sentences(costed)[1],
         "inputs": _inputs(costed),
         "of": {"measured": whole_of(costed), "time": "it", "flops": _OF[Metric.FLOPS],
                "bytes": _OF[Metric.BYTES]},
         "words": {b.value: (*words[:2], _advice(b, costed)) for b, words in _WORDS.items()},
-        "meaning": _NO_DEVICE,
+        "meaning": _NO_DEVICE if costed.graph.failed is None else "",
     }  # fmt: skip
 
 
