@@ -6,9 +6,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice, pairwise
 
 from opgraph.record.graph import Graph, Node
@@ -50,19 +49,41 @@ class Run:
     whole: bool = True
 
 
+class Nested:
+    """Calls by thread and time, with what is around each."""
+
+    def __init__(self, calls: Iterable[Call]) -> None:
+        self.calls = sorted(calls, key=lambda c: (str(c.thread), c.start, -c.end))
+        self.parent: list[int] = []
+        self.threads: dict[object, tuple[list[float], list[int]]] = {}
+        for i, call in enumerate(self.calls):
+            starts, ids = self.threads.setdefault(call.thread, ([], []))
+            above = ids[-1] if ids else -1
+            while above >= 0 and self.calls[above].end <= call.start:
+                above = self.parent[above]
+            self.parent.append(above)
+            starts.append(call.start)
+            ids.append(i)
+
+    def inside(self, thread: object, at: float) -> int:
+        """The innermost call that runs on a thread at a time, or -1."""
+        starts, ids = self.threads.get(thread, ([], []))
+        found = ids[i] if (i := bisect_right(starts, at) - 1) >= 0 else -1
+        while found >= 0 and self.calls[found].end < at:
+            found = self.parent[found]
+        return found
+
+
 class Matching:
     """The calls of one trace, and their nodes."""
 
     def __init__(self, graph: Graph, positions: Positions, trace: Trace) -> None:
         self.graph, self.positions, self.trace = graph, positions, trace
-        self.calls = sorted(
-            (c for c in trace.calls if c.kind != "module"),
-            key=lambda c: (str(c.thread), c.start, -c.end),
-        )
+        nested = Nested(c for c in trace.calls if c.kind != "module")
+        self.calls, self.parent, self.inside = nested.calls, nested.parent, nested.inside
         self.marked = any(c.name.startswith(NODE_MARK) for c in self.calls)
         self.shaped = any(c.shapes is not None for c in self.calls)
         count = len(self.calls)
-        self.parent = [-1] * count
         self.backward = bytearray(count)
         self.optimizing = bytearray(count)
         self.own = [0.0] * count
@@ -81,18 +102,11 @@ class Matching:
 
     def _nest(self) -> None:
         calls, positions = self.calls, self.positions
-        stack: list[int] = []
-        thread: object = None
         known: dict[tuple[str, Shapes | None, bool], int | None] = {}
         for i, call in enumerate(calls):
-            if call.thread != thread:
-                stack, thread = [], call.thread
-            while stack and calls[stack[-1]].end <= call.start:
-                stack.pop()
             took = call.end - call.start
             self.own[i] = took * 1e-6
-            if stack:
-                above = self.parent[i] = stack[-1]
+            if (above := self.parent[i]) >= 0:
                 self.own[above] = max(0.0, self.own[above] - took * 1e-6)
                 self.backward[i] = self.backward[above]
                 self.optimizing[i] = self.optimizing[above] or calls[above].name.startswith(
@@ -105,7 +119,6 @@ class Matching:
                     self.covered[i] = max(self.covered[above], self.covers(above))
             if not self.backward[i] and _BACKWARD.search(call.name):
                 self.backward[i] = 1
-            stack.append(i)
             if call.kind == "mark" and call.name.startswith(NODE_MARK):
                 self.owner[i] = i
                 self.nodes[i] = (_ids(call.name, len(self.graph.nodes)), "mark")
@@ -137,23 +150,6 @@ class Matching:
             if self.calls[call].kind == "operator"
             else self.calls[call].name.startswith(NODE_MARK)
         )
-
-    @cached_property
-    def _threads(self) -> dict[object, tuple[list[float], list[int]]]:
-        threads: dict[object, tuple[list[float], list[int]]] = {}
-        for i, call in enumerate(self.calls):
-            starts, ids = threads.setdefault(call.thread, ([], []))
-            starts.append(call.start)
-            ids.append(i)
-        return threads
-
-    def inside(self, thread: object, at: float) -> int:
-        """The innermost call that runs on a thread at a time, or -1."""
-        starts, ids = self._threads.get(thread, ([], []))
-        found = ids[i] if (i := bisect_right(starts, at) - 1) >= 0 else -1
-        while found >= 0 and self.calls[found].end < at:
-            found = self.parent[found]
-        return found
 
     def hosts(self) -> list[int]:
         """The call in which each work was launched, or -1."""
@@ -301,11 +297,7 @@ class Matching:
         for at, node in enumerate(order):
             first.setdefault(node.id, at)
         sequences = self._sequences()
-        modules = (
-            _Modules(self.trace.calls)
-            if any(c.kind == "module" for c in self.trace.calls)
-            else None
-        )
+        modules = Nested(c for c in self.trace.calls if c.kind == "module")
         taken: set[int] = set()
         for run in runs:
             placed = [
@@ -330,7 +322,7 @@ class Matching:
             left = [items[i] for i in run.items if items[i] not in self.nodes]
             for item in left:
                 self._by_sequence(item, sequences, taken)
-            if modules is not None:
+            if modules.calls:
                 aligned = [
                     (i, self.nodes[i][0]) for i in (items[k] for k in run.items) if i in self.nodes
                 ]
@@ -449,17 +441,17 @@ class Matching:
             self.nodes[item] = (free or nodes, "sequence")
 
     def _by_module(
-        self, item: int, modules: _Modules, inside: Sequence[tuple[int, Nodes]], taken: set[int]
+        self, item: int, modules: Nested, inside: Sequence[tuple[int, Nodes]], taken: set[int]
     ) -> None:
         """A call by the module that it is in, where that has one node of this name that is still free."""
         call = self.calls[item]
-        scope = modules.around(call)
-        if scope is None:
+        scope = modules.inside(call.thread, call.start)
+        if scope < 0:
             return
         scopes = {
             self.graph.node(nodes[0]).scope
             for i, nodes in inside
-            if modules.around(self.calls[i]) == scope
+            if modules.inside(self.calls[i].thread, self.calls[i].start) == scope
         }
         name = canonical_name(call.name)
         free = [n for n in self.graph.nodes
@@ -467,31 +459,6 @@ class Matching:
         if len(scopes) == 1 and len(free) == 1:
             self.nodes[item] = ((free[0].id,), "module")
             taken.add(free[0].id)
-
-
-class _Modules:
-    """The calls of modules in a trace, by thread and time."""
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self.threads: dict[object, tuple[list[float], list[Call], list[int]]] = {}
-        for call in sorted(
-            (c for c in calls if c.kind == "module"), key=lambda c: (c.start, -c.end)
-        ):
-            starts, rows, parents = self.threads.setdefault(call.thread, ([], [], []))
-            parent = len(rows) - 1
-            while parent >= 0 and rows[parent].end < call.end:
-                parent = parents[parent]
-            starts.append(call.start)
-            rows.append(call)
-            parents.append(parent)
-
-    def around(self, call: Call) -> tuple[object, int] | None:
-        """The innermost module that a call is in."""
-        starts, rows, parents = self.threads.get(call.thread, ([], [], []))
-        at = bisect_right(starts, call.start) - 1
-        while at >= 0 and rows[at].end < call.start:
-            at = parents[at]
-        return (call.thread, at) if at >= 0 else None
 
 
 def _ids(mark: str, count: int) -> Nodes:
