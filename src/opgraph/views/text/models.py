@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opgraph.record import units
-from opgraph.views.terminal import draw, safe
+from opgraph.views.terminal import draw, fit, safe
 
 if TYPE_CHECKING:
     from opgraph.sources.registry import Listing
@@ -82,16 +82,22 @@ def names(
         left_out.append(head)
         del room[head]
     others = sum(room.values()) - room["name"] + _GAP * len(room)
-    table = Table(box=None, padding=(0, _GAP, 0, 0), header_style="bold")
-    for head, columns in room.items():
-        table.add_column(head, no_wrap=True, justify="right" if head in _FIGURES else "left",
-                         max_width=width - others if head == "name" else columns)  # fmt: skip
-    for row in zip(*(known[head] for head in room), strict=True):
-        table.add_row(*row)
-    note = (
-        f"not shown: {', '.join(left_out)} (--format csv, or a wider terminal)" if left_out else ""
+    room["name"] = max(1, min(room["name"], width - others))
+    # Thousands of rows of known widths: rich would take most of a second to lay them out.
+    rows = [tuple(room), *zip(*(known[head] for head in room), strict=True)]
+    head, *lines = (
+        (" " * _GAP).join(
+            text.rjust(n) if name in _FIGURES else fit(text, n)
+            for (name, n), text in zip(room.items(), row, strict=True)
+        ).rstrip()
+        for row in rows
     )
-    return draw([table, *([Text(f"\n{note}", style="dim")] if note else [])], width, color)
+    note = (
+        f"\nnot shown: {', '.join(left_out)} (--format csv, or a wider terminal)" if left_out else ""
+    )
+    body = "".join(f"{line}\n" for line in lines)
+    below = draw([Text(note, style="dim")], width, color) if note else ""
+    return draw([Text(head, style="bold", no_wrap=True)], width, color) + body + below
 
 
 _FIGURES = ("parameters", "FLOPs", "latency")
