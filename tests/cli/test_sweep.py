@@ -11,11 +11,29 @@ import opgraph
 from opgraph.cli import main
 
 
+SMALL = """
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 8))
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A model of images that is soon traced, since formulas take more than a hundred traces."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.py").write_text(SMALL)
+    return "small.py:build"
+
+
 @pytest.mark.slow
 @pytest.mark.live
-def test_points_and_formulas_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "resnet18.json"
-    asked = ["sweep", "resnet18", "--batch-size", "1,4", "--image-size", "64", "--symbolic"]
+def test_points_and_formulas_as_json(
+    small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "small.json"
+    asked = ["sweep", small, "--batch-size", "1,4", "--image-size", "64", "--symbolic"]
     assert main([*asked, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert [p["batch_size"] for p in data["points"]] == [1, 4]
@@ -46,8 +64,10 @@ def test_a_sweep_of_a_model_in_fewer_bits_through_an_engine(
 
 @pytest.mark.slow
 @pytest.mark.live
-def test_formulas_of_a_model_at_no_size_in_particular(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sweep", "resnet18", "--symbolic", "--json"]) == 0
+def test_formulas_of_a_model_at_no_size_in_particular(
+    small: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", small, "--symbolic", "--json"]) == 0
     formulas = json.loads(capsys.readouterr().out)["formulas"]
     assert [v["name"] for v in formulas["variables"]] == ["B", "N"]
 
