@@ -29,7 +29,7 @@ TRACED = {
     "llama": ("meta-llama/Llama-3.1-405B", {"seq_len": 512}),
     "swin": ("swin_t", {}),
 }
-NAMES = ["gpt2", "yolov8n", *(pytest.param(name, marks=pytest.mark.slow) for name in TRACED)]
+NAMES = ["gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("yolov8n", *TRACED))]
 
 
 @pytest.fixture(scope="module", params=NAMES)

@@ -10,7 +10,6 @@ import pytest
 import opgraph
 from opgraph.cli import main
 
-
 SMALL = """
 from torch import nn
 

@@ -122,6 +122,7 @@ def test_gradients_of_sparse_values(layout):
     assert any(k.op == "aten.sparse_mask" for k in ran)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "dtype", "kernel", "products"),
     [

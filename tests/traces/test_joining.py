@@ -99,6 +99,7 @@ def test_a_step_that_was_cut_off_is_in_no_sum(graph, joined):
     )
 
 
+@pytest.mark.slow
 def test_mfu_is_what_a_hand_computes(graph, joined):
     """24 layers of width 1,024 with 2,816 between, 16 sequences of 559 tokens, on 989.4 TFLOP/s."""
     tokens, width, inner, layers = 16 * 559, 1024, 2816, 24

@@ -104,7 +104,7 @@ def test_linear_layers_are_found_in_the_graph(saved, name, expected):
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("batch", [1, 4096])
+@pytest.mark.parametrize("batch", [1, pytest.param(4096, marks=pytest.mark.slow)])
 def test_a_tied_table_is_looked_up_in_parts_however_many_tokens_there_are(batch):
     """The layer that makes the logits splits it by rows, whatever comes out of the look-up."""
     graph = opgraph.profile("distilgpt2", head="causal-lm", batch_size=batch, seq_len=16).graph
@@ -242,7 +242,11 @@ def test_the_cache_is_split_by_heads():
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    ("mode", "options"), [("decode", {"context_len": 512}), ("prefill", {"seq_len": 8})]
+    ("mode", "options"),
+    [
+        ("decode", {"context_len": 512}),
+        pytest.param("prefill", {"seq_len": 8}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_stage_holds_the_cache_of_its_layers(mode, options):
     """Whatever the first stage is given and the last one returns, each has that of three layers."""

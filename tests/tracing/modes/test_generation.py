@@ -112,6 +112,7 @@ def test_a_prefill_into_states_counts_its_tokens():
     assert first.tokens_per_second == pytest.approx(2 * 4 / first.seconds)
 
 
+@pytest.mark.slow
 def test_a_prefill_of_an_encoder_counts_what_that_reads():
     found = opgraph.profile("t5-small", mode="prefill", seq_len=48)
     assert found.cache.tokens == 1  # of the decoder, which begins with one

@@ -50,6 +50,7 @@ def test_resnet18_is_one_fragment_and_the_same_node_by_node(resnet18: Profile) -
     assert traced.graph.breaks == ()
 
 
+@pytest.mark.slow
 def test_three_breaks_make_four_fragments() -> None:
     model = example("graph_breaks").Broken()
     x = torch.randn(8, 16)

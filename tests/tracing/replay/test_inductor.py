@@ -10,9 +10,6 @@ from unittest import mock
 import pytest
 import torch
 from torch import fx, nn
-from torch._functorch import config as functorch
-from torch._inductor import config
-from torch._inductor.graph import GraphLowering
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -183,6 +180,10 @@ CONVOLUTIONS = nn.Sequential(
 )
 def test_what_lives_is_what_the_code_allocates_that_torch_writes(model, shape):
     """TorchInductor's own code for this machine, read line by line."""
+    from torch._functorch import config as functorch  # these take seconds
+    from torch._inductor import config
+    from torch._inductor.graph import GraphLowering
+
     code: list[str] = []
 
     def written(lowering: GraphLowering) -> None:
@@ -243,13 +244,14 @@ def test_nothing_stays_patched():
 
 
 def test_nothing_that_was_remembered_stays():
+    from torch._inductor import config
     from torch.utils._triton import has_triton
 
-    before = torch.cuda.is_available(), has_triton(), torch._inductor.config.shape_padding
+    before = torch.cuda.is_available(), has_triton(), config.shape_padding
     with on_cuda(MACHINE):
         assert torch.cuda.is_available()
         has_triton()
-    assert (torch.cuda.is_available(), has_triton(), torch._inductor.config.shape_padding) == before
+    assert (torch.cuda.is_available(), has_triton(), config.shape_padding) == before
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda:9.0"])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch._dynamo.backends.common import aot_autograd
-from torch._inductor import compile_fx
 from torch.nn import functional
 
 import opgraph
@@ -44,6 +42,8 @@ MODELS = {
 def kept_by_torch(model: nn.Module, example: torch.Tensor) -> list[int]:
     """The bytes of each tensor that torch's own compiled function keeps for its backward on this machine,
     without the weights and the input."""
+    from torch._dynamo.backends.common import aot_autograd  # these take seconds
+    from torch._inductor import compile_fx
 
     def as_it_is(gm: torch.fx.GraphModule, _inputs: object) -> object:
         return torch._functorch.aot_autograd.make_boxed_func(gm.forward)

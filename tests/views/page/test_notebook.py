@@ -21,21 +21,19 @@ from tests.conftest import DATA
 
 import opgraph
 from opgraph import Profile
-from opgraph.views.page.notebook import LARGEST_FRAME, mimebundle, static
+from opgraph.views.page.notebook import LARGEST_FRAME, mimebundle
 
 SCREENSHOTS = Path(os.environ.get("OPGRAPH_SCREENSHOTS", Path(__file__).parents[1] / "screenshots"))
 ROOT = Path(opgraph.__file__).parents[1]
 
 
 def test_a_cell_holds_html_and_text(saved: Callable[[str], Profile]) -> None:
+    """In the fallback names are text."""
     bundle = mimebundle(saved("resnet18").on())
     assert set(bundle) == {"text/html", "text/plain"}
     assert len(json.dumps(bundle)) < 1_000_000
     assert bundle["text/plain"] == str(saved("resnet18"))
-
-
-def test_names_are_text_in_the_fallback(saved: Callable[[str], Profile]) -> None:
-    page = static(saved("resnet18").on())
+    page = bundle["text/html"]
     assert len(page) < LARGEST_FRAME
     assert "<script" not in page.partition("srcdoc=")[0] + page.rpartition("</iframe>")[2]
     assert 'sandbox="allow-scripts allow-downloads"' in page
