@@ -86,14 +86,18 @@ def names(
     # Thousands of rows of known widths: rich would take most of a second to lay them out.
     rows = [tuple(room), *zip(*(known[head] for head in room), strict=True)]
     head, *lines = (
-        (" " * _GAP).join(
+        (" " * _GAP)
+        .join(
             text.rjust(n) if name in _FIGURES else fit(text, n)
             for (name, n), text in zip(room.items(), row, strict=True)
-        ).rstrip()
+        )
+        .rstrip()
         for row in rows
     )
     note = (
-        f"\nnot shown: {', '.join(left_out)} (--format csv, or a wider terminal)" if left_out else ""
+        f"\nnot shown: {', '.join(left_out)} (--format csv, or a wider terminal)"
+        if left_out
+        else ""
     )
     body = "".join(f"{line}\n" for line in lines)
     below = draw([Text(note, style="dim")], width, color) if note else ""
