@@ -21,7 +21,7 @@ from opgraph.measuring.steps import Step
 from opgraph.record import units
 from opgraph.record.profile import ProfileRecord
 from opgraph.record.run import RunEvent, RunRecord, median, uncertainty
-from opgraph.tracing.state.process import settings
+from opgraph.tracing.state.process import put_back
 
 STEADY = 0.02
 """How far off the median of the steps may be, as a share of it, for it to be called steady."""
@@ -35,11 +35,8 @@ def measured(
     profile: ProfileRecord, step: Step, device: torch.device, steps: int | None = None
 ) -> RunRecord:
     """Run a step of the profile's model: `steps` times, or until the median is steady."""
-    restore = settings()
-    try:
+    with put_back():
         return _measured(profile, step, device, steps)
-    finally:
-        restore()
 
 
 def _measured(

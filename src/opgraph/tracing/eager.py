@@ -22,7 +22,7 @@ from opgraph.tracing.base import Outcome, arguments, record
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.fake.weights import set_eval, stored_bytes
 from opgraph.tracing.state.guard import guarded
-from opgraph.tracing.state.process import free_bytes, settings
+from opgraph.tracing.state.process import free_bytes, put_back
 
 
 def trace_fake(model: Model, example: Example, **how: Any) -> Outcome:
@@ -162,15 +162,13 @@ def materialized(model: Model, memory_limit: float | None = None) -> torch.nn.Mo
             f"weights of {units.size(needed)} are more than the {units.size(limit * 2**30)} that a run on "
             "real tensors may take (--memory-limit)"
         )
-    restore = settings()  # random numbers among them
-    try:
-        if model.materialize is not None:
-            module = model.materialize()
-        return module if _has_values(module) else _with_random_weights(module)
-    except (RuntimeError, TypeError, MemoryError) as error:
-        raise TraceError(f"{model.info.name} has no weights to run on: {error}") from error
-    finally:
-        restore()
+    with put_back():  # random numbers among them
+        try:
+            if model.materialize is not None:
+                module = model.materialize()
+            return module if _has_values(module) else _with_random_weights(module)
+        except (RuntimeError, TypeError, MemoryError) as error:
+            raise TraceError(f"{model.info.name} has no weights to run on: {error}") from error
 
 
 def _has_values(module: torch.nn.Module) -> bool:

@@ -26,6 +26,11 @@ NEWER = pytest.mark.skipif(
     reason="transformers 5.5 caches DeepSeek's keys whole; torch 2.14 multiplies groups in bfloat16 alone",
 )
 
+WHOLE_MASK = pytest.mark.skipif(
+    Version(version("transformers")) < Version("5.23"),
+    reason="transformers 5.5 expands T5's mask from constants to the batch, which is 1 as other sizes are",
+)
+
 
 def real_steps(name: str, tokens: int) -> tuple[int, int, int]:
     """FLOPs of a prefill of so many tokens, of the next step, and bytes of the cache, all run for real."""
@@ -130,7 +135,9 @@ def test_a_part_runs_through_an_engine_as_the_whole_does():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["HuggingFaceTB/SmolLM2-135M", "t5-small"])
+@pytest.mark.parametrize(
+    "name", ["HuggingFaceTB/SmolLM2-135M", pytest.param("t5-small", marks=WHOLE_MASK)]
+)
 def test_another_batch_on_paper_is_that_of_a_trace(name):
     one, four = (
         opgraph.profile(name, mode="decode", context_len=300, batch_size=n, target="cpu").graph

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import copyreg
+import ctypes
+import importlib
 import io
 import logging
 import os
@@ -9,9 +13,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+from abc import ABC
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -73,6 +79,15 @@ def _connects(folder: Path) -> None:
     Path(name).unlink()
 
 
+class Abstract(ABC):  # noqa: B024
+    """A class that others are registered with."""
+
+
+FUTURES = [torch.futures.Future() for _ in range(6)]
+BUFFER = ctypes.create_string_buffer(2)
+OPEN = io.TextIOWrapper(io.BytesIO())
+
+
 DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "open": (_by_open, ["wrote to FOLDER/a.txt"]),
     "pathlib": (lambda f: (f / "a.txt").write_text("x"), ["wrote to FOLDER/a.txt"]),
@@ -89,6 +104,12 @@ DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "socket": (_connects, ["connected to FOLDER/s", "removed or renamed FOLDER/s"]),
     "rights": (lambda f: (f / "there.txt").chmod(0o600), ["changed FOLDER/there.txt"]),
     "shell": (lambda f: os.system("true"), ["started true"]),
+    "class": (lambda f: Abstract.register(float), ["registered a class with Abstract"]),
+    "memory": (lambda f: ctypes.memset(BUFFER, 1, 1), ["wrote to memory by ctypes"]),
+    "codec": (lambda f: codecs.register_error("opgraph", str), ["registered a codec opgraph"]),
+    "open file": (lambda f: OPEN.write("x"), ["wrote to a file that was open, or moved in it"]),
+    "future": (lambda f: next(t for t in FUTURES if not t.done()).set_result(1), ["gave a future its result"]),
+    "pickle": (lambda f: copyreg.pickle(Doing, str), ["registered how to pickle Doing"]),
     "reading": (_reads, []),
     "nothing": (_unheard, []),
     "temporary": (lambda f: tempfile.gettempdir(), []),
@@ -112,6 +133,28 @@ def test_what_a_forward_does(what: str, real: bool, tmp_path: Path, capsys: Any)
         torch.save,
         socket.socket.connect,
     )
+
+
+@pytest.mark.parametrize("how", ["function", "library"])
+def test_operators_that_are_defined_are_said(how: str, tmp_path: Path) -> None:
+    def define(_: Path) -> None:
+        name, schema = f"f{uuid4().hex}", "(Tensor x) -> Tensor"
+        if how == "function":
+            torch.library.define(f"opgraph_tested::{name}", schema)
+        else:
+            torch.library.Library("opgraph_tested", "FRAGMENT").define(name + schema)
+
+    (note,) = said(define, tmp_path)
+    assert note.startswith("forward defined for torch ")
+
+
+def test_what_an_import_registers_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "registering.py").write_text(
+        "import abc\nclass A(abc.ABC): pass\nA.register(int)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert said(lambda _: importlib.import_module("registering"), tmp_path) == []
+    assert isinstance(1, sys.modules["registering"].A)
 
 
 def test_what_is_printed_is_printed(tmp_path: Path, capsys: Any) -> None:

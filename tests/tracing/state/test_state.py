@@ -3,23 +3,34 @@ whether it gets through or not."""
 
 from __future__ import annotations
 
+import asyncio
+import colorsys  # noqa: F401  (another is put in its place)
 import copy
+import ctypes
+import decimal
 import gc
 import io
 import locale
+import logging
 import os
 import pkgutil
 import random
+import resource
 import signal
+import socket
 import sys
+import threading
+import time
 import weakref
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import lru_cache, partial
+from mmap import mmap
 from pathlib import Path
-from types import SimpleNamespace
+from queue import SimpleQueue
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -398,6 +409,18 @@ class Other(Plain):
     """What one becomes."""
 
 
+class Structure(ctypes.Structure):
+    """What C knows of."""
+
+    _fields_ = (("fields", ctypes.c_double * 3),)
+
+
+def _taken() -> Any:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 WEAKLY = Plain()
 
 
@@ -443,6 +466,22 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "text": (lambda: io.StringIO("a"), lambda held: held.write("text")),
     "bytes": (lambda: bytearray(2), lambda held: held.append(1)),
     "numbers": (lambda: array("i", [1]), lambda held: held.append(1)),
+    "lock": (threading.Lock, lambda held: held.acquire(blocking=False)),
+    "taken lock": (_taken, lambda held: held.locked() and held.release()),
+    "own lock": (threading.RLock, lambda held: held.acquire()),
+    "semaphore": (lambda: threading.Semaphore(9), lambda held: held.acquire()),
+    "event": (threading.Event, lambda held: held.set()),
+    "queue": (SimpleQueue, lambda held: held.put(1)),
+    "number of C": (lambda: ctypes.c_int(1), lambda held: setattr(held, "value", 2)),
+    "structure of C": (Structure, lambda held: held.fields.__setitem__(1, 2)),
+    "map": (lambda: mmap(-1, 64), lambda held: held.write(b"x")),
+    "buffer": (lambda: memoryview(bytearray(2)), lambda held: held.__setitem__(0, 1)),
+    "proxy": (lambda: weakref.proxy(WEAKLY), lambda held: held.step()),
+    "file": (lambda: io.BufferedReader(io.BytesIO(b"a\nb")), lambda held: held.readline()),
+    "logger": (lambda: logging.getLogger("opgraph.held"), lambda held: held.setLevel(7)),
+    "shape of an array": (lambda: np.zeros(4), lambda held: setattr(held, "shape", (2, 2))),
+    "array of objects": (lambda: np.array([1, "a"], dtype=object), lambda held: held.__setitem__(0, 2)),
+    "frozen array": (lambda: np.zeros(4), lambda held: held.setflags(write=False)),
 }  # fmt: skip
 
 
@@ -450,6 +489,22 @@ def _seen(held: Any) -> Any:
     """A copy of all that a holder holds."""
     if isinstance(held, weakref.ref):
         return _seen(held())
+    if isinstance(held, weakref.ProxyType):
+        return _seen(held.__repr__.__self__)
+    if hasattr(held, "acquire"):
+        return getattr(held, "_value", None), repr(held).partition(" at ")[0]
+    if isinstance(held, SimpleQueue):
+        return held.qsize()
+    if isinstance(held, threading.Event):
+        return held.is_set()
+    if isinstance(held, (ctypes._SimpleCData, ctypes.Structure, memoryview)):
+        return bytes(held)
+    if isinstance(held, mmap):
+        return held[:]
+    if isinstance(held, io.BufferedReader):
+        return held.tell()
+    if isinstance(held, logging.Logger):
+        return held.level, held.filters[:]
     if isinstance(held, io.StringIO):
         return held.getvalue(), held.tell()
     if isinstance(held, (bytearray, array)):
@@ -465,7 +520,7 @@ def _seen(held: Any) -> Any:
     if isinstance(held, nn.Module):
         return copy.deepcopy(held.state_dict())
     if isinstance(held, np.ndarray):
-        return held.copy()
+        return held.tolist(), held.shape, held.flags.writeable
     if isinstance(held, dict):
         return {k: (_seen(k), _seen(v)) for k, v in held.items()}
     if isinstance(held, (list, tuple, deque)):
@@ -619,14 +674,39 @@ class Drawing(nn.Module):
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         locale.setlocale(locale.LC_ALL, "C.UTF-8")
         torch.set_flush_denormal(True)
+        os.umask(0o011)
+        os.nice(1)
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (99, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        )
+        signal.setitimer(signal.ITIMER_REAL, 1000)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+        os.environ["TZ"] = "Asia/Tokyo"
+        time.tzset()
+        decimal.getcontext().prec = 3
+        decimal.setcontext(decimal.Context(prec=5))
+        asyncio.set_event_loop(LOOP)
+        socket.setdefaulttimeout(3)
+        sys.set_int_max_str_digits(9999)
+        threading.setprofile(print)
+        torch.serialization.add_safe_globals([Plain])
         return x * number + noise
 
 
 TWO = 2.0
+LOOP = asyncio.SelectorEventLoop()
+LOOP.close()
 
 
 def process() -> Any:
+    umask = os.umask(0o022)
+    os.umask(umask)
     return (
+        umask, os.getpriority(os.PRIO_PROCESS, 0), resource.getrlimit(resource.RLIMIT_NOFILE),
+        signal.getitimer(signal.ITIMER_REAL), signal.pthread_sigmask(signal.SIG_BLOCK, []), time.tzname,
+        decimal.getcontext(), decimal.getcontext().prec, asyncio.events._event_loop_policy._local._loop,
+        socket.getdefaulttimeout(), sys.get_int_max_str_digits(), threading.getprofile(),
+        set(torch.serialization.get_safe_globals()),
         torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state()), np.geterr(),
         torch.get_default_dtype(), torch.get_default_device(), torch.get_deterministic_debug_mode(),
         torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision(), torch.is_anomaly_enabled(),
@@ -641,6 +721,7 @@ def process() -> Any:
 def test_random_numbers_and_settings_of_the_process() -> None:
     model = Drawing()
     opgraph.profile(nn.Linear(8, 8), (X,))  # imports, which set variables of the environment
+    asyncio.get_event_loop_policy()
     before = process()
     states = model.torchs.get_state(), model.pythons.getstate(), model.numpys.bit_generator.state
     profiled(model)
@@ -658,6 +739,14 @@ class Metaclass(type):
 
 class Counted(metaclass=Metaclass):
     """Its metaclass counts."""
+
+
+class Base:
+    """A class to be derived from."""
+
+
+class Derived(Counted):
+    """Another, whose base is changed."""
 
 
 class Assigning(nn.Module):
@@ -680,6 +769,18 @@ class Assigning(nn.Module):
         sys.excepthook = print
         np.seterrcall(print)
         type(Counted).count += 1
+        Derived.__bases__ = (Other,)
+        Derived.__name__ = _twice.__qualname__ = "other"
+        torch.hub.set_dir("/nowhere")
+        torch.relu = torch.tanh
+        nn.Linear.forward = torch.tanh
+        sys.modules["nowhere"], sys.modules["colorsys"] = (
+            ModuleType("nowhere"),
+            ModuleType("colorsys"),
+        )
+        sys.meta_path.append(None)
+        logging.getLogger("opgraph.tested").setLevel(7)
+        logging.disable(7)
         _plus.__code__ = _twice.__code__
         self.entered = torch.inference_mode()
         self.entered.__enter__()
@@ -709,6 +810,9 @@ def assigned() -> Any:
         torch.autograd.forward_ad._current_level, torch.autocast_decrement_nesting(),
         torch._C._autograd._top_saved_tensors_default_hooks(False), torch.is_autocast_enabled("mps"),
         sys.excepthook, np.geterrcall(), Metaclass.count, _plus.__code__, torch.is_inference_mode_enabled(),
+        Derived.__bases__, Derived.__name__, _twice.__qualname__, torch.hub.get_dir(), torch.relu,
+        nn.Linear.forward, "nowhere" in sys.modules, sys.modules.get("colorsys"), list(sys.meta_path),
+        logging.getLogger("opgraph.tested").level, logging.root.manager.disable,
     )  # fmt: skip
 
 

@@ -34,13 +34,13 @@ class Effects:
         for owner, name, what, of in _HEARD:
             self._replace(owner, name, self._heard(getattr(owner, name), what, of))
         # What is not imported, a forward may import: then it has not been heard.
-        for module, path, what in _HEARD_IF_THERE:
+        for module, path, what, of in _HEARD_IF_THERE:
             owner = sys.modules.get(module)
             for part in path.split(".")[:-1]:
                 owner = getattr(owner, part, None)
-            if owner is not None:
-                name = path.rpartition(".")[2]
-                self._replace(owner, name, self._heard(getattr(owner, name), what, _second))
+            name = path.rpartition(".")[2]
+            if hasattr(owner, name):
+                self._replace(owner, name, self._heard(getattr(owner, name), what, of))
         for name in ("stdout", "stderr"):
             if getattr(sys, name) is not None:
                 self._replace(sys, name, _Stream(getattr(sys, name), self, name))
@@ -48,7 +48,10 @@ class Effects:
     def end(self) -> list[Remark]:
         """Hear no more, and say what was heard."""
         for owner, name, value in reversed(self._before):
-            setattr(owner, name, value)
+            if value is None:  # it was inherited
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
         self._before.clear()
         return [
             Remark("state", f"forward {what}{_list(names)}: that cannot be taken back")
@@ -61,7 +64,7 @@ class Effects:
             self._said.setdefault(what, {})[name] = None
 
     def _replace(self, owner: Any, name: str, value: Any) -> None:
-        self._before.append((owner, name, getattr(owner, name)))
+        self._before.append((owner, name, vars(owner).get(name)))
         setattr(owner, name, value)
 
     def _heard(
@@ -102,6 +105,17 @@ def _by_the_model() -> bool:
     return False
 
 
+def _registered(*args: Any, **__: Any) -> str | None:
+    """What was made known, unless it was by an import: what was imported stays imported."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__package__") != "opgraph.tracing.capture":
+        if frame.f_code.co_name == "<module>":
+            return None
+        frame = frame.f_back
+    names = [a if isinstance(a, str) else getattr(a, "__qualname__", "") for a in args]
+    return _text(next(filter(None, names), ""))
+
+
 def _opened(file: Any, mode: Any = "r", *_: Any, **__: Any) -> str | None:
     return _text(file) if isinstance(mode, str) and set(mode) & set("wax+") else None
 
@@ -116,6 +130,14 @@ def _first(path: Any = "", *_: Any, **__: Any) -> str:
 
 def _second(_: Any = None, other: Any = "", *__: Any, **___: Any) -> str:
     return _text(other)
+
+
+def _last(*args: Any, **__: Any) -> str:
+    return _text(args[-1])
+
+
+def _nothing(*_: Any, **__: Any) -> str:
+    return ""
 
 
 def _text(thing: Any) -> str:
@@ -157,7 +179,28 @@ _HEARD: tuple[tuple[Any, str, str, Callable[..., str | None]], ...] = (
     (torch, "save", _WROTE, _second),
 )
 _HEARD_IF_THERE = (
-    ("socket", "socket.connect", "connected to"),
-    ("socket", "socket.sendto", "sent to"),
-    ("subprocess", "Popen.__init__", "started"),
-)
+    ("socket", "socket.connect", "connected to", _second),
+    ("socket", "socket.sendto", "sent to", _last),
+    ("socket", "socket.send", "sent through a connection", _nothing),
+    ("socket", "socket.sendall", "sent through a connection", _nothing),
+    ("subprocess", "Popen.__init__", "started", _second),
+    ("os", "write", "wrote to the descriptor", _first),
+    ("os", "dup2", "changed the descriptor", _second),
+    ("os", "kill", "sent a signal to", _first),
+    ("ctypes", "memmove", "wrote to memory by ctypes", _nothing),
+    ("ctypes", "memset", "wrote to memory by ctypes", _nothing),
+    ("abc", "ABCMeta.register", "registered a class with", _registered),
+    ("atexit", "register", "wants to be called at the end", _registered),
+    ("codecs", "register", "registered a codec", _registered),
+    ("codecs", "register_error", "registered a codec", _registered),
+    ("copyreg", "pickle", "registered how to pickle", _registered),
+    ("sys", "addaudithook", "added an audit hook", _nothing),
+    ("torch.utils._pytree", "register_pytree_node", "registered with pytree", _registered),
+    ("torch.serialization", "register_package", "registered how to load", _registered),
+    ("torch", "set_num_interop_threads", "set the number of threads to", _first),
+    ("torch.distributed", "init_process_group", "set up torch.distributed", _nothing),
+    *(("torch.library", name, "defined for torch", _registered) for name in (
+        "Library.define", "Library.impl", "define", "impl", "custom_op", "triton_op",
+        "register_fake", "register_kernel", "register_autograd", "register_vmap",
+        "register_torch_dispatch", "register_autocast")),
+)  # fmt: skip

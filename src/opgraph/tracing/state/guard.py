@@ -4,11 +4,17 @@ What could not be brought back is remarked on."""
 
 from __future__ import annotations
 
+import ctypes
 import io
+import threading
 import weakref
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
+from logging import Logger
+from mmap import mmap
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import torch
@@ -24,8 +30,15 @@ from opgraph.record.remarks import Remark
 from opgraph.tracing.fake.tensors import needs_values
 from opgraph.tracing.state.effects import Effects
 from opgraph.tracing.state.iterators import Copies
-from opgraph.tracing.state.process import Signals, free_bytes, settings
-from opgraph.tracing.state.reach import Reach
+from opgraph.tracing.state.process import (
+    Left,
+    Signals,
+    free_bytes,
+    logger_back,
+    logger_says,
+    settings,
+)
+from opgraph.tracing.state.reach import LOCKS, Reach
 
 
 class OutOfMemory(BaseException):
@@ -66,7 +79,7 @@ class Guard:
         self.lacking: dict[int, str] = {}  # what went on for want of values, by its id
         self._limit = limit
         self.taken = 0
-        self._copies: dict[int, tuple[Any, torch.UntypedStorage]] = {}
+        self._copies: dict[int, tuple[Any, torch.UntypedStorage, bool]] = {}
         self._values: list[tuple[Tensor, Tensor]] = []
         self._settings = settings()
         self._signals = Signals()
@@ -174,7 +187,8 @@ class Guard:
                 return
             self._take(storage.nbytes())
             copies = self._copies
-            copies[key] = weakref.ref(storage, lambda _: copies.pop(key, None)), storage.clone()
+            reference = weakref.ref(storage, lambda _: copies.pop(key, None))
+            copies[key] = reference, storage.clone(), storage.is_shared()
 
     def _keep_values(self, tensor: Tensor) -> None:
         """Copy a tensor that has no storage: a sparse one."""
@@ -210,10 +224,10 @@ class Guard:
             self._each(self._copies.values(), _write_back)
             self._each(self._values, lambda pair: pair[0].copy_(pair[1]))
             self._each(self._tensors, _Looks.restore_version)
-            self._each(self._arrays, _array_back)
+            self._each(self._arrays, lambda back: back())
             self._each(self._states, lambda back: back())
             self._copies.clear()
-        self._each([self._settings], lambda back: back())
+        self._each(self._settings, lambda back: back())
         self._signals.end()
 
     def _remark(self, text: str) -> None:
@@ -223,21 +237,22 @@ class Guard:
         for item in list(items):
             try:
                 back(item)
+            except Left as left:
+                self._remark(f"{left}: that cannot be taken back")
             except Exception as error:  # noqa: BLE001  (the others are to be brought back all the same)
                 self._remark(f"not all is as it was before the run: {first_line(error)}")
 
-    def _copied_arrays(self) -> Iterator[tuple[Any, Any]]:
+    def _copied_arrays(self) -> Iterator[Callable[[], Any]]:
         for found in self._reach.arrays:
-            if not found.flags.writeable or found.dtype.hasobject:
-                continue
-            if self.taken + found.nbytes > self.limit:
+            size, copy = _memory(found)
+            if self.taken + size > self.limit:
                 self._remark(
-                    f"an array of {units.size(found.nbytes)} that the forward can reach was not "
+                    f"an array of {units.size(size)} that the forward can reach was not "
                     f"guarded: a copy of it is more than what may be taken (--memory-limit)"
                 )
                 continue
-            self.taken += found.nbytes
-            yield found, found.copy()
+            self.taken += size
+            yield copy()
 
 
 @contextmanager
@@ -323,7 +338,7 @@ class _Looks:
             tensor.data = alias
         if tensor.grad_fn is not self.grad_fn:
             if self.grad_fn is not None:
-                raise RuntimeError("a tensor that autograd knew was written to in place")
+                raise Left("forward wrote in place to a tensor that autograd knew")
             tensor.detach_()
         if tensor.requires_grad is not self.needs_grad:
             tensor.requires_grad_(self.needs_grad)
@@ -357,18 +372,45 @@ def _same_memory(tensor: Tensor, alias: Tensor) -> bool:
     )
 
 
-def _write_back(copy: tuple[Any, torch.UntypedStorage]) -> None:
-    reference, kept = copy
+def _write_back(copy: tuple[Any, torch.UntypedStorage, bool]) -> None:
+    reference, kept, shared = copy
     storage = reference()
     if storage is None:
         return
     if storage.nbytes() != kept.nbytes():
         storage.resize_(kept.nbytes())
     storage.copy_(kept)
+    if storage.is_shared() and not shared:
+        raise Left("forward moved a tensor to shared memory")
 
 
-def _array_back(pair: tuple[Any, Any]) -> None:
-    array, kept = pair
+def _memory(item: Any) -> tuple[int, Callable[[], Callable[[], Any]]]:
+    """The bytes of an array of NumPy, or of what C knows of, and what makes a copy, which writes itself
+    back."""
+    if isinstance(item, mmap):
+        return len(item), lambda: partial(_mapped_back, item, item[:])
+    if not hasattr(item, "nbytes"):
+        size, place = ctypes.sizeof(item), ctypes.addressof(item)
+        return size, lambda: partial(_written_back, item, ctypes.string_at(place, size))
+    if not item.flags.writeable:
+        return 0, lambda: lambda: None
+    return item.nbytes, lambda: partial(_array_back, item, item.copy())
+
+
+def _mapped_back(item: mmap, kept: bytes) -> None:
+    if item[:] != kept:
+        item[:] = kept
+
+
+def _written_back(item: Any, kept: bytes) -> None:
+    ctypes.memmove(ctypes.addressof(item), kept, len(kept))
+
+
+def _array_back(array: Any, kept: Any) -> None:
+    array.flags.writeable = True
+    for name in ("dtype", "shape"):
+        if getattr(array, name) != getattr(kept, name):
+            setattr(array, name, getattr(kept, name))
     if array.tobytes() != kept.tobytes():
         array[...] = kept
 
@@ -378,6 +420,16 @@ def _state(item: Any) -> Callable[[], Any]:
     if isinstance(item, (bytearray, array)):
         kept: Any = item[:]
         return lambda: item.__setitem__(slice(None), kept)
+    if isinstance(item, LOCKS):
+        return partial(_lock_back, item, _held(item))
+    if hasattr(item, "set_result"):
+        return partial(_result_back, item, item.done())
+    if isinstance(item, Logger):
+        return partial(logger_back, item, logger_says(item))
+    if isinstance(item, SimpleQueue):
+        return partial(_queue_back, item, _drained(item))
+    if isinstance(item, io.IOBase) and not isinstance(item, (io.StringIO, io.BytesIO)):
+        return partial(_file_back, item, _place(item))
     if isinstance(item, (io.StringIO, io.BytesIO)):
         written = item.__getstate__()
         return lambda: item.__setstate__(written)  # type: ignore[union-attr]
@@ -393,6 +445,71 @@ def _state(item: Any) -> Callable[[], Any]:
     bits = getattr(item, "bit_generator", item)
     numbers = bits.state
     return lambda: setattr(bits, "state", numbers)
+
+
+def _held(lock: Any) -> int:
+    """How often a lock is held; by this thread, if it says by which."""
+    if not hasattr(lock, "_release_save"):
+        return int(lock.locked())
+    if not lock._is_owned():
+        return 0
+    state = lock._release_save()
+    lock._acquire_restore(state)
+    return int(state[0])
+
+
+def _lock_back(lock: Any, before: int) -> None:
+    while _held(lock) > before:
+        if not hasattr(lock, "_release_save") and threading.active_count() > 1:
+            raise Left("forward took a lock, or another thread did")
+        lock.release()
+    while _held(lock) < before and lock.acquire(blocking=False):
+        pass
+
+
+def _drained(queue: SimpleQueue[Any]) -> list[Any]:
+    """All that is in a queue, which it has again afterwards."""
+    found = []
+    with suppress(Empty):
+        while True:
+            found.append(queue.get_nowait())
+    for item in found:
+        queue.put(item)
+    return found
+
+
+def _queue_back(queue: SimpleQueue[Any], before: list[Any]) -> None:
+    with suppress(Empty):
+        while True:
+            queue.get_nowait()
+    for item in before:
+        queue.put(item)
+
+
+def _named(file: Any) -> str:
+    name = getattr(file, "name", None)
+    return name if isinstance(name, str) else "a file that was open"
+
+
+def _result_back(future: Any, before: bool) -> None:
+    if future.done() != before:
+        raise Left("forward gave a future its result")
+
+
+def _place(file: Any) -> int | None:
+    """Where somebody is in a file; None where that is not told."""
+    with suppress(OSError, ValueError):
+        return int(file.tell())
+    return None
+
+
+def _file_back(file: Any, before: int | None) -> None:
+    if file.closed:
+        raise Left(f"forward closed {_named(file)}")
+    if _place(file) != before:
+        if file.writable() or before is None:
+            raise Left(f"forward wrote to {_named(file)}, or moved in it")
+        file.seek(before)
 
 
 @contextmanager

@@ -11,8 +11,10 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +24,35 @@ from torch.autograd import forward_ad
 from torch.overrides import _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils import _python_dispatch as dispatching
 
+
+class Left(Exception):
+    """What a forward did that cannot be taken back, in words."""
+
+
 Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
 """How something is found out, and how it is set."""
 
 
-def settings() -> Callable[[], None]:
-    """A function that brings all of it back to what it is now."""
-    now = [(get, put, get()) for get, put in _settings()]
+def settings() -> list[Callable[[], None]]:
+    """Functions that bring each of it back to what it is now; one raises where that cannot be."""
+    return [partial(_set_back, get, put, get()) for get, put in _settings()]
 
-    def restore() -> None:
-        failed = None
-        for get, put, value in now:
-            try:
-                if not _equal(get(), value):
-                    put(value)
-            except Exception as error:  # noqa: BLE001  (the others are to be brought back all the same)
-                failed = error
-        if failed is not None:
-            raise failed
 
-    return restore
+def _set_back(get: Callable[[], Any], put: Callable[[Any], Any], before: Any) -> None:
+    if not _equal(get(), before):
+        put(before)
+
+
+@contextmanager
+def put_back() -> Iterator[None]:
+    """Within, settings and random numbers may change."""
+    before = settings()
+    try:
+        yield
+    finally:
+        for back in before:
+            with suppress(Exception):  # the others are to be brought back all the same
+                back()
 
 
 def _settings() -> Iterator[Setting]:
@@ -57,6 +68,10 @@ def _settings() -> Iterator[Setting]:
         yield numpy.get_printoptions, lambda value: numpy.set_printoptions(**value)
         yield numpy.geterrcall, numpy.seterrcall
         yield numpy.getbufsize, numpy.setbufsize
+    for name, get, put in _IF_IMPORTED:
+        module = sys.modules.get(name)
+        if module is not None:
+            yield partial(get, module), partial(put, module)
 
 
 def free_bytes() -> int:
@@ -275,12 +290,111 @@ class Signals:
         self._deliver()
 
 
+def _umask() -> int:
+    """The rights that new files lack, which only who sets them is told."""
+    before = os.umask(0o077)
+    os.umask(before)
+    return before
+
+
+def _timer(which: int, clock: Callable[[], float]) -> Setting:
+    """A timer of the process, as the moment at which it ends: it may do so meanwhile."""
+
+    def get() -> tuple[float, float] | None:
+        left, every = signal.getitimer(which)
+        return (round(clock() + left, 2), every) if left else None
+
+    def put(before: tuple[float, float] | None) -> None:
+        ends, every = before or (0.0, 0.0)
+        left = ends - clock()
+        if left <= 0 and every:
+            left %= every
+        signal.setitimer(which, max(left, 0.0), every)
+
+    return get, put
+
+
+def _limits() -> dict[int, tuple[int, int]]:
+    return {kind: resource.getrlimit(kind) for kind in _LIMITS}
+
+
+def _limit(before: dict[int, tuple[int, int]]) -> None:
+    for kind, pair in before.items():
+        if resource.getrlimit(kind) != pair:
+            resource.setrlimit(kind, pair)
+
+
+try:
+    import resource
+except ImportError:  # Windows
+    _LIMITS: tuple[int, ...] = ()
+else:
+    _LIMITS = tuple({v for n, v in vars(resource).items() if n.startswith("RLIMIT_")})
+
+
+def _context(decimal: Any) -> Any:
+    """The context of numbers of this thread: which it is, and what it says."""
+    now = decimal.getcontext()
+    return now, now.__reduce__()[1]
+
+
+def _context_back(decimal: Any, before: Any) -> None:
+    context, says = before
+    decimal.setcontext(context)
+    for name in ("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "flags", "traps"):
+        setattr(context, name, getattr(type(context)(*says), name))
+
+
+def logger_says(logger: Any) -> Any:
+    """What a logger goes by itself."""
+    return (logger.level, logger.disabled, logger.propagate, logger.manager.disable,
+            logger.handlers[:], logger.filters[:])  # fmt: skip
+
+
+def logger_back(logger: Any, before: Any) -> None:
+    """Let a logger go by what it did, and all others not by what they heard of it meanwhile."""
+    if logger_says(logger) != before:
+        (logger.level, logger.disabled, logger.propagate, logger.manager.disable,
+         logger.handlers[:], logger.filters[:]) = before  # fmt: skip
+        logger.manager._clear_cache()
+
+
+def _loop(events: Any) -> Any:
+    """Where the policy of asyncio keeps the loop of this thread, and that."""
+    kept = getattr(events._event_loop_policy, "_local", None)
+    return kept, dict(vars(kept)) if kept is not None else None
+
+
+def _loop_back(_: Any, before: Any) -> None:
+    kept, said = before
+    if kept is not None:
+        vars(kept).clear()
+        vars(kept).update(said)
+
+
+_IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (
+    ("logging", lambda m: logger_says(m.root), lambda m, before: logger_back(m.root, before)),
+    ("decimal", _context, _context_back),
+    ("asyncio.events", _loop, _loop_back),
+    ("socket", lambda s: s.getdefaulttimeout(), lambda s, before: s.setdefaulttimeout(before)),
+    ("multiprocessing.context", lambda m: m._default_context._actual_context,
+     lambda m, before: setattr(m._default_context, "_actual_context", before)),
+    ("faulthandler", lambda f: f.is_enabled(), lambda f, on: f.enable() if on else f.disable()),
+    ("tracemalloc", lambda t: t.is_tracing(), lambda t, on: t.start() if on else t.stop()),
+)  # fmt: skip
+"""More of the process, by the module that has it: what it is, and how it is set."""
+
 _SMALLEST = [sys.float_info.min]
 
 
 def _flushes() -> bool:
     """Whether numbers smaller than the normal ones become 0, which torch does not say."""
     return _SMALLEST[0] / 2 == 0
+
+
+def _safe(before: set[Any]) -> None:
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals(list(before))
 
 
 _FIXED: tuple[Setting, ...] = (
@@ -317,6 +431,29 @@ _FIXED: tuple[Setting, ...] = (
     (sys.getprofile, sys.setprofile),
     (gc.get_threshold, lambda value: gc.set_threshold(*value)),
     (gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
+    (gc.get_debug, gc.set_debug),
+    (_umask, os.umask),
+    (_limits, _limit),
+    *(((lambda: os.getpriority(os.PRIO_PROCESS, 0)),
+       (lambda before: os.setpriority(os.PRIO_PROCESS, 0, before)))
+      for _ in range(hasattr(os, "setpriority"))),
+    *(((lambda: os.sched_getaffinity(0)), (lambda before: os.sched_setaffinity(0, before)))
+      for _ in range(hasattr(os, "sched_setaffinity"))),
+    *(_timer(getattr(signal, name), clock) for name, clock in (
+        ("ITIMER_REAL", time.monotonic), ("ITIMER_VIRTUAL", time.process_time),
+        ("ITIMER_PROF", time.process_time)) if hasattr(signal, name)),
+    *(((lambda: signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+       (lambda before: signal.pthread_sigmask(signal.SIG_SETMASK, before)))
+      for _ in range(hasattr(signal, "pthread_sigmask"))),
+    *(((lambda: (time.timezone, time.altzone, time.tzname)), (lambda _: time.tzset()))
+      for _ in range(hasattr(time, "tzset"))),
+    (sys.get_asyncgen_hooks, lambda before: sys.set_asyncgen_hooks(*before)),
+    (sys.get_int_max_str_digits, sys.set_int_max_str_digits),
+    (sys.get_coroutine_origin_tracking_depth, sys.set_coroutine_origin_tracking_depth),
+    (threading.gettrace, threading.settrace),
+    (threading.getprofile, threading.setprofile),
+    (threading.stack_size, threading.stack_size),
+    (lambda: set(torch.serialization.get_safe_globals()), _safe),
     (lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
     (_handlers, _handle),
     (_flushes, torch.set_flush_denormal),

@@ -3,11 +3,13 @@ containers, closures, classes, and the globals that the code names which may run
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import io
 import random
 import re
 import sys
+import threading
 import weakref
 from array import array
 from collections import OrderedDict, defaultdict, deque
@@ -16,8 +18,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import EnumMeta
 from inspect import getattr_static
+from logging import Logger
+from mmap import mmap
 from opcode import opmap
-from operator import is_
+from operator import attrgetter, is_
+from queue import SimpleQueue
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -33,6 +38,7 @@ import torch
 from torch import Tensor
 
 from opgraph.tracing.state.iterators import drawn_from, is_iterator
+from opgraph.tracing.state.process import Left
 
 Undo = Callable[[], None]
 
@@ -43,8 +49,9 @@ _OPAQUE = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "opgraph", "bu
 """Packages whose functions and classes keep nothing of a model's between two calls, or what `process`
 knows by name."""
 _PLAIN_STDLIB = frozenset(
-    {"types", "collections", "argparse", "_thread", "functools", "weakref", "dataclasses", "queue"}
-)
+    {"types", "collections", "argparse", "_thread", "functools", "weakref", "dataclasses", "queue",
+     "threading", "contextlib"}
+)  # fmt: skip
 _TORCH_STATE = (
     "torch.nn.",
     "torch.distributions.",
@@ -80,8 +87,23 @@ _ASSIGNS = re.compile(
 """Instructions that assign to globals, or to attributes of what is not a local variable."""
 _KIND: Any = vars(object)["__class__"]
 _CONTENTS: Any = vars(CellType)["cell_contents"]
-_OF_FUNCTIONS = tuple(vars(FunctionType)[n] for n in ("__code__", "__defaults__", "__kwdefaults__"))
-_STATEFUL = (torch.Generator, random.Random, io.StringIO, io.BytesIO, bytearray, array)
+_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__name__", "__qualname__", "__doc__",
+                 "__module__")  # fmt: skip
+_look_at = attrgetter(*_OF_FUNCTIONS)
+_OF_CLASSES = tuple(vars(type)[n] for n in ("__name__", "__qualname__", "__bases__"))
+LOCKS: tuple[type, ...] = (type(threading.Lock()), type(threading.RLock()))
+_STATEFUL = (
+    torch.Generator,
+    random.Random,
+    io.IOBase,
+    bytearray,
+    array,
+    Logger,
+    SimpleQueue,
+    *LOCKS,
+)
+_MEMORY = (ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array, mmap)
+"""What has memory of a size of its own, which it lets others write to."""
 _UNWANTED = frozenset(
     "__init__ __new__ __post_init__ __init_subclass__ __class_getitem__ __repr__ __str__ __reduce__ "
     "__reduce_ex__ __getstate__ __setstate__ __deepcopy__ __copy__ __del__ __dir__ __sizeof__ "
@@ -114,7 +136,9 @@ class Reach:
     _holders: list[tuple[Any, Any]] = field(default_factory=list)
     _slots: list[tuple[Any, Any, Any]] = field(default_factory=list)
     _classes: list[tuple[type, dict[str, Any]]] = field(default_factory=list)
+    _functions: list[tuple[Any, tuple[Any, ...]]] = field(default_factory=list)
     _names: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
+    _spaces: list[tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=list)
     _attributes: list[tuple[Any, str, Any]] = field(default_factory=list)
     _contexts: list[tuple[ContextVar[Any], Any]] = field(default_factory=list)
     _seen: set[int] = field(default_factory=set)
@@ -167,18 +191,21 @@ class Reach:
         """Look at these later, as far as they can hold anything."""
         kinds, wait, empty = self._kinds, self._waiting.append, self._empty.append
         for item in items:
-            cls = type(item)
-            if cls not in kinds:
+            kind = kinds.get(type(item), _MISSING)
+            if kind is None:
+                continue
+            if kind in _FILLED:
+                (wait if item else empty)(item)
+                continue
+            if kind is _MISSING:
+                cls = type(item)
                 try:
                     kinds[cls] = _kind_of(cls)
                 except Exception:  # noqa: BLE001  (so may classes)
                     kinds[cls], self.complete = None, False
-            if kinds[cls] is None:
-                continue
-            if cls in _CONTAINERS and not item:
-                empty(item)
-            else:
-                wait(item)
+                if kinds[cls] is None:
+                    continue
+            wait(item)
 
     # What is found, by its kind.
 
@@ -259,6 +286,8 @@ class Reach:
         """What says its own state: generators of random numbers, buffers."""
         if not getattr(item, "closed", False):
             self.stateful.append(item)
+        if getattr(item, "__dict__", None):
+            self._look((item.__dict__,))
 
     def _bound(self, item: Any) -> None:
         """A method that is written in C: `items.append`."""
@@ -267,9 +296,15 @@ class Reach:
     def _reference(self, item: weakref.ref[Any]) -> None:
         self._look((item(),))
 
+    def _stands_for(self, item: Any) -> None:
+        """What another object is behind."""
+        behind = item.obj if isinstance(item, memoryview) else item.__repr__.__self__
+        self._look((behind,))
+
     def _array(self, item: Any) -> None:
+        """What has memory: arrays of NumPy, and what C knows of."""
         self.arrays.append(item)
-        if item.dtype.hasobject:
+        if getattr(getattr(item, "dtype", None), "hasobject", False):
             self._look(item.flat)
 
     def _function(self, item: FunctionType) -> None:
@@ -278,11 +313,11 @@ class Reach:
         followed = self._follows(space.get("__name__"), item)
         if not followed and item.__closure__ is None:
             return
-        for slot in _OF_FUNCTIONS:
-            self._slot(slot, item)
-        self._look((item.__dict__, *(item.__closure__ or ())))
+        says = _look_at(item)
+        self._functions.append((item, says))
+        self._look((says[1], says[2], item.__dict__, *(item.__closure__ or ())))
         if followed:
-            self._code(item.__code__, space)
+            self._code(says[0], space)
 
     def _cell(self, item: CellType) -> None:
         self._slot(_CONTENTS, item)
@@ -292,19 +327,15 @@ class Reach:
         names, stored = _named(code)
         self.spaces[id(space)] = space
         self.tells_fakes |= not _TELLING.isdisjoint(names)
-        for root, *path in stored:
-            if not path:
-                self._names.append((space, root, space.get(root, _MISSING)))
-                continue
-            holder = space.get(root, sys.modules.get(root))
-            for part in path[:-1]:  # what would import something, or compute it, is not there yet
-                holder = getattr_static(holder, part, None)
-            self._attributes.append((holder, path[-1], _held(holder, path[-1])))
+        self._assigned(stored, space)
         if "globals" in names and id(space) not in self._seen:
             self._seen.add(id(space))
             self._tables.append((space, dict(space)))
         found = []
-        for name in _present(code, names, space):
+        present, within = _present(code, names, space)
+        for table, each in within:
+            self._within(table, each)
+        for name in present:
             value = space[name] if name in space else sys.modules.get(name)
             if isinstance(value, ModuleType):
                 self._module(value, names)
@@ -314,6 +345,32 @@ class Reach:
                 found.append(value)
         self._look(found)
         self._wanted |= names
+        if "getLogger" in names:
+            self._look(Logger.manager.loggerDict.values())
+
+    def _assigned(self, stored: Iterable[tuple[str, ...]], space: dict[str, Any]) -> None:
+        """What some code with these globals assigns."""
+        for root, *path in stored:
+            if not path:
+                self._names.append((space, root, space.get(root, _MISSING)))
+                continue
+            holder = space.get(root, sys.modules.get(root))
+            for part in path[:-1]:  # what would import something, or compute it, is not there yet
+                holder = getattr_static(holder, part, None)
+            self._attributes.append((holder, path[-1], _held(holder, path[-1])))
+
+    def _within(self, table: dict[str, Any], name: str | None) -> None:
+        """Something that code names of a module whose insides are not looked at: a container, a class, or a
+        function, and what that assigns; the whole module where there is no name."""
+        value = table if name is None else table.get(name)
+        if name is None or value is sys.modules:
+            self._spaces.append((value, dict(value)))  # type: ignore[arg-type]
+        elif isinstance(value, FunctionType):
+            self._assigned(_named(value.__code__)[1], value.__globals__)
+        elif isinstance(value, type):
+            self._classes.append((value, dict(vars(value))))
+        else:
+            self._look((value,))
 
     def _module(self, module: ModuleType, names: frozenset[str]) -> None:
         """Of a module of Python's, what some code names."""
@@ -361,6 +418,7 @@ class Reach:
             members, methods, others = _members(each)
             self._classes.append((each, members))
             if not opaque:
+                self._slots += [(slot, each, slot.__get__(each)) for slot in _OF_CLASSES]
                 self._methods.append((methods, set()))
                 self._look(others)
 
@@ -420,7 +478,9 @@ class Reach:
         yield self._tables, _table_back
         yield self._holders, _holder_back
         yield self._slots, _slot_back
+        yield self._functions, _function_back
         yield self._classes, _class_back
+        yield self._spaces, _space_back
         yield self._names, _name_back
         yield self._attributes, _attribute_back
         yield self._contexts, _context_back
@@ -431,6 +491,10 @@ class Reach:
         for module in modules:
             held = (module.__dict__, *(v for v in module.__dict__.values() if isinstance(v, dict)))
             self._tables += [(t, dict(_base(t).items(t))) for t in held]
+
+
+_FILLED = frozenset({Reach._dict, Reach._holder})
+"""The kinds of containers that hold nothing as long as they are empty."""
 
 
 def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
@@ -455,7 +519,17 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._cell
     if cls is ContextVar:
         return Reach._context
-    if issubclass(cls, _STATEFUL) or _is_numpys(cls, "BitGenerator", "Generator", "RandomState"):
+    if issubclass(cls, (memoryview, *weakref.ProxyTypes)):
+        return Reach._stands_for
+    if issubclass(cls, threading.Thread):
+        return None  # it goes on, and is not to be told that it has not begun
+    if issubclass(cls, _MEMORY):
+        return Reach._array
+    if (
+        issubclass(cls, _STATEFUL)
+        or hasattr(cls, "set_result")
+        or _is_numpys(cls, "BitGenerator", "Generator", "RandomState")
+    ):
         return Reach._states
     if cls in (BuiltinFunctionType, MethodWrapperType):
         return Reach._bound
@@ -523,17 +597,52 @@ def _named(code: CodeType) -> tuple[frozenset[str], frozenset[tuple[str, ...]]]:
     return known[1], known[2]
 
 
-_PRESENT: dict[int, tuple[CodeType, int, int, list[str]]] = {}
+_PRESENT: dict[
+    int, tuple[CodeType, int, int, list[str], list[tuple[dict[str, Any], str | None]]]
+] = {}
 """Which of them there are, as long as the globals and the modules are as many."""
 
 
-def _present(code: CodeType, names: frozenset[str], space: dict[str, Any]) -> list[str]:
-    """The names in some code that are globals, or modules that are imported."""
+def _present(
+    code: CodeType, names: frozenset[str], space: dict[str, Any]
+) -> tuple[list[str], list[tuple[dict[str, Any], str | None]]]:
+    """The names in some code that are globals, or modules that are imported; and what it may change in
+    modules whose insides are not looked at, by their attributes and a name."""
     known = _PRESENT.get(id(code))
     if known is None or known[1:3] != (len(space), len(sys.modules)):
         present = [name for name in names if name in space or name in sys.modules]
-        known = _PRESENT[id(code)] = (code, len(space), len(sys.modules), present)
-    return known[3]
+        modules = (space[name] if name in space else sys.modules.get(name) for name in present)
+        within = list(_changeable(names, [m for m in modules if isinstance(m, ModuleType)]))
+        known = _PRESENT[id(code)] = (code, len(space), len(sys.modules), present, within)
+    return known[3], known[4]
+
+
+def _changeable(
+    names: frozenset[str], modules: list[ModuleType]
+) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """What code that names these may change in modules whose insides are not looked at: containers, what
+    their functions assign, and whatever there is where it sets attributes by a name that it makes."""
+    by_name = not names.isdisjoint(("setattr", "delattr", "vars"))
+    for module in modules:  # which grow
+        space = vars(module)
+        if not _opaque(module.__name__) or module.__name__.startswith("opgraph"):
+            continue
+        if by_name:
+            yield space, None
+        for name in names & space.keys():
+            value = space[name]
+            if isinstance(value, ModuleType) and value not in modules:
+                modules.append(value)
+            elif (
+                (type(value) in _CONTAINERS and not name.startswith("__"))
+                or (by_name and isinstance(value, type) and value.__flags__ & _MUTABLE == 0)
+                or (isinstance(value, FunctionType) and _named(value.__code__)[1])
+            ):
+                yield space, name
+
+
+_MUTABLE = 1 << 8
+"""The flag of classes whose attributes cannot be set."""
 
 
 def _assigned(code: CodeType) -> Iterator[tuple[str, ...]]:
@@ -666,12 +775,31 @@ def _slot_back(found: tuple[Any, Any, Any]) -> None:
         slot.__delete__(item) if value is _MISSING else slot.__set__(item, value)
 
 
+def _function_back(found: tuple[Any, tuple[Any, ...]]) -> None:
+    function, before = found
+    if not all(map(is_, _look_at(function), before)):
+        for name, value in zip(_OF_FUNCTIONS, before, strict=True):
+            setattr(function, name, value)
+
+
 def _name_back(found: tuple[dict[str, Any], str, Any]) -> None:
     space, name, value = found
     if value is _MISSING:
         space.pop(name, None)
     elif space.get(name, _MISSING) is not value:
         space[name] = value
+
+
+def _space_back(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    """The attributes of a module, or the modules there are; what was imported stays."""
+    space, before = pair
+    for name in [
+        n for n in space if n not in before and getattr(space[n], "__spec__", None) is None
+    ]:
+        del space[name]
+    for name, value in before.items():
+        if space.get(name, _MISSING) is not value:
+            space[name] = value
 
 
 def _attribute_back(found: tuple[Any, str, Any]) -> None:
@@ -684,7 +812,7 @@ def _context_back(pair: tuple[ContextVar[Any], Any]) -> None:
     variable, value = pair
     if variable.get(_MISSING) is not value:
         if value is _MISSING:
-            raise RuntimeError(f"the context variable {variable.name} had no value")
+            raise Left(f"forward set {variable.name}, a context variable without a value")
         variable.set(value)
 
 
