@@ -7,11 +7,11 @@ many layers, is one shared `Kernel` object.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cached_property
 from math import prod
-from typing import Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from opgraph.record.kinds import CollectiveKind
 from opgraph.record.units import plural, size
@@ -121,6 +121,24 @@ class Storage:
     born: int
     died: int | None
     node: int | None = None
+
+
+P, T = ParamSpec("P"), TypeVar("T")
+
+
+def maker(cls: Callable[P, T]) -> Callable[P, T]:
+    """What makes records of a frozen class by the thousand, in a fifth of the time: it sets the fields as
+    those of a class that is not frozen. The class has no `__post_init__`."""
+    known: Any = cls
+    spec = [(f.name, Any, field(default=f.default)) for f in fields(known)]
+    thawed: Any = make_dataclass(known.__name__, spec, slots=True)
+
+    def make(*args: P.args, **kwargs: P.kwargs) -> T:
+        made: Any = thawed(*args, **kwargs)
+        made.__class__ = cls
+        return made  # type: ignore[no-any-return]
+
+    return make
 
 
 GRADIENT = "gradient"

@@ -28,7 +28,7 @@ from opgraph.costs.collectives import written_by
 from opgraph.costs.count import Operator, by_name, cost, tensors_of
 from opgraph.costs.formulas.linalg import SPARSE
 from opgraph.record.errors import first_line
-from opgraph.record.graph import Kernel, Storage
+from opgraph.record.graph import Kernel, Storage, maker
 from opgraph.record.remarks import Remark
 from opgraph.sources.ranks import current, exchange_alike, finished
 from opgraph.sources.weightless import places_for_masks
@@ -178,7 +178,7 @@ class MemoryLog:
         born = [min(b, end) for b in self.born]
         died = [None if d is None else min(d, end) for d in self.died]
         nodes = [None if owner is None else owner + 1 for owner in self.owner]
-        return tuple(map(Storage, self.bytes, born, died, nodes))
+        return tuple(map(_storage, self.bytes, born, died, nodes))
 
     def fakes(self) -> list[Any]:
         """Weak references to the storages of fake tensors that kernels of this run have made and that are
@@ -189,6 +189,9 @@ class MemoryLog:
             if made and d is None
         )
         return [r for r, storage in alive if storage is not None and storage.device.type == "meta"]
+
+
+_storage = maker(Storage)
 
 
 def _gone() -> None:

@@ -38,7 +38,7 @@ from torch.utils.checkpoint import _StopRecomputationError
 from opgraph.costs.count import Operator, tensors_of
 from opgraph.record import units
 from opgraph.record.errors import first_line
-from opgraph.record.graph import LOSS, Graph, GraphBreak, Kernel, Node, Scope, Value
+from opgraph.record.graph import LOSS, Graph, GraphBreak, Kernel, Node, Scope, Value, maker
 from opgraph.record.remarks import Remark
 from opgraph.record.verify import verify
 from opgraph.sources.ranks import is_spread, local, spread_as
@@ -75,7 +75,7 @@ def build(
     position = {id(r): i for i, r in enumerate(recorder.records, start=1)}
     values = recorder.table.values
     nodes = tuple([
-        Node(
+        _node(
             number,
             record.kind,
             record.op,
@@ -109,9 +109,15 @@ def build(
     )
 
 
+_node = maker(Node)
+
+
 def _parameters(record: Record, values: Sequence[Value]) -> tuple[str, ...]:
-    read = [values[v] for v in record.inputs]
-    return tuple([v.name for v in read if v.name is not None and v.kind in ("parameter", "buffer")])
+    read = map(values.__getitem__, record.inputs)
+    return tuple([v.name for v in read if v.kind in _WEIGHTS and v.name is not None])
+
+
+_WEIGHTS = frozenset({"parameter", "buffer"})
 
 
 def _scopes(recorder: Recorder) -> tuple[Scope, ...]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from opgraph.costs.count import dtype_name, sizes_of
-from opgraph.record.graph import NodeKind, Shape, Value, ValueKind
+from opgraph.record.graph import NodeKind, Shape, Value, ValueKind, maker
 from opgraph.sources.ranks import local
 from opgraph.tracing.capture.kernels import KernelCapture, storage_key
 from opgraph.tracing.capture.scopes import Call, Location
@@ -53,6 +53,9 @@ def _look(tensor: Tensor) -> Look:
     return shape, dtype_name(tensor.dtype), size, _strides(tensor)
 
 
+_value = maker(Value)
+
+
 class ValueTable:
     """Values in the order in which they were made, and the tensors that they are known by.
 
@@ -76,7 +79,7 @@ class ValueTable:
         tensor = local(tensor)
         shape, dtype, size, strides = look or _look(tensor)
         id_ = len(self.values)
-        self.values.append(Value(id_, shape, dtype, size, kind, name, alias_of, storage, strides))
+        self.values.append(_value(id_, shape, dtype, size, kind, name, alias_of, storage, strides))
         version = self._versions.get(storage, 0) if storage is not None else 0
         self._bindings[id(tensor)] = (weakref.ref(tensor), id_, storage, version)
         return id_

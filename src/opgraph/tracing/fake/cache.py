@@ -156,7 +156,7 @@ def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
 
 def identities(tensors: list[Tensor]) -> tuple[int, ...]:
     """Which of some tensors are the same one; nothing where none is."""
-    if len(set(map(id, tensors))) == len(tensors):
+    if len(tensors) < 2 or len(set(map(id, tensors))) == len(tensors):
         return ()
     ids = [id(t) for t in tensors]
     return tuple(map(ids.index, ids))

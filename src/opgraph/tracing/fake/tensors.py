@@ -77,7 +77,9 @@ def around(meta: Tensor, mode: FakeTensorMode) -> FakeTensor:
         torch._C._set_warn_deprecated_on_mutable_data_ptr(made)
     else:
         torch._C._set_throw_on_mutable_data_ptr(made)
-    made.__dict__.update(_state(), fake_mode=mode)
+    own = made.__dict__
+    own.update(_state())
+    own["fake_mode"] = mode
     return made
 
 

@@ -136,6 +136,12 @@ def _last(*args: Any, **__: Any) -> str:
     return _text(args[-1])
 
 
+def _sent(*_: Any, **__: Any) -> str | None:
+    return (
+        None if sys._getframe(2).f_code.co_name == "_write_to_self" else ""
+    )  # a loop wakes itself
+
+
 def _nothing(*_: Any, **__: Any) -> str:
     return ""
 
@@ -181,8 +187,8 @@ _HEARD: tuple[tuple[Any, str, str, Callable[..., str | None]], ...] = (
 _HEARD_IF_THERE = (
     ("socket", "socket.connect", "connected to", _second),
     ("socket", "socket.sendto", "sent to", _last),
-    ("socket", "socket.send", "sent through a connection", _nothing),
-    ("socket", "socket.sendall", "sent through a connection", _nothing),
+    ("socket", "socket.send", "sent through a connection", _sent),
+    ("socket", "socket.sendall", "sent through a connection", _sent),
     ("subprocess", "Popen.__init__", "started", _second),
     ("os", "write", "wrote to the descriptor", _first),
     ("os", "dup2", "changed the descriptor", _second),

@@ -407,7 +407,8 @@ def _written_back(item: Any, kept: bytes) -> None:
 
 
 def _array_back(array: Any, kept: Any) -> None:
-    array.flags.writeable = True
+    if not array.flags.writeable:
+        array.flags.writeable = True
     for name in ("dtype", "shape"):
         if getattr(array, name) != getattr(kept, name):
             setattr(array, name, getattr(kept, name))
