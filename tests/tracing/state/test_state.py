@@ -721,7 +721,7 @@ def process() -> Any:
 def test_random_numbers_and_settings_of_the_process() -> None:
     model = Drawing()
     opgraph.profile(nn.Linear(8, 8), (X,))  # imports, which set variables of the environment
-    asyncio.get_event_loop_policy()
+    asyncio.set_event_loop(None)  # makes the policy
     before = process()
     states = model.torchs.get_state(), model.pythons.getstate(), model.numpys.bit_generator.state
     profiled(model)

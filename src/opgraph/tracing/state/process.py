@@ -361,7 +361,7 @@ def logger_back(logger: Any, before: Any) -> None:
 
 def _loop(events: Any) -> Any:
     """Where the policy of asyncio keeps the loop of this thread, and that."""
-    kept = getattr(events._event_loop_policy, "_local", None)
+    kept = getattr(getattr(events, "_event_loop_policy", None), "_local", None)
     return kept, dict(vars(kept)) if kept is not None else None
 
 
