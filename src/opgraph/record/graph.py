@@ -123,7 +123,8 @@ class Storage:
     node: int | None = None
 
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def maker(cls: Callable[P, T]) -> Callable[P, T]:
