@@ -47,10 +47,12 @@ def saved_profiles() -> None:
 
 def no_torch() -> None:
     """Tracing says in one line what to install; nothing that is imported needs torch."""
-    for name, extra in {"resnet18": "torchvision", "bert-base-uncased": "transformers",
-                        "yolov8n.pt": "yolo", "model.py:build": "torch"}.items():  # fmt: skip
-        Path("model.py").write_text("build = None\n", encoding="utf-8")
-        said = opgraph("profile", name, status=2).splitlines()
+    Path("model.py").write_text("build = None\n", encoding="utf-8")
+    for name, extra in {"profile resnet18": "torchvision", "profile bert-base-uncased": "transformers",
+                        "profile yolov8n.pt": "yolo", "profile model.py:build": "torch",
+                        "measure resnet18": "torchvision", "serve gpt2 --hardware l4": "transformers",
+                        "plan gpt2 --devices 8xl4 --global-batch 8": "transformers"}.items():  # fmt: skip
+        said = opgraph(*name.split(), status=2).splitlines()
         assert len(said) == 2, said
         assert said[1] == f"hint: pip install 'opgraph[{extra}]' brings it", said
 

@@ -39,6 +39,9 @@ def run(args: argparse.Namespace) -> int:
     view = view_from(args, result="plan", usual="plan")
     if args.devices is None:
         raise InputError("over which devices?", hint="--devices 1024xh100-sxm")
+    from opgraph.sources.registry import required
+
+    required(args.model)
     from opgraph.api.planning import plan
 
     served = {n: getattr(args, n) for n in _SERVED if n in args.given}

@@ -31,12 +31,15 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from opgraph.api.serving import serve
+    from opgraph.sources.registry import required
 
     if args.hardware is None:
         raise InputError(
             "served on what?", hint="--hardware 4xh100-sxm (opgraph hardware lists them)"
         )
+    required(args.model)
+    from opgraph.api.serving import serve
+
     view = view_from(args, result="serving", usual="serving")
     given = {n: getattr(args, n) for n in (*SERVING, *QUANTIZED) if n in args.given}
     traced = {n: v for n, v in options_from(args).items() if n in args.given}

@@ -82,13 +82,10 @@ def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model
         _without_head(options, "a module that is built already")
         without_arguments(options, "a module that is built already")
         return from_module(spec)
-    source, rest = find(spec)
+    source, rest = required(spec)
     library = libraries().get(source.name)
     if library is None or not library.heads:
         _without_head(options, f"a model from {source.name}")
-    if library is not None:
-        library.require()
-    require_torch("torch" if library is None else library.extra)
     try:
         with lazy_imports(), uncollected():
             model = source.build(rest, options)
@@ -101,6 +98,19 @@ def resolve(spec: str | nn.Module, options: BuildOptions | None = None) -> Model
         return model
     note = no_effect("trust", f"{model.info.name} brings no code of its own")
     return replace(model, info=model.info.noting(note))
+
+
+def required(spec: str) -> tuple[Source, str]:
+    """The source of a name and the name there, once what tracing it takes is known to be installed.
+
+    Raises `UnknownModel`, or `MissingDependency` with the extra that brings what is missing.
+    """
+    source, rest = find(spec)
+    library = libraries().get(source.name)
+    if library is not None:
+        library.require()
+    require_torch("torch" if library is None else library.extra)
+    return source, rest
 
 
 def _brings_code(source: Source, spec: str) -> bool:
