@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -10,16 +12,30 @@ import opgraph
 from opgraph.analysis.memory import fit
 from opgraph.api.fitting import fitting
 from opgraph.cli import main
-from opgraph.hardware import device
+from opgraph.hardware import Device, device
+from opgraph.hardware.devices import Figure
 from opgraph.record.errors import OpgraphError
 
 
-def llama() -> nn.Module:
-    """Two layers that take any length: 16 KiB of cache a token."""
+def small(capacity: float) -> Device:
+    """A device of so many bytes, of which nothing is the driver's."""
+    known = device("jetson-orin-nano")
+    changed = {"memory.capacity": Figure(capacity, "here"), "memory.context": Figure(0.0, "here")}
+    return replace(known, figures={**known.figures, **changed})
+
+
+def language(positions: int) -> nn.Module:
+    """One layer with 8 KiB of cache a token: by rotation, or by so many learned positions."""
     import transformers
 
+    if positions:
+        config = transformers.GPT2Config(
+            n_layer=1, n_embd=1024, n_head=8, n_positions=positions, vocab_size=512
+        )
+        with torch.device("meta"):
+            return transformers.GPT2LMHeadModel(config)
     config = transformers.LlamaConfig(
-        hidden_size=1024, intermediate_size=1024, num_hidden_layers=2, num_attention_heads=8,
+        hidden_size=1024, intermediate_size=1024, num_hidden_layers=1, num_attention_heads=8,
         vocab_size=512, max_position_embeddings=1 << 24,
     )  # fmt: skip
     with torch.device("meta"):
@@ -31,20 +47,20 @@ def llama() -> nn.Module:
 @pytest.mark.parametrize(
     ("model", "options", "sizes"),
     [
-        (lambda: "resnet18", {"mode": "infer", "image_size": 224}, ["batch_size"]),
-        (llama, {"mode": "train"}, ["batch_size", "seq_len"]),
-        (llama, {"mode": "decode", "batch_size": 3}, ["batch_size", "context_len"]),
-        (lambda: "distilgpt2", {"mode": "decode"}, ["batch_size", "context_len"]),
+        (lambda: nn.Conv2d(3, 64, 3), {"mode": "infer", "image_size": 224}, ["batch_size"]),
+        (lambda: language(0), {"mode": "train"}, ["batch_size", "seq_len"]),
+        (lambda: language(0), {"mode": "decode", "batch_size": 3}, ["batch_size", "context_len"]),
+        (lambda: language(64), {"mode": "decode"}, ["batch_size", "context_len"]),
     ],
     ids=["batch", "length", "context", "positions"],
 )
 def test_the_answer_fits_and_the_next_does_not(model, options, sizes):
-    there = device("jetson-orin-nano")
-    found = fitting(model(), hardware=there, **options)
+    there, model = small(2e8), model()
+    found = fitting(model, hardware=there, **options)
 
     def needed(size: str, value: int) -> int:
         asked = {**options, size: value, "target": there.target}
-        return fit(opgraph.profile(model(), **asked).graph, there).needed
+        return fit(opgraph.profile(model, **asked).graph, there).needed
 
     assert [each.size for each in found.largest] == sizes
     for each in found.largest:
@@ -76,15 +92,7 @@ def test_the_smallest_device_holds_it_by_its_own_kernels_and_the_next_smaller_do
 @pytest.mark.live
 def test_what_does_not_fit_at_all():
     """1.6 GB of weights on half a GB: the smallest device that has them, and the fewest of this one."""
-    small = device("jetson-orin-nano")
-    figures = {
-        **small.figures,
-        "memory.capacity": type(small.figures["memory.capacity"])(5e8, "here"),
-        "memory.context": type(small.figures["memory.capacity"])(0, "here"),
-    }
-    tiny = type(small)(
-        small.id, small.name, small.vendor, small.kind, small.architecture, (), figures
-    )
+    tiny = small(5e8)
     eight = nn.Sequential(*(nn.Linear(7000, 7000, device="meta") for _ in range(8)))
     found = fitting(eight, hardware=tiny, batch_size=2)
     assert not found.fits
