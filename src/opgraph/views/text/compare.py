@@ -100,12 +100,14 @@ def _by_module(
     shown = [c for c in change.walk(depth) if worth_showing(c)]
     figures = 2 * _FIGURE + 9
     label = min(width - figures, 50)
+    told = [c.details for c in shown if c.details]
+    once = len(told) > 1 and len(set(told)) == 1  # as where one model is run in two ways
     room = width - figures - label - 2
     b = letter(other)
     metric = _metric(change)
     heads = [name.rjust(_FIGURE) for name in (f"{metric} A", f"{metric} {b}")]
     head = fit("", label) + "".join(heads) + f"{b} / A".rjust(9)
-    yield Text(head + ("  what differs" if room >= 24 else ""), "bold")
+    yield Text(head + ("  what differs" if room >= 24 and not once else ""), "bold")
     for c in shown:
         mark, style = MARKS[c.status]
         if c.status == "changed" and not c.details:
@@ -113,6 +115,9 @@ def _by_module(
         line = Text(f"{mark} ", style=style, no_wrap=True)
         line.append(fit(f"{'  ' * c.depth}{name_of(c)}", label - 2), style=style)
         line.append(_figures(c, metric))
+        if once:
+            yield line
+            continue
         if c.details and room >= 24:
             line.append("  " + fit(", ".join(c.details), room).rstrip(), style="dim")
         yield line
@@ -124,6 +129,8 @@ def _by_module(
     deeper = sum(worth_showing(c) for c in change.walk()) - len(shown)
     if deeper > 0:
         yield Text(f"  … and {deeper} more below; --depth N shows them", style="dim")
+    if once:
+        yield Text(f"  {MARKS['changed'][0]} {', '.join(told[0])}", style="dim")
     same = sum(1 for c in _unfolded(change) if c == "same")
     if same:
         yield Text(f"  {units.plural(same, 'module')} left out: nothing differs there", style="dim")
