@@ -458,11 +458,11 @@ class CostedRecord:
         """Prefill or decoding steps by batch, as far as they fit; empty for another mode or no device."""
         if self.device is None or self.profile.cache is None or self.run.compiled:
             return ()  # kernels are compiled for one size
+        if not Mode(self.profile.mode).generates:
+            return ()
         from opgraph.analysis.serving.batches import steps
 
-        return (
-            steps(self.profile, self.device, self.run) if Mode(self.profile.mode).generates else ()
-        )
+        return steps(self.profile, self.device, self.run)
 
     @cached_property
     def module_tree(self) -> ModuleCost:

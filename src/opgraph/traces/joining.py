@@ -396,11 +396,8 @@ class _Rank(Matching):
 
     def _gaps(self, where: Sequence[int], given: Sequence[tuple[Nodes, Link]]) -> tuple[Gap, ...]:
         """The times in a run in which no stream had anything to do, by what the host did then."""
-        outer = [
-            c
-            for i, c in enumerate(self.calls)
-            if c.kind == "operator" and self.covered[i] < _BY_OPERATOR
-        ]
+        both = zip(self.calls, self.covered, strict=True)
+        outer = [c for c, over in both if c.kind == "operator" and over < _BY_OPERATOR]
         outer.sort(key=lambda c: c.start)
         starts = [c.start for c in outer]
         order: dict[int, list[int]] = defaultdict(list)

@@ -145,11 +145,8 @@ class Matching:
         return "" if name.startswith((NODE_MARK, *STEPS)) else name
 
     def covers(self, call: int) -> int:
-        return (
-            2
-            if self.calls[call].kind == "operator"
-            else self.calls[call].name.startswith(NODE_MARK)
-        )
+        found = self.calls[call]
+        return 2 if found.kind == "operator" else found.name.startswith(NODE_MARK)
 
     def hosts(self) -> list[int]:
         """The call in which each work was launched, or -1."""

@@ -65,7 +65,7 @@ def causal_operators(profile: ProfileRecord) -> tuple[int, int]:
 
 def is_causal(node: Node) -> bool:
     """Whether a node is causal attention, or its gradient, of which all pairs are counted."""
-    return _CAUSAL in node.arguments.split(", ") and "scaled_dot_product" in node.op
+    return "scaled_dot_product" in node.op and _CAUSAL in node.arguments.split(", ")
 
 
 def pairs_left(queries: int, keys: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median_low
 
 from opgraph.analysis.timing.streams import SENT
 from opgraph.record.graph import Collective, Graph
@@ -148,11 +147,11 @@ class _Passes:
         self.after = 0.0 if now is None else max(0.0, self.seconds[now] - middle[now[:2]])
 
     def _middle(self) -> dict[tuple[str, int], float]:
-        """What a micro-batch takes, by kind and stage."""
+        """What a micro-batch takes in the middle, by kind and stage."""
         found: dict[tuple[str, int], list[float]] = {}
         for action, spent in self.seconds.items():
             found.setdefault(action[:2], []).append(spent)
-        return {key: median_low(spent) for key, spent in found.items()}
+        return {key: sorted(spent)[(len(spent) - 1) // 2] for key, spent in found.items()}
 
     def usual(self, todo: Sequence[Action]) -> Mapping[tuple[str, int], float]:
         """The same for a rank that is like it, by its own stages."""

@@ -191,27 +191,34 @@ class _Step:
 
 def _works(graph: Graph) -> Iterator[Work]:
     known: dict[object, tuple[_Step, ...]] = {}
+    launching: dict[
+        tuple[int, ...], tuple[bool, int | None]
+    ] = {}  # only views; launches if divided
     alike: dict[Task, Task] = {}  # equal ones are one, whether or not their kernels are one object
     moved = 0
     touched: dict[object, int] = {}
     scope = ""
     value = graph.value
     for node in graph.nodes:
-        views = all(k.category == "view" for k in node.kernels)
+        kernels = tuple(map(id, node.kernels))
+        if kernels not in launching:
+            divided = any(k.share < 1 for k in node.kernels)
+            launching[kernels] = (all(k.category == "view" for k in node.kernels),
+                                  sum(k.launches for k in node.kernels) if divided else None)  # fmt: skip
+        views, launches = launching[kernels]
         called = node.kind == "call" and not (views and node.phase == "backward")
         calls, modules = int(called), 0
         if called and node.scope != scope:
             modules, scope = _entered(scope, node.scope), node.scope
-        if any(k.share < 1 for k in node.kernels):
-            calls, modules = sum(k.launches for k in node.kernels), 0
+        if launches is not None:
+            calls, modules = launches, 0
         if not node.kernels:
             if called:
                 yield Work(node.id, NOTHING, (), calls, modules)
             continue
         inputs = [value[v] for v in node.inputs]
         causal = is_causal(node)
-        like = (node.op, tuple(map(id, node.kernels)), causal,
-                tuple((v.shape, v.dtype, v.strides) for v in inputs))  # fmt: skip
+        like = (node.op, kernels, causal, tuple([(v.shape, v.dtype, v.strides) for v in inputs]))
         steps = known.get(like)
         if steps is None:
             made = _steps(node, inputs, causal=causal)

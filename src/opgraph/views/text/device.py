@@ -5,18 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from opgraph.analysis.compiled import SpeedUp
 from opgraph.analysis.costed import CostedRecord
-from opgraph.analysis.fusion.partition import Subgraph, savings
-from opgraph.analysis.memory import Fit
-from opgraph.analysis.parallel.paper import Plan, Share
-from opgraph.analysis.timing.energy import Energy, Price
-from opgraph.analysis.timing.prediction import Prediction
+from opgraph.analysis.fusion.partition import savings
 from opgraph.analysis.timing.streams import KERNELS, PACKING, WAITING, Slot
 from opgraph.record import units
 from opgraph.record.errors import RenderError
@@ -24,6 +20,14 @@ from opgraph.record.kinds import CollectiveKind
 from opgraph.views.headline import way
 from opgraph.views.terminal import bar, columns, hanging, safe
 from opgraph.views.text.summary import serving
+
+if TYPE_CHECKING:
+    from opgraph.analysis.compiled import SpeedUp
+    from opgraph.analysis.fusion.partition import Subgraph
+    from opgraph.analysis.memory import Fit
+    from opgraph.analysis.parallel.paper import Plan, Share
+    from opgraph.analysis.timing.energy import Energy, Price
+    from opgraph.analysis.timing.prediction import Prediction
 
 _STEPS = "▁▂▃▄▅▆▇█"
 
