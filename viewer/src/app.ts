@@ -17,10 +17,10 @@ export type Dock = "" | (typeof DOCKS)[number];
 /** How many boxes are opened at first, as far as they can be read. */
 const BUDGETS = [26, 20, 16];
 /** Scales at first: at the one a whole picture is shown (letters of 12 pixels and more), and its top else at the other (of
- * 14, types of 17), as far as its width is seen at the least of them. */
+ * 14, types of 17), as far as its width is seen at the least of them, which is that of nine pixels in a window as narrow as a telephone. */
 const WHOLE = 1;
 const LARGE = 1.2;
-const LEAST = 0.92;
+const least = (width: number): number => (width < 600 ? 0.75 : 0.92);
 const MARGIN = 16;
 
 export class App extends Figures {
@@ -239,7 +239,7 @@ export class App extends Figures {
     const { left, top } = this.inset;
     const { w } = scene.bounds;
     const across = this.size.width - left;
-    const zoom = Math.min(LARGE, Math.max(LEAST, (across - 2 * MARGIN) / w));
+    const zoom = Math.min(LARGE, Math.max(least(this.size.width), (across - 2 * MARGIN) / w));
     const from = Math.max(MARGIN, (across - w * zoom) / 2);
     return { zoom, x: -(left + from) / zoom, y: -(top + MARGIN) / zoom };
   }

@@ -157,7 +157,7 @@ export class Painter {
   /** As of a card: the name with what it takes, and beneath it the class; from afar the name alone. */
   private header(box: Box, pen: Pen, alpha: number): void {
     const { theme, zoom } = this;
-    const size = Math.min(24, Math.max(SMALL, LEGIBLE / zoom));
+    const size = Math.min(HEADER - 10, Math.max(SMALL, LEGIBLE / zoom));
     if (size * zoom < LEGIBLE * 0.999) return;
     const middle = box.y + (size > TYPE || !box.item.cls ? HEADER / 2 : 15);
     chevron(pen, box.x + 13, middle, true, theme.muted, alpha);
@@ -172,7 +172,9 @@ export class Painter {
     { text, muted }: { text: string; muted: string }, alpha: number,
   ): void {
     const { item } = box;
-    const title = this.title(item, box);
+    const name = this.title(item, box);
+    // One that only repeats the operator is none.
+    const title = (!item.path && name === this.graph.nodes[item.node]?.op && this.shape(item)) || name;
     const repeated = item.kind === "fold" ? repeat(item, box) : "";
     const badge = repeated && measure(repeated, size, 650) + 18;
     const { figure } = this.colours.look(item);
@@ -279,10 +281,7 @@ export class Painter {
   }
 
   private title(item: Item, box: Box): string {
-    if (item.node >= 0) {
-      // A name that only repeats the operator is none.
-      return (!item.path && item.label === this.graph.nodes[item.node].op && this.shape(item)) || item.label;
-    }
+    if (item.node >= 0) return item.label;
     const label = box.shown !== item ? box.shown.label : item.label;
     return item.call ? `${label} (call ${item.call})` : label || item.cls || "model";
   }
