@@ -98,6 +98,16 @@ def test_time_of_one_repetition_is_the_mean(saved: Saved) -> None:
     assert build_tree(graph).figures(tree.root).seconds is None
 
 
+@pytest.mark.parametrize("name", ["resnet18", "bert-base-uncased"])
+def test_a_hot_spot_that_holds_modules_is_what_it_computes_itself(saved: Saved, name: str) -> None:
+    profile = saved(name)
+    scopes = {node.scope for node in profile.graph.nodes}
+    for spot in profile.on().tree.hot_spots(every=True):
+        path = profile.graph.node(spot.leaves[0].node).scope
+        holds = not path or any(scope.startswith(f"{path}.") for scope in scopes)
+        assert spot.label.endswith(" itself") == holds
+
+
 def test_hot_spots_are_by_time_where_it_is_known_and_else_by_flops(saved: Saved) -> None:
     graph = saved("gpt2").graph
     costliest = build_tree(graph).hot_spots(3)

@@ -112,10 +112,10 @@ class HotSpot:
 
 
 def _holds_modules(item: Item) -> bool:
+    """Whether one that is a single node, or more, stands in it."""
     return any(
-        child.kind is ItemKind.MODULE or _holds_modules(child)
+        bool(child.path) if child.node else child.kind is ItemKind.MODULE or _holds_modules(child)
         for child in item.children
-        if not child.node
     )
 
 
