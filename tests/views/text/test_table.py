@@ -148,22 +148,18 @@ def test_columns_sort_under_their_own_names(saved: Callable[[str], Profile]) -> 
         table(costed, by="op", depth=2)
 
 
-@pytest.mark.parametrize("width", [80, 100, 140])
+@pytest.mark.parametrize("width", [80, 140])
 @pytest.mark.parametrize("by", ["module", "op", "class", "node"])
 def test_no_figure_and_no_count_is_cut(
     saved: Callable[[str], Profile], by: Grouping, width: int
 ) -> None:
     """Of a path the end is kept, which tells it from others."""
-    for name, device in (("bert-base-uncased", "l4"), ("yolov8n", None)):
-        costed = saved(name).on(device)
-        text = table(costed, by=by, width=width).split("\n\n")[0]
-        listed = rows(costed) if by == "module" else grouped(costed, by)
-        lines = text.splitlines()[3:]
-        assert len(lines) == len(listed)
-        for row, line in zip(listed, lines, strict=True):
-            assert len(line) <= width
-            flops = cells_of(row)["flops"] or "—"
-            assert f" {flops} " in f"{line} "
-            assert f" × {row.count} " in line or row.count == 1
-            if by == "node":
-                assert row.path[-30:] in line
+    costed = saved("bert-base-uncased").on("l4")
+    lines = table(costed, by=by, width=width).split("\n\n")[0].splitlines()[3:]
+    listed = rows(costed) if by == "module" else grouped(costed, by)
+    for row, line in zip(listed, lines, strict=True):
+        assert len(line) <= width
+        assert f" {cells_of(row)['flops'] or '—'} " in f"{line} "
+        assert f" × {row.count} " in line or row.count == 1
+        if by == "node":
+            assert row.path[-30:] in line
