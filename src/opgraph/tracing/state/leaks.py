@@ -66,6 +66,7 @@ def _taken_out(left: list[Any]) -> tuple[list[str], list[str]]:
         ids = set(map(id, things))
         holders = [h for h in gc.get_referrers(*things) if h is not things and h is not left]
         bound = [h for h in holders if isinstance(h, (tuple, frozenset))]
+        spaces = _spaces([h for h in holders if isinstance(h, dict)])
         for holder in holders:
             if isinstance(holder, (tuple, frozenset, FrameType, TracebackType)) or _is_own(holder):
                 continue
@@ -77,7 +78,7 @@ def _taken_out(left: list[Any]) -> tuple[list[str], list[str]]:
                 continue
             own = set(map(id, (things, left, holders, bound)))
             name = _name_of(holder, own) if len(healed) + len(kept) < _NAMED else "others"
-            if _remove(holder, ids):
+            if _remove(holder, ids, spaces):
                 healed[name] = None
             else:
                 kept[f"{name}{_key(holder, ids)}"] = None
@@ -94,9 +95,18 @@ def _is_own(holder: Any) -> bool:
     return isinstance(holder, list) and len(holder) > 0 and type(holder[0]) is list
 
 
-def _remove(holder: Any, ids: set[int]) -> bool:
-    """Take some things out of a container that is there to be filled."""
-    if isinstance(holder, dict) and not _is_space(holder):
+def _spaces(tables: list[Any]) -> set[int]:
+    """Those of some dictionaries, by their ids, that hold the attributes of something or the globals of a
+    module. Whoever has them is looked for among all objects, which takes as long for one as for many."""
+    owners = gc.get_referrers(*tables) if tables else ()
+    return {id(getattr(owner, "__dict__", None)) for owner in owners} & {*map(id, tables)} | {
+        id(table) for table in tables if _module_of(table) is not None
+    }
+
+
+def _remove(holder: Any, ids: set[int], spaces: set[int]) -> bool:
+    """Take some things out of a container that is there to be filled, and is none of these `spaces`."""
+    if isinstance(holder, dict) and id(holder) not in spaces:
         for key in [k for k, v in dict.items(holder) if id(v) in ids]:
             dict.__delitem__(holder, key)
     elif isinstance(holder, (list, deque)):
