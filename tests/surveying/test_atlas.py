@@ -179,7 +179,7 @@ def test_a_question_takes_little_and_no_torch(command: tuple[str, ...]) -> None:
     )
     written = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     took = []
-    for _ in range(4):  # the first may compile the files
+    for _ in range(2):  # the first may compile the files
         done = subprocess.run(
             [sys.executable, "-c", code], check=True, text=True, capture_output=True, env=written
         )
