@@ -19,6 +19,9 @@ _folders: list[tempfile.TemporaryDirectory[str]] = []
 def on_pre_build(**_: Any) -> None:
     """Tables as wide as a page, and no profile from an earlier build."""
     os.environ |= {"COLUMNS": "100", "OPGRAPH_CACHE": "0"}
+    os.environ["PYTEST_PLUGINS"] = (
+        "opgraph.integrations.pytest_plugin"  # of a checkout on the path, too
+    )
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
