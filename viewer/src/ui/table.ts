@@ -98,6 +98,7 @@ function nameOf({ node, label, call }: Item): string {
 }
 
 function outputOf({ model: { graph } }: App, item: Item): string {
+  if (item.output) return item.output;
   const value = graph.nodes[item.last]?.outputs[0];
   return value === undefined ? "" : format.shape(graph.values[value].shape);
 }
