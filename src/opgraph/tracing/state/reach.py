@@ -612,17 +612,17 @@ def _present(
     if known is None or known[1:3] != (len(space), len(sys.modules)):
         present = [name for name in names if name in space or name in sys.modules]
         modules = (space[name] if name in space else sys.modules.get(name) for name in present)
-        within = list(_changeable(names, [m for m in modules if isinstance(m, ModuleType)]))
+        within = list(_changeable(code, names, [m for m in modules if isinstance(m, ModuleType)]))
         known = _PRESENT[id(code)] = (code, len(space), len(sys.modules), present, within)
     return known[3], known[4]
 
 
 def _changeable(
-    names: frozenset[str], modules: list[ModuleType]
+    code: CodeType, names: frozenset[str], modules: list[ModuleType]
 ) -> Iterator[tuple[dict[str, Any], str | None]]:
     """What code that names these may change in modules whose insides are not looked at: containers, what
     their functions assign, and whatever there is where it sets attributes by a name that it makes."""
-    by_name = not names.isdisjoint(("setattr", "delattr", "vars"))
+    by_name = not names.isdisjoint(_BY_NAME) and _sets_by_name(code)
     for module in modules:  # which grow
         space = vars(module)
         if not _opaque(module.__name__) or module.__name__.startswith("opgraph"):
@@ -634,11 +634,48 @@ def _changeable(
             if isinstance(value, ModuleType) and value not in modules:
                 modules.append(value)
             elif (
-                (type(value) in _CONTAINERS and not name.startswith("__"))
+                (
+                    type(value) in _CONTAINERS
+                    and not name.startswith("__")
+                    and (value is not sys.modules or _fills(code) or not names.isdisjoint(_FILL))
+                )
                 or (by_name and isinstance(value, type) and value.__flags__ & _MUTABLE == 0)
                 or (isinstance(value, FunctionType) and _named(value.__code__)[1])
             ):
                 yield space, name
+
+
+_BY_NAME = frozenset({"setattr", "delattr", "vars"})
+_FILL = frozenset({"pop", "update", "setdefault", "clear"})
+_FILLS = re.compile(_any_of("STORE_SUBSCR", "DELETE_SUBSCR"))
+
+
+def _fills(code: CodeType) -> bool:
+    """Whether some code puts something into a container, or takes it out."""
+    return _FILLS.search(code.co_code[::2]) is not None or any(map(_fills, _inner(code)))
+
+
+def _sets_by_name(code: CodeType) -> bool:
+    """Whether some code sets attributes of what is behind a global or an imported module."""
+    import dis
+
+    before = None
+    for each in dis.get_instructions(code):
+        if each.opname in ("CACHE", "PUSH_NULL", "EXTENDED_ARG", "PRECALL"):
+            continue
+        found = each.opname.startswith("LOAD_")
+        if (
+            before in _BY_NAME
+            and found
+            and (each.opname == "LOAD_GLOBAL" or each.argval in sys.modules)
+        ):
+            return True
+        before = each.argval if each.opname == "LOAD_GLOBAL" else None
+    return any(map(_sets_by_name, _inner(code)))
+
+
+def _inner(code: CodeType) -> list[CodeType]:
+    return [c for c in code.co_consts if isinstance(c, CodeType)]
 
 
 _MUTABLE = 1 << 8
