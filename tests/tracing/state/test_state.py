@@ -821,6 +821,7 @@ def test_what_is_assigned_to_torch_and_contexts_that_are_not_left() -> None:
     model = Assigning()
     profiled(model)
     assert assigned() == before
+    torch.func.jvp(torch.sin, (X,), (X,))  # it has levels of its own
     weight = torch.ones(2, requires_grad=True)
     (weight * 2).sum().backward()  # operators still run, and autograd follows them
     assert torch.equal(weight.grad, torch.full((2,), 2.0))

@@ -228,6 +228,7 @@ class Guard:
             self._each(self._states, lambda back: back())
             self._copies.clear()
         self._each(self._settings, lambda back: back())
+        self._each([self._reach], Reach.restore_last)
         self._signals.end()
 
     def _remark(self, text: str) -> None:

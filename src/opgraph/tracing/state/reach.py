@@ -138,6 +138,7 @@ class Reach:
     _classes: list[tuple[type, dict[str, Any]]] = field(default_factory=list)
     _functions: list[tuple[Any, tuple[Any, ...]]] = field(default_factory=list)
     _names: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
+    _last: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
     _spaces: list[tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=list)
     _attributes: list[tuple[Any, str, Any]] = field(default_factory=list)
     _contexts: list[tuple[ContextVar[Any], Any]] = field(default_factory=list)
@@ -366,7 +367,10 @@ class Reach:
         if name is None or value is sys.modules:
             self._spaces.append((value, dict(value)))  # type: ignore[arg-type]
         elif isinstance(value, FunctionType):
+            at = len(self._names)
             self._assigned(_named(value.__code__)[1], value.__globals__)
+            self._last += self._names[at:]
+            del self._names[at:]
         elif isinstance(value, type):
             self._classes.append((value, dict(vars(value))))
         else:
@@ -480,11 +484,17 @@ class Reach:
         yield self._slots, _slot_back
         yield self._functions, _function_back
         yield self._classes, _class_back
-        yield self._spaces, _space_back
         yield self._names, _name_back
         yield self._attributes, _attribute_back
         yield self._contexts, _context_back
         yield self.caches, _cache_back
+
+    def restore_last(self) -> None:
+        """The same of globals of torch and others: the ways back of settings go by them."""
+        for pair in self._spaces:
+            _space_back(pair)
+        for found in self._last:
+            _name_back(found)
 
     def add_tables(self, modules: Iterable[torch.nn.Module]) -> None:
         """Remember what modules hold, where not all within reach could be looked at."""
