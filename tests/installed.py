@@ -55,6 +55,15 @@ def no_torch() -> None:
         said = opgraph(*name.split(), status=2).splitlines()
         assert len(said) == 2, said
         assert said[1] == f"hint: pip install 'opgraph[{extra}]' brings it", said
+    import opgraph as package
+
+    for name in ("profile", "trace", "plan", "serve", "measure", "ranks"):
+        hint = None
+        try:
+            getattr(package, name)("gpt2")
+        except package.MissingDependency as error:
+            hint = error.hint
+        assert "pip install 'opgraph[" in str(hint), (name, hint)
 
 
 def main() -> None:

@@ -109,7 +109,13 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
+        try:
+            value = getattr(import_module(_HOMES[name]), name)
+        except ModuleNotFoundError:
+            from opgraph.record.torch_version import require_torch
+
+            require_torch()
+            raise
         globals()[name] = value
         return value
     raise AttributeError(f"module 'opgraph' has no attribute {name!r}")

@@ -50,9 +50,9 @@ def profile(
     from opgraph.api.pipeline import profiled
 
     asked = Options(**checked(options, Options.__dataclass_fields__, "profile"))
-    from opgraph.api.capturing import Captured
-
     found = Profile.of(profiled(model, inputs, kwargs, asked))
+    from opgraph.api.capturing import Captured  # needs torch, which the line above asks for
+
     if name is not None:
         found = replace(found, model=replace(found.model, name=name))
     vars(found)["captured"] = Captured(model, inputs, kwargs, asked)

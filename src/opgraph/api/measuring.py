@@ -65,6 +65,10 @@ def measured_profile(
     tell: Callable[[str], object] = lambda _: None,
 ) -> ProfileRecord:
     """The profile of a model with what a run of it took (see `measure`)."""
+    from opgraph.sources.registry import required
+
+    if isinstance(model, str):
+        required(model)
     from opgraph.api.pipeline import prepared, profile_model
     from opgraph.measuring import measured, step_of
 

@@ -36,14 +36,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if is_saved_profile(args.model):
         raise InputError("a saved profile has no weights to run", hint="name the model instead")
-    from opgraph.sources.registry import required
-
     view = view_from(args, usual="table")
     if args.hardware is not None:
         from opgraph.hardware import device
 
         device(args.hardware)  # one that there is none of should not wait for the run
-    required(args.model)
     from opgraph.api.measuring import measured_profile
 
     given = {k: v for k, v in options_from(args).items() if not k.startswith("inductor")}
