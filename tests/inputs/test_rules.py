@@ -98,6 +98,39 @@ def test_a_shape_and_another_size(spec: Any, request_: InputRequest, option: str
         shapes(spec, request_)
 
 
+class _Tagger(nn.Module):
+    """Takes an argument that no rule knows: `ids`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 8)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.table(ids)
+        return found
+
+
+class _Many(nn.Linear):
+    """Takes any number of arguments."""
+
+    def forward(self, *xs: torch.Tensor) -> torch.Tensor:
+        return torch.cat([super(_Many, self).forward(x) for x in xs])
+
+
+def test_a_shape_is_that_of_an_argument_that_is_guessed_too() -> None:
+    found = opgraph.profile(_Tagger(), input_shape=(4, 60))
+    assert found.graph.values[found.graph.inputs[0]].shape == (4, 60)
+    assert [remark.code for remark in found.model.notes] == ["guessed-inputs"]
+
+
+def test_a_shape_that_no_argument_takes() -> None:
+    with pytest.raises(InputError, match="is of no argument"):
+        shapes(_Many(8, 4), InputRequest(input_shape=(2, 8)))
+    twice = InputRequest(input_shape=(2, 8), overrides={"input": TensorSpec((3, 8))})
+    with pytest.raises(InputError, match="twice"):
+        shapes(nn.Linear(8, 4), twice)
+
+
 @pytest.mark.parametrize(
     ("spec", "options", "remarks"),
     [

@@ -71,6 +71,7 @@ class Context:
     signature: inspect.Signature
     made: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    guessed: list[str] = field(default_factory=list)
 
     @cached_property
     def generator(self) -> torch.Generator:

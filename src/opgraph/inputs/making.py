@@ -39,12 +39,16 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
     if request.input_shape is not None:
         context = _of_shape(context, request.input_shape)
     for name, spec in request.overrides.items():
+        if name in context.made:
+            raise InputError(
+                f"{name} is given a shape twice: by input_shape, as the first input, and by name",
+                hint="leave out one of them",
+            )
         context.made[name] = _asked(context, name, spec)
     placeholders(context)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     main: list[str] = []
-    guessed: list[str] = []
     missing: list[str] = []
     for parameter in signature.parameters.values():
         if parameter.kind in _VARIABLE:
@@ -56,7 +60,7 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
                 value = _guess(context)
             if value is None and not required:
                 continue
-            (missing if value is None else guessed).append(parameter.name)
+            (missing if value is None else context.guessed).append(parameter.name)
         elif parameter.name in MAIN and parameter.name not in request.overrides:
             main.append(parameter.name)
         if required and parameter.kind is not parameter.KEYWORD_ONLY:
@@ -68,11 +72,13 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
             f"{model.info.name}: no rule makes {', '.join(missing)}",
             hint=f"give it: --input {missing[0]}=1x16:float32, or inputs= and kwargs= in Python",
         )
-    if guessed:
-        note = f"guessed from what the model's layers take: {', '.join(guessed)}"
+    if context.guessed:
+        note = f"guessed from what the model's layers take: {', '.join(context.guessed)}"
         context.notes.append(Remark("guessed-inputs", note))
     known = request.input_shape is not None or "input_size" in model.hints
-    return Example(tuple(args), kwargs, tuple(context.notes), () if known else (*main, *guessed))
+    return Example(
+        tuple(args), kwargs, tuple(context.notes), () if known else (*main, *context.guessed)
+    )
 
 
 def _guess(context: Context) -> Any:
@@ -102,10 +108,12 @@ def _from_names(context: Context, name: str) -> Any:
 
 
 def _of_shape(usual: Context, shape: tuple[int, ...]) -> Context:
-    """The context in which the first argument that a rule makes a tensor for has this shape, and the
-    others go with it."""
+    """The context in which the first argument that a rule or a guess makes a tensor for has this shape, and
+    the others go with it. Raises `InputError` where there is none."""
     for name, parameter in usual.signature.parameters.items():
         value = _value(usual, parameter) if parameter.kind not in _VARIABLE else None
+        guessed = value is None and usual.required(name) and parameter.kind not in _VARIABLE
+        value = _guess(usual) if guessed else value
         if not isinstance(value, (list, torch.Tensor)):
             continue
         floating = isinstance(value, list) or value.is_floating_point()
@@ -114,8 +122,12 @@ def _of_shape(usual: Context, shape: tuple[int, ...]) -> Context:
             context.made[name] = [context.floats(*shape[1:]) for _ in range(shape[0])]
         else:
             context.made[name] = context.floats(*shape) if floating else context.ids(*shape)
+        context.guessed += [name] * guessed
         return context
-    return usual
+    raise InputError(
+        f"{usual.model.info.name}: input_shape is of no argument of forward{usual.signature}",
+        hint="give one by name, as --input x=1x16:float32, or inputs= and kwargs= in Python",
+    )
 
 
 def _sized_like(request: InputRequest, shape: tuple[int, ...], floating: bool) -> InputRequest:
