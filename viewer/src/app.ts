@@ -232,7 +232,7 @@ export class App extends Figures {
     this.emit("camera");
   }
 
-  /** All of it; until a person asks for that, from the top in letters that can be read. */
+  /** All of it; until a person asks for that, from the top in letters that can be read, and about what costs most. */
   private framed(scene: Scene): Camera {
     const camera = this.fittedAll(scene);
     if (this.whole || camera.zoom >= WHOLE) return camera;
@@ -241,7 +241,16 @@ export class App extends Figures {
     const across = this.size.width - left;
     const zoom = Math.min(LARGE, Math.max(least(this.size.width), (across - 2 * MARGIN) / w));
     const from = Math.max(MARGIN, (across - w * zoom) / 2);
-    return { zoom, x: -(left + from) / zoom, y: -(top + MARGIN) / zoom };
+    const middle = this.costliest(scene.root, across / zoom, (this.size.height - top - 2 * MARGIN) / zoom);
+    const x = Math.max(-(left + from), Math.min(middle * zoom - left - across / 2, w * zoom + MARGIN - this.size.width));
+    return { zoom, x: x / zoom, y: -(top + MARGIN) / zoom };
+  }
+
+  /** The middle of the costliest box that is whole in this room at the top, or of what is around it. */
+  private costliest(box: Box, w: number, h: number): number {
+    const within = box.children.filter((b) => b.y + (b.layout ? 0 : b.h) <= h);
+    if (box.w <= w || !within.length) return box.x + box.w / 2;
+    return this.costliest(within.reduce((a, b) => (this.colours.share(b.item) > this.colours.share(a.item) ? b : a)), w, h);
   }
 
   private fittedAll(scene: Scene): Camera {

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.views.conftest import TRACED
+from torch import nn
 
 import opgraph
 from opgraph import Profile
@@ -117,6 +119,28 @@ def test_the_first_frame_can_be_read(shown: Shown, browse: Browse, name: str) ->
     page.page.get_by_label("Device").select_option("h100-sxm", force=True)
     page.settle()
     assert page.page.locator(".sentence").inner_text() == headline(profile.on("h100-sxm"))[0]
+
+
+def test_what_is_wider_than_a_telephone_begins_about_what_costs_most(browse: Browse) -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.branches = nn.ModuleList(nn.Linear(2**i, 8) for i in range(3, 7))
+
+        def forward(self, *xs: torch.Tensor) -> torch.Tensor:
+            return torch.cat([branch(x) for branch, x in zip(self.branches, xs, strict=True)])
+
+    model, narrow = Branches(), (390, 844)
+    inputs = [torch.randn(3, branch.in_features) for branch in model.branches]  # type: ignore[arg-type]
+    for order in (1, -1):
+        model.branches = model.branches[::order]
+        page = browse(opgraph.profile(model, inputs=inputs[::order]), "branches", size=narrow)
+        assert page.run("return app.scene.bounds.w * app.camera.zoom > app.size.width")
+        x, _ = page.where(f"branches.{3 if order > 0 else 0}")
+        half = page.run(
+            "return app.scene.boxes.find(b => b.parent && !b.layout).w * app.camera.zoom / 2"
+        )
+        assert half <= x <= narrow[0] - half
 
 
 def test_from_afar_boxes_say_their_name_in_letters_that_can_be_read(
