@@ -12,11 +12,10 @@ is scattered, and every second product are kept), tensor and sequence parallelis
 loss split over ranks, and AdamW in one kernel. TorchInductor does not compile a step of training here: of
 compiled rows what stands between products is fused by rules; products and attention stay as they are.
 
-"The Llama 3 Herd of Models" (arXiv 2407.21783), table 4: TFLOP/s of a device with pipelines, laid out on
-paper from a traced step of training. Their schedule is interleaved and their stages are balanced (the first
-and the last have a layer less); into how many chunks a stage is cut is not said. Taken is the mean of the
-stages and a layer a chunk (Narayanan et al. 2021, 2.2: the bubble is (p - 1) / (v m) of the rest); the row
-"1f1b" is what `--pipeline-parallel` predicts, one chunk a stage, the slowest of them.
+"The Llama 3 Herd of Models" (arXiv 2407.21783), table 4: TFLOP/s of a device with pipelines. What is
+predicted is what `opgraph plan --explain` says of their layout (sequence parallelism, gradients sharded, no
+checkpointing), as 1F1B. Their schedule is interleaved; into how many chunks a stage is cut is not said.
+Taken is a layer a chunk, whose bubble is one by the number of chunks of it (Narayanan et al. 2021, 2.2).
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ LEFT_OUT = (
      "float8 products of training are not traced"),
     ("2 rows of torchtitan with asynchronous tensor parallelism in bfloat16",
      "products and gathers in one kernel are not predicted"),
-    ("1 row of the paper with sequences of 131,072", "context parallelism is not laid out on paper"),
+    ("1 row of the paper with sequences of 131,072", "context parallelism is not planned"),
 )  # fmt: skip
 LAYERS = "_checkpoint_wrapped_module"
 """What the scopes of all operators of layers have in them."""
@@ -255,24 +254,32 @@ def traced(row: Row, layers: int | None = None) -> Any:
         )  # fmt: skip
 
 
-def laid_out(row: Row) -> Any:
-    """A step of training of one sequence, on one device."""
+def planned(row: Row) -> tuple[Any, float]:
+    """The step of a row with a pipeline as `plan` puts it together, and the seconds that were measured."""
     import opgraph
+    from opgraph.sources.registry import resolve
 
     name = f"meta-llama/Llama-3.1-{row.size.upper()}"
-    return opgraph.profile(name, mode="train", dtype="bfloat16", batch_size=1, seq_len=LENGTH,
-                           optimizer="adamw-fused", target="cuda:9.0")  # fmt: skip
+    devices = row.tensor * row.pipeline * row.data
+    found = opgraph.plan(
+        name, devices=f"{devices}xh100-sxm", dtype="bfloat16", seq_len=LENGTH, explain=True,
+        global_batch=row.batch * row.data, tensor_parallel=row.tensor, sequence_parallel=True,
+        pipeline_parallel=row.pipeline, fsdp=row.data, zero=2, micro_batches=row.batch,
+        optimizer="adamw-fused",
+    ).asked  # fmt: skip
+    parameters = sum(p.numel() for p in resolve(name).module.parameters())
+    flops = 6 * parameters * LENGTH * row.batch * row.data
+    return found, flops / devices / (row.measured * 1e12)
 
 
 def profile_of(row: Row) -> Any:
     """The profile of a row, from the cache if it is there."""
     import opgraph
 
-    key = f"{row.size}-paper" if row.pipeline > 1 else row.name.removesuffix("-compiled")
-    file = CACHE / f"{key}.json"
+    file = CACHE / f"{row.name.removesuffix('-compiled')}.json"
     if not file.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
-        (laid_out if row.pipeline > 1 else traced)(row).save(file)
+        traced(row).save(file)
     return opgraph.load(file)
 
 
@@ -305,24 +312,12 @@ class Predicted:
 
 def predicted(row: Row) -> Predicted:
     """What is predicted of a row."""
-    profile = profile_of(row)
     if row.pipeline > 1:
-        devices = row.tensor * row.pipeline * row.data
-        plan = profile.on(
-            f"{devices}xh100-sxm", tensor_parallel=row.tensor, pipeline_parallel=row.pipeline,
-            data_parallel=row.data, micro_batches=row.batch,
-        ).plan  # fmt: skip
-        flops = 6 * profile.totals.parameters * LENGTH * row.batch * row.data
-        measured = flops / devices / (row.measured * 1e12)
-        seconds = plan.seconds
-        if row.chunks > 1:
-            each = [share.seconds for share in plan.shares]
-            rounds = row.batch + row.pipeline - 1
-            once = seconds - rounds * max(each)  # gradients and optimizer
-            rounds = row.batch + (row.pipeline - 1) / row.chunks
-            seconds = once + rounds * sum(each) / len(each)
-        return Predicted(row, seconds, (0.0, 0.0), 0.0, seconds / measured)
-    costed = profile.on(TITAN)
+        step, measured = planned(row)
+        seconds = step.seconds - step.bubble * (1 - 1 / row.chunks)
+        low, high = (end / step.seconds * seconds for end in step.interval)
+        return Predicted(row, seconds, (low, high), step.exposed, seconds / measured)
+    costed = profile_of(row).on(TITAN)
     found = costed.prediction
     seconds = found.seconds - (fused(costed) if row.compiled else 0.0)
     measured = row.batch * LENGTH / row.tensor / row.measured
@@ -345,9 +340,9 @@ def main() -> None:
     for one in sorted(found, key=lambda p: -abs(p.ratio - 1)):
         row, unit = one.row, "TFLOP/s" if one.row.pipeline > 1 else "tokens/s"
         low, high = one.interval
-        said = f"{one.seconds:.3g} s" + (f" ({low:.3g}–{high:.3g})" if high else "")
+        said = f"{one.seconds:.3g} s ({low:.3g}–{high:.3g})"
         print(f"| {row.name} | {row.measured:,g} {unit} | {one.seconds / one.ratio:.3g} s | {said} | "
-              f"{f'{one.exposed:.2g} s' if one.exposed else ''} | {one.ratio:.2f} |")  # fmt: skip
+              f"{one.exposed:.2g} s | {one.ratio:.2f} |")  # fmt: skip
     off = [abs(one.ratio - 1) for one in found if not one.row.name.endswith("1f1b")]
     print(f"\nmedian error {100 * median(off):.0f} % of {len(off)} rows (without those of 1f1b)")
     for one in found:

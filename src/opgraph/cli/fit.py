@@ -72,4 +72,6 @@ def _text(found: Fitting, kept: Mapping[str, Any]) -> str:
             f"fewest        {tensor * pipeline} of {found.device}: "
             f"--tensor-parallel {tensor} --pipeline-parallel {pipeline}"
         )
+    elif found.mode == "train" and not found.fits:
+        rows.append("fewest        opgraph plan looks for layouts of a step of training")
     return "".join(fill(row, width(), subsequent_indent=" " * 14) + "\n" for row in rows)

@@ -10,17 +10,12 @@ from tests.conftest import DATA
 import opgraph
 from opgraph import Profile
 from opgraph.analysis.cost.totals import totals
-from opgraph.analysis.cost.training import training
 from opgraph.analysis.memory import fit, memory
 from opgraph.analysis.parallel.paper import blocks, parallel, smallest, stages
 from opgraph.analysis.parallel.sharding import sharded, sharding
-from opgraph.analysis.timing.collectives import ring
-from opgraph.analysis.timing.prediction import predict
 from opgraph.cli import main
 from opgraph.hardware import device
 from opgraph.record.errors import RenderError
-from opgraph.record.graph import Collective
-from opgraph.record.kinds import CollectiveKind
 from opgraph.record.layout import Layout
 
 SEQ, LAYERS = 128, 4
@@ -159,72 +154,14 @@ def test_a_pipeline_takes_its_slowest_stage_for_each_slot(saved):
     assert plan.throughput == pytest.approx(8 / plan.seconds)
 
 
-@pytest.mark.slow
 @pytest.mark.live
-def test_training_sends_what_narayanan_et_al_say():
-    """8 b s h (t - 1) / t elements a layer for tensor parallelism, forward and backward together, and
-    twice (d - 1) / d of the gradients for data parallelism."""
-    graph = opgraph.profile("distilgpt2", seq_len=32, mode="train", loss="sum").graph
-    plan = parallel(graph, Layout(tensor=2, data=4))
-    tensor = sum(t.bytes for t in plan.traffic if t.what == "tensor")
-    table = ring(Collective(CollectiveKind.ALL_REDUCE, 32 * 768 * 4, 2))
-    assert tensor - table == 6 * 8 * 32 * 768 // 2 * 4
-    (share,) = plan.shares
-    assert share.gradients == share.weights
-    assert share.optimizer_state == pytest.approx(2 * share.weights, rel=0.01)
-    (data,) = (t for t in plan.traffic if t.what == "data")
-    assert data.bytes == 2 * share.gradients * 3 // 4
-    single = parallel(graph, Layout())
-    assert share.flops == pytest.approx(single.shares[0].flops / 2, rel=1e-6)
+def test_a_step_of_training_is_traced_and_not_laid_out_on_paper():
+    import torch
 
-
-@pytest.fixture(scope="module", params=[False, True], ids=["kept", "checkpointing"])
-def trained(request) -> Profile:
-    options = {"seq_len": 64, "head": "causal-lm", "checkpointing": request.param}
-    return opgraph.profile("distilgpt2", mode="train", **options)
-
-
-@pytest.mark.slow
-@pytest.mark.live
-def test_a_plan_for_one_device_is_the_step_that_was_traced(trained):
-    """It computes and takes what all phases do, and needs no less than the peak of any."""
-    target = device("h100-sxm")
-    plan = parallel(trained.graph, Layout(), target)
-    whole = training(trained.graph)
-    (share,) = plan.shares
-    assert share.flops == trained.totals.flops == sum(c.flops for c in whole.phases.values())
-    assert plan.seconds == pytest.approx(predict(trained.graph, target).seconds)
-    alive = share.activations + share.gradients + share.optimizer_state
-    assert whole.peak <= plan.memory == whole.weights + alive
-
-
-@pytest.mark.slow
-@pytest.mark.live
-def test_what_runs_again_sends_again(trained):
-    """Two all-reduces in each of six layers; the one of the table is not in a layer."""
-    plan = parallel(trained.graph, Layout(tensor=2))
-    sent = {t.phase: t.times for t in plan.traffic if t.kind == "all-reduce"}
-    again = {"recompute": 12} if training(trained.graph).phases["recompute"].flops else {}
-    assert sent == {"forward": 13, "backward": 12, **again}
-
-
-@pytest.mark.slow
-@pytest.mark.live
-def test_a_tied_table_is_trained_on_every_stage_that_has_it(trained):
-    """Three layers of 7,087,872 parameters on each of two stages, and the table on both: its gradient has
-    to be added up over the two, which for a ring of two is its size. The positions are on the first, the
-    last norm on the second."""
-    table, layers = 4 * 50257 * 768, 3 * 4 * 7_087_872
-    plan = parallel(trained.graph, Layout(pipeline=2, data=2, micro_batches=4))
-    gradients = [s.gradients for s in plan.shares]
-    assert gradients == [table + layers + 4 * 1024 * 768, table + layers + 4 * 2 * 768]
-    assert [s.weights for s in plan.shares] == gradients
-    assert [s.optimizer_state for s in plan.shares] == pytest.approx([2 * g for g in gradients])
-    last = {t.what: (t.kind, t.times, t.bytes) for t in plan.traffic if t.phase == "optimizer"}
-    assert last == {
-        "pipeline": ("all-reduce", 1, table), "data": ("all-reduce", 1, max(gradients)),
-    }  # fmt: skip
-    assert not parallel(trained.graph, Layout()).traffic
+    graph = opgraph.profile(torch.nn.Linear(4, 4), torch.ones(2, 4), mode="train").graph
+    with pytest.raises(RenderError, match="is not laid out on paper") as raised:
+        parallel(graph, Layout(tensor=2))
+    assert "--mode train --tensor-parallel" in raised.value.hint
 
 
 @pytest.mark.live

@@ -1,24 +1,22 @@
-"""Parallelism on paper: a graph over several devices, split within operators (tensor), between blocks
-(pipeline) and by the batch (data). What each device holds and computes, what collectives move, and how
-long a step takes. It works on a saved profile.
+"""Parallelism on paper: the graph of a forward over several devices, split within operators (tensor),
+between blocks (pipeline) and by the batch (data). What each device holds and computes, what collectives
+move, and how long a step takes. It works on a saved profile; a step of training is traced instead, since
+torch's tools split its last layer otherwise.
 
 Sources: Shoeybi et al., "Megatron-LM", 2019 (which layers are split); Narayanan et al., "Efficient
-large-scale language model training on GPU clusters using Megatron-LM", SC 2021, section 2.2 (bubble,
-one-forward-one-backward).
+large-scale language model training on GPU clusters using Megatron-LM", SC 2021, section 2.2 (bubble).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from math import ceil
 from typing import Any, Literal
 
-from opgraph.analysis.cost.training import optimizer_state, training, updated, working
 from opgraph.analysis.memory import live_bytes
-from opgraph.analysis.parallel.sharding import Exchange, Sharding, divisors, sharded, sharding
+from opgraph.analysis.parallel.sharding import Sharding, divisors, sharded, sharding
 from opgraph.analysis.timing.collectives import collective_seconds, ring
 from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
@@ -27,18 +25,15 @@ from opgraph.record.graph import Collective, Graph, Node, Parameter, Storage, ar
 from opgraph.record.kinds import CollectiveKind, Run
 from opgraph.record.layout import Layout
 
-# What the devices of a plan send to each other: the collectives of tensor parallelism, what goes from
-# stage to stage, and the gradients that several devices have parts of.
-
-Phase = Literal["forward", "recompute", "backward", "optimizer"]
+# What the devices of a plan send to each other: the collectives of tensor parallelism, and what goes from
+# stage to stage.
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """What one device sends in a step for one purpose: in `times` collectives of `bytes` altogether."""
 
-    what: Literal["tensor", "pipeline", "data"]
-    phase: Phase
+    what: Literal["tensor", "pipeline"]
     kind: CollectiveKind
     times: int
     bytes: int
@@ -51,57 +46,24 @@ class Traffic:
 
 
 def of_a_micro_batch(
-    graph: Graph,
-    found: Sharding,
-    cut: tuple[Stage, ...],
-    number: int,
-    layout: Layout,
-    device: Device | None,
+    found: Sharding, cut: tuple[Stage, ...], number: int, layout: Layout, device: Device | None
 ) -> Iterator[Traffic]:
-    """What a device of a stage sends for one micro-batch. What runs again sends again. What goes from stage
-    to stage goes over the network where any two stages are on different nodes: the pipeline waits for the
-    slowest."""
-    tensor, apart = layout.tensor, layout.tensor * layout.data
+    """What a device of a stage sends for one micro-batch. What goes from stage to stage goes over the
+    network where any two stages are on different nodes: the pipeline waits for the slowest."""
     stage = cut[number]
-    again = {(n.scope, n.op) for n in graph.nodes if n.phase == "recompute"}
-    trains = any(n.phase == "backward" for n in graph.nodes)
-    if tensor > 1:
+    if layout.tensor > 1:
         mine = [e for e in found.exchanges if stage.first <= e.node <= stage.last]
-        twice = [e for e in mine if (graph.node(e.node).scope, graph.node(e.node).op) in again]
-        passes: dict[Phase, list[Exchange]] = {"forward": mine, "recompute": twice}
-        for phase, sent in passes.items():
-            for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER):
-                sizes = [(e.bytes, tensor) for e in sent if e.kind == kind]
-                yield from _row("tensor", phase, kind, sizes, device)
-        back = [(e.bytes, tensor) for e in found.starts if stage.first <= e.node <= stage.last]
-        yield from _row(
-            "tensor", "backward", CollectiveKind.ALL_REDUCE, back if trains else [], device
-        )
+        for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER):
+            sizes = [(e.bytes, layout.tensor) for e in mine if e.kind == kind]
+            yield from _row("tensor", kind, sizes, device)
     if number + 1 < len(cut):
         ahead = [(cut[number + 1].received, layout.pipeline)]
-        yield from _row("pipeline", "forward", CollectiveKind.SEND, ahead, device, apart)
-    if number > 0 and trains:
-        behind = [(cut[number].received, layout.pipeline)]
-        yield from _row("pipeline", "backward", CollectiveKind.SEND, behind, device, apart)
-
-
-def of_gradients(
-    cut: tuple[Stage, ...], layout: Layout, device: Device | None
-) -> Iterator[Traffic]:
-    """What a device sends after all micro-batches, at most: gradients of weights that several stages use
-    (tied embeddings), and with copies of the model all of a stage's."""
-    tied = max((s.shared for s in cut), key=lambda s: sum(size for size, _ in s))
-    yield from _row("pipeline", "optimizer", CollectiveKind.ALL_REDUCE, tied, device,
-                    layout.tensor * layout.data)  # fmt: skip
-    if layout.data > 1:
-        trained = [(max(s.trained for s in cut), layout.data)]
-        yield from _row(
-            "data", "optimizer", CollectiveKind.ALL_REDUCE, trained, device, layout.tensor
-        )
+        apart = layout.tensor * layout.data
+        yield from _row("pipeline", CollectiveKind.SEND, ahead, device, apart)
 
 
 def _row(
-    what: Literal["tensor", "pipeline", "data"], phase: Phase, kind: CollectiveKind,
+    what: Literal["tensor", "pipeline"], kind: CollectiveKind,
     sizes: Sequence[tuple[int, int]], device: Device | None, stride: int = 1,
 ) -> Iterator[Traffic]:  # fmt: skip
     """The collectives over so many bytes, each among so many devices, if there are any. Devices are
@@ -113,10 +75,7 @@ def _row(
         if device is not None and device.link_bandwidth is not None:
             taken = sum(collective_seconds(each, device) for each in moved)
         sent = sum(map(ring, moved))
-        yield Traffic(what, phase, kind, len(sizes), sent, taken)
-
-
-_RETURNING = ("recompute", "backward")
+        yield Traffic(what, kind, len(sizes), sent, taken)
 
 
 PAPER = ("tensor", "pipeline", "data", "micro_batches")
@@ -125,14 +84,11 @@ PAPER = ("tensor", "pipeline", "data", "micro_batches")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One device of a stage: its weights, gradients and optimizer state, its activations (the most that is
-    alive beside these in any phase, of all micro-batches in flight), its part of the KV cache (of all
-    micro-batches, whose sequences are others), and the FLOPs and seconds of a micro-batch."""
+    """One device of a stage: its weights, its activations, its part of the KV cache (of all micro-batches,
+    whose sequences are others), and the FLOPs and seconds of a micro-batch."""
 
     stage: Stage
     weights: int
-    gradients: int
-    optimizer_state: int
     activations: int
     cache: int
     flops: int
@@ -140,7 +96,7 @@ class Share:
 
     @property
     def memory(self) -> int:
-        return self.weights + self.gradients + self.optimizer_state + self.activations + self.cache
+        return self.weights + self.activations + self.cache
 
 
 @dataclass(frozen=True)
@@ -188,8 +144,13 @@ def parallel(
     """Lay a graph out over devices. `cache` are the bytes of the KV cache that the graph reads or makes,
     `found` how the graph is split where that is known already.
 
-    Raises `RenderError` where the model does not divide, with what does.
+    Raises `RenderError` where the model does not divide, with what does, and for a step of training.
     """
+    if any(n.phase == "backward" for n in graph.nodes):
+        raise RenderError(
+            "a step of training is not laid out on paper",
+            hint="opgraph profile MODEL --mode train --tensor-parallel N traces one rank of it",
+        )
     for option in PAPER:
         if getattr(layout, option) < 1:
             raise RenderError(f"{option.replace('_', ' ')} takes a number of at least 1")
@@ -198,80 +159,50 @@ def parallel(
     found = found or sharding(graph)
     part = sharded(graph, layout.tensor, found)
     cut = stages(part, layout.pipeline)
-    trains = any(n.phase == "backward" for n in graph.nodes)
     timed = None if device is None else predict(part, device, run)
-    most = working(part) if trains else {}
-    beyond = max(0, *(most.get(p, 0) for p in _RETURNING)) - sum(s.saved for s in cut)
-    trained = max(1, training(part).gradients)
-    state = _state_of_a_gradient(graph) if trains else 0.0
-    flops = max(1, sum(s.flops for s in cut))
     paths = blocks(graph)
     split = any(v in found.values and v not in found.gathered for v in graph.outputs)
     shares, sent = [], []
     for number, stage in enumerate(cut):
-        in_flight = min(layout.micro_batches, layout.pipeline - number)
         kept = ceil(cache * stage.blocks / max(1, len(paths)) / (layout.tensor if split else 1))
-        traffic = tuple(of_a_micro_batch(graph, found, cut, number, layout, device))
+        traffic = tuple(of_a_micro_batch(found, cut, number, layout, device))
         seconds = None
         if timed is not None:
             seconds = sum(timed.by_node.get(i, 0.0) for i in range(stage.first, stage.last + 1))
-            seconds += _phase(part, timed.by_node, *_RETURNING) * stage.flops / flops
             seconds += sum(t.seconds or 0.0 for t in traffic)
         shares.append(
             Share(
                 stage,
                 weights=stage.weights,
-                gradients=stage.trained,
-                optimizer_state=round(stage.trained * state),
-                activations=max(
-                    stage.peak - kept,
-                    stage.saved * in_flight + max(0, beyond),
-                    most.get("optimizer", 0),
-                ),
+                activations=max(stage.peak - kept, 0),
                 cache=kept * layout.micro_batches,
-                flops=stage.flops + int(_flops(part, *_RETURNING) * stage.flops / flops),
+                flops=stage.flops,
                 seconds=seconds,
             )
         )
         sent.append(traffic)
-    largest: dict[tuple[str, str, CollectiveKind], Traffic] = {}
+    largest: dict[tuple[str, CollectiveKind], Traffic] = {}
     for t in (t for traffic in sent for t in traffic):
-        key = (t.what, t.phase, t.kind)
+        key = (t.what, t.kind)
         largest[key] = max(largest.get(key, t), t, key=lambda t: t.bytes)
     traffic = tuple(t.repeated(layout.micro_batches) for t in largest.values())
-    last = tuple(of_gradients(cut, layout, device)) if trains else ()
     step = None
     if timed is not None and shares:
         rounds = layout.micro_batches + layout.pipeline - 1
-        step = rounds * max(s.seconds or 0.0 for s in shares) + sum(t.seconds or 0.0 for t in last)
-        step += _phase(part, timed.by_node, "optimizer") * max(s.trained for s in cut) / trained
+        step = rounds * max(s.seconds or 0.0 for s in shares)
     batch = 1 if timed is None else timed.batch
     capacity = None if device is None else device.capacity - device.context
-    forward_flops = _flops(graph, "forward")
-    left = sum(n.flops for n in graph.nodes if n.phase == "forward" and n.id not in found.nodes)
+    whole = sum(n.flops for n in graph.nodes)
+    left = sum(n.flops for n in graph.nodes if n.id not in found.nodes)
     padded = tuple(
         p.name for p in graph.parameters
         if p.name in found.weights and isinstance(p.shape[0], int)
         and all(n % layout.tensor for n in p.shape if isinstance(n, int) and n == max(p.shape))
     )  # fmt: skip
     return Plan(
-        layout, tuple(shares), traffic + last, found, capacity, step, batch,
-        left / forward_flops if forward_flops else 0.0, padded,
+        layout, tuple(shares), traffic, found, capacity, step, batch,
+        left / whole if whole else 0.0, padded,
     )  # fmt: skip
-
-
-def _phase(graph: Graph, by_node: Mapping[int, float], *phases: str) -> float:
-    return sum(by_node.get(n.id, 0.0) for n in graph.nodes if n.phase in phases)
-
-
-def _state_of_a_gradient(graph: Graph) -> float:
-    """Bytes that the optimizer keeps for each byte of gradients."""
-    whole = training(graph)
-    return whole.optimizer_state / max(1, whole.gradients)
-
-
-def _flops(graph: Graph, *phases: str) -> int:
-    return sum(n.flops for n in graph.nodes if n.phase in phases)
 
 
 def smallest(graph: Graph, device: Device, *, cache: int = 0) -> Plan | None:
@@ -299,10 +230,8 @@ def smallest(graph: Graph, device: Device, *, cache: int = 0) -> Plan | None:
 @dataclass(frozen=True, slots=True)
 class Stage:
     """The nodes of a stage by id (both ends inclusive), how many blocks they make up, the bytes of the
-    weights they use, the peak of live memory while they run, the bytes that come in from the stage
-    before, and those of activations that a backward needs (0 unless the graph has one). `trained` are the
-    bytes of those weights that an optimizer updates, `shared` those of each that other stages use, too,
-    with the number of all that do."""
+    weights they use, the peak of live memory while they run, and the bytes that come in from the stage
+    before."""
 
     first: int
     last: int
@@ -310,16 +239,13 @@ class Stage:
     weights: int
     peak: int
     received: int
-    saved: int
     flops: int
-    trained: int
-    shared: tuple[tuple[int, int], ...]
 
 
 def blocks(graph: Graph) -> tuple[str, ...]:
     """The paths of the outermost modules that are numbered and run, in the order in which they run."""
     running: dict[str, None] = {}
-    for node in forward(graph):
+    for node in graph.nodes:
         path = ""
         for part in node.scope.split("."):
             path = f"{path}.{part}" if path else part
@@ -327,12 +253,6 @@ def blocks(graph: Graph) -> tuple[str, ...]:
                 running.setdefault(path)
                 break
     return tuple(running)
-
-
-def forward(graph: Graph) -> Sequence[Node]:
-    """The nodes before a backward, or all."""
-    end = next((i for i, n in enumerate(graph.nodes) if n.phase != "forward"), len(graph.nodes))
-    return graph.nodes[:end]
 
 
 def stages(graph: Graph, number: int) -> tuple[Stage, ...]:
@@ -352,8 +272,7 @@ def stages(graph: Graph, number: int) -> tuple[Stage, ...]:
         for stage, (end, size) in enumerate(zip(accumulate(sizes), sizes, strict=True))
         for path in paths[end - size : end]
     }
-    at = _stages_of_nodes(graph, owner)
-    cut = _Cut(graph, at[: len(forward(graph))])
+    cut = _Cut(graph, _stages_of_nodes(graph, owner))
     return tuple(cut.stage(i, sizes[i]) for i in range(number))
 
 
@@ -367,7 +286,7 @@ def _stages_of_nodes(graph: Graph, owner: dict[str, int]) -> list[int]:
 
 
 class _Cut:
-    """What each stage holds; `home` are the stages of the nodes of the forward."""
+    """What each stage holds; `home` are the stages of the nodes."""
 
     def __init__(self, graph: Graph, home: Sequence[int]) -> None:
         self.graph, self.home = graph, home
@@ -375,25 +294,16 @@ class _Cut:
         self.learned = _depending_on_weights(graph)
         self.given = {graph.value[v].storage for v in graph.inputs}
         self.unread = self.given - self._read(graph.nodes)
-        self.state = optimizer_state(graph)
-        self.weights = [self._weights(s) for s in range(max(home, default=0) + 1)]
-        self.updated = updated(graph)
-        self.users = Counter(name for used in self.weights for name in used)
 
     def stage(self, number: int, count: int) -> Stage:
         mine = self._nodes(number)
         first, last = mine[0].id, mine[-1].id
-        peak, saved = self._memory(mine, first, last)
-        weights = self.weights[number].values()
-        trained = [p for p in weights if p.name in self.updated]
-        return Stage(
-            first, last, count, sum(p.bytes for p in weights), peak, self._received(first), saved,
-            sum(n.flops for n in mine), sum(p.bytes for p in trained),
-            tuple((p.bytes, self.users[p.name]) for p in trained if self.users[p.name] > 1),
-        )  # fmt: skip
+        weights = sum(p.bytes for p in self._weights(number).values())
+        return Stage(first, last, count, weights, self._memory(mine, first, last),
+                     self._received(first), sum(n.flops for n in mine))  # fmt: skip
 
     def _nodes(self, number: int) -> list[Node]:
-        return [n for n, s in zip(self.graph.nodes, self.home, strict=False) if s == number]
+        return [n for n, s in zip(self.graph.nodes, self.home, strict=True) if s == number]
 
     def _weights(self, number: int) -> dict[str, Parameter]:
         """Weights that a stage uses; those that nobody uses are with the first one."""
@@ -411,39 +321,32 @@ class _Cut:
     def _received(self, first: int) -> int:
         """Activations made before a node and used from it on, each piece of memory once. What follows
         from the inputs alone (masks, positions) is made again rather than sent."""
-        end = len(self.home)
         crossing: dict[object, int] = {}
         for node in self.graph.nodes[: first - 1]:
             for v in node.outputs:
                 value = self.graph.value[v]
                 users = self.graph.users.get(v, ())
-                later = any(first <= u.id <= end and u.kind != "output" for u in users)
+                later = any(first <= u.id and u.kind != "output" for u in users)
                 if later and v in self.learned and self.graph.root(v).kind == "activation":
                     key = value.id if value.storage is None else ("storage", value.storage)
                     crossing[key] = max(crossing.get(key, 0), value.bytes)
         return sum(crossing.values())
 
-    def _memory(self, nodes: Sequence[Node], first: int, last: int) -> tuple[int, int]:
-        """The peak of what is live while these nodes run, and what is left for a backward. An input is
-        where it is read (the cache of a layer with that layer), one that nobody reads with the first."""
+    def _memory(self, nodes: Sequence[Node], first: int, last: int) -> int:
+        """The peak of what is live while these nodes run. An input is where it is read (the cache of a
+        layer with that layer), one that nobody reads with the first."""
         begin, end = self.starts[first - 1], self.starts[last]
-        forward = self.starts[len(self.home)]
         read = self._read(nodes)
         mine = []
-        saved = 0
         for number, s in enumerate(self.graph.storages):
-            died = forward if s.died is None else s.died
-            if number in self.state:
-                continue  # counted with the weights
+            died = self.starts[-1] if s.died is None else s.died
             own = begin <= s.born < end
             if number in self.given:
                 own = number in read or (own and number in self.unread)
             if own or (number in read and s.born < begin):
                 mine.append(Storage(s.bytes, max(0, s.born - begin), min(died, end) - begin))
-            if own and end <= forward < self.starts[-1] and (s.died is None or s.died > forward):
-                saved += s.bytes
         live = live_bytes([s for s in mine if s.died is not None and s.died > s.born], end - begin)
-        return max(live, default=0), saved
+        return max(live, default=0)
 
     def _read(self, nodes: Sequence[Node]) -> set[int | None]:
         """The memory that some nodes work on. What the model returns stays where it was made."""

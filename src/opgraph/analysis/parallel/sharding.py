@@ -13,10 +13,8 @@ What is found holds for any number of devices; `Sharding.sizes` says into which 
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from math import ceil, gcd, prod
 from typing import Literal
 
@@ -135,8 +133,7 @@ class Exchange:
 @dataclass(frozen=True)
 class Sharding:
     """What is split: values by id with their dimensions, weights by name, nodes that do a part of their
-    work, and the collectives. `styles` are the ways of linear layers and tables by node. `starts` are
-    the collectives of a backward: the gradient of each whole value that column-parallel layers read.
+    work, and the collectives. `styles` are the ways of linear layers and tables by node.
     `sizes` are what the number of devices must divide, with the node that says so. `gathered` are the
     results that are put together again."""
 
@@ -145,7 +142,6 @@ class Sharding:
     nodes: frozenset[int] = frozenset()
     styles: dict[int, Style] = field(default_factory=dict)
     exchanges: tuple[Exchange, ...] = ()
-    starts: tuple[Exchange, ...] = ()
     sizes: dict[int, str] = field(default_factory=dict)
     gathered: frozenset[int] = frozenset()
 
@@ -173,13 +169,12 @@ class _Flow:
         self.styles: dict[int, Style] = {}
         self.exchanges: list[Exchange] = []
         self.tables: list[tuple[Node, Value]] = []
-        self.starts: dict[int, Exchange] = {}
         self.sizes: dict[int, str] = {}
         self.gathered: set[int] = set()
 
     def run(self) -> None:
         for node in self.graph.nodes:
-            if node.phase == "forward" and node.kind == "call" and node.outputs:
+            if node.kind == "call" and node.outputs:
                 self._visit(node, role_of(node))
         self._lookups()
         for value in self.graph.outputs:
@@ -192,8 +187,8 @@ class _Flow:
         )
         return Sharding(
             {v: d for v, d in self.dims.items() if d}, frozenset(self.weights), nodes, self.styles,
-            tuple(sorted(self.exchanges, key=lambda e: e.node)), tuple(self.starts.values()),
-            self.sizes, frozenset(self.gathered),
+            tuple(sorted(self.exchanges, key=lambda e: e.node)), self.sizes,
+            frozenset(self.gathered),
         )  # fmt: skip
 
     def _visit(self, node: Node, role: Role) -> None:
@@ -232,8 +227,6 @@ class _Flow:
         elif node.id not in self.whole:
             self._split_weights(node, bias=True)
             self.styles[node.id] = "column"
-            root = self.graph.root(x.id)
-            self.starts.setdefault(root.id, Exchange("all-reduce", node.id, root.bytes))
             self._set(out, frozenset({last}), frozenset({node.id}))
 
     def _lookups(self) -> None:
@@ -399,33 +392,19 @@ class _Share:
         self.split_storages = {
             graph.value[v].storage for v in found.values if graph.value[v].storage is not None
         }
-        self.ends = list(accumulate(len(n.kernels) for n in graph.nodes)) or [0]
-        self.phases = [n.phase for n in graph.nodes]
         self.known = {v.storage for v in graph.values if v.storage is not None}
 
     def graph(self) -> Graph:
-        parameters = tuple(map(self._parameter, self.whole.parameters))
-        held = sum(p.bytes for p in parameters) / max(
-            1, sum(p.bytes for p in self.whole.parameters)
-        )
-        nodes = tuple(map(self._node, self.whole.nodes))
-        computed = _flops(nodes) / max(1, _flops(self.whole.nodes))
-        shares = {"backward": computed, "recompute": computed, "optimizer": held}
         values = tuple(
             replace(v, bytes=ceil(v.bytes / self.devices)) if v.id in self.found.values else v
             for v in self.whole.values
         )
         return replace(
             self.whole,
-            nodes=tuple(
-                replace(n, kernels=tuple(_scaled(k, shares[n.phase]) for k in n.kernels))
-                if n.phase in shares
-                else n
-                for n in nodes
-            ),
+            nodes=tuple(map(self._node, self.whole.nodes)),
             values=values,
-            parameters=parameters,
-            storages=tuple(self._storage(i, s, shares) for i, s in enumerate(self.whole.storages)),
+            parameters=tuple(map(self._parameter, self.whole.parameters)),
+            storages=tuple(self._storage(i, s) for i, s in enumerate(self.whole.storages)),
         )
 
     def _parameter(self, p: Parameter) -> Parameter:
@@ -433,19 +412,14 @@ class _Share:
             return p
         return replace(p, numel=ceil(p.numel / self.devices), bytes=ceil(p.bytes / self.devices))
 
-    def _storage(self, number: int, s: Storage, shares: dict[str, float]) -> Storage:
-        phase = (
-            self.phases[bisect_right(self.ends, s.born)] if s.born < self.ends[-1] else "forward"
-        )
-        if phase != "forward":
-            return replace(s, bytes=int(s.bytes * shares[phase]))
+    def _storage(self, number: int, s: Storage) -> Storage:
         # What is no node's result is a temporary of the node that made it.
         temporary = number not in self.known and s.node in self.found.nodes
         split = number in self.split_storages or temporary
         return replace(s, bytes=ceil(s.bytes / self.devices)) if split else s
 
     def _node(self, node: Node) -> Node:
-        if node.id not in self.found.nodes or node.phase != "forward":
+        if node.id not in self.found.nodes:
             return node
         style = self.found.styles.get(node.id)
         read = self._share(node.inputs)
@@ -480,14 +454,3 @@ class _Share:
     def _weight(self, number: int) -> str | None:
         value = self.whole.root(number)
         return value.name if value.kind == "parameter" else None
-
-
-def _scaled(k: Kernel, share: float) -> Kernel:
-    return replace(
-        k, flops=int(k.flops * share), other_flops=int(k.other_flops * share),
-        read=int(k.read * share), written=int(k.written * share),
-    )  # fmt: skip
-
-
-def _flops(nodes: Iterable[Node]) -> int:
-    return sum(n.flops for n in nodes if n.phase == "forward")

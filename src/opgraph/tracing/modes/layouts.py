@@ -118,7 +118,7 @@ def _tied(whole: nn.Module, module: Pipelined) -> Iterator[str]:
             )
 
 
-_ON_PAPER = "a saved profile of it (-o FILE.json) can be laid out on paper"
+_ON_PAPER = "a saved profile of its forward (-o FILE.json) can be laid out on paper"
 
 _ORDER = ("pipeline", "data", "fsdp", "tensor")
 """Dimensions of the mesh, those whose ranks are nearest to each other last."""

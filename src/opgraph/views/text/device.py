@@ -16,7 +16,6 @@ from opgraph.analysis.fusion.partition import savings
 from opgraph.analysis.timing.streams import KERNELS, PACKING, WAITING, Slot
 from opgraph.record import units
 from opgraph.record.errors import RenderError
-from opgraph.record.kinds import CollectiveKind
 from opgraph.views.headline import way
 from opgraph.views.terminal import bar, columns, hanging, safe
 from opgraph.views.text.summary import serving
@@ -56,7 +55,7 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
         *([] if costed.energy is None else [_energy(costed.energy)]),
         *([] if costed.price is None else [_price(costed.price)]),
         f"Memory       {room} (weights {units.size(need.weights)}, peak {units.size(need.peak)}{more})",
-        *([] if need.fits else [f"Devices      {held_by(need)}"]),
+        *([] if need.fits else [f"Devices      {held_by(need, costed.profile.mode)}"]),
     ]
     return Group(_title(f"On {target.name}"), hanging(lines), "", _costliest(costed, found, top))
 
@@ -316,7 +315,7 @@ def _time(plan: Plan) -> list[str]:
 
 def _stages(plan: Plan) -> Table:
     """A row a stage; neighbours that are equal are one."""
-    kinds = ["weights", "gradients", "optimizer", "activations", "KV cache"]
+    kinds = ["weights", "activations", "KV cache"]
     groups = [list(g) for _, g in groupby(enumerate(plan.shares), key=lambda p: _figures(p[1]))]
     shown = [k for i, k in enumerate(kinds) if any(_figures(s)[i] for s in plan.shares)]
     timed = plan.seconds is not None
@@ -339,35 +338,18 @@ def _stages(plan: Plan) -> Table:
 
 def _figures(share: Share) -> tuple[int, ...]:
     return (
-        share.weights, share.gradients, share.optimizer_state, share.activations, share.cache,
-        share.stage.blocks, share.flops,
+        share.weights, share.activations, share.cache, share.stage.blocks, share.flops,
     )  # fmt: skip
 
 
 def _traffic(plan: Plan) -> Table:
     timed = any(t.seconds is not None for t in plan.traffic)
-    result = columns(
-        "sent by a device in a step, at most",
-        "phase",
-        "times",
-        "bytes",
-        *(["time"] if timed else []),
-    )
+    head = ("sent by a device in a step, at most", "times", "bytes")
+    result = columns(*head, *(["time"] if timed else []))
     for t in plan.traffic:
-        what = {
-            "tensor": t.kind,
-            "pipeline": "to the next stage"
-            if t.kind is CollectiveKind.SEND
-            else "all-reduce of tied gradients",
-            "data": "all-reduce of gradients",
-        }
-        result.add_row(
-            f"{t.what}: {what[t.what]}",
-            t.phase,
-            f"{t.times:,}",
-            units.size(t.bytes),
-            *([units.seconds(t.seconds or 0.0)] if timed else []),
-        )
+        what = "to the next stage" if t.what == "pipeline" else t.kind
+        time = [units.seconds(t.seconds or 0.0)] if timed else []
+        result.add_row(f"{t.what}: {what}", f"{t.times:,}", units.size(t.bytes), *time)
     return result
 
 
@@ -387,17 +369,15 @@ def _notes(plan: Plan) -> list[str]:
         found.append(
             f"Rows of {', '.join(map(safe, plan.padded))} are padded to a multiple of {layout.tensor}."
         )
-    if any(s.gradients for s in plan.shares) and layout.pipeline > 1:
-        found.append("Activations: of all micro-batches in flight (one forward, one backward).")
     return ["", *found] if found else []
 
 
-def held_by(need: Fit) -> str:
-    """How many devices hold a model, by memory alone."""
+def held_by(need: Fit, mode: str) -> str:
+    """How many devices hold a model, by memory alone, and what says more."""
     if need.devices < 2:
         return f"{units.size(need.peak)} of activations alone are more than one device has"
     power = 1 << (need.devices - 1).bit_length()
     text = f"{need.devices} by memory (weights split evenly, the whole peak on each)"
     if power != need.devices:
         text += f", {power} as a power of two"
-    return text + "; opgraph fit says which layout holds it"
+    return f"{text}; opgraph {'plan' if mode == 'train' else 'fit'} says which layout holds it"
