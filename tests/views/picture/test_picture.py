@@ -14,16 +14,22 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+import torch
 from tests.conftest import DATA
+from torch import nn
 
+import opgraph
 from opgraph import Profile, RenderError
 from opgraph.analysis.tree import Metric
 from opgraph.cli import main
 from opgraph.record.errors import MissingDependency
 from opgraph.views import render
+from opgraph.views.picture import cards
 from opgraph.views.picture.build import build
-from opgraph.views.picture.coloring import COLORINGS
+from opgraph.views.picture.coloring import COLORINGS, coloring
 from opgraph.views.picture.fonts import font
+from opgraph.views.picture.layout import Rect as Area
+from opgraph.views.picture.paint import facts
 from opgraph.views.picture.picture import MEDIA, Options, Picture
 from opgraph.views.picture.scene import THEMES, Text
 
@@ -298,6 +304,46 @@ def test_a_picture_for_a_place_has_letters_that_can_be_read_there(
     assert ("closed module" in said) == bool(closed)
     assert saved(name).model.name not in said
     assert not any(text.text.startswith("#") for text in texts)
+
+
+@pytest.mark.slow
+def test_what_stands_for_several_says_nothing_of_one() -> None:
+    """Inputs of several shapes have none as one box, and those that are not listed are counted."""
+
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            rows = [nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)]
+            self.layers = nn.ModuleList(nn.Sequential(*rows) for _ in range(4))
+
+        def forward(self, *xs: torch.Tensor) -> torch.Tensor:
+            y = torch.cat(xs)
+            for layer in self.layers:
+                y = layer(y) + y
+            return y
+
+    for rows, shape in (((3, 3, 3), (3, 8)), ((2, 3, 4, 5), None)):
+        costed = opgraph.profile(Joined(), inputs=tuple(torch.randn(n, 8) for n in rows)).on()
+        first = build(costed.tree, most=4).leaves[0]
+        assert (first.kind, first.shape) == ("input", shape)
+        assert facts(costed).endswith(" and 1 more" if len(rows) > 3 else "xs.2 3×8")
+
+
+def test_a_class_of_which_no_letter_fits_is_left_out(saved: Callable[[str], Profile]) -> None:
+    costed = saved("gpt2").on()
+    drawing = build(costed.tree, most=9)
+    opened = next(b for b in drawing.boxes if b.open and b.cls == "GPT2Block")
+    look = cards.look(drawing, coloring(costed, drawing, "bottleneck"), brief=True)
+    said = [
+        {
+            s.text
+            for s in cards.band(opened, Area(0, 0, width, 40), look, level=0)
+            if isinstance(s, Text)
+        }
+        for width in range(120, 320, 4)
+    ]
+    assert "…" not in set().union(*said)
+    assert "GPT2Block" in said[-1]
 
 
 def test_the_costliest_modules_are_opened_first(saved: Callable[[str], Profile]) -> None:

@@ -495,7 +495,8 @@ class Boxes:
         tree, item, last = self._tree, one.item, (one.parts or (one,))[-1]
         nodes = [n for each in one.items for n in tree.nodes_of(each)]
         node = None if one.leaf is None else tree.nodes[one.leaf.node - 1]
-        shape, dtype = self._output(last)
+        made = {self._output(part) for part in one.parts if self._plan.kind(one) == "input"}
+        shape, dtype = self._output(last) if len(made) < 2 else (None, "")
         known = self._graph.scope.get(item.path)
         box = Box(
             id=self._plan.ids[one],

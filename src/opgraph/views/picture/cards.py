@@ -280,7 +280,8 @@ def band(box: Box, area: Area, look: Look, *, level: int) -> list[Shape]:
     name = font(bold=True).elided(labels.title(box), TITLE, room)
     pill = labels.badge(box)
     at = left + _width((name, TITLE, True)) + (_width((pill, SMALL, True)) + 16 if pill else 0) + 8
-    shapes.append(_fitted(at, area.y + 15, labels.kind(box), TITLE, left + room - at, "ink"))
+    kind = font().elided(labels.kind(box), TITLE, left + room - at)
+    shapes.append(Text(at, area.y + 15, kind if kind != "…" else "", TITLE))
     if look.brief:
         return shapes
     said = next(

@@ -72,6 +72,7 @@ def facts(costed: CostedRecord, *, whole: bool = True) -> str:
         f"{labels.plain(graph.value[v].name or '', 40)} {labels.shape(graph.value[v].shape)}".strip()
         for v in graph.inputs[:3]
     )
+    inputs += f" and {len(graph.inputs) - 3} more" if len(graph.inputs) > 3 else ""
     parts = [
         f"{units.count(totals.parameters)} parameters",
         units.flops(totals.flops),
