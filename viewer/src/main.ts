@@ -16,5 +16,10 @@ export async function page(): Promise<void> {
   // What is there says that the page is being read.
   host.replaceChildren();
   bind(mounted.app);
+  // A key that nothing has the focus for is the graph's.
+  document.addEventListener("keydown", (event) => {
+    const graph = host.shadowRoot?.querySelector("canvas.graph");
+    if (event.target === document.body && !graph?.dispatchEvent(new KeyboardEvent("keydown", event))) event.preventDefault();
+  });
   Object.assign(globalThis, { opgraphApp: mounted.app });
 }
