@@ -9,8 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from tests.conftest import DATA
+from torch import nn
 
+import opgraph
 from opgraph import load
 from opgraph.analysis.costed import CostedRecord
 from opgraph.cli import main
@@ -67,3 +70,10 @@ def test_real_tensors_and_a_failed_forward_are_remarks() -> None:
     found = CostedRecord(profile).remarks
     assert [r.code for r in found] == ["real-tensors", "failed"]
     assert found[0].endswith(fake.error)  # not that its path depends on values: nothing says so
+
+
+@pytest.mark.live
+def test_the_time_of_a_recurrent_layer_has_a_remark_on_an_accelerator() -> None:
+    found = opgraph.profile(nn.LSTM(4, 4), inputs=(torch.zeros(9, 1, 4),))
+    assert [r.code for r in found.on("l4").remarks] == ["recurrent"]
+    assert found.on().remarks == ()

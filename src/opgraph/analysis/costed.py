@@ -47,6 +47,13 @@ STEP = Remark(
 )
 """The remark on what of a step of training is compiled."""
 
+RECURRENT = Remark(
+    "recurrent",
+    "a recurrent layer is timed as one kernel: that its steps wait for one another is in no time, which "
+    "is too short where they are many and small",
+)
+"""The remark on the time of recurrent layers."""
+
 _OF_ANY_DEVICE = ("totals", "main_dtype", "work", "memory", "footprint")
 """Answers that hang on the graph alone."""
 
@@ -131,6 +138,14 @@ class CostedRecord:
             notes.append(Remark("unknown-operator", text))
         if self.device is not None and (profile.world is not None or self.layout is not None):
             notes += [Remark("network", text) for text in self._of_the_network(self.device)]
+        if (
+            self.device is not None
+            and self.device.kind != "cpu"
+            and any(
+                kernel.category == "recurrent" for node in graph.nodes for kernel in node.kernels
+            )
+        ):
+            notes.append(RECURRENT)
         if self.device is not None and profile.pipeline is not None and not profile.pipeline.like:
             text = "other stages of the pipeline are taken to be as quick as those of this rank"
             notes.append(Remark("network", text))

@@ -136,6 +136,10 @@ CODES: dict[str, Code] = {
         "The trace has kernels that the device would not run, or a target's own kernels do other work.",
         "Profile it with `--target` of the device, or `--hardware` from the start.",
     ),
+    "recurrent": Code(
+        "The time of a recurrent layer on an accelerator leaves out that its steps wait for one another.",
+        "`opgraph measure` on the device says what it takes.",
+    ),
     "routing": Code(
         "Which experts or items are chosen depends on data; each was taken equally often.",
         "Profile typical inputs on one device where the balance matters.",
