@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
+from tests.conftest import DATA
 
 from opgraph import Profile
+from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
+from opgraph.record.loading import load
 from opgraph.views.headline import headline
 from opgraph.views.text.table import table
 
@@ -35,6 +39,16 @@ def test_without_a_device_it_says_what_is_known(saved: Saved) -> None:
     assert said.startswith("resnet18, 1x3x224x224: 3.63 GFLOPs; ")
     assert said.endswith(" of the FLOPs.")
     assert "--hardware" in meaning
+
+
+def test_inputs_beyond_two_shapes_are_counted(saved: Saved) -> None:
+    record = load(DATA / "resnet18.json")
+    for count, listed in ((2, "{} and {}"), (4, "{}, {} and 2 more")):
+        values = list({v.shape: v for v in record.graph.values}.values())[:count]
+        graph = replace(record.graph, inputs=tuple(v.id for v in values))
+        shapes = [units.shape(v.shape) for v in values]
+        said, _ = headline(CostedRecord(replace(record, graph=graph)))
+        assert said.startswith(f"resnet18, {listed.format(*shapes)}: ")
 
 
 def test_it_stands_at_the_end_of_the_table(saved: Saved) -> None:

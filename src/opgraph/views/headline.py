@@ -153,6 +153,8 @@ def headline_data(costed: CostedRecord) -> dict[str, Any]:
 def _inputs(costed: CostedRecord) -> str:
     """The distinct shapes of the first inputs, and what is in fewer bits: 1x128 with weights in int4."""
     graph, kept = costed.graph, safe(kept_in(costed.profile.convention))
-    shapes = dict.fromkeys(units.shape(graph.value[v].shape) for v in graph.inputs)
-    said = " and ".join(list(shapes)[:2]) or "without inputs"
+    shapes = list(dict.fromkeys(units.shape(graph.value[v].shape) for v in graph.inputs))
+    said = " and ".join(shapes) or "without inputs"
+    if len(shapes) > 2:
+        said = f"{shapes[0]}, {shapes[1]} and {len(shapes) - 2} more"
     return f"{said} with {kept}" if kept else said
