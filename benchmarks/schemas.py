@@ -31,6 +31,7 @@ SAVED = ("resnet18", "gpt2", "yolov8n", "bert-base-uncased")
 FILES = [str(DATA / f"{name}.json") for name in SAVED]
 RAN = str(DATA / "resnet18-run.json")
 H100 = ["--hardware", "h100-sxm"]
+EVENT = {"ph": "X", "cat": "cpu_op", "name": "aten::relu", "tid": 1, "ts": 1, "dur": 2}
 OUTPUTS: dict[str, list[list[str]]] = {
     "profile": [[RAN], [RAN, *H100],
                 *([f] for f in FILES), *([f, *H100, "--memory", "--partition", "fuse"] for f in FILES),
@@ -118,10 +119,13 @@ if __name__ == "__main__":
     os.environ["OPGRAPH_CACHE"] = str(scratch / "cache")
     (scratch / "bert.json").write_bytes(gzip.decompress((TRACES / "bert.json.gz").read_bytes()))
     trace, joined = TRACES / "tracelens" / "bert-h100.json.gz", scratch / "joined.json"
+    plain, nameless = scratch / "plain.json", scratch / "nameless.json"
     with redirect_stdout(io.StringIO()):
         main(["profile", "resnet18"])  # a cache with something in it
         main(["join", str(scratch / "bert.json"), str(trace), "-o", str(joined)])
-    OUTPUTS["profile"].append([str(joined)])
+        plain.write_text(json.dumps({"traceEvents": [EVENT]}))  # which names no device
+        main(["join", str(scratch / "bert.json"), str(plain), "-o", str(nameless)])
+    OUTPUTS["profile"] += [[str(joined)], [str(nameless)]]
     for name in sys.argv[1:] or OUTPUTS:
         file = FOLDER / f"{name}.json"
         file.write_text(json.dumps(schema(name), indent=1) + "\n", encoding="utf-8")

@@ -34,6 +34,20 @@ def test_a_broken_gate_is_status_one_and_named(
     )
 
 
+@pytest.mark.live
+def test_gates_between_other_sizes_are_remarked_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nn, torch = pytest.importorskip("torch.nn"), pytest.importorskip("torch")
+    files = [str(tmp_path / f"{batch}.json") for batch in (8, 1)]
+    for file, batch in zip(files, (8, 1), strict=True):
+        opgraph.profile(nn.Linear(2, 2), torch.ones(batch, 2)).save(file)
+    assert main(["compare", *files, "--fail-if", "flops > +2%"]) == 0
+    assert f"hold {files[1]} on input 1x2 to {files[0]} on input 8x2" in capsys.readouterr().err
+    assert main(["compare", *files]) == main(["compare", A, A, "--fail-if", "flops > +2%"]) == 0
+    assert "note: the gates" not in capsys.readouterr().err
+
+
 def test_options_can_stand_between_models(capsys: pytest.CaptureFixture[str]) -> None:
     answers = []
     for arguments in (

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from tests.traces.conftest import DATA
 
+import opgraph
 from opgraph.analysis.measured.times import idle, overlap
 from opgraph.record.run import DEVICE_KINDS, RunRecord
 from opgraph.record.schema import RunFile, decode_run, encode_run
@@ -256,6 +257,31 @@ def test_the_same_trace_on_another_graph_gives_no_node(graph):
     assert "not this graph" in run.notes[0] or Counter(e.link for e in run.events)[""] > 0
     one = replace(graph("vit"), nodes=graph("vit").nodes[:1])  # as of a forward that failed
     assert join(one, read(DATA / "tracelens" / "bert-h100.json.gz")).attributed == 0
+
+
+@pytest.mark.slow
+@pytest.mark.live
+@pytest.mark.parametrize("shaped", [True, False])
+def test_one_call_of_hundreds_of_kernels_is_a_node_of_many(tmp_path, shaped):
+    torch = pytest.importorskip("torch")
+
+    class Recurrent(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gru = torch.nn.GRU(8, 8, batch_first=True)
+            self.head = torch.nn.Linear(8, 2)
+
+        def forward(self, x):
+            return self.head(self.gru(x)[0][:, -1].relu()).softmax(-1)
+
+    model, x, path = Recurrent(), torch.ones(2, 40, 8), tmp_path / "trace.json"
+    graph = opgraph.trace(model, x, target="cpu")
+    with torch.no_grad(), torch.profiler.profile(record_shapes=shaped) as ran:
+        model(x), model(x)
+    ran.export_chrome_trace(str(path))
+    run = join(graph, read(path))
+    assert run.steps == 2
+    assert run.attributed > 0.9
 
 
 def test_marks_of_our_own_say_exactly_whose_time_it_is(graph, tmp_path):

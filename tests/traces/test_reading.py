@@ -114,10 +114,14 @@ def test_odd_events_break_nothing(graph, tmp_path, change):
 def test_a_folder_needs_traces_of_different_ranks(tmp_path):
     with pytest.raises(ProfileError, match="has no trace"):
         read(tmp_path)
-    for name in ("a.json", "b.json"):
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::relu", "ts": 1, "dur": 2}
+    for name, events in (("a.json", [event]), ("b.json", [event]), ("c.json", [])):
         (tmp_path / name).write_text(
-            json.dumps({"traceEvents": [], "distributedInfo": {"rank": 3}})
+            json.dumps({"traceEvents": events, "distributedInfo": {"rank": 3}})
         )
+    with pytest.raises(ProfileError, match="no event in it is whole"):
+        read(tmp_path / "c.json")
+    (tmp_path / "c.json").unlink()
     with pytest.raises(ProfileError, match="two traces of one rank"):
         read(tmp_path)
     with pytest.raises(ProfileError, match="cannot read"):

@@ -51,6 +51,11 @@ def test_a_join_in_three_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str
         said = capsys.readouterr().out
         assert sign in said
     jsonschema.validate(schema("join"), json.loads(said))
+    plain = tmp_path / "plain.json"  # as one that is cut off: it names neither device nor versions
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::relu", "tid": 1, "ts": 1, "dur": 2}
+    plain.write_text(json.dumps({"traceEvents": [event]}))
+    assert main(["join", str(model), str(plain), "--json"]) == 0
+    jsonschema.validate(schema("join"), json.loads(capsys.readouterr().out))
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import argparse
 
 from opgraph.cli.arguments import add_options, form_of
 from opgraph.cli.output import say, tell
+from opgraph.record.errors import RenderError
 from opgraph.record.units import plural, size
 
 EXAMPLES = """examples:
@@ -22,6 +23,8 @@ def run(args: argparse.Namespace) -> int:
     from opgraph.api import cache
 
     where, form = cache.folder(), form_of(args)
+    if args.clear and form is not None:
+        raise RenderError("--clear prints no table", hint="leave out --json or --format")
     if where is None and (args.clear or form is None):
         say(f"profiles are not kept: {cache.VARIABLE}=0, or there is no home folder")
         return 0

@@ -15,11 +15,12 @@ from opgraph.cli.arguments import (
     suffixes,
     view_from,
 )  # fmt: skip
-from opgraph.cli.output import insist, status_of
+from opgraph.cli.output import insist, say, status_of
 from opgraph.options import OPTIONS, Stage
 from opgraph.record.errors import RenderError
 from opgraph.record.kinds import Run
 from opgraph.record.quantization import kept_in
+from opgraph.record.units import shape as shape_text
 from opgraph.views import choices, heeded
 
 if TYPE_CHECKING:
@@ -93,6 +94,12 @@ def run(args: argparse.Namespace) -> int:
         labels = _labels(args.specs, models)
     comparison = compared(models, labels, args.fail_if)
     show_view(args, view, comparison)
+    sizes = [{v.name: v.shape for v in map(m.graph.value.get, m.graph.inputs) if v} for m in models]
+    for tensor, shape in sizes[0].items() if args.fail_if else ():
+        for spec, other in zip(args.specs[1:], sizes[1:], strict=False):
+            if other.get(tensor, shape) != shape:
+                say(f"note: the gates hold {spec} on {tensor} {shape_text(other[tensor])} to "
+                    f"{args.specs[0]} on {tensor} {shape_text(shape)}")  # fmt: skip
     for broken in comparison.broken:
         from opgraph.views.text.compare import verdict
 

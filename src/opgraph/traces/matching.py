@@ -256,18 +256,21 @@ class Matching:
         of the one before, without nodes."""
         fullest = max(runs, key=lambda run: run.matches, default=None)
         most = fullest.matches if fullest else 0
-        works = self.positions.works
-        if most < enough * works and fullest:
-            asked = [items[at] for at in fullest.items if self.masks.get(items[at], 0) is not None]
-            compiled = len(asked) < len(fullest.items)
-            enough = _LEAST if compiled and most >= ALIKE * len(asked) else enough
-        if not most or most < enough * works:
-            self.nodes.clear()
-            return []
-        kept: list[Run] = []
         ends = {id(run): run.items.stop for run in runs}
         for run, after in pairwise(runs):
             run.items = range(run.items.start, min(run.items.stop, after.items.start))
+        at_least = enough * self.positions.works
+        # Of nodes, and not of their kernels: a single call of a recurrent layer is hundreds of these.
+        reached = {self.nodes.get(items[at]) for at in fullest.items} - {None} if fullest else ()
+        if len(reached) < at_least and fullest:
+            asked = [items[at] for at in fullest.items if self.masks.get(items[at], 0) is not None]
+            compiled = len(asked) < len(fullest.items)
+            if compiled and most >= ALIKE * len(asked):
+                at_least = _LEAST * self.positions.works
+        if not most or len(reached) < at_least:
+            self.nodes.clear()
+            return []
+        kept: list[Run] = []
         for run in runs:
             if run.matches >= _PARTIAL * most:
                 run.whole = run.matches >= WHOLE * most

@@ -162,11 +162,12 @@ def _fill(trace: Trace, pieces: Iterator[bytes], path: Path) -> None:
     for piece in pieces:
         buffer = rows.take(buffer + piece)
     tail = rows.finish(buffer)
-    if tail is None:
-        trace.cut = True
-        if not trace.calls and not trace.work:
-            raise ProfileError(f"{path} is not a trace, or is broken: no event in it is whole")
-    elif found:
+    trace.cut = trace.cut or tail is None
+    if not (trace.calls or trace.work or trace.memory or trace.host_memory):
+        raise ProfileError(
+            f"{path} is not a trace, or is broken: no event in it is whole and of an operator or kernel"
+        )
+    if tail is not None and found:
         rows.properties(_decode_head(b'{"":0' + tail if tail.lstrip()[:1] == b"," else b"{" + tail))
 
 

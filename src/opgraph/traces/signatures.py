@@ -67,7 +67,7 @@ class Positions:
     forward: dict[int, list[int]]
     kernels: list[Kernel | None]
     works: int
-    """How many of the positions do work, and are no views."""
+    """How many nodes do work, and are no views."""
     meant: dict[str, int | None] = field(default_factory=dict)
 
     @classmethod
@@ -102,7 +102,7 @@ class Positions:
                     note(side, op, kernel.shapes + kernel.out_shapes, at)  # `out=` is an input, too
             nodes += [node] * max(1, len(kernels))
             done += kernels or [None]
-        works = sum(k is not None for k in done)
+        works = len({n.id for n, k in zip(nodes, done, strict=True) if k is not None})
         return cls(nodes, (found[0], found[1]), (names[0], names[1]), forward, done, works)
 
     def mask(self, call: Call, *, backward: bool, shaped: bool) -> int:

@@ -472,6 +472,8 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "semaphore": (lambda: threading.Semaphore(9), lambda held: held.acquire()),
     "event": (threading.Event, lambda held: held.set()),
     "queue": (SimpleQueue, lambda held: held.put(1)),
+    "event of asyncio": (asyncio.Event, lambda held: held.set()),
+    "queue of asyncio": (asyncio.Queue, lambda held: held.put_nowait(1)),
     "number of C": (lambda: ctypes.c_int(1), lambda held: setattr(held, "value", 2)),
     "structure of C": (Structure, lambda held: held.fields.__setitem__(1, 2)),
     "map": (lambda: mmap(-1, 64), lambda held: held.write(b"x")),

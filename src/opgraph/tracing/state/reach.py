@@ -567,7 +567,7 @@ def _keeps(cls: type) -> bool:
     if top == "torch":
         return home.startswith(_TORCH_STATE)
     if top in sys.stdlib_module_names:
-        return top in _PLAIN_STDLIB
+        return top in _PLAIN_STDLIB or home in {"asyncio.locks", "asyncio.queues"}
     return top not in _OPAQUE and not isinstance(cls, EnumMeta)
 
 

@@ -63,7 +63,7 @@ def ratio(before: float | None, after: float | None) -> str:
     share = after / before
     if 0.8 < share < 1.25:
         return _by(share - 1)
-    return f"{share:.2f}×" if share >= 0.01 else f"{share:.1e}×"
+    return f"{share:.2f}×" if 0.01 <= share < 10_000 else f"{share:.1e}×"
 
 
 def ratio_of(values: Sequence[int | None]) -> str:
