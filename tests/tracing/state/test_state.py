@@ -673,6 +673,8 @@ class Drawing(nn.Module):
         sys.setrecursionlimit(5000)
         sys.setswitchinterval(0.01)
         gc.set_threshold(1234)
+        gc.freeze()
+        threading.current_thread().name = "another"
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         locale.setlocale(locale.LC_ALL, "C.UTF-8")
         torch.set_flush_denormal(True)
@@ -716,7 +718,7 @@ def process() -> Any:
         dict(os.environ), Path.cwd(), list(sys.path), sys.getrecursionlimit(), str(torch.ones(1) / 3),
         torch.overrides._get_current_function_mode_stack(), sys.getswitchinterval(), gc.get_threshold(),
         signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGINT), locale.setlocale(locale.LC_ALL),
-        sys.float_info.min / TWO,
+        sys.float_info.min / TWO, gc.get_freeze_count() > 0, threading.current_thread().name,
     )  # fmt: skip
 
 
