@@ -48,11 +48,12 @@ def language(positions: int) -> nn.Module:
     ("model", "options", "sizes"),
     [
         (lambda: nn.Conv2d(3, 64, 3), {"mode": "infer", "image_size": 224}, ["batch_size"]),
+        (lambda: nn.Linear(64, 64), {"input_shape": (2, 64)}, ["batch_size"]),
         (lambda: language(0), {"mode": "train"}, ["batch_size", "seq_len"]),
         (lambda: language(0), {"mode": "decode", "batch_size": 3}, ["batch_size", "context_len"]),
         (lambda: language(64), {"mode": "decode"}, ["batch_size", "context_len"]),
     ],
-    ids=["batch", "length", "context", "positions"],
+    ids=["batch", "shape", "length", "context", "positions"],
 )
 def test_the_answer_fits_and_the_next_does_not(model, options, sizes):
     there, model = small(2e8), model()
@@ -60,6 +61,8 @@ def test_the_answer_fits_and_the_next_does_not(model, options, sizes):
 
     def needed(size: str, value: int) -> int:
         asked = {**options, size: value, "target": there.target}
+        if "input_shape" in asked:
+            asked["input_shape"] = (asked.pop("batch_size"), 64)
         return fit(opgraph.profile(model, **asked).graph, there).needed
 
     assert [each.size for each in found.largest] == sizes

@@ -149,6 +149,8 @@ def _largest(
         if value not in known:
             try:
                 change: Any = {size: value}
+                if size == "batch_size" and asked.input_shape:
+                    change["input_shape"] = (value, *asked.input_shape[1:])
                 known[value] = needed(replace(asked, **change))
             except OpgraphError as error:
                 known[value] = first_line(error)

@@ -296,8 +296,9 @@ class _Search:
         """The layout that was asked for."""
         layout = self.given.layout
         if layout.devices != self.count:
-            raise InputError(f"{layout} are {layout.devices:,} devices, not {self.count:,}",
-                             hint="--fsdp has what is left")  # fmt: skip
+            copies, rest = divmod(self.count, layout.devices)
+            text = f"{layout} are {layout.devices:,} devices, not {self.count:,}"
+            raise InputError(text, hint=None if rest else f"--fsdp {layout.fsdp * copies}")
         batch = self.batch // (layout.copies * layout.micro_batches)
         made = self.candidate(layout, batch, self.given.checkpointing)
         if isinstance(made, str):

@@ -182,6 +182,53 @@ def test_a_model_without_a_plan_is_cut_by_torch() -> None:
     assert "stage1.blocks.2" in {s.path for s in stages[1].graph.scopes}
 
 
+def own(blocks: int = 4) -> torch.nn.Module:
+    """Blocks that add to what they are called with, with nothing around them."""
+    return torch.nn.Sequential(*(Own() for _ in range(blocks)))
+
+
+class Own(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = (
+            torch.nn.LayerNorm(256), torch.nn.Linear(256, 1024), torch.nn.Linear(1024, 256)
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(self.up(self.norm(x)).relu())
+
+
+OWN: dict[str, Any] = {"mode": "train", "loss": "sum", "input_shape": (2, 8, 256), "target": "cuda"}
+
+
+def test_a_list_that_is_the_model_itself() -> None:
+    """It is cut, and planned, like one inside of a model."""
+    alone = opgraph.profile(own(), **OWN)
+    asked = {"pipeline_parallel": 2, "micro_batches": 2, **OWN}
+    stages = [opgraph.profile(own(), rank=rank, **asked) for rank in range(2)]
+    assert sum(s.totals.flops for s in stages) == 2 * alone.totals.flops
+    assert sum(s.totals.weight_bytes for s in stages) == alone.totals.weight_bytes
+    planned = opgraph.plan(own(), devices="2xa100", global_batch=4, explain=True, **asked).asked
+    assert planned is not None
+    assert planned.memory.weights == stages[0].totals.weight_bytes
+    peak = opgraph.profile(own(), rank=0, **asked).on("a100").peak_memory
+    assert planned.memory.total == pytest.approx(peak, rel=0.02)  # while the optimizer works
+
+
+def test_a_block_adds_its_own_tokens() -> None:
+    """What its layers read is gathered for them alone; and what is not tokens is not split."""
+    one = opgraph.profile(own(), tensor_parallel=2, sequence_parallel=True, **OWN)
+    hidden = 2 * 8 * 256 * 4
+    found = moved(one)
+    assert found["forward", "reduce-scatter", "tensor"] == (4, 4 * hidden)
+    assert found["forward", "all-gather", "tensor"] == (5, 5 * hidden)  # the last is the result
+    norms = [n for n in one.graph.nodes if n.op == "layer_norm" and n.phase == "forward"]
+    assert {one.graph.value[n.outputs[0]].shape for n in norms} == {(2, 4, 256)}
+    flat = {**OWN, "input_shape": (8, 256)}
+    with pytest.raises(InputError, match="batch x tokens x features, not 8x256"):
+        opgraph.profile(own(), tensor_parallel=2, sequence_parallel=True, **flat)
+
+
 def test_heads_that_do_not_divide_are_on_several_ranks() -> None:
     one = opgraph.profile(llama(heads=2), tensor_parallel=4, batch_size=1, seq_len=32)
     weight = {p.name: p.shape for p in one.graph.parameters}

@@ -273,6 +273,13 @@ class Pieces:
         whole = training(self.graph)
         return whole.optimizer_state / max(1, whole.gradients)
 
+    @cached_property
+    def updating(self) -> float:
+        """Bytes that the optimizer works with for each byte of weights, beside its state."""
+        from opgraph.analysis.cost.training import training, working
+
+        return working(self.graph).get("optimizer", 0) / max(1, training(self.graph).gradients)
+
 
 # Schedules.
 
@@ -423,13 +430,17 @@ def _memory(
     gathered = whole if kept else 0
     flying = in_flight(layout.schedule, layout.pipeline, rank, layout.micro_batches, chunks)
     working = max(n for part, n in pieces.working.items() if ends[2] or part != "last")
+    gradients = whole if layout.zero == 1 and kept and layout.micro_batches > 1 else weights
+    activations = ceil(pieces.activations(*ends) * flying)
+    # When the optimizer works, its pieces of gradients are all that is left of these.
+    gone = gathered + activations + gradients - weights
     return Memory(
         weights=weights,
         gathered=gathered,
-        gradients=whole if layout.zero == 1 and kept and layout.micro_batches > 1 else weights,
+        gradients=gradients,
         optimizer=ceil(weights * pieces.state),
-        activations=ceil(pieces.activations(*ends) * flying),
-        working=working,
+        activations=activations,
+        working=max(working, ceil(weights * pieces.updating) - gone),
     )
 
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from opgraph.inputs.base import Example
+from opgraph.record import units
 from opgraph.record.errors import InputError, first_line
 from opgraph.record.layout import Layout
 from opgraph.sources.base import Model
@@ -365,7 +366,9 @@ def _linears(module: nn.Module, mesh: Any, styles: Styles, layout: Layout) -> No
         layer: Any = module.get_submodule(path)
         split = id(layer) in inside
         if style == "column":
-            parents[path.rpartition(".")[0]] = layer.in_features
+            parent = path.rpartition(".")[0]  # a block adds to its own tokens what its layers give
+            apart = any(module.get_submodule(parent) is b for b in blocks)
+            parents[path if apart else parent] = layer.in_features
         how: Any = {
             "column": _Columns,
             "gathered": partial(ColwiseParallel, output_layouts=Replicate()),
@@ -381,7 +384,7 @@ def _linears(module: nn.Module, mesh: Any, styles: Styles, layout: Layout) -> No
         parent = module.get_submodule(path)
         split = id(parent) in inside
         hook = _once(partial(_gathered, mesh=mesh, split=split), width)
-        parent.register_forward_pre_hook(hook, with_kwargs=True)
+        parent.register_forward_pre_hook(hook, with_kwargs=True, prepend=True)
     if blocks:
         width = next(iter(parents.values()))
         blocks[0].register_forward_pre_hook(
@@ -438,6 +441,9 @@ def _scattered(x: Tensor, mesh: Any) -> Tensor:
     """This rank's tokens of what all have."""
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
+    if x.dim() < 3:
+        raise InputError("sequence_parallel splits what is batch x tokens x features, "
+                         f"not {units.shape(x.shape)}")  # fmt: skip
     here: Any = DTensor.from_local(x, mesh, [Replicate()], run_check=False)
     return here.redistribute(placements=[Shard(1)]).to_local()
 
@@ -527,5 +533,5 @@ def thinned(model: Model, most: int) -> tuple[Model, tuple[str, ...], tuple[floa
     left = sorted(i for those in kinds.values() for i in those[:each])
     counts = {i: len(those) / len(those[:each]) for those in kinds.values() for i in those[:each]}
     kept_layers(module, path, left)
-    paths = tuple(f"{path}.{i}" for i in range(len(left)))
+    paths = tuple(f"{path}.{i}".lstrip(".") for i in range(len(left)))
     return replace(model, module=module, materialize=None), paths, tuple(counts[i] for i in left)

@@ -96,16 +96,13 @@ def layers_of(module: nn.Module) -> tuple[str, int]:
 def kept_layers(module: nn.Module, path: str, left: Sequence[int], numbers: bool = False) -> None:
     """Leave only some layers of the list at a path; what counts them, the model's configuration among it,
     goes by what is left. With `numbers` they keep the names that they had."""
-    owner, _, name = path.rpartition(".")
-    whole: Any = module.get_submodule(path)
-    few = nn.ModuleList([whole[i] for i in left])
-    if numbers:
-        few._modules = {str(i): whole[i] for i in left}
-    for number, block in enumerate(few):
+    listed = module.get_submodule(path)
+    whole = list(listed.children())
+    listed._modules = {str(i if numbers else at): whole[i] for at, i in enumerate(left)}
+    for number, block in enumerate(listed.children()):
         for part in block.modules():
             if hasattr(part, "layer_idx"):
                 part.layer_idx = number
-    setattr(module.get_submodule(owner), name, few)
     config = getattr(module, "config", None)
     for inner in {
         id(c): c for c in (config, getattr(config, "text_config", None)) if c is not None
@@ -186,8 +183,8 @@ def _by_export(
     whole.train()
     if (config := getattr(whole, "config", None)) is not None:
         config.use_cache = False  # what is kept of tokens is of no use to a step, and no tensor
-    blocks = list(whole.get_submodule(path)._modules)
-    cuts = {f"{path}.{blocks[at]}": SplitPoint.BEGINNING for at in ends[1:-1]}
+    paths = [f"{path}.{name}".lstrip(".") for name in whole.get_submodule(path)._modules]
+    cuts = {paths[at]: SplitPoint.BEGINNING for at in ends[1:-1]}
     try:
         pipe = pipeline(whole, args, kwargs, split_spec=cuts)
     except Exception as error:
@@ -197,8 +194,7 @@ def _by_export(
     found = []
     for number in here:
         module = pipe.get_stage_module(number)
-        names = [f"{path}.{blocks[at]}" for at in range(*ends[number : number + 2])]
-        spread(module, [module.get_submodule(n) for n in names])
+        spread(module, [module.get_submodule(p) for p in paths[slice(*ends[number : number + 2])]])
         found.append(pipe.build_stage(number, torch.device("cpu"), group))
     return found, list(inspect.signature(pipe.get_stage_module(0).forward).parameters)
 
