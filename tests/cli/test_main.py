@@ -94,8 +94,8 @@ def test_importing_does_not_import_torch():
         (["prophile"], "prophile", ""),
         (["profile", "gpt2", "--seqlen", "8"], "--seqlen 8", "--seq-len? (opgraph profile --help)"),
         (
-            ["plan", "gpt2", "--weights", "int4"],
-            "opgraph plan takes no --weights",
+            ["plan", "gpt2", "--run", "graphs"],
+            "opgraph plan takes no --run",
             "it is for profile",
         ),
         (["explore", "gpt2", "spare"], "unrecognized arguments: spare", "opgraph explore --help"),

@@ -272,13 +272,14 @@ class Attending(torch.nn.Module):
 
 
 @pytest.mark.parametrize(("rotates", "forward"), [("allgather", 1), ("alltoall", WORLD - 1)])
-def test_attention_in_a_ring(rotates: str, forward: int) -> None:
+def test_attention_in_a_ring(rotates: str, forward: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch's `context_parallel`: of the keys and values that go round, a rank attends to its own, and to
     half of each other rank's, since the rest is masked for one or the other half of its tokens."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.experimental import context_parallel
-    from torch.distributed.tensor.experimental._attention import set_rotate_method
+    from torch.distributed.tensor.experimental._attention import _cp_options, set_rotate_method
 
+    monkeypatch.setattr(_cp_options, "rotate_method", _cp_options.rotate_method)
     x = torch.zeros(2, 4, 256, 16)
     with opgraph.ranks(WORLD):
         mesh = init_device_mesh("cuda", (WORLD,), mesh_dim_names=("cp",))

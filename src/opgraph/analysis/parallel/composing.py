@@ -387,7 +387,8 @@ def composed(
         for kind, stage, number in todo:
             ends = (layers[stage], stage == 0, stage == runs - 1)
             taken = pieces.stage(_pass(pieces, kind, number, m), *ends)
-            seconds[rank, (kind, stage, number)] = max(taken.device, taken.host)
+            # With one stage the host runs ahead of the device throughout; else no further than a pass.
+            seconds[rank, (kind, stage, number)] = max(taken.device, taken.host * (stages > 1))
             spent[rank] += taken
     moving = Collective(CollectiveKind.SEND, pieces.hidden // (layout.tensor if layout.sequence else 1),
                         2, layout.tensor * layout.fsdp * layout.data)  # fmt: skip
