@@ -22,6 +22,7 @@ while IFS= read -r line; do
   number=$((number + 1))
   read -r -a words <<<"$line" # words, and no code: nothing in them is expanded
   printf '\n## %s\n\n' "${line//[\`<>|]/}" >>"$OUT/table.md"
+  rm -f "$OUT/$number".{head,base}.json "$OUT/$number.html" # of a run before, in the same folder
   # Where it is run, the folder is head's or base's own, so that its code is what is profiled.
   for side in head base; do
     folder=$head
