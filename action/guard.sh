@@ -1,19 +1,23 @@
 #!/usr/bin/env bash
 # Profile MODELS (one a line, with options) at head and at the commit BASE, and write to OUT a table (table.md) and a
-# page of each model. Ends with 1 when a gate of FAIL_IF (one a line) broke, with 2 when a model cannot be profiled.
+# page of each model. Ends with 1 when a gate of FAIL_IF (one a line) broke, with 2 when a model cannot be profiled
+# at head, or at a base that has it: no gate is held to anything there.
 set -uo pipefail
 : "${MODELS:?}" "${BASE:?}" "${OUT:?}"
 head=$PWD
 base=$(mktemp -d)
 trap 'git -C "$head" worktree remove --force "$base/tree" >/dev/null 2>&1; rm -rf "$base"' EXIT
 git worktree add --quiet --detach "$base/tree" "$BASE" || exit 2
-mkdir -p "$OUT"
+mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd) || exit 2 # whole: the base is run in another folder
 printf '<!-- opgraph -->\n# What the models cost\n' >"$OUT/table.md"
 
 gates=()
 while IFS= read -r gate; do [ -n "$gate" ] && gates+=(--fail-if "$gate"); done <<<"${FAIL_IF:-}"
 on=()
 [ -n "${HARDWARE:-}" ] && on=(--hardware "$HARDWARE")
+
+# What opgraph says of a model that there is none of: a file, what a file should have, a name.
+none='^error: (there is no file [^ ]+|[^ ]+ has no [^ ]+|no source knows a model .*|cannot read .*: No such file or directory)$'
 
 worst=0 number=0
 note() { [ "$1" -gt "$worst" ] && worst=$1; }
@@ -28,8 +32,11 @@ while IFS= read -r line; do
     folder=$head
     [ "$side" = base ] && folder=$base/tree
     if ! said=$(cd "$folder" && opgraph profile "${words[@]}" --quiet -o "$OUT/$number.$side.json" 2>&1); then
+      if [ "$side" = base ] && [ -e "$OUT/$number.head.json" ] && grep -qE "$none" <<<"$said"; then
+        printf 'It is new: the base has none.\n' >>"$OUT/table.md"
+        continue
+      fi
       printf 'At %s it cannot be profiled: %s\n' "$side" "$(tail -n 2 <<<"$said" | tr '\n`<>|' '     ')" >>"$OUT/table.md"
-      [ "$side" = base ] && [ -e "$OUT/$number.head.json" ] && continue # it is new
       note 2
     fi
   done

@@ -6,7 +6,8 @@ questions to it and their answers.
     opgraph survey --models zoo.txt --mode train --target cuda --keep graphs -o train
     opgraph survey --models zoo.txt --mode infer --batch-size 8,32,128 --keep graphs -o sizes
     opgraph survey --recost --hardware h100-sxm,l4,… -o infer        (without torch)
-    python benchmarks/atlas.py infer [train sizes …]
+    python benchmarks/atlas.py infer [train sizes …]      added to what the atlas has, or in its place
+    python benchmarks/atlas.py --models rest.txt --mode train [--batch-size 8]     names without such a case
     python benchmarks/atlas.py                  only the pages, from the atlas that is there
 
 Each survey goes on where it was when it is asked again, and times are made anew when predictions change.
@@ -21,12 +22,13 @@ import contextlib
 import io
 import os
 import shutil
+import tempfile
 from hashlib import sha256
 from pathlib import Path
 
 from opgraph.cli import main as opgraph
 from opgraph.sources.registry import listed
-from opgraph.surveying.sql import BUILT_IN, Atlas
+from opgraph.surveying.sql import BUILT_IN, Atlas, write_latencies
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "atlas.md"
@@ -140,19 +142,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("datasets", nargs="*", type=Path)
     parser.add_argument("--models", type=Path, metavar="FILE", help="only write the list of names")
+    parser.add_argument("--mode", help="of those, the names that have no case of this mode yet")
+    parser.add_argument("--batch-size", type=int, help="and of this batch, not the usual one")
     args = parser.parse_args()
     if args.models is not None:
+        size = "is null" if args.batch_size is None else f"= {args.batch_size}"
+        asked = f"select spec from cases where mode = '{args.mode}' and batch_size {size}"
+        there = {row[0] for row in Atlas().sql(asked).rows} if args.mode else set()
         names = [
             f.spec
             for source in ORDER
             for f in sorted(listed((), source), key=lambda f: sha256(f.name.encode()).digest())
+            if f.spec not in there
         ]
         args.models.write_text("\n".join(names) + "\n", encoding="utf-8")
         return 0
     if args.datasets:
-        shutil.rmtree(BUILT_IN, ignore_errors=True)
-        Atlas(*args.datasets).save(BUILT_IN)
+        with tempfile.TemporaryDirectory() as place:
+            Atlas(BUILT_IN, *args.datasets).save(Path(place) / "atlas")
+            shutil.rmtree(BUILT_IN)
+            shutil.copytree(Path(place) / "atlas", BUILT_IN)
     found = Atlas()
+    write_latencies(found)
     found.save(DOCS / "every_model.html")
     PAGE.write_text(page(found), encoding="utf-8")
     print(f"wrote {PAGE}")

@@ -23,7 +23,7 @@ import torch
 import transformers
 
 import opgraph
-from opgraph.analysis.timing.fitting import fit_sustained, measured_of, sustaining
+from opgraph.analysis.timing.fitting import fit_sustained, left_over, measured_of, sustaining
 from opgraph.analysis.timing.prediction import predict
 from opgraph.hardware import Device
 from opgraph.hardware.calibrate import calibrate
@@ -141,9 +141,10 @@ class Machine:
         figures = {key: Figure(value, "measured") for key, value in best.items()}
         base = replace(self.devices[0], figures=figures)
         measured = [replace(one, seconds=self.rows[n]) for n, one in enumerate(self.measured)]
-        return sustaining(
-            base, fit_sustained(base, measured, ("bandwidth", "vector", "product", "elementwise"))
-        )
+        keys = ("bandwidth", "vector", "product", "elementwise")
+        left = {f"spread.{k}": Figure(v, "fit") for k, v in left_over(base, measured, keys).items()}
+        found = sustaining(base, fit_sustained(base, measured, keys))
+        return replace(found, figures={**found.figures, **left})
 
 
 def main() -> None:
@@ -166,18 +167,22 @@ def main() -> None:
     shown = ", ".join(f"{k} {f.value:.3g}" for k, f in found.figures.items())
     print(f"1 thread, {args.rounds} rounds, load {min(loads):.1f} to {max(loads):.1f}; {shown}")
     kinds: dict[str, list[float]] = {}
+    held, widths = 0, []
     for case in cases:
         predicted = predict(case.graph, found)
         low, high = predicted.interval
         ratio = predicted.seconds / case.seconds
         kinds.setdefault(case.kind, []).append(ratio)
         inside = "" if low <= case.seconds <= high else "  outside of its interval"
+        held += not inside
+        widths.append((high - low) / predicted.seconds)
         print(f"  {case.kind:20s} {case.name:28s} measured {case.seconds * 1e3:8.2f} ms  "
               f"predicted {predicted.seconds * 1e3:8.2f} ms  ratio {ratio:.2f}{inside}")  # fmt: skip
     for kind, ratios in [*kinds.items(), ("all", [r for rs in kinds.values() for r in rs])]:
         error = np.abs(np.array(ratios) - 1)
         text = f"{kind:20s} n {len(ratios):3d}  median error {np.median(error):6.1%}"
         print(f"{text}  mean {error.mean():6.1%}  median ratio {np.median(ratios):.2f}")
+    print(f"intervals hold {held} of {len(cases)}, median width {np.median(widths):.0%}")
 
 
 if __name__ == "__main__":

@@ -31,11 +31,19 @@ SAVED = ("resnet18", "gpt2", "yolov8n", "bert-base-uncased")
 FILES = [str(DATA / f"{name}.json") for name in SAVED]
 RAN = str(DATA / "resnet18-run.json")
 H100 = ["--hardware", "h100-sxm"]
+FAILING = """
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Linear(16, 8), nn.Linear(9, 4))
+"""
 EVENT = {"ph": "X", "cat": "cpu_op", "name": "aten::relu", "tid": 1, "ts": 1, "dur": 2}
 OUTPUTS: dict[str, list[list[str]]] = {
     "profile": [[RAN], [RAN, *H100],
                 *([f] for f in FILES), *([f, *H100, "--memory", "--partition", "fuse"] for f in FILES),
                 [FILES[1], *H100, "--tensor-parallel", "2"], ["gpt2", "--mode", "decode"],
+                [FILES[1], *H100, "--run", "graphs"],
+                ["HuggingFaceTB/SmolLM2-135M", "--mode", "decode"],
                 ["resnet18", "--mode", "train"]],
     "explain": [*([f] for f in FILES), *([f, *H100] for f in FILES)],
     "explore": [[f, "--max-nodes", "50"] for f in FILES] + [[FILES[0], *H100], [RAN]],
@@ -125,7 +133,14 @@ if __name__ == "__main__":
         main(["join", str(scratch / "bert.json"), str(trace), "-o", str(joined)])
         plain.write_text(json.dumps({"traceEvents": [EVENT]}))  # which names no device
         main(["join", str(scratch / "bert.json"), str(plain), "-o", str(nameless)])
-    OUTPUTS["profile"] += [[str(joined)], [str(nameless)]]
+        code, failed = scratch / "failing.py", scratch / "failed.json"
+        code.write_text(FAILING)
+        main(["profile", f"{code}:build", "--input-shape", "2x16", "-o", str(failed)])
+        ran = scratch / "ran.json"  # with what it allocated
+        main(["measure", "squeezenet1_1", "--image-size", "32", "--steps", "1", "-o", str(ran)])
+    OUTPUTS["profile"] += [[str(joined)], [str(nameless)], [str(ran)]]
+    for command in ("profile", "explain", "explore"):
+        OUTPUTS[command] += [[str(failed)], [str(failed), *H100]]
     for name in sys.argv[1:] or OUTPUTS:
         file = FOLDER / f"{name}.json"
         file.write_text(json.dumps(schema(name), indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,5 @@
-"""How fast opgraph is, and in how much memory: `python benchmarks/speed.py [--runs N]`.
+"""How fast opgraph is, and in how much memory: `python benchmarks/speed.py [--runs N]`; the loops of small
+calls beside another tree's: `python benchmarks/speed.py --loops --against OTHER/src`.
 
 Whole processes are timed from outside, by the operating system's own accounting. Inside of one process,
 profiling is compared with plain forwards of the same model in turn, and the median ratio is given, so
@@ -14,6 +15,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 COMMANDS = {
     "profile Llama-3.1-405B --seq-len 4096": ["profile", "Llama-3.1-405B", "--seq-len", "4096"],
@@ -92,39 +97,89 @@ def forwards(runs: int) -> None:
         print(f"| {name} | {statistics.median(column) * 1e3:.0f} ms | {ratio:.2f} of it |")
 
 
-def loops(runs: int, calls: int = 5_000) -> None:
-    """A long loop of small calls, which no model's own work hides: what each call takes."""
+CALLS = 2_000
+STEPS: dict[str, Callable[[Any, Any], Any]] = {
+    "x + 1": lambda x, _: x + 1,
+    "a linear layer": lambda x, layer: layer(x),
+    "x.relu()": lambda x, _: x.relu(),
+    "x @ weight": lambda x, layer: x @ layer.weight,
+    "x.add_(1)": lambda x, _: x.add_(1),
+}
+"""What is called in a loop, which no model's own work hides."""
+WAYS = ("profile", "real", "fake")
+
+
+def answer() -> None:
+    """Say for each line that comes, a step and a way, how many microseconds of CPU a call takes: in a
+    profile, on real tensors, or as torch's own fake call."""
     import torch
     from torch import nn
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
     import opgraph
 
     class Loop(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self, step: Callable[[Any, Any], Any]) -> None:
             super().__init__()
-            self.layer = nn.Linear(8, 8)
+            self.layer, self.step = nn.Linear(8, 8), step
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for _ in range(calls):
-                x = self.layer(x)
+            step, layer = self.step, self.layer
+            for _ in range(CALLS):
+                x = step(x, layer)
             return x
 
     torch.set_num_threads(1)
-    model, x = Loop().eval(), torch.zeros(2, 8)
-
-    def spent(function: Callable[[], object]) -> float:
-        start = time.process_time()
-        function()
-        return (time.process_time() - start) / calls * 1e6
-
+    ways: dict[str, Callable[[], object]] = {}
+    for name, step in STEPS.items():
+        model, x = Loop(step).eval(), torch.zeros(2, 8)
+        with FakeTensorMode() as mode:
+            fake, given = Loop(step).eval(), mode.from_tensor(x)
+        found = (partial(opgraph.profile, model, inputs=x), partial(model, x), partial(fake, given))
+        ways |= {f"{name}\t{way}": run for way, run in zip(WAYS, found, strict=True)}
     with torch.no_grad():
-        rows = [
-            (spent(lambda: opgraph.profile(model, inputs=x)), spent(lambda: model(x)))
-            for _ in range(runs + 1)
-        ][1:]
-    ours, plain = (statistics.median(column) for column in zip(*rows, strict=True))
-    print(f"\n| {calls:,} calls of one small layer | CPU a call |\n|---|---|")
-    print(f"| opgraph.profile | {ours:.1f} µs |\n| real forward | {plain:.1f} µs |")
+        for line in sys.stdin:
+            start = time.process_time()
+            ways[line.rstrip("\n")]()
+            print((time.process_time() - start) / CALLS * 1e6, flush=True)
+
+
+def loops(runs: int, against: str | None) -> None:
+    """A long loop of small calls: what each takes, and what it takes beyond a real one beside another
+    tree. Processes of the two trees take turns."""
+    here = str(Path(__file__).parents[1] / "src")
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(_worker(tree)) for tree in (here, against) if tree is not None
+        ]
+        print(f"\n| {CALLS:,} calls, CPU of each | opgraph.profile | real | torch's fake call | beyond a "
+              "real one, of that of the other tree |\n|---|---|---|---|---|")  # fmt: skip
+        for name in STEPS:
+            rows = [
+                [{way: _asked(worker, f"{name}\t{way}") for way in WAYS[:2]} for worker in workers]
+                for _ in range(4 * runs + 1)
+            ][1:]
+            shown = [statistics.median(row[0][way] for row in rows) for way in WAYS[:2]]
+            shown.append(_asked(workers[0], f"{name}\t{WAYS[2]}"))
+            beyond = [[each["profile"] - each["real"] for each in row] for row in rows]
+            ratio = f"{statistics.median(b[0] / b[-1] for b in beyond):.2f}" if against else "–"
+            print(
+                f"| `{name}` | {' | '.join(f'{v:.1f} µs' for v in shown)} | {ratio} |", flush=True
+            )
+
+
+def _worker(tree: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, __file__, "--answer"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(tree).resolve()), "OPGRAPH_CACHE": "0"},
+    )  # fmt: skip
+
+
+def _asked(worker: subprocess.Popen[str], line: str) -> float:
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    print(line, file=worker.stdin, flush=True)
+    return float(worker.stdout.readline())
 
 
 def main() -> None:
@@ -132,11 +187,21 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
-    runs = parser.parse_args().runs
+    parser.add_argument("--loops", action="store_true", help="only the loops of small calls")
+    parser.add_argument("--against", metavar="SRC", help="the src folder of another tree")
+    parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.answer:
+        answer()
+        return
+    if args.loops:
+        loops(args.runs, args.against)
+        return
+    runs = args.runs
     with tempfile.TemporaryDirectory() as folder:
         processes(runs, folder)
     forwards(runs)
-    loops(runs)
+    loops(runs, args.against)
 
 
 if __name__ == "__main__":

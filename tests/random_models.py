@@ -10,15 +10,21 @@ height, width] for volumes; a step is a name and a number, so that an example pr
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
+from enum import Enum
+from functools import lru_cache, partial
 from threading import Thread
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from hypothesis import strategies as st
@@ -370,9 +376,22 @@ def _swallowed(x: Tensor) -> Tensor:
     return _mixed(x) if finite else x.sigmoid()
 
 
+def _suppressed(x: Tensor) -> Tensor:
+    finite = False
+    with suppress(Exception):
+        finite = bool(np.asarray(x.detach()).sum() < float("inf"))
+    return _mixed(x) if finite else x.sigmoid()
+
+
 def _pointers(x: Tensor) -> Tensor:
     seen = {x.data_ptr(): x, x.clone().data_ptr(): x, x[:].data_ptr(): x}
     return _mixed(x) if len(seen) == 2 else x
+
+
+def _storages(x: Tensor) -> Tensor:
+    """Whether memory is shared, as checks for tied weights ask."""
+    places = {t.untyped_storage().data_ptr() for t in (x, x.detach(), x.view(-1)[1:], x + 1)}
+    return _mixed(x) if len(places) == 2 else x
 
 
 def _typed(x: Tensor) -> Tensor:
@@ -393,6 +412,46 @@ def _threads(x: Tensor) -> Tensor:
         other.join()
     with ThreadPoolExecutor(1) as pool:
         return results[0] + results[1] + pool.submit(_mixed, x).result()
+
+
+def _awaited(x: Tensor) -> Tensor:
+    async def both() -> list[Tensor]:
+        return await asyncio.gather(*(asyncio.to_thread(_mixed, x) for _ in range(2)))
+
+    first, second = asyncio.run(both())
+    return first + second
+
+
+def _threads_of_threads(x: Tensor) -> Tensor:
+    results: list[Tensor] = []
+    inner = Thread(target=lambda: results.append(_mixed(x)))
+
+    class Outer(Thread):
+        def run(self) -> None:
+            inner.start()
+            inner.join()
+            results.append(_mixed(results[0]))
+
+    outer = Outer()
+    outer.start()
+    outer.join()
+    return results[1]
+
+
+ODD_STEPS = {
+    "swallowed": _swallowed, "suppressed": _suppressed, "pointers": _pointers, "storages": _storages,
+    "typed": _typed, "written_as_text": _written_as_text, "threads": _threads, "awaited": _awaited,
+    "threads_of_threads": _threads_of_threads,
+}  # fmt: skip
+IN_THREADS = {"threads": 3, "awaited": 2, "threads_of_threads": 2}
+"""How often steps run `_mixed` in threads of their own."""
+SIDE_BY_SIDE = frozenset({"threads", "awaited"})
+"""Those of them whose threads run at the same time, so that their operators come in any order."""
+
+
+def _planes(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """The same of images, whose rows are mixed."""
+    return lambda x: function(x.flatten(0, 1).contiguous()).view(x.shape)
 
 
 SEQUENCE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
@@ -460,11 +519,7 @@ SEQUENCE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "gather": _same(lambda x: x.gather(1, torch.zeros_like(x, dtype=torch.long))),
     "sort": _same(lambda x: x.sort(dim=1).values + x.topk(1, dim=1).values),
     "outer": _same(lambda x: x + torch.outer(torch.ones(x.shape[1]), torch.ones(x.shape[2]))),
-    "swallowed": _same(_swallowed),
-    "pointers": _same(_pointers),
-    "typed": _same(_typed),
-    "written_as_text": _same(_written_as_text),
-    "threads": _same(_threads),
+    **{name: _same(step) for name, step in ODD_STEPS.items()},
     "mv": _same(lambda x: x * (x[0] @ torch.ones(x.shape[2])).sum()),
 }
 
@@ -522,6 +577,7 @@ IMAGE_STEPS: dict[str, Callable[[int, int, nn.Module], Made]] = {
     "grid": _same(
         lambda x: F.grid_sample(x, torch.zeros(x.shape[0], 6, 6, 2), align_corners=False)
     ),
+    **{name: _same(_planes(step)) for name, step in ODD_STEPS.items()},
     "lazy_mask": _same(lambda x: x * (x > 0).any(1, keepdim=True)),
     "bmm": _same(lambda x: (x.flatten(2) @ x.flatten(2).mT @ x.flatten(2)).view(x.shape)),
 }
@@ -672,6 +728,33 @@ def _remembered(tensor: Tensor) -> Place:
     return Place(lambda: tensor, table, table, lambda: (tensor, table.cache_info().currsize))
 
 
+def _in_enumeration(tensor: Tensor) -> Place:
+    member = Enum("Kind", {"ONE": [tensor]}, module=__name__).ONE
+    return _of_list(member.value, lambda: (list(member.value), sorted(vars(member))))
+
+
+def _in_module_of_python(tensor: Tensor) -> Place:
+    held = ModuleType("held")
+    vars(held)["own"] = tensor
+    return _of_object(held, "own", lambda: [(k, v) for k, v in vars(held).items() if k[0] != "_"])
+
+
+def _shown(tensor: Tensor) -> Place:
+    held = MappingProxyType({"a": [tensor]})
+    return _of_list(held["a"], lambda: dict(held))
+
+
+def _in_thread(tensor: Tensor) -> Place:
+    held = threading.local()
+    held.own = tensor
+    return _of_object(held, "own", lambda: dict(vars(held)))
+
+
+def _partial(tensor: Tensor) -> Place:
+    held = partial(_of_list, [tensor])
+    return _of_list(held.args[0], lambda: held.args)
+
+
 def _slotted(tensor: Tensor) -> Place:
     held = Slotted()
     held.held = tensor
@@ -698,6 +781,11 @@ PLACES: dict[str, Callable[[nn.Module, Tensor], Place]] = {
     "global": lambda m, t: _globally(t),
     "context": lambda m, t: _in_context(t),
     "lru_cache": lambda m, t: _remembered(t),
+    "enumeration": lambda m, t: _in_enumeration(t),
+    "module of Python": lambda m, t: _in_module_of_python(t),
+    "read-only view": lambda m, t: _shown(t),
+    "thread": lambda m, t: _in_thread(t),
+    "partial": lambda m, t: _partial(t),
 }  # fmt: skip
 
 WAYS: dict[str, Callable[[Place, Tensor], Any]] = {
@@ -734,12 +822,13 @@ class ChangingModel(nn.Module):
         self.places = [PLACES[place](self, torch.zeros(3)) for place, _ in changes]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        y = self.head(self.own + args[0].mean() if args[0].is_floating_point() else self.own)
+        own = self.own + args[0].mean() if args[0].is_floating_point() else self.own
+        y = self.head(own.detach()[None])[0]
         with torch.no_grad():
             for place, (_, way) in zip(self.places, self.changes, strict=True):
                 WAYS[way](place, y)
         result = self.inner(*args, **kwargs)
-        if "ask" in self.ending and self.head(self.own.detach()).sum().item() > 1e9:
+        if "ask" in self.ending and self.head(self.own.detach()[None]).sum().item() > 1e9:
             return None
         if "raises" in self.ending:
             raise RuntimeError("as it is meant to")

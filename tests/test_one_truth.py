@@ -22,6 +22,7 @@ from opgraph import Costed
 from opgraph.analysis.tree import Item, ItemKind, Metric
 from opgraph.cli import main
 from opgraph.record import units
+from opgraph.record.kinds import Bound
 
 DATA = Path(__file__).parent / "data"
 HARDWARE = "h100-sxm"
@@ -165,17 +166,20 @@ def test_what_the_shares_are_of_is_the_same(
     module."""
     path = str(DATA / f"{file}.json")
     device = more[1] if more else None
-    spot = opgraph.load(path).on(device).tree.hot_spots(1)[0]
+    costed = opgraph.load(path).on(device)
+    spot = costed.tree.hot_spots(1)[0]
+    bound = max(costed.bounds, key=lambda b: b.share).bound
+    calls = f", in {spot.nodes} operator calls" if bound is Bound.LAUNCH else ""
     share, said = units.percent(spot.share), {}
     for command in ("explain", "card", "explore", "profile"):
         assert main([command, path, *more]) == 0
         said[command] = " ".join(capsys.readouterr().out.split())
-    assert f"the costliest part is {spot.path}: {share} of {of}." in said["explain"]
+    assert f"the costliest part is {spot.path}: {share} of {of}{calls}." in said["explain"]
     assert f"| costliest modules | share of {of} |" in said["card"]
     assert re.search(
         rf"Costliest modules [^%]* {re.escape(spot.path)} [^%]* {share} ", said["explore"]
     )
-    assert f"{spot.path}, {share} of {'it' if of == 'the time' else of}." in said["profile"]
+    assert f"{spot.path}, {share} of {'it' if of == 'the time' else of}{calls}." in said["profile"]
 
 
 BLOCK = """

@@ -150,11 +150,20 @@ def flops_of(model: nn.Module, args: tuple[Any, ...]) -> int:
     torch.backends.mha.set_fastpath_enabled(False)
     with (
         torch.backends.mkldnn.flags(enabled=False), torch.no_grad(),
-        FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mm: _met}) as counter,
+        FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mm: _met, **ATTENTION}) as counter,
     ):  # fmt: skip
         copy.deepcopy(model).requires_grad_(requires_grad=False)(*copy.deepcopy(args))
     torch.backends.mha.set_fastpath_enabled(True)
     return int(counter.get_total_flops())
+
+
+def _attention(*args: Any, **kwargs: Any) -> int:
+    return int(flop_registry[torch.ops.aten._scaled_dot_product_flash_attention](*args, **kwargs))
+
+
+_attention._get_raw = True  # type: ignore[attr-defined]  # it is a formula of torch's that is given tensors
+ATTENTION = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention}
+"""What torch's counter did not know of a CPU before torch 2.15."""
 
 
 def _met(a: torch.Tensor, b: torch.Tensor, **_: Any) -> int:
@@ -177,7 +186,7 @@ def _there(tensor: torch.Tensor) -> torch.Tensor:
 
 def better(profile: opgraph.Profile) -> dict[str, int]:
     """FLOPs of the operators that torch's counter has no formula for, by operator."""
-    known = {f"aten.{str(packet).rpartition('.')[2]}" for packet in flop_registry}
+    known = {f"aten.{str(packet).rpartition('.')[2]}" for packet in (*flop_registry, *ATTENTION)}
     found = Counter[str]()
     for node in profile.graph.nodes:
         for kernel in node.kernels:

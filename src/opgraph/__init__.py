@@ -112,7 +112,7 @@ def __getattr__(name: str) -> Any:
         try:
             value = getattr(import_module(_HOMES[name]), name)
         except ModuleNotFoundError:
-            from opgraph.record.torch_version import require_torch
+            from opgraph.record.versions import require_torch
 
             require_torch()
             raise

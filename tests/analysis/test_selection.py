@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from opgraph import Profile
-from opgraph.analysis.selection import Filter, Range, SelectionError, matches, select
+from opgraph.analysis.selection import Filter, Range, SelectionError, matches, module_meant, select
 
 Saved = Callable[[str], Profile]
 
@@ -128,3 +128,34 @@ def test_a_filter_that_nothing_passes_says_what_there_is(saved: Saved) -> None:
 )
 def test_patterns_of_module_paths(pattern: str, path: str, yes: bool) -> None:
     assert matches(pattern, path) is yes
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("encoder.layer.3", "encoder.layer.3"),
+        ("layer.3", "encoder.layer.3"),
+        ("layer.[0-2].attention", "encoder.layer.[0-2].attention"),
+        ("3.attention.self", "encoder.layer.3.attention.self"),
+        ("word_embeddings", "embeddings.word_embeddings"),
+    ],
+)
+def test_the_end_of_a_path_means_the_highest_module_that_ends_so(
+    saved: Saved, pattern: str, meant: str
+) -> None:
+    graph = saved("bert-base-uncased").graph
+    assert module_meant(graph, pattern) == meant
+    found = select(saved("bert-base-uncased").on(), which=Filter(module=pattern))
+    assert found.nodes == select(saved("bert-base-uncased").on(), which=Filter(module=meant)).nodes
+
+
+def test_an_end_of_several_paths_is_refused_with_them(saved: Saved) -> None:
+    with pytest.raises(SelectionError, match=r"no module 'attention\.self'") as raised:
+        module_meant(saved("bert-base-uncased").graph, "attention.self")
+    assert (raised.value.hint or "").startswith("*.attention.self means all of encoder.layer.0.att")
+
+
+def test_a_text_that_no_node_has_is_refused(saved: Saved) -> None:
+    with pytest.raises(SelectionError, match="no node has 'NOPE' in its name") as raised:
+        select(saved("gpt2").on(), which=Filter(text="NOPE"))
+    assert "--op" in (raised.value.hint or "")

@@ -12,9 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.conftest import DATA
 
 from opgraph import Profile
 from opgraph.api import cache
+from opgraph.cli import main
 from opgraph.options import Options
 
 Saved = Callable[[str], Profile]
@@ -191,3 +193,16 @@ def test_many_that_keep_the_same_leave_one_whole(folder: Path, saved: Saved) -> 
     assert [p.name for p in folder.rglob("*") if p.is_file()] == [path.name]
     shutil.rmtree(folder)
     assert cache.kept(path) is None
+
+
+def test_the_models_that_are_kept_are_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "profiles").mkdir(parents=True)
+    for name, data in (("a", "resnet18"), ("b", "resnet18"), ("c", "gpt2")):
+        shutil.copy(DATA / f"{data}.json", folder / "profiles" / f"{name}.json")
+    (folder / "profiles" / "d.json").write_text("no profile")
+    assert main(["cache"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "4 profiles" in said[0]
+    assert sorted(said[1:]) == ["  gpt2", "  resnet18 × 2", "  unknown"]

@@ -108,3 +108,13 @@ def test_what_does_not_fit_at_all():
 def test_the_command_asks_for_a_device(capsys):
     assert main(["fit", "resnet18"]) == 2
     assert "--hardware" in capsys.readouterr().err
+
+
+def test_a_search_that_ends_before_the_device_is_full_does_not_say_that_more_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("opgraph.api.fitting._MOST", 16)
+    found = fitting(nn.Linear(4, 4), hardware=small(2.0**30), input_shape=(1, 4))
+    (batch,) = found.largest
+    assert (batch.size, batch.value, batch.next_needed) == ("batch_size", 16, None)
+    assert batch.reason == "more was not looked for"

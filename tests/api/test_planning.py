@@ -54,6 +54,7 @@ def llama() -> torch.nn.Module:
         (Layout(data=4, fsdp=4), False),
         (Layout(tensor=8, data=2, micro_batches=2, sequence=True), False),
         (Layout(tensor=8, sequence=True), True),
+        (Layout(context=2, fsdp=2, micro_batches=2, zero=1), False),
     ],
 )
 def test_a_step_is_that_of_the_whole_model(layout: Layout, checkpointing: bool) -> None:
@@ -63,14 +64,14 @@ def test_a_step_is_that_of_the_whole_model(layout: Layout, checkpointing: bool) 
         "data_parallel": layout.data, "tensor_parallel": layout.tensor, "global_batch": batch,
         "sequence_parallel": layout.sequence, "zero": layout.zero if layout.fsdp > 1 else None,
         "micro_batches": layout.micro_batches,
+        "context_parallel": layout.context if layout.context > 1 else None,
     }  # fmt: skip
     found = opgraph.plan(llama(), devices=f"{layout.devices}xh100-sxm", batch_size=1, **asked)
     (one,) = [c for c in found.best if c.layout == layout and c.checkpointing == checkpointing]
     whole = opgraph.profile(llama(), **asked).on(cluster("h100-sxm")[1])
     assert whole.prediction is not None
-    # What is waited for of an exchange differs from layer to layer, and few of them are averaged: with
-    # replicas 3.1 % are off, else less than 3.
-    assert one.seconds == pytest.approx(whole.prediction.seconds, rel=0.035)
+    # What is waited for of an exchange differs from layer to layer, and few of them are averaged.
+    assert one.seconds == pytest.approx(whole.prediction.seconds, rel=0.03)
     gradients = (
         one.memory.gradients if layout.micro_batches == 1 else 0
     )  # they come as the rest goes
@@ -193,6 +194,13 @@ def test_what_a_layout_loses_adds_up_to_how_much_longer_it_takes() -> None:
                                None, refused), width=80)  # fmt: skip
     assert "…" not in narrow.partition("Slower")[0]
     assert {"interleaved", "activations", "gradients"} <= set(narrow.split())
+    three = replace(layout, tensor=4, fsdp=16, sequence=True)
+    parts = plan_text(Planned("net", "H100", 128, 128, 2**36, (replace(other, layout=three), best), 2, 2,
+                              None, refused), width=80).splitlines()  # fmt: skip
+    assert max(map(len, parts)) <= 80
+    assert parts[2].split()[:4] == ["pipeline", "fsdp", "tensor", "batches"]
+    assert parts[4].split()[:4] == ["1", "2", "16", "4"]
+    assert "zero 3, interleaved, sequence" in parts[4]
 
 
 @pytest.mark.slow
@@ -211,6 +219,45 @@ def test_the_best_layouts_of_a_named_model(capsys: pytest.CaptureFixture[str]) -
     assert found["asked"]["seconds"] > seconds[0]
     assert found["explained"]
     assert found["fitting"] == found["tried"]  # what was asked for is beside them
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_a_plan_is_of_the_inputs_that_are_named() -> None:
+    """A shape of a single argument is that of a micro-batch, as the shape of the first one is."""
+    asked: dict[str, Any] = {"global_batch": 16, "fsdp": 4, "zero": 3, "top": 40}
+    shaped, named = (
+        opgraph.plan(Deep(), devices="4xh100-sxm", loss="sum", **inputs, **asked)
+        for inputs in ({"input_shape": (2, 64, 1024)}, {"input_overrides": {"x": (2, 64, 1024)}})
+    )
+    assert {c.batch for c in named.best} == {2}
+    assert named.best == shaped.best
+
+
+@pytest.mark.live
+def test_the_usual_schedule_holds_where_it_is_given() -> None:
+    asked: dict[str, Any] = {
+        "global_batch": 8, "loss": "sum", "input_shape": (1, 64, 1024), "top": 99,
+        "pipeline_parallel": 2,
+    }  # fmt: skip
+    tried = {
+        given: {c.layout.schedule for c in opgraph.plan(Deep(), devices="2xh100-sxm", **asked, **more).best}
+        for given, more in (("none", {}), ("1f1b", {"schedule": "1f1b"}))
+    }  # fmt: skip
+    assert tried == {"none": {"1f1b", "interleaved"}, "1f1b": {"1f1b"}}
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_long_sequences_are_split_and_tokens_stay_whole_where_that_is_quicker() -> None:
+    """Near the best layouts, tokens are split throughout, and are not split between split operators."""
+    asked: dict[str, Any] = {"global_batch": 8, "batch_size": 1, "pipeline_parallel": 1, "top": 99}
+    asked["checkpointing"] = True
+    long = opgraph.plan(llama(), devices="8xh100-sxm", seq_len=8192, tensor_parallel=1, **asked)
+    assert {c.layout.context for c in long.best} == {1, 2}
+    short = opgraph.plan(llama(), devices="8xh100-sxm", seq_len=64, tensor_parallel=8, **asked)
+    assert {c.layout.sequence for c in short.best} == {True, False}
+    assert {c.layout.context for c in short.best} == {1}
 
 
 @pytest.mark.slow
@@ -257,14 +304,25 @@ def test_engines_that_serve_a_model(tmp_path: Path) -> None:
         ("--devices 8xh100-sxm", "how many sequences has a step?"),
         ("--devices 8xh100-sxm --global-batch 8 --mode prefill", "not of the mode prefill"),
         ("--cluster 6xh100-sxm --global-batch 8", "8 sequences of a step do not divide by 6"),
-        ("--devices 2xh100-sxm --global-batch 8 --request-rate 4", "nothing to a step of training"),
-        ("--devices 2xa10 --mode decode --fsdp 2", "--fsdp means nothing to engines"),
+        (
+            "--devices 2xh100-sxm --global-batch 8 --request-rate 4",
+            "of no use to a step of training",
+        ),
+        ("--devices 2xa10 --mode decode --fsdp 2", "--fsdp is of no use to engines"),
         ("--devices 2xa10 --mode decode --request-rate 4,5", "for one rate of requests"),
         (
             "--devices 2xa10 --mode decode --model-arg n_layer=1 --requests 9 --max-per-token 0.001",
             "ms a token, not 0.001; engines of 2",
         ),
-        ("--devices 8xh100-sxm --global-batch 8 --context-parallel 2", "is not planned"),
+        ("--devices 8 --global-batch 8", "how many is said, and not of which device"),
+        (
+            "--devices 8xh100-sxm --global-batch 8 --batch-size 2 --input input_ids=4x64:int64",
+            "a batch of 2, and arguments whose shapes begin with 4",
+        ),
+        (
+            "--devices 8xh100-sxm --global-batch 8 --input input_ids=3x64:int64",
+            "8 sequences of a step do not divide by 24",
+        ),
         ("--devices 8xh100-sxm --global-batch 8 --network slow", "no network is called 'slow'"),
         (
             "--devices 8xh100-sxm --global-batch 8 --explain --pipeline-parallel 4 --fsdp 2 "

@@ -117,11 +117,11 @@ def test_a_model_can_have_options_of_its_own(capsys: pytest.CaptureFixture[str])
         ([A, "resnet18 --nope 3"], "resnet18 --nope 3: unrecognized arguments: --nope 3"),
         (
             [A, B, "--by", "node", "-o", "x.md"],
-            "--by changes nothing of the view comparison-markdown",
+            "--by changes nothing of the .md of a comparison",
         ),
         (
             [A, B, "--by", "op", "--markdown"],
-            "--by changes nothing of the view comparison-markdown",
+            "--by changes nothing of the .md of a comparison",
         ),
         ([A, f"{A} --batch-size 8"], "--batch-size is for tracing"),
         ([A, "--run", "eager", "--run", "graphs", B], "--run more than once"),

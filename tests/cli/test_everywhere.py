@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -54,6 +55,26 @@ def test_help_takes_no_time() -> None:
     before = spent()
     subprocess.run([sys.executable, "-m", "opgraph", "--help"], check=True, capture_output=True)
     assert spent() - before < 0.2
+
+
+@pytest.mark.parametrize(("file", "says"), [("saved.json", True), ("picture.svg", False)])
+def test_a_saved_profile_is_said_to_be_of_no_device(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, says: bool
+) -> None:
+    assert main(["profile", RESNET, "--hardware", "t4", "-o", str(tmp_path / file)]) == 0
+    note = "note: a saved profile is of no device: name it again with --hardware t4"
+    assert (note in capsys.readouterr().err) is says
+
+
+def test_a_step_without_a_recorded_time_is_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::relu", "tid": 1, "ts": 1, "dur": 0}
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": [event]}))
+    assert main(["join", RESNET, str(tmp_path / "trace.json")]) == 0
+    said = capsys.readouterr().out
+    assert "Step         unknown" in said
+    assert "nothing of the time that was recorded is on a node" in " ".join(said.split())
 
 
 def test_quiet_leaves_remarks_out_but_not_gates(

@@ -54,6 +54,7 @@ def test_calibration_writes_a_device_file(tmp_path, capsys, monkeypatch):
     assert measured.kind in ("cpu", "gpu")
     assert measured.bandwidth > 1e8
     assert measured.matrix_peak("float32") > 1e8
+    assert measured.figure("spread.product")
     assert main(["profile", RESNET, "--hardware", str(path)]) == 0
     assert "Latency" in capsys.readouterr().out
 

@@ -98,6 +98,12 @@ def test_importing_does_not_import_torch():
             "opgraph plan takes no --run",
             "it is for profile",
         ),
+        (
+            ["plan", "gpt2", "--hardware", "8xh100-sxm"],
+            "opgraph plan takes no --hardware",
+            "did you mean --devices?",
+        ),
+        (["explore", "gpt2", "--hardware", "l4,t4"], "no device is called 'l4,t4'", "survey"),
         (["explore", "gpt2", "spare"], "unrecognized arguments: spare", "opgraph explore --help"),
         (["profile", "resnet18", "--input", "y=1x2"], "y", "x"),
         (["profile", "resnet18", "--mode", "decode"], "does not generate", "gpt2"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -78,10 +79,17 @@ def test_the_quickest_on_a_device_are_those_of_the_atlas(capsys):
     )
     seconds = [row["latency"] for row in found]
     assert seconds == sorted(seconds)
-    atlas = package.atlas().sql("select min(latency_l4) from models where source = 'torchvision'")
-    assert atlas.rows == ((seconds[0],),)
     assert main(["models", "resnet18", "--hardware", "tpu-v4"]) == 2
     assert "the atlas has no times on tpu-v4" in capsys.readouterr().err
+
+
+def test_times_need_no_duckdb(capsys, monkeypatch):
+    for module in ("duckdb", "_duckdb"):
+        monkeypatch.setitem(sys.modules, module, None)
+    found, *_ = listed(capsys, "resnet18", "--source", "torchvision", "--hardware", "h100-sxm")
+    assert found["latency"] > 0
+    assert main(["atlas", "select 1"]) == 2
+    assert "opgraph[atlas]" in capsys.readouterr().err
 
 
 def test_a_name_that_nothing_fits(capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def test_the_largest_model_is_explored_sooner_than_torch_is_imported(tmp_path: P
     file = tmp_path / "llama.json"
     opgraph.profile("meta-llama/Llama-3.1-405B", seq_len=4096).save(file)
     output, spent = _run("-m", "opgraph", "explore", str(file))
-    assert "layers.[0-125]" in output
+    assert "[0-125].mlp.down_proj" in output
     assert "3.45P" in output
     assert spent < _run("-c", "import torch")[1]
 
@@ -74,3 +75,34 @@ def test_a_process_ends_at_once_with_its_status_and_what_was_to_be_done_at_the_e
     assert done.returncode == 1
     assert "resnet50" in done.stdout
     assert done.stdout.endswith("at the exit\n")
+
+
+WARNS = """
+import logging
+
+from torch import nn
+
+
+class Warning(nn.Linear):
+    def forward(self, x):
+        logging.getLogger("torch.utils._pytree").warning("said to developers")
+        return super().forward(x)
+
+
+def build():
+    return Warning(4, 4)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("setting", "said"), [({}, False), ({"TORCH_LOGS": "torch"}, True)])
+def test_what_torch_logs_stays_out_of_the_terminal(
+    tmp_path: Path, setting: dict[str, str], said: bool
+) -> None:
+    (tmp_path / "model.py").write_text(WARNS)
+    done = subprocess.run(
+        [sys.executable, "-m", "opgraph", "profile", "model.py:build", "--input-shape", "2x4"],
+        capture_output=True, text=True, check=True, cwd=tmp_path,
+        env={n: v for n, v in os.environ.items() if n != "TORCH_LOGS"} | setting,
+    )  # fmt: skip
+    assert ("said to developers" in done.stderr) is said

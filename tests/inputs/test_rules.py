@@ -11,7 +11,7 @@ from torch import nn
 
 import opgraph
 from opgraph.api.pipeline import prepared
-from opgraph.inputs import InputRequest, TensorSpec, make_inputs
+from opgraph.inputs import InputRequest, TensorSpec, inputs_at, make_inputs
 from opgraph.options import Options
 from opgraph.record.errors import InputError
 from opgraph.sources import BuildOptions, resolve
@@ -84,6 +84,12 @@ def test_sizes_that_are_asked_for_hold_for_all_inputs(
     assert set(shapes("bert-base-uncased", request_).values()) == {expected}
 
 
+_IDS = {"input_ids": TensorSpec((1, 9), "int64")}
+_MASK = {"attention_mask": TensorSpec((1, 9), "int64")}
+_DECODED = {"decoder_input_ids": TensorSpec((1, 9), "int64")}
+_IMAGE = {"x": TensorSpec((1, 3, 64, 64))}
+
+
 @pytest.mark.parametrize(
     ("spec", "request_", "option"),
     [
@@ -91,11 +97,47 @@ def test_sizes_that_are_asked_for_hold_for_all_inputs(
         ("resnet18", InputRequest(input_shape=(3, 3, 64, 64), image_size=(64, 32)), "image_size"),
         ("gpt2", InputRequest(input_shape=(3, 9), seq_len=8), "seq_len"),
         (nn.Linear(64, 2), InputRequest(input_shape=(8, 64), batch_size=4), "batch_size"),
+        ("gpt2", InputRequest(overrides=_IDS, seq_len=8), "seq_len"),
+        ("gpt2", InputRequest(overrides=_IDS, batch_size=4, seq_len=9), "batch_size"),
+        ("t5-small", InputRequest(overrides=_IDS, seq_len=5), "seq_len"),
+        ("t5-small", InputRequest(overrides=_DECODED, decoder_seq_len=5), "decoder_seq_len"),
+        (
+            "bert-base-uncased",
+            InputRequest(input_shape=(2, 9), overrides=_MASK, batch_size=2),
+            "batch_size",
+        ),
+        ("resnet18", InputRequest(overrides=_IMAGE, image_size=(64, 32)), "image_size"),
     ],
 )
 def test_a_shape_and_another_size(spec: Any, request_: InputRequest, option: str) -> None:
     with pytest.raises(InputError, match=f"has the {option}"):
         shapes(spec, request_)
+
+
+@pytest.mark.parametrize(
+    ("spec", "request_"),
+    [
+        ("gpt2", InputRequest(overrides=_IDS, batch_size=1, seq_len=9)),
+        ("resnet18", InputRequest(overrides=_IMAGE, batch_size=1, image_size=(64, 64))),
+        ("t5-small", InputRequest(overrides=_IDS, decoder_seq_len=5)),
+        ("t5-small", InputRequest(overrides=_DECODED, seq_len=5)),
+    ],
+)
+def test_a_shape_and_a_size_that_it_has(spec: str, request_: InputRequest) -> None:
+    assert inputs_at(resolve(spec), request_).notes == ()
+
+
+def test_a_size_that_a_given_shape_takes_the_place_of() -> None:
+    request = InputRequest(overrides={"xs": TensorSpec((4, 60))}, batch_size=2)
+    with pytest.raises(InputError, match="no effect beside the shape"):
+        inputs_at(resolve(_Plain()), request)
+
+
+class _Plain(nn.Module):
+    """Takes an argument of which nothing says what it is."""
+
+    def forward(self, xs: torch.Tensor) -> torch.Tensor:
+        return xs + 1
 
 
 class _Tagger(nn.Module):
@@ -142,6 +184,12 @@ def test_a_shape_that_no_argument_takes() -> None:
         ("gpt2", {"seq_len": 128}, []),
         ("gpt2", {"image_size": 32},
          ["image_size changes nothing: gpt2 takes no images of a chosen size"]),
+        ("gpt2", {"image_size": 32, "mode": "decode"},
+         ["image_size changes nothing: gpt2 takes no images of a chosen size"]),
+        ("resnet18", {"seq_len": 9, "input_shape": (1, 3, 64, 64)},
+         ["seq_len changes nothing: resnet18 takes no tokens"]),
+        ("resnet18", {"seq_len": 9, "input_overrides": {"x": "1x3x64x64"}},
+         ["seq_len changes nothing: resnet18 takes no tokens"]),
         ("gpt2", {"decoder_seq_len": 8},
          ["decoder_seq_len changes nothing: gpt2 takes no tokens of a decoder"]),
         ("t5-small", {"seq_len": 8, "decoder_seq_len": 4}, []),
@@ -189,6 +237,24 @@ def test_a_size_that_no_input_can_have(options: dict[str, Any], why: str) -> Non
 def test_a_single_argument_can_be_given() -> None:
     mask = {"attention_mask": TensorSpec((1, 77), "int64")}
     assert shapes("gpt2", InputRequest(overrides=mask))["attention_mask"] == (1, 77)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spec", "given", "says", "hint"),
+    [
+        ("gpt2", "input_ids=1x9", "input_ids is given as float32, and gpt2 takes int64",
+         "--input input_ids=1x9:int64"),
+        ("resnet18", "x=1x3x64x64:int64", "x is given as int64, and resnet18 takes float32",
+         "--input x=1x3x64x64:float32"),
+    ],
+)  # fmt: skip
+def test_an_input_of_a_dtype_that_the_model_does_not_take(
+    spec: str, given: str, says: str, hint: str
+) -> None:
+    with pytest.raises(InputError, match=says) as raised:
+        opgraph.profile(spec, input_overrides=dict([given.split("=")]))
+    assert raised.value.hint == hint
 
 
 def test_an_argument_the_model_does_not_take_is_refused() -> None:

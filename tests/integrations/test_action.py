@@ -51,12 +51,14 @@ def test_head_is_held_to_its_base(repository: Path) -> None:
     out = repository.parent / "out"
     path = f"{repository.parent / 'tools'}{os.pathsep}{os.environ['PATH']}"
 
-    def guard(gate: str, models: str = "model.py:build --input-shape 4x8") -> tuple[int, str]:
+    def guard(
+        gate: str, models: str = "model.py:build --input-shape 4x8", to: str = str(out)
+    ) -> tuple[int, str]:
         shutil.rmtree(out, ignore_errors=True)
         done = subprocess.run(
             ["bash", str(ACTION / "guard.sh")], cwd=repository, capture_output=True, text=True, check=False,
             env={**os.environ, "PATH": path, "MODELS": models, "FAIL_IF": gate,
-                 "BASE": git(repository, "rev-parse", "HEAD~1"), "OUT": str(out), "HARDWARE": ""},
+                 "BASE": git(repository, "rev-parse", "HEAD~1"), "OUT": to, "HARDWARE": ""},
         )  # fmt: skip
         return done.returncode, (out / "table.md").read_text()
 
@@ -65,8 +67,43 @@ def test_head_is_held_to_its_base(repository: Path) -> None:
     assert "model.py:build" in table
     assert "2.00×" in table or "+100 %" in table, table
     assert (out / "1.html").stat().st_size > 100_000
-    assert guard("flops > +2%\ncoverage < 100%")[0] == 1
+    status, table = guard("flops > +2%\ncoverage < 100%", to="../out")  # the base runs elsewhere
+    assert status == 1
+    assert "cannot be profiled" not in table
     assert git(repository, "worktree", "list").count("\n") == 0
     status, table = guard("", "model.py:nothing")
     assert status == 2
     assert "cannot be profiled" in table
+
+
+@pytest.mark.slow
+@pytest.mark.live
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    ("before", "status", "says"),
+    [
+        (None, 0, "It is new"),
+        (MODEL.format(width=16).replace("build", "other"), 0, "It is new"),
+        (
+            "import nothing_of_that_name",
+            2,
+            "At base it cannot be profiled: error: added.py cannot be",
+        ),
+    ],
+)
+def test_a_model_that_is_new_is_told_from_a_base_that_is_broken(
+    repository: Path, before: str | None, status: int, says: str
+) -> None:
+    if before is not None:
+        (repository / "added.py").write_text(before)
+        git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "before", "--allow-empty")
+    (repository / "added.py").write_text(MODEL.format(width=16))
+    out = repository.parent / "out"
+    path = f"{repository.parent / 'tools'}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", str(ACTION / "guard.sh")], cwd=repository, capture_output=True, text=True, check=False,
+        env={**os.environ, "PATH": path, "MODELS": "added.py:build --input-shape 4x8", "FAIL_IF": "",
+             "BASE": git(repository, "rev-parse", "HEAD"), "OUT": str(out), "HARDWARE": ""},
+    )  # fmt: skip
+    assert (done.returncode, says in (out / "table.md").read_text()) == (status, True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -13,44 +13,57 @@ TEST = """
 import torch
 from torch import nn
 
-WIDTH = {width}
+def model(width):
+    return nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 2))
 
-def model():
-    return nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 2))
-
-def test_cost(opgraph_profile):
-    p = opgraph_profile(model(), torch.ones(4, 8))
+def held(opgraph_profile, width, *gates):
+    p = opgraph_profile(model(width), torch.ones(4, 8))
     assert p.totals.parameters < 10_000
-    opgraph_profile.check(p{gates})
+    opgraph_profile.check(p, *gates)
+
+def test_same(opgraph_profile):
+    held(opgraph_profile, 16)
+
+def test_wider(opgraph_profile):
+    held(opgraph_profile, {width})
+
+def test_within(opgraph_profile):
+    held(opgraph_profile, {width}, "flops > +30%")
+
+def test_beyond(opgraph_profile):
+    held(opgraph_profile, {width}, "flops > +2%")
 """
 
 
-def run(folder: Path, width: int, gates: str, *options: str) -> tuple[int, str]:
-    (folder / "test_model.py").write_text(textwrap.dedent(TEST).format(width=width, gates=gates))
+def run(folder: Path, width: int, *options: str) -> tuple[dict[str, str], str]:
+    """What became of each test, and all that was said."""
+    (folder / "test_model.py").write_text(TEST.format(width=width))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "opgraph.integrations.pytest_plugin", "-q", *options],
+        [sys.executable, "-m", "pytest", "-p", "opgraph.integrations.pytest_plugin", "-q", "-rA", *options],
         cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    return done.returncode, done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    found = re.findall(r"^(PASSED|FAILED) test_model\.py::test_(\w+)", said, re.MULTILINE)
+    return {name: how for how, name in found}, said
 
 
 @pytest.mark.slow
 @pytest.mark.live
 def test_a_model_is_held_to_what_it_cost(tmp_path: Path) -> None:
-    assert "--opgraph-update writes it" in run(tmp_path, 16, "")[1]
-    assert run(tmp_path, 16, "", "--opgraph-update")[0] == 0
-    assert [f.name for f in (tmp_path / "opgraph-profiles").iterdir()] == [
-        "test_model-test_cost.json"
-    ]
-    assert run(tmp_path, 16, "")[0] == 0
-    status, said = run(tmp_path, 20, "")
-    assert status == 1
+    names = ("same", "wider", "within", "beyond")
+    found, said = run(tmp_path, 16)
+    assert found == dict.fromkeys(names, "FAILED"), said
+    assert said.count("--opgraph-update writes it") >= len(names)
+    assert run(tmp_path, 16, "--opgraph-update")[0] == dict.fromkeys(names, "PASSED")
+    assert {f.name for f in (tmp_path / "opgraph-profiles").iterdir()} == {
+        f"test_model-test_{name}.json" for name in names
+    }
+    found, said = run(tmp_path, 20)
+    assert found == dict(zip(names, ("PASSED", "FAILED", "PASSED", "FAILED"), strict=True)), said
+    wider, _, beyond = said.partition("test_beyond")
     for text in ("costs something else", "1.25×", "weight 20x8, was 16x8", "--opgraph-update"):
-        assert text in said, said
-    assert run(tmp_path, 20, ', "flops > +30%"')[0] == 0
-    status, said = run(tmp_path, 20, ', "flops > +2%"')
-    assert status == 1
-    assert "gate broken: flops > +2%" in said
+        assert text in wider, said
+    assert "gate broken: flops > +2%" in beyond
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def test_a_remark_is_a_text_with_a_code_of_the_table() -> None:
 
 
 def test_a_remark_is_shown_once_and_is_in_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = load(DATA / "resnet18.json")
     note = no_effect("seq_len", "resnet18 takes no tokens")
@@ -57,6 +57,11 @@ def test_a_remark_is_shown_once_and_is_in_json(
     assert main(["draw", str(file), "-o", str(tmp_path / "a.svg")]) == 0
     said = capsys.readouterr()
     assert f"note: {note} (no-effect)" in said.err
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["explore", str(file)]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert (len(lines), max(map(len, lines)) <= 60) == (2, True)
+    assert " ".join(line.strip() for line in lines) == f"note: {note} (no-effect)"
 
 
 def test_real_tensors_and_a_failed_forward_are_remarks() -> None:
@@ -77,3 +82,17 @@ def test_the_time_of_a_recurrent_layer_has_a_remark_on_an_accelerator() -> None:
     found = opgraph.profile(nn.LSTM(4, 4), inputs=(torch.zeros(9, 1, 4),))
     assert [r.code for r in found.on("l4").remarks] == ["recurrent"]
     assert found.on().remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [
+        ("mi300x", ["memory.context of AMD Instinct MI300X is nominal: by compute units"]),
+        ("epyc-9654", ["memory.capacity of AMD EPYC 9654 is nominal: the most that can be fitted"]),
+        ("h100-sxm", []),
+    ],
+)
+def test_what_nobody_publishes_of_a_device_is_a_remark(device: str, says: list[str]) -> None:
+    found = load(DATA / "gpt2.json").on(device).remarks
+    said = [r for r in found if r.code == "device"]
+    assert [r.text[: len(text)] for r, text in zip(said, says, strict=True)] == says

@@ -74,6 +74,10 @@ def test_a_default_vocabulary_holds_the_placeholders_of_images() -> None:
     assert "completed with text_config.vocab_size=32001" in model.info.notes
 
 
+def test_a_configuration_with_several_texts_is_built() -> None:
+    assert resolve("hf-type:musicgen").config.model_type == "musicgen"
+
+
 @pytest.mark.slow
 def test_a_model_without_a_forward_says_so() -> None:
     with pytest.raises(SourceError, match="BarkModel has no forward"):
@@ -123,6 +127,14 @@ def test_a_file_that_holds_no_model(name: str, hint: str, tmp_path: Path) -> Non
     with pytest.raises(SourceError, match=f"{name} is no file that holds a model") as caught:
         resolve(str(file))
     assert hint in (caught.value.hint or "")
+
+
+def test_a_function_that_returns_a_model_among_others(tmp_path: Path) -> None:
+    file = tmp_path / "several.py"
+    file.write_text("from torch import nn\n\n\ndef build():\n    return None, nn.Linear(2, 2)\n")
+    with pytest.raises(SourceError, match="returned tuple") as caught:
+        resolve(f"{file}:build")
+    assert caught.value.hint == "write a function that returns build()[1]"
 
 
 def test_a_file_in_the_current_folder_is_no_repository(

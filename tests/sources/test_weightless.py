@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from opgraph.record.errors import SourceError
+from opgraph.sources.building import assemble
 from opgraph.sources.weightless import weightless
 
 
@@ -53,6 +55,28 @@ def test_other_threads_and_the_time_after_are_not_touched() -> None:
         thread.join()
     made.append(nn.Linear(2, 2))
     assert not any(p.is_meta for module in made for p in module.parameters())
+
+
+def test_what_fails_by_itself_is_not_made_with_weights_to_see_whether_they_help() -> None:
+    tried = []
+
+    def construct() -> nn.Module:
+        tried.append(nn.Linear(2, 2).weight.device.type)
+        if len(tried) < 2:
+            raise TypeError("without values")
+        raise AttributeError("no attribute 'layers'")
+
+    def fails() -> nn.Module:
+        tried.append(nn.Linear(2, 2).weight.device.type)
+        raise AttributeError("no attribute 'layers'")
+
+    with pytest.raises(SourceError, match="no attribute 'layers'"):
+        assemble(fails, name="own", source="test")
+    assert len(tried) == 2
+    tried.clear()
+    with pytest.raises(SourceError, match="no attribute 'layers'"):
+        assemble(construct, name="own", source="test")
+    assert len(tried) == 3  # what came of it was not the same
 
 
 @pytest.mark.slow

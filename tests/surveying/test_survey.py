@@ -71,6 +71,13 @@ def test_what_cannot_be_asked_of_any_case(models: Any, options: Any, error: Any,
         planned(models, options)
 
 
+def test_names_are_a_list_with_commas() -> None:
+    assert list(planned("resnet18,gpt2", {}).models) == ["resnet18", "gpt2"]
+    assert planned(["resnet18", "gpt2"], {}).models == planned("resnet18,gpt2,", {}).models
+    with pytest.raises(UnknownModel, match="nosuchmodel"):
+        planned("resnet18,nosuchmodel", {})
+
+
 def test_a_list_is_a_file(tmp_path: Path) -> None:
     names = tmp_path / "names.txt"
     names.write_text(
@@ -163,7 +170,7 @@ def test_each_case_has_a_row_and_says_why_it_has_no_figures(cluster: Cluster, fo
         folder,
         *small(*names),
         "--timeout",
-        "20",  # a fresh worker on a machine that has much to do needs more than five
+        "10",  # a fresh worker on a machine that has much to do needs more than five
         "--memory-limit",
         "8",
         "-o",
@@ -178,7 +185,7 @@ def test_each_case_has_a_row_and_says_why_it_has_no_figures(cluster: Cluster, fo
     assert said["Small"] == (True, "trace", None)
     assert said["Broken"][:2] == (False, "trace")
     assert "it never ran" in said["Broken"][2]
-    assert said["Hanging"] == (False, "process", "not done after 20 s")
+    assert said["Hanging"] == (False, "process", "not done after 10 s")
     assert said["Deadly"][:2] == (False, "process")
     assert said["Deadly"][2].endswith("3 times")
     assert said["Hungry"] == (False, "trace", "MemoryError")

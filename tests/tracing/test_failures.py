@@ -133,3 +133,18 @@ def test_a_path_that_the_data_decides_is_traced_on_real_tensors(weighted, attemp
     profile = opgraph.profile(Branch(weighted=weighted), inputs=torch.ones(2, 3))
     assert [a.tensors for a in profile.tracing.attempts] == attempts
     assert [n.op for n in profile.graph.nodes][-5:] == ["sum", "gt", "item", "relu", "output"]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("given", [torch.float16, torch.float64, torch.int64])
+def test_factors_of_two_dtypes_are_refused_as_for_real(bias, given):
+    layer = nn.Linear(4, 4, bias=bias)
+    x = torch.ones(2, 4, dtype=given)
+    with pytest.raises(RuntimeError, match="same dtype"):
+        layer(x)
+    with pytest.raises(opgraph.TraceError, match="same dtype"):
+        opgraph.profile(layer, inputs=x)
+    with torch.device("meta"):
+        unreal = nn.Linear(4, 4, bias=bias)
+    with pytest.raises(opgraph.TraceError, match="same dtype"):
+        opgraph.profile(unreal, inputs=x, memory_limit=1e-9)

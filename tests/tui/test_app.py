@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("textual")
 
+from textual._styles_cache import StylesCache
 from textual.pilot import Pilot
 from textual.widgets import HelpPanel, Static, Tree
 
@@ -42,8 +43,12 @@ def drive(
             await script(app, pilot)
 
     # In a thread of its own: tests of browsers leave an event loop running in this one.
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, run()).result()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(asyncio.run, run()).result()
+    finally:
+        # It keeps all that was drawn, and each search of all objects goes through that.
+        StylesCache.get_inner_outer.cache_clear()
 
 
 def words(app: Explorer, name: str) -> str:

@@ -36,6 +36,16 @@ def _traced(name: str) -> Profile:
     return opgraph.profile(TRACED[name])
 
 
+_PAGES: dict[int, tuple[Profile, str]] = {}
+
+
+def _page(profile: Profile) -> str:
+    """The page of a profile, made once; who has the profile keeps its id from any other."""
+    if id(profile) not in _PAGES:
+        _PAGES[id(profile)] = profile, str(render("html", profile.on()))
+    return _PAGES[id(profile)][1]
+
+
 @pytest.fixture
 def shown(saved: Callable[[str], Profile]) -> Callable[[str], Profile]:
     """The profile of a model that pages are tried with, by its short name."""
@@ -132,9 +142,7 @@ def browse(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., Page]]:
         **options: Any,
     ) -> Page:
         path = tmp_path / f"{name}.html"
-        path.write_text(
-            content if isinstance(content, str) else str(render("html", content.on())), "utf-8"
-        )
+        path.write_text(content if isinstance(content, str) else _page(content), "utf-8")
         context = chromium.new_context(
             viewport={"width": size[0], "height": size[1]}, offline=True, accept_downloads=True,
             permissions=["clipboard-read", "clipboard-write"], **options,

@@ -10,8 +10,10 @@ import pytest
 import opgraph
 from opgraph import Profile
 from opgraph.cli import main
+from opgraph.hardware import device as named_device
 from opgraph.record.quantization import Scheme
 from opgraph.views import render, views_of
+from opgraph.views.text.explain import facts_of
 
 
 @cache
@@ -60,6 +62,14 @@ def test_the_commands_take_a_way_of_running_and_heed_a_saved_one(tmp_path, capsy
     assert "as it was traced, not as an engine fuses" in capsys.readouterr().err
     compared = opgraph.compare(opgraph.load(plain), opgraph.load(file), hardware="h100-sxm")
     assert list(compared.labels) == ["gpt2  eager", "gpt2  engine"]
+
+
+@pytest.mark.parametrize(("target", "device"), [("cpu", "xeon-8480"), ("cuda", "h100-sxm")])
+def test_a_device_that_is_advised_runs_the_kernels_of_the_target(saved, target, device):
+    gpt2 = saved("gpt2")
+    profile = replace(gpt2, target=replace(gpt2.target, name=target))
+    assert facts_of(profile.on(), "gpt2")[-1].command.endswith(f"--hardware {device}")
+    assert named_device(device).target.partition(":")[0] == target
 
 
 def test_weights_as_they_compute_stay_so_where_others_are_published(saved, tmp_path):

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.conftest import DATA
+from torch import nn
 
+import opgraph
 from opgraph.cli import COMMANDS, main, whole_parser
 from opgraph.views.schemas import FOLDER, schema
 
@@ -40,6 +43,17 @@ def test_what_is_printed_fits_its_schema(
 ) -> None:
     assert main([*arguments, "--json"]) == 0
     jsonschema.validate(schema(arguments[0]), json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize("command", ["profile", "explain", "explore"])
+@pytest.mark.parametrize("more", [[], ["--hardware", "t4"]], ids=["", "device"])
+def test_a_failed_forward_fits_its_schema(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, more: list[str]
+) -> None:
+    file, broken = tmp_path / "failed.json", nn.Sequential(nn.Linear(4, 8), nn.Linear(9, 4))
+    opgraph.profile(broken, torch.zeros(2, 4), partial=True).save(file)
+    assert main([command, str(file), *more, "--json"]) == 1
+    jsonschema.validate(schema(command), json.loads(capsys.readouterr().out))
 
 
 def test_a_join_in_three_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

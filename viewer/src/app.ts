@@ -6,6 +6,7 @@ import { running } from "./data/costs";
 import type { PageJson } from "./data/document";
 import { type Item, nodesIn } from "./data/tree";
 import { bringing, type Camera, edgesAt, fitted, type Inset, type Marks, showing, visible } from "./draw/camera";
+import { LEGIBLE, SMALL } from "./draw/painter";
 import { Figures } from "./figures";
 import { type Box, Queue, type Scene, SceneMaker } from "./layout/scene";
 import { openReadable, setDeep, View } from "./layout/view";
@@ -16,11 +17,13 @@ export type Dock = "" | (typeof DOCKS)[number];
 
 /** How many boxes are opened at first, as far as they can be read. */
 const BUDGETS = [26, 20, 16];
-/** Scales at first: at the one a whole picture is shown (letters of 12 pixels and more), and its top else at the other (of
- * 14, types of 17), as far as its width is seen at the least of them, which is that of nine pixels in a window as narrow as a telephone. */
+/** Scales at first: at the one a whole picture is shown (letters of 12 pixels and more), and its top else at the largest (of
+ * 14, types of 17) at which its width is seen, in letters of nine pixels and more. What is wider is seen in part, at the least: in
+ * a narrow window 650 units, where letters grow to nine pixels. */
 const WHOLE = 1;
 const LARGE = 1.2;
-const least = (width: number): number => (width < 600 ? 0.75 : 0.92);
+const WIDE = LEGIBLE / SMALL;
+const least = (width: number): number => Math.min(0.92, Math.max(0.6, width / 650));
 const MARGIN = 16;
 
 export class App extends Figures {
@@ -205,6 +208,11 @@ export class App extends Figures {
     else await this.update();
   }
 
+  /** What is chosen of the model, and not all of it. */
+  get chosen(): Item | null {
+    return this.selected?.kind === "root" ? null : this.selected;
+  }
+
   box(item: Item | null): Box | null {
     return item && this.scene ? this.scene.find(item) : null;
   }
@@ -239,7 +247,8 @@ export class App extends Figures {
     const { left, top } = this.inset;
     const { w } = scene.bounds;
     const across = this.size.width - left;
-    const zoom = Math.min(LARGE, Math.max(least(this.size.width), (across - 2 * MARGIN) / w));
+    const wide = (across - 2 * MARGIN) / w;
+    const zoom = Math.min(LARGE, wide < WIDE ? Math.max(least(this.size.width), wide) : wide);
     const from = Math.max(MARGIN, (across - w * zoom) / 2);
     const middle = this.costliest(scene.root, across / zoom, (this.size.height - top - 2 * MARGIN) / zoom);
     const x = Math.max(-(left + from), Math.min(middle * zoom - left - across / 2, w * zoom + MARGIN - this.size.width));

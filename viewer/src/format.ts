@@ -19,7 +19,7 @@ function hundredths(value: number): string {
   return ((floor % 2 === 0 ? floor : floor + 1) / 100).toFixed(2);
 }
 
-/** 22.35 GFLOPs with a unit; 109.48M without one, and B for 10**9 as the field writes parameters. */
+/** 22.35 GFLOPs with a unit; 109.48M without one. */
 export function count(value: number, unit = ""): string {
   const found = DECIMAL.find(([factor]) => Math.abs(value) >= factor * 0.99995);
   const scaled = significant(found ? value / found[0] : value);
@@ -60,5 +60,5 @@ export function shape(dims: readonly Dim[]): string {
 }
 
 export function plural(value: number, noun: string): string {
-  return `${integer(value)} ${noun}${value === 1 ? "" : "s"}`;
+  return `${integer(value)} ${noun}${value === 1 ? "" : noun.endsWith("x") ? "es" : "s"}`;
 }

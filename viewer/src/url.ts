@@ -44,7 +44,7 @@ export function write(app: App): string {
   if (view.all.size) state.set("all", pack(view.all));
   const shown = [...view.shown].filter(([, k]) => k).map(([id, k]) => `${id}.${k}`);
   if (shown.length) state.set("shown", shown.join("_"));
-  if (app.selected && app.selected.kind !== "root") state.set("item", String(app.selected.id));
+  if (app.chosen) state.set("item", String(app.chosen.id));
   if (app.colours.mode !== app.firstMode) state.set("colour", app.colours.mode);
   if ((app.device?.id ?? "") !== app.firstDevice) state.set("device", app.device?.id ?? "none");
   if (app.sizes) state.set("sizes", app.sizes.join("~"));

@@ -9,7 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from opgraph.analysis.cost.conventions import is_causal
-from opgraph.analysis.timing.workload import Task, Work, contraction_of, left_by_mask, workload
+from opgraph.analysis.timing.workload import (
+    Task,
+    Work,
+    contraction_of,
+    left_by_mask,
+    packed_of,
+    workload,
+)
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, Kernel, Node, Storage, elements
@@ -58,7 +65,7 @@ def placed(graph: Graph, compiled: Compiled) -> list[Placed]:
     of = _parts(graph, compiled)
     for node in reversed(graph.nodes):
         if node.id in of:
-            last[node.phase] = node.id
+            last[of[node.id][1]] = node.id
     for each, group in zip(compiled.kernels, compiled_groups(compiled), strict=True):
         nodes = [graph.node(i) for i in group or each.nodes]
         if nodes:
@@ -82,12 +89,12 @@ Part = tuple[int, str]
 
 def _parts(graph: Graph, compiled: Compiled) -> dict[int, Part]:
     """The part that each node is of, where it is of one: gradients are of the fragment of what they are the
-    gradients of, and between two of the same part all are."""
+    gradients of, and what is run again for them is of the same part."""
     known = {(k.fragment, k.phase) for k in compiled.kernels}
     found: dict[int, Part] = {}
     for node in graph.nodes:
         of = node if node.phase != "backward" or node.forward is None else graph.node(node.forward)
-        part = of.fragment, node.phase
+        part = of.fragment, "backward" if node.phase == "recompute" else node.phase
         if part in known:
             found[node.id] = part
     return found
@@ -181,8 +188,10 @@ def _works(graph: Graph, parts: dict[Part, list[Placed]], of: dict[int, Part]) -
         for first, each in enumerate(parts[part]):
             source = each.source
             sizes = tuple(size for _, size in source.reads)
-            left = left_by_mask(each.kernel) if is_causal(graph.node(each.node)) else 1.0
-            key = (each.kernel, sizes, source.layout, left)
+            node = graph.node(each.node)
+            left = left_by_mask(each.kernel) if is_causal(node) else 1.0
+            packed = packed_of(each.kernel, [graph.value[v] for v in node.inputs])
+            key = (each.kernel, sizes, source.layout, left, packed)
             task = known.setdefault(key, _task(*key))
             distances = [
                 None if b not in touched else moved - touched[b] + size for b, size in source.reads
@@ -192,7 +201,7 @@ def _works(graph: Graph, parts: dict[Part, list[Placed]], of: dict[int, Part]) -
             yield Work(each.node, task, tuple(distances), 1, int(not first))
 
 
-def _task(kernel: Kernel, sizes: tuple[int, ...], layout: str, left: float) -> Task:
+def _task(kernel: Kernel, sizes: tuple[int, ...], layout: str, left: float, packed: float) -> Task:
     shape = kernel.out_shapes[0][2:] if kernel.out_shapes else ()
     return Task(
         kernel=kernel.op, category=kernel.category, dtype=kernel.dtype,
@@ -200,7 +209,7 @@ def _task(kernel: Kernel, sizes: tuple[int, ...], layout: str, left: float) -> T
         written=kernel.written, sizes=sizes,
         contraction=contraction_of(kernel),
         layout="channels-last" if layout == "channels-last" else "contiguous",
-        positions=elements(shape),
+        positions=elements(shape), packed=packed,
     )  # fmt: skip
 
 
@@ -306,7 +315,7 @@ class SpeedUp:
 def speed_up(costed: CostedRecord) -> SpeedUp | None:
     """What compiling saves on the device; None where it was not asked for."""
     device, compiled = costed.device, costed.profile.compiled
-    if device is None or compiled is None or not costed.run.compiled or costed.prediction is None:
+    if device is None or compiled is None or costed.prediction is None:
         return None
     plain = costed.plain
     before, now = plain.prediction, costed.prediction

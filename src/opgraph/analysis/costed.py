@@ -136,6 +136,8 @@ class CostedRecord:
             more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
             text = f"{units.plural(len(unknown), 'operator')} without a known cost: {listed}{more}"
             notes.append(Remark("unknown-operator", text))
+        if self.device is not None:
+            notes += [Remark("device", text) for text in self.device.assumptions]
         if self.device is not None and (profile.world is not None or self.layout is not None):
             notes += [Remark("network", text) for text in self._of_the_network(self.device)]
         if (
@@ -226,10 +228,11 @@ class CostedRecord:
         by such as were never measured. `often` is how many nodes a node of it stands for."""
         from opgraph.analysis.targets import run_otherwise
 
-        others = run_otherwise(self.profile, device) | self._quantized
+        otherwise = run_otherwise(self.profile, device)
+        others = otherwise | self._quantized
         if self.run.compiled and found.limit == "host":
             found = found.unmeasured()  # no compiled run that waits for the host was
-        return found.without_knowing(others, often or {}) if others else found
+        return found.without_knowing(others, otherwise, often or {}) if others else found
 
     @property
     def _quantized(self) -> frozenset[int]:
@@ -269,6 +272,8 @@ class CostedRecord:
     @cached_property
     def speed_up(self) -> SpeedUp | None:
         """What compiling saves on the device, and by what; None where it was not asked for."""
+        if not self.run.compiled:
+            return None
         from opgraph.analysis.compiled import speed_up
 
         return speed_up(self)

@@ -10,7 +10,6 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.cost.totals import CONSTANTS, Cost, WithCost, cost_of, total_seconds
-from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.tree import Metric
 from opgraph.record import units
 from opgraph.record.graph import Kernel, Node, Shape, Value
@@ -18,6 +17,7 @@ from opgraph.record.kinds import Bound
 
 if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
+    from opgraph.analysis.fusion.partition import Subgraph
 
 
 @dataclass(frozen=True, eq=False, repr=False)

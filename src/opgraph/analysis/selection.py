@@ -200,8 +200,8 @@ def select(
     """The nodes in a range that pass a filter.
 
     `limit` keeps a filter's answer to that many, where no range says how many are wanted. Raises
-    `SelectionError` for a range outside the graph, and for an operator or a module that it does not
-    have.
+    `SelectionError` for a range outside the graph, and for an operator, a module or a text that it does
+    not have.
     """
     graph = costed.graph
     where, which = where or Range(), which or Filter()
@@ -234,8 +234,7 @@ def _test(costed: CostedRecord, which: Filter) -> Callable[[Node], bool]:
         op = re.compile(translate(which.op.lower()))
         tests.append(lambda n: op.match(n.op.lower()) is not None)
     if which.module is not None:
-        module = which.module
-        check_module(graph, module)
+        module = module_meant(graph, which.module)
         tests.append(lambda n: matches(module, n.scope))
     if which.bottleneck is not None:
         known, bound = {b.bound.value for b in costed.bounds}, which.bottleneck
@@ -250,6 +249,11 @@ def _test(costed: CostedRecord, which: Filter) -> Callable[[Node], bool]:
         tests.append(lambda n: n.flops >= least)
     if which.text is not None:
         text = which.text.casefold()
+        if not any(text in t.casefold() for n in graph.nodes for t in _texts(graph, n)):
+            raise SelectionError(
+                f"no node has {which.text!r:.80} in its name, class, arguments or source",
+                hint="--op takes an operator, --module a path: opgraph explore shows both",
+            )
         tests.append(lambda n: any(text in t.casefold() for t in _texts(graph, n)))
     return lambda n: all(test(n) for test in tests)
 
@@ -260,16 +264,40 @@ def _texts(graph: Graph, node: Node) -> Iterable[str]:
     yield from (k.op for k in node.kernels)
 
 
-def check_module(graph: Graph, pattern: str) -> None:
-    """Raise `SelectionError`, with near paths, where no module is meant."""
+def module_meant(graph: Graph, pattern: str) -> str:
+    """The pattern as one of whole paths: as it is, or with what stands before it where it is the end of
+    paths, and the highest of these are in one module.
+
+    Raises `SelectionError`, with near paths, where no module is meant, or several are.
+    """
     if any(matches(pattern, path) for path in graph.scope):
-        return
+        return pattern
+    ends = {
+        path[: -len(end) - 1]: path
+        for path in graph.scope
+        for end in _ends(path)
+        if pattern and matches(pattern, end, below=False)
+    }
+    top = min((before.count(".") for before in ends), default=0)
+    highest = [before for before in ends if before.count(".") == top]
+    if len(highest) == 1:
+        return f"{highest[0]}.{pattern}"
     paths = [path for path in graph.scope if path]
     tops = ", ".join([path for path in paths if "." not in path][:6])
-    raise SelectionError(
-        f"there is no module {pattern!r:.80}",
-        hint=did_you_mean(pattern, paths, cutoff=0.5) or (f"there are {tops}" if tops else None),
-    )
+    if highest:
+        listed = ", ".join(f"{before}.{pattern}" for before in highest[:3])
+        hint: str | None = f"*.{pattern} means all of {listed}" + " …" * (len(highest) > 3)
+    else:
+        hint = did_you_mean(pattern, paths, cutoff=0.5) or (f"there are {tops}" if tops else None)
+    raise SelectionError(f"there is no module {pattern!r:.80}", hint=hint)
+
+
+def _ends(path: str) -> Iterator[str]:
+    """The ends of a path, without the whole."""
+    _, dot, end = path.partition(".")
+    while dot:
+        yield end
+        _, dot, end = end.partition(".")
 
 
 def _check_operator(graph: Graph, pattern: str) -> None:

@@ -13,14 +13,15 @@ from opgraph.record.remarks import Remark
 from opgraph.record.targets import Substitution, Target, chosen_for
 
 FUSED = ("flash", "cudnn", "efficient")
-"""Kernels of attention that compute the same without keeping scores: one stands in for another."""
+"""Kernels of attention that compute the same without keeping scores: one stands in for another, a CPU's
+too."""
 
 _ON_A_CPU = {
     "aten.bernoulli_": "dropout",
     "aten._safe_softmax": "attention",
     "aten.mkldnn_rnn_layer": "recurrent layers",
 }
-"""Kernels by which a trace for a CPU differs from one for a GPU, and what they are of."""
+"""Kernels of a trace for a CPU, or for Metal, for which CUDA has others, and what they are of."""
 
 
 def retargeted(profile: ProfileRecord, device: Device) -> ProfileRecord:
@@ -33,12 +34,13 @@ def retargeted(profile: ProfileRecord, device: Device) -> ProfileRecord:
         for each, choice in _chosen_otherwise(profile, device)
         if each.chosen not in names
     ]
-    if own.device == "cpu" and wanted.startswith("cuda"):
+    if _misses(profile, device):
         differ += _missed(profile)
     if names:
         chosen = tuple(replace(s, chosen=names.get(s.chosen, s.chosen)) for s in own.substitutions)
         graph = _renamed(profile.graph, names)
-        profile = replace(profile, graph=graph, target=Target(wanted, chosen))
+        name = wanted if own.device == wanted.partition(":")[0] else own.name
+        profile = replace(profile, graph=graph, target=Target(name, chosen))
     if not differ:
         return profile
     note = f"traced for {own.label}, costed on {device.name}, which runs otherwise: {', '.join(differ)}"
@@ -54,8 +56,6 @@ def _chosen_otherwise(profile: ProfileRecord, device: Device) -> Iterator[tuple[
 
 def instead(profile: ProfileRecord, device: Device) -> dict[str, str]:
     """The kernels of attention that a device runs in the place of those of the trace: flash to cudnn."""
-    if profile.target.device != device.target.partition(":")[0]:
-        return {}
     pairs = ((s.chosen, choice) for s, choice in _chosen_otherwise(profile, device))
     return {old: new for old, new in pairs if {old, new} <= set(FUSED)}
 
@@ -64,12 +64,18 @@ def kernel_instead(op: str, names: Mapping[str, str]) -> str:
     """The kernel that is run in the place of one of attention (see `instead`)."""
     for old, new in names.items():
         if f"_{old}_attention" in op:
-            return op.replace(f"_{old}_attention", f"_{new}_attention")
+            renamed = op.replace(f"_{old}_attention", f"_{new}_attention")
+            return renamed.replace("_for_cpu", "")
     return op
 
 
+def _misses(profile: ProfileRecord, device: Device) -> bool:
+    """Whether a device has kernels that a profile for another kind of device says nothing of."""
+    return profile.target.device != "cuda" and device.target.startswith("cuda")
+
+
 def _missed(profile: ProfileRecord) -> list[str]:
-    """What a GPU runs otherwise than a CPU, of what is in a profile for a CPU."""
+    """What CUDA runs otherwise than a CPU, of what is in a profile."""
     ran = {k.op for n in profile.graph.nodes for k in n.kernels}
     found = dict.fromkeys(what for op, what in _ON_A_CPU.items() if op in ran)
     step = ["the optimizer"] if any(n.phase == "optimizer" for n in profile.graph.nodes) else []
@@ -79,10 +85,10 @@ def _missed(profile: ProfileRecord) -> list[str]:
 def run_otherwise(profile: ProfileRecord, device: Device) -> frozenset[int]:
     """The nodes of a profile on a device (see `retargeted`) that it runs by other kernels, and those of
     their gradients."""
-    own, wanted = profile.target, device.target
+    own = profile.target
     names = instead(profile, device)
     ops = {s.op for s, _ in _chosen_otherwise(profile, device) if s.chosen not in names}
-    missed = own.device == "cpu" and wanted.startswith("cuda")
+    missed = _misses(profile, device)
     if not ops and not missed:
         return frozenset()
     stepped = missed or any(s.chosen == "foreach" and s.op in ops for s in own.substitutions)

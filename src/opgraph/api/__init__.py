@@ -60,15 +60,18 @@ def profile(
     if failed is None or partial:
         return found
     where = f" at {failed.file}:{failed.line}" if failed.file else ""
+    unreal = "".join(
+        f"; it {n}" for n in found.model.notes if n.startswith("was not traced on real ")
+    )
     if GUESSED in found.model.notes:
         tried = "".join(f" ({n})" for n in found.model.notes if n.startswith("tried "))
         raise InputError(
             f"no inputs were found that {found.model.name} takes: its forward failed{where}: "
-            f"{failed.failure}{tried}",
+            f"{failed.failure}{unreal}{tried}",
             hint="give them (inputs=, kwargs=); partial=True returns the graph up to there",
         )
     error = TraceError(
-        f"the forward of {found.model.name} failed{where}: {failed.failure}",
+        f"the forward of {found.model.name} failed{where}: {failed.failure}{unreal}",
         hint="error.profile holds the graph up to there; partial=True returns it",
     )
     error.profile = found

@@ -11,8 +11,10 @@ processes that keep the same one, one is kept; where nothing can be written, not
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -26,7 +28,7 @@ from opgraph.record.errors import OpgraphError
 from opgraph.record.files import write_atomically
 from opgraph.record.loading import load
 from opgraph.record.profile import ProfileRecord
-from opgraph.record.torch_version import installed
+from opgraph.record.versions import installed
 from opgraph.sources.files import CONFIG, FILES
 from opgraph.version import __version__
 
@@ -41,11 +43,13 @@ _GROUPS = ("opgraph.sources", "opgraph.hardware", "opgraph.views")
 
 
 class Kept(NamedTuple):
-    """A profile that is kept: its file, its bytes, and when it was last used, in seconds of the epoch."""
+    """A profile that is kept: its file, its bytes, when it was last used, in seconds of the epoch, and the
+    name of its model (empty where the file does not say)."""
 
     path: Path
     bytes: int
     used: float
+    model: str
 
 
 def folder() -> Path | None:
@@ -129,8 +133,19 @@ def used() -> list[Kept]:
     for path in (where / "profiles").glob("*.json") if where is not None else ():
         with suppress(OSError):  # another process removed it
             stat = path.stat()
-            found.append(Kept(path, stat.st_size, stat.st_mtime))
+            found.append(Kept(path, stat.st_size, stat.st_mtime, _model_of(path)))
     return sorted(found, key=lambda k: -k.used)
+
+
+def _model_of(path: Path) -> str:
+    """The name of the model from the beginning of a profile: most of it is the graph."""
+    with path.open("rb") as file:
+        head = file.read(2000).decode("utf-8", "replace")
+    name = re.search(r'"model": \{\s*"name": ("(?:[^"\\]|\\.)*")', head)
+    try:
+        return "" if name is None else str(json.loads(name[1]))
+    except ValueError:
+        return ""
 
 
 def clear() -> int:

@@ -1,5 +1,6 @@
 """What fits on a device: the largest batch, length and context of a model there, and the smallest device
-for what was asked. Every answer was profiled, and so was the next larger one, which does not fit."""
+for what was asked. Every answer was profiled, and so was the next larger one, which does not fit, but where
+the search ends first."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _MOST = 1 << 24
 @dataclass(frozen=True, slots=True)
 class Largest:
     """The largest size that fits, in bytes `needed`; 0 where none does. The next one needs `next_needed`,
-    or cannot be run, for the `reason` given."""
+    or cannot be run or was not tried, for the `reason` given."""
 
     size: str
     value: int
@@ -167,6 +168,9 @@ def _largest(
     low, high = (least, 2 * least) if fits(least) else (0, least)
     while fits(high) and high < _MOST:
         low, high = high, 2 * high
+    most = at(high)
+    if isinstance(most, int) and most <= capacity:
+        return Largest(size, high, most, reason="more was not looked for")
     while high - low > 1:
         middle = _between(low, high, at(low), at(high), capacity)
         low, high = (middle, high) if fits(middle) else (low, middle)

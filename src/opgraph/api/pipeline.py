@@ -16,6 +16,7 @@ from opgraph.options import OPTIONS, Options
 from opgraph.record.errors import InputError, SourceError, TraceError, first_line
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Mode
+from opgraph.record.layout import Layout, Split
 from opgraph.record.profile import (
     GUESSED,
     Begun,
@@ -27,7 +28,7 @@ from opgraph.record.profile import (
     World,
 )
 from opgraph.record.remarks import Remark, no_effect
-from opgraph.record.torch_version import installed
+from opgraph.record.versions import installed
 from opgraph.sources import resolve
 from opgraph.sources.base import BuildOptions, Model
 from opgraph.version import __version__
@@ -142,7 +143,7 @@ def profiled(
     built, example = prepared(model, inputs, kwargs, asked)
     found = profile_model(built, example, asked)
     made = inputs is None and kwargs is None
-    if made and asked.mode == "train" and asked.batch_size is None and _lone(found.graph.failed):
+    if made and asked.mode == "train" and asked.batch is None and _lone(found.graph.failed):
         request = replace(InputRequest.of(asked), batch_size=2)
         found = profile_model(built, _example(built, None, None, request), asked)
         found = _noting(
@@ -156,7 +157,7 @@ def profiled(
         found = _with_optional(built, found, asked)
     if found.graph.failed is not None and made:
         if asked.sized:
-            _blame_the_sizes(built, found.graph.failed, asked)
+            _blame_what_was_asked(built, found.graph, asked)
         found = _fitted(built, example, found, asked)
     return counted(found, asked.count)
 
@@ -165,7 +166,12 @@ def _laid_out(
     model: str | nn.Module | Model, inputs: Any, kwargs: Mapping[str, Any] | None, asked: Options
 ) -> ProfileRecord:
     """The profile of one rank of those that the options lay the model out over."""
-    from opgraph.analysis.parallel.sharding import attends_causally, sharding
+    from opgraph.analysis.parallel.sharding import (
+        attends_causally,
+        counted_by_code,
+        is_turned,
+        sharding,
+    )
     from opgraph.sources.ranks import ranks
     from opgraph.tracing.modes.layouts import in_stages, laid_out, tokens_split
     from opgraph.tracing.modes.stages import kinds_of_ranks, of_a_sample
@@ -174,7 +180,7 @@ def _laid_out(
     alone: dict[str, Any] = dict.fromkeys(asked.laid_out)
     one = replace(asked, rank=None, **alone)
     if asked.global_batch is not None:
-        one = replace(one, batch_size=asked.global_batch // layout.copies // layout.micro_batches)
+        one = one.of_batch(asked.global_batch // layout.copies // layout.micro_batches)
     one = replace(one, micro_batches=layout.micro_batches if layout.micro_batches > 1 else None)
     built = resolved(model, one)
     forward = replace(one, micro_batches=None, mode="infer", **_FORWARD)
@@ -183,8 +189,19 @@ def _laid_out(
     def plain() -> Graph:
         return profiled(built, inputs, kwargs, forward).graph
 
-    def allowed() -> dict[str, str]:
-        return {plain().node(n).scope: str(s) for n, s in sharding(plain()).styles.items()}
+    told = False
+
+    def allowed() -> Split:
+        graph = plain()
+        found = sharding(graph)
+        layers = [graph.node(n) for n in found.styles]
+        return Split(
+            {n.scope: found.styles[n.id] for n in layers},
+            frozenset(n.scope for n in layers if is_turned(graph, n)),
+            counted_by_code(graph, found),
+            found.sizes,
+            told,
+        )
 
     def causal() -> bool:
         return attends_causally(plain())
@@ -197,9 +214,7 @@ def _laid_out(
                 "a pipeline is gone through in a step of training", hint="--mode train"
             )
         if inputs is None and kwargs is None:
-            m, shape = layout.micro_batches, one.input_shape
-            one = replace(one, batch_size=(one.batch or 1) * m,
-                          input_shape=shape and (shape[0] * m, *shape[1:]))  # fmt: skip
+            one = one.of_batch((one.batch or 1) * layout.micro_batches)
         one = replace(one, micro_batches=None)
 
     def traced(at: int, *, sample: bool = False) -> ProfileRecord:
@@ -216,7 +231,13 @@ def _laid_out(
                 return counted(profile_model(spread, passed, one), one.count)
 
     found = traced(rank)
+    if found.graph.failed is not None and layout.tensor > 1:
+        told = True  # its code may compute with how many heads there are before it says so
+        again = traced(rank)
+        found = found if again.graph.failed is not None else again
     if found.graph.failed is not None:
+        if layout.context > 1:
+            _blame_the_run(found.graph, built.info.name, layout)
         raise InputError(
             f"{built.info.name} does not run as {layout}: {found.graph.failed.failure}",
             hint=("its own code may count what is split; " if layout.tensor > 1 else "")
@@ -232,6 +253,27 @@ def _laid_out(
     if not any(k.collective is not None for n in found.graph.nodes for k in n.kernels):
         found = _noting(found, no_effect(", ".join(asked.laid_out), "nothing is exchanged"))
     return replace(found, world=World(layout.devices, rank, layout))
+
+
+_TILE = 32
+"""Tokens for which the kernel of attention in float32 keeps its sums together
+(`_scaled_dot_product_efficient_attention`: logsumexp is as long as a multiple of these)."""
+
+
+def _blame_the_run(graph: Graph, name: str, layout: Layout) -> None:
+    """Raise `InputError` where torch's ring stopped at attention over a rank's tokens that are no whole
+    tiles."""
+    given = graph.value[graph.inputs[0]].shape if graph.inputs else ()
+    tokens = given[1] if len(given) > 1 else 0
+    if graph.failed is None or "attention" not in graph.failed.op or not isinstance(tokens, int):
+        return
+    if tokens % _TILE:
+        least = -(-tokens // _TILE) * _TILE * layout.context
+        raise InputError(
+            f"{name} does not run as {layout}: torch's ring goes over {tokens:,} tokens of a rank, and "
+            f"attention in float32 over multiples of {_TILE}",
+            hint=f"--seq-len {least}, or --dtype bfloat16",
+        )
 
 
 def _sampled(
@@ -325,22 +367,28 @@ def _lone(failed: Node | None) -> bool:
 _ALONE = "Expected more than 1 value per channel"
 
 
-def _blame_the_sizes(model: Model, failed: Node, options: Options) -> None:
-    """Raise `InputError` when a forward that raised at the sizes asked for does not at the model's own:
-    then it is the sizes that are impossible, and not the model that is broken."""
+def _blame_what_was_asked(model: Model, graph: Graph, options: Options) -> None:
+    """Raise `InputError` when a forward that raised on the inputs asked for does not on the model's own:
+    then it is their dtypes or sizes that are impossible, and not the model that is broken."""
     try:
-        usual = profile_model(model, _example(model, None, None, InputRequest()), options)
+        usual = profile_model(model, _example(model, None, None, InputRequest()), options).graph
     except (InputError, TraceError):
         return
-    if usual.graph.failed is None:
-        fitting = ", ".join(
-            f"{v.name} {'x'.join(map(str, v.shape))}"
-            for v in (usual.graph.value[i] for i in usual.graph.inputs)
-        )
+    if usual.failed is not None or graph.failed is None:
+        return
+    takes, got = ({v.name: v for v in map(g.value.__getitem__, g.inputs)} for g in (usual, graph))
+    others = {n: v.dtype for n, v in got.items() if n in takes and v.dtype != takes[n].dtype}
+    for name, dtype in others.items():
         raise InputError(
-            f"the sizes asked for do not fit {model.info.name}: {failed.failure}",
-            hint=f"it takes {fitting}",
+            f"{name} is given as {dtype}, and {model.info.name} takes {takes[name].dtype}: "
+            f"{graph.failed.failure}",
+            hint=f"--input {name}={'x'.join(map(str, got[name].shape))}:{takes[name].dtype}",
         )
+    fitting = ", ".join(f"{n} {'x'.join(map(str, v.shape))}" for n, v in takes.items())
+    raise InputError(
+        f"the sizes asked for do not fit {model.info.name}: {graph.failed.failure}",
+        hint=f"it takes {fitting}",
+    )
 
 
 def prepared(
@@ -460,7 +508,8 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
             def around(within: Capture) -> Capture:
                 return partial(step, within=within)
 
-            return trace_compiled(model, example, how, None, step.prepare, around)
+            lower = options.inductor_autocast
+            return trace_compiled(model, example, how, lower, step.prepare, around)
         run = eager.trace_either(model, example, prepare=step.prepare, capture=step, **how.run)
         return run, None
 
@@ -490,7 +539,7 @@ def _trained(model: Model, example: Example, options: Options, how: TraceOptions
     if isinstance(model.module, Pipelined):
         nodes = profile.graph.nodes
         begun = tuple(Begun(a, nodes[at].name) for a, at in step.begun if at < len(nodes))
-        pipeline = Pipeline(model.module.rank, model.module.orders, begun)
+        pipeline = Pipeline(model.module.rank, model.module.orders, begun, batch=step.batch)
         profile = replace(profile, pipeline=pipeline)
     return replace(
         profile

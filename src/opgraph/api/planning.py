@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from opgraph.analysis.parallel.composing import Candidate, Sample, composed
+from opgraph.analysis.parallel.composing import Candidate, Memory, Sample, composed
 from opgraph.api.pipeline import profiled, resolved
 from opgraph.api.serving import planned
 from opgraph.hardware import Device, cluster
@@ -36,8 +37,12 @@ if TYPE_CHECKING:
 _LAYERS = 3
 """Layers that are traced: the inner one stands for all but the first and the last."""
 
-_DEEPEST, _LARGEST = 64, 4
-"""Stages of a pipeline, and the batch of a micro-batch, up to which layouts are looked for."""
+_DEEPEST, _LARGEST, _WIDEST = 64, 4, 16
+"""Stages of a pipeline, the batch of a micro-batch, and ranks that tokens are split over throughout, up to
+which layouts are looked for."""
+
+_LONG = 4096
+"""Tokens that each of those ranks has at least, where nobody asks for so many of them."""
 
 
 _SERVED = (*SERVING, *QUANTIZED, "max_first_token", "max_per_token")
@@ -74,7 +79,7 @@ def plan(
     foreign = names(Stage.PARALLEL) if serving else _SERVED
     for name in [n for n in options if n in foreign] + ["explained"] * (serving and explain):
         raise InputError(
-            f"{OPTIONS[name].flag} means nothing to {'engines' if serving else 'a step of training'}",
+            f"{OPTIONS[name].flag} is of no use to {'engines' if serving else 'a step of training'}",
             hint="--mode train" if serving else "--mode decode plans engines that serve the model",
         )
     if serving:
@@ -90,12 +95,10 @@ def plan(
     if given.schedule == "zero-bubble":
         raise InputError("a step whose backward is halved (zero-bubble) is not planned",
                          hint="opgraph profile --pipeline-parallel traces one")  # fmt: skip
-    if (given.context_parallel or 1) > 1:
-        raise InputError("a step in which tokens are split throughout (context_parallel) is not planned",
-                         hint="opgraph profile --world-size N traces one rank of a program")  # fmt: skip
     alone = {n: OPTIONS[n].default for n in names(Stage.PARALLEL)}
-    plain = replace(given, batch_size=None, checkpointing=False, **alone)
-    search = _Search(model, plain, given, count, device, progress)
+    plain = replace(given, checkpointing=False, **alone)
+    ordered = options.get("schedule") is not None
+    search = _Search(model, plain, given, count, device, progress, ordered)
     return search.found(explain, top)
 
 
@@ -104,10 +107,11 @@ class _Search:
 
     def __init__(
         self, model: Any, plain: Options, given: Options, count: int, device: Device,
-        progress: Callable[[str], None],
+        progress: Callable[[str], None], ordered: bool = False,
     ) -> None:  # fmt: skip
         from opgraph.tracing.modes.layouts import thinned
 
+        self.ordered = ordered  # the schedule is given, be it the usual one
         self.plain, self.given, self.count, self.device = plain, given, count, device
         self.progress = progress
         self.whole: Model = resolved(model, plain)
@@ -122,31 +126,38 @@ class _Search:
 
     def sample(self, layout: Layout, batch: int, checkpointing: bool) -> Sample | str:
         """The trace of a few layers whose operators are split as in a layout, or why there is none."""
-        zero = layout.zero if layout.fsdp > 1 else 3
+        zero = layout.zero if layout.shards > 1 else 3
         several = 2 if zero < 3 or layout.micro_batches > 1 else 1
         shards = max(2, layout.expert // layout.tensor) if layout.fsdp > 1 else 1
         copies = min(2, layout.data)
-        key = (layout.tensor, layout.sequence, layout.expert, shards, copies, zero, several, batch,
-               checkpointing)  # fmt: skip
+        key = (layout.tensor, layout.sequence, layout.expert, layout.context, shards, copies, zero,
+               several, batch, checkpointing)  # fmt: skip
         if key not in self.samples:
             self.progress(f"tracing {self.whole.info.name} in {layout.tensor} parts …")
             asked = replace(
-                self.plain, tensor_parallel=layout.tensor, sequence_parallel=layout.sequence,
+                self.plain.of_batch(batch),
+                tensor_parallel=layout.tensor, sequence_parallel=layout.sequence,
                 expert_parallel=layout.expert if layout.expert > 1 else None,
+                context_parallel=layout.context if layout.context > 1 else None,
                 fsdp=shards if shards > 1 else None, data_parallel=copies if copies > 1 else None,
-                zero=zero if shards > 1 else None, micro_batches=several, checkpointing=checkpointing,
-                batch_size=batch,
+                zero=zero if layout.shards > 1 else None, micro_batches=several,
+                checkpointing=checkpointing,
             )  # fmt: skip
             try:
                 graph = profiled(self.few, options=asked).graph
-                self.samples[key] = Sample(graph, self.blocks, self.counts, shards, several, zero)
+                self.samples[key] = Sample(
+                    graph, self.blocks, self.counts, shards * layout.context, several, zero
+                )
             except OpgraphError as error:
                 self.samples[key] = first_line(error)
         return self.samples[key]
 
-    def candidate(self, layout: Layout, batch: int, checkpointing: bool) -> Candidate | str:
-        """A step in a layout, or why there is none."""
-        if self._least(layout) > self.capacity:
+    def candidate(
+        self, layout: Layout, batch: int, checkpointing: bool, regardless: bool = False
+    ) -> Candidate | Memory | str:
+        """A step in a layout, the memory of one that does not fit (unless `regardless`), or why there is
+        none."""
+        if self._least(layout) > self.capacity and not regardless:
             return ""
         if layout.expert not in (1, layout.tensor * layout.fsdp):
             return "experts that are sharded beside being spread are not put together"
@@ -160,13 +171,13 @@ class _Search:
             return sample
         self.tried += 1
         return composed(sample, self.device, layout, batch=batch, checkpointing=checkpointing,
-                        capacity=self.capacity, known=self.known)  # fmt: skip
+                        capacity=self.capacity, known=self.known, regardless=regardless)  # fmt: skip
 
     def _least(self, layout: Layout) -> float:
         """Bytes of weights, gradients and optimizer state on average, which are known without a trace."""
         split = layout.tensor * layout.pipeline
-        sharded = 4 * self.weights / (split * layout.fsdp)
-        kept = layout.zero < 3 and layout.fsdp > 1
+        sharded = 4 * self.weights / (split * layout.shards)
+        kept = layout.zero < 3 and layout.shards > 1
         return float(sharded + (2 * self.weights / split if kept else 0))
 
     def _undivided(self, number: int, what: str, by: int) -> None:
@@ -183,34 +194,42 @@ class _Search:
             [given.pipeline_parallel] if given.pipeline_parallel else _powers(min(_DEEPEST, layers))
         )
         batches = [given.batch] if given.batch else _powers(_LARGEST)
-        for tensor in tensors:
-            for pipeline in depths:
-                if pipeline > layers:
+        for tensor, pipeline, context in product(tensors, depths, self._contexts):
+            if pipeline > layers:
+                continue
+            ranks = tensor * pipeline * context
+            if self.count % ranks:
+                self._undivided(self.count, "devices", ranks)
+                continue
+            rest = self.count // ranks
+            fsdp = given.fsdp or max(1, rest // (given.data_parallel or 1))
+            if rest % fsdp or (given.data_parallel or rest // fsdp) != rest // fsdp:
+                continue
+            for batch in batches:
+                if self.batch % (rest * batch):
+                    self._undivided(self.batch, "sequences of a step", rest * batch)
                     continue
-                if self.count % (tensor * pipeline):
-                    self._undivided(self.count, "devices", tensor * pipeline)
+                m = self.batch // (rest * batch)
+                if given.micro_batches and given.micro_batches != m:
                     continue
-                rest = self.count // (tensor * pipeline)
-                shards = [given.fsdp or max(1, rest // (given.data_parallel or 1))]
-                for fsdp in shards:
-                    if rest % fsdp or (given.data_parallel or rest // fsdp) != rest // fsdp:
-                        continue
-                    copies = rest
-                    for batch in batches:
-                        if self.batch % (copies * batch):
-                            self._undivided(self.batch, "sequences of a step", copies * batch)
-                            continue
-                        m = self.batch // (copies * batch)
-                        if given.micro_batches and given.micro_batches != m:
-                            continue
-                        for zero, schedule in self._ways(pipeline, fsdp, m):
-                            one = Layout(
-                                tensor, pipeline, rest // fsdp, m, fsdp=fsdp,
-                                expert=given.expert_parallel or 1,
-                                sequence=tensor > 1 and self._sequence, zero=zero, schedule=schedule,
-                            )  # fmt: skip
-                            for again in [True] if given.checkpointing else [False, True]:
-                                yield one, batch, again
+                for zero, schedule in self._ways(pipeline, fsdp * context, m):
+                    one = Layout(
+                        tensor, pipeline, rest // fsdp, m, fsdp=fsdp, context=context,
+                        expert=given.expert_parallel or 1,
+                        sequence=tensor > 1 and self._sequence, zero=zero, schedule=schedule,
+                    )  # fmt: skip
+                    for again in [True] if given.checkpointing else [False, True]:
+                        yield one, batch, again
+
+    @property
+    def _contexts(self) -> list[int]:
+        """Over how many ranks tokens are split throughout: those of long sequences over several, too."""
+        given = self.given
+        if given.context_parallel:
+            return [given.context_parallel]
+        shape = given.input_shape or ()
+        tokens = given.seq_len or (shape[1] if len(shape) in (2, 3) else 0)
+        return [1, *(n for n in _powers(_WIDEST) if n > 1 and tokens // n >= _LONG)]
 
     @property
     def _sequence(self) -> bool:
@@ -222,15 +241,15 @@ class _Search:
         stages."""
         return m % pipeline == 0 and round(sum(self.counts)) >= 2 * pipeline
 
-    def _ways(self, pipeline: int, fsdp: int, m: int) -> Iterator[tuple[int, Any]]:
+    def _ways(self, pipeline: int, shards: int, m: int) -> Iterator[tuple[int, Any]]:
         given = self.given
         zeros = [given.zero] if given.zero else [1, 3] if pipeline == 1 else [1]
-        if fsdp == 1:  # nothing is sharded
+        if shards == 1:  # nothing is sharded
             zeros = [given.zero or 3]
         schedules = ["1f1b"]
         if pipeline > 1 and self._interleaves(pipeline, m):
             schedules.append("interleaved")
-        if "schedule" in given.laid_out:
+        if self.ordered:
             schedules = [given.schedule]
         for zero in zeros:
             for schedule in schedules if pipeline > 1 else ["1f1b"]:
@@ -240,31 +259,45 @@ class _Search:
         """The best of all layouts; first with the smallest batch, then with larger ones near the best."""
         asked = self._asked() if explain else None
         if explain:
-            self.given = replace(self.plain, global_batch=self.given.global_batch)
+            given = self.given
+            self.given = replace(self.plain, batch_size=None, global_batch=given.global_batch)
+            self.ordered = False
             self.tried = 0  # of what is looked through
+        given = self.given
         best: list[Candidate] = []
         least_kept = inf
         refused: dict[str, None] = {}
-        everything = sorted(self.layouts(), key=lambda c: c[1])
-        least = min((b for _, b, _ in everything), default=1)
-        near: set[Any] = set()
-        for round_ in (0, 1):
-            for layout, batch, again in everything:
-                if (batch == least) == bool(round_) or (
-                    round_ and _split(layout, again) not in near
-                ):
-                    continue
-                made = self.candidate(layout, batch, again)
-                if made == "":
-                    least_kept = min(least_kept, self._least(layout))
-                elif isinstance(made, str):
-                    refused[f"{layout}: {made}"] = None
-                elif made.fits:
-                    best.append(made)
-                else:
-                    least_kept = min(least_kept, made.memory.total)
+
+        def compare(layout: Layout, batch: int, again: bool) -> None:
+            nonlocal least_kept
+            made = self.candidate(layout, batch, again)
+            if isinstance(made, str) and made and layout.sequence and not given.sequence_parallel:
+                made = self.candidate(replace(layout, sequence=False), batch, again)
+            if made == "":
+                least_kept = min(least_kept, self._least(layout))
+            elif isinstance(made, str):
+                found = layout.context > 1 and not given.context_parallel
+                refused[f"{f'context {layout.context}' if found else layout}: {made}"] = None
+            elif isinstance(made, Memory):
+                least_kept = min(least_kept, made.total)
+            else:
+                best.append(made)
             best.sort(key=lambda c: c.seconds)
+
+        everything = list(self.layouts())
+        least = min((b for _, b, _ in everything), default=1)
+        fewest = min((c.context for c, *_ in everything), default=1)
+        # All with the smallest batch; near the best of these larger ones, tokens that are split over more
+        # ranks (anywhere, if nothing fits), and tokens that are whole between split operators.
+        for larger, wider in ((False, False), (True, False), (False, True)):
             near = {_split(c.layout, c.checkpointing) for c in best[:3]}
+            for layout, batch, again in everything:
+                if (batch > least, layout.context > fewest) == (larger, wider) and (
+                    not (larger or wider) or _split(layout, again) in near or (wider and not near)
+                ):
+                    compare(layout, batch, again)
+        for c in [c for c in best[:3] if c.layout.sequence and not given.sequence_parallel]:
+            compare(replace(c.layout, sequence=False), c.batch, c.checkpointing)
         if not best and asked is None:
             whys = [*refused, *self.undivided]
             if least_kept < inf:
@@ -287,9 +320,11 @@ class _Search:
         kept = " and ".join(sorted(dtypes))
         plain = "" if dtypes == {"float32"} else "; copies of them in float32 are not counted"
         between = self.count > self.device.node
+        apart = any(key[3] > 1 for key in self.samples)
         return (
             f"gradients and optimizer state are kept as weights are, in {kept}{plain}",
             *["nothing measured stands behind the time of exchanges between nodes"] * between,
+            *["where tokens are split throughout, MFU leaves out what a causal mask hides"] * apart,
         )
 
     def _asked(self) -> Candidate:
@@ -300,8 +335,8 @@ class _Search:
             text = f"{layout} are {layout.devices:,} devices, not {self.count:,}"
             raise InputError(text, hint=None if rest else f"--fsdp {layout.fsdp * copies}")
         batch = self.batch // (layout.copies * layout.micro_batches)
-        made = self.candidate(layout, batch, self.given.checkpointing)
-        if isinstance(made, str):
+        made = self.candidate(layout, batch, self.given.checkpointing, regardless=True)
+        if not isinstance(made, Candidate):
             raise InputError(f"{layout} cannot be had: {made}")
         return made
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -215,8 +216,11 @@ def separated(module: nn.Module) -> nn.Module | None:
     return whole if shared else None
 
 
+@cache
 def _version(name: str) -> str:
+    """The version of what a counter is installed as; the files of all packages are looked through, which
+    takes seconds, only where that is not the name that it is imported by."""
     try:
-        return version(packages_distributions().get(name, [name])[0])
+        return version(name)
     except PackageNotFoundError:
-        return "?"
+        return version(found[0]) if (found := packages_distributions().get(name)) else "?"

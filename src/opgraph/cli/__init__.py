@@ -48,7 +48,9 @@ COMMANDS = {
 
 def process() -> NoReturn:
     """`main` as a process, which ends with its exit status. Taking apart what torch and the model libraries
-    made would take a quarter of the time; the system frees it at once."""
+    made would take a quarter of the time; the system frees it at once. What torch warns its developers of
+    stays out of a user's terminal unless TORCH_LOGS asks for it; what matters of a run is a remark."""
+    os.environ.setdefault("TORCH_LOGS", "-all")
     status = main()
     atexit._run_exitfuncs()  # noqa: SLF001 - what the interpreter itself calls at its end
     for stream in (sys.stdout, sys.stderr):
@@ -149,9 +151,12 @@ class _Parser(OptionParser):
                 self.error(f"a shape is one word, and {' '.join(unknown)} stands apart", spaced)
             known = self._option_string_actions
             names = [a.partition("=")[0] for a in unknown if a.startswith("--")]
-            close = [c for n in names if (c := did_you_mean(n, known, 1, 0.75))]
-            hint = f"{' '.join(close)} ({self.prog} --help)" if close else None
             takers = _takers(names[:1])
+            tried = [(n, 0.75) for n in names] + [
+                (n, 0.9) for also in takers.values() for n in also
+            ]
+            close = dict.fromkeys(c for n in tried if (c := did_you_mean(n[0], known, 1, n[1])))
+            hint = f"{' '.join(close)} ({self.prog} --help)" if close else None
             if takers:
                 self.error(
                     f"{self.prog} takes no {names[0]}", hint or f"it is for {', '.join(takers)}"
@@ -160,12 +165,16 @@ class _Parser(OptionParser):
         return found, unknown
 
 
-def _takers(flags: list[str]) -> list[str]:
-    """The commands that take an option."""
-    parsers: dict[str, Any] = {name: OptionParser(add_help=False) for name in COMMANDS}
-    for name, parser in parsers.items():
+def _takers(flags: list[str]) -> dict[str, list[str]]:
+    """The commands that take an option, each with the other names that it has there."""
+    found: dict[str, list[str]] = {}
+    for name in COMMANDS:
+        parser: Any = OptionParser(add_help=False)
         _prepare(name, parser)
-    return [n for n, parser in parsers.items() if any(f in parser.flags for f in flags)]
+        for flag in flags:
+            if flag in parser.flags:
+                found[name] = [f for f in parser.flags[flag].option_strings if f != flag]
+    return found
 
 
 def _spaced_shape(given: list[str], unknown: list[str]) -> str | None:

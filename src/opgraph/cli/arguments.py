@@ -40,16 +40,20 @@ class OptionParser(argparse.ArgumentParser):
         # A beginning is no option: `--memory` of a command without it is not `--memory-limit`.
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
         self.settings: Mapping[str, Any] = {}
+        self.own: Collection[str] = ()
         self.every = False
 
     @property
-    def flags(self) -> Collection[str]:
-        """What it takes, as it is typed."""
+    def flags(self) -> Mapping[str, argparse.Action]:
+        """What it takes, by each name as it is typed."""
         return self._option_string_actions
 
     def format_help(self) -> str:
-        """Help with the options that are common or the command's own; with all, if `every` is set."""
-        rare = [a for a in self._actions if a.dest in OPTIONS and not OPTIONS[a.dest].listed]
+        """Help with the options that are common or the command's `own`; with all, if `every` is set."""
+        rare = [
+            a for a in self._actions
+            if a.dest in OPTIONS and not OPTIONS[a.dest].listed and a.dest not in self.own
+        ]  # fmt: skip
         texts = [a.help for a in rare]
         try:
             for action in () if self.every else rare:
@@ -345,7 +349,7 @@ def view_from(
     heeded = heeded_by(view)
     if _is_saved(args):
         heeded -= {*ON_PAPER} - {*view.costs}
-    refuse_unheeded(args, heeded, f"the view {view.name}", result=result)
+    refuse_unheeded(args, heeded, _said(view), result=result)
     if "color_by" in view.heeds and "partition" in args.given and args.color_by != "fusion":
         raise RenderError(f"--partition changes nothing of {view.name} coloured by {args.color_by}",
                           hint="add --color-by fusion")  # fmt: skip
@@ -354,6 +358,11 @@ def view_from(
     if args.output is not None:
         ensure_writable(args.output)
     return view
+
+
+def _said(view: View) -> str:
+    """A view in a person's words: the ending of its files, and what it is of."""
+    return f"the {view.suffixes[0]} of a {'profile' if view.result == 'costed' else view.result}"
 
 
 def _answers(args: argparse.Namespace) -> list[str]:
@@ -421,13 +430,16 @@ def view_options(args: argparse.Namespace, view: View) -> dict[str, Any]:
 
 
 def show_view(args: argparse.Namespace, view: View, result: Any) -> None:
-    """Answer with a view of a result; one that is read on a terminal is as wide as that is."""
-    from opgraph.cli.output import answer, color, width
+    """Answer with a view of a result; one that is read on a terminal is as wide as that is. A saved profile
+    is of no device, which is said."""
+    from opgraph.cli.output import answer, color, say, width
 
     options = view_options(args, view)
     if view.name in ("table", view.result) and args.output is None:
         options |= {"color": color(), "width": width()}
     answer(args.output, view.load()(result, **options))
+    if view.name == "json" and args.output is not None and "hardware" in args.given:
+        say(f"note: a saved profile is of no device: name it again with --hardware {args.hardware}")
 
 
 def options_from(args: argparse.Namespace) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 
 from opgraph.cli.arguments import add_options, form_of
 from opgraph.cli.output import say, tell
 from opgraph.record.errors import RenderError
 from opgraph.record.units import plural, size
+from opgraph.views.terminal import safe
 
 EXAMPLES = """examples:
   opgraph cache
@@ -34,5 +36,7 @@ def run(args: argparse.Namespace) -> int:
     found = [] if where is None else cache.used()
     took = size(sum(each.bytes for each in found))
     text = f"{where}: {plural(len(found), 'profile')}, {took} of {size(cache.MOST)}\n"
+    models = Counter(safe(each.model) or "unknown" for each in found)
+    text += "".join(f"  {name}" + f" × {n}" * (n > 1) + "\n" for name, n in models.items())
     tell(form, lambda: text, lambda: [{**k._asdict(), "path": str(k.path)} for k in found])
     return 0

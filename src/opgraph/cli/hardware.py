@@ -71,7 +71,7 @@ def _calibrate(output: str | None, runs: str | None) -> int:
     import tomllib
 
     from opgraph.analysis.timing.fitting import measured_of
-    from opgraph.record.torch_version import require_torch
+    from opgraph.record.versions import require_torch
 
     require_torch()
     from opgraph.hardware.calibrate import calibrate
@@ -95,7 +95,9 @@ def _fitted(name: str, path: str, output: str | None) -> int:
     _writable(output)
     found = device(name)
     text = (Path(name) if name.endswith(".toml") else files()[found.id]).read_text("utf-8")
-    text = re.sub(r"\n\[sustained\].*?(?=\n\[|\Z)", "", text, flags=re.DOTALL).rstrip() + "\n"
+    text = (
+        re.sub(r"\n\[(sustained|spread)\].*?(?=\n\[|\Z)", "", text, flags=re.DOTALL).rstrip() + "\n"
+    )
     text = text.replace("[sources]\n", f"[sources]\nfitted = {str(Path(path).name)!r}\n", 1)
     return _write(text, found, _read(path), "fitted", output)
 
@@ -124,17 +126,22 @@ def _writable(output: str | None) -> None:
 def _write(
     text: str, base: Device, measured: list[MeasuredKernel], source: str, output: str | None
 ) -> int:
-    """Write a device file, with the figures that are sustained by what was measured."""
-    from opgraph.analysis.timing.fitting import fit_sustained
+    """Write a device file, with the figures that are sustained by what was measured, and by how much
+    kernels are off that are not fitted to."""
+    from opgraph.analysis.timing.fitting import fit_sustained, left_over
     from opgraph.record.files import write_atomically
 
     matrix = base.kind != "cpu" and base.has_matrix("float16")
     keys = ["bandwidth", "matrix" if matrix else "vector"]
     keys += ["product"] * any(one.cold for one in measured)
     keys += ["elementwise"] * any(one.task.category == "elementwise" for one in measured)
-    found = fit_sustained(base, measured, keys)
-    lines = [f'{key} = [{value:.3g}, "{source}"]' for key, value in found.items()]
-    text = "\n".join([text.rstrip(), "", "[sustained]", *lines, ""])
+    sections = {
+        "sustained": fit_sustained(base, measured, keys),
+        "spread": left_over(base, measured, keys),
+    }
+    for section, figures in sections.items():
+        lines = [f'{key} = [{value:.3g}, "{source}"]' for key, value in figures.items() if value]
+        text = "\n".join([text.rstrip(), "", f"[{section}]", *lines, ""])
     if output is None:
         show(text)
     else:

@@ -70,13 +70,9 @@ def run(args: argparse.Namespace) -> int:
 def _latencies(hardware: str) -> dict[str, float]:
     """The predicted seconds on a device of the models of the atlas, by what is typed."""
     from opgraph.hardware import device
-    from opgraph.surveying.sql import Atlas, latency
+    from opgraph.surveying.sql import latencies
 
-    atlas, name = Atlas(), device(hardware).id
-    if name not in atlas.devices:
-        raise RenderError(f"the atlas has no times on {name}", hint=one_of(name, atlas.devices))
-    rows = atlas.sql(f'select spec, "{latency(name)}" from models').rows
-    return {str(spec): float(seconds) for spec, seconds in rows if seconds is not None}
+    return latencies(device(hardware).id)
 
 
 def _chosen(args: argparse.Namespace, latencies: Mapping[str, float]) -> list[Listing]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -142,7 +143,9 @@ def status_of(costed: CostedRecord, *, shown: bool = False) -> int:
     exit status: 1 when the forward failed and the graph is partial."""
     profile = costed.profile
     for remark in () if shown else costed.remarks:
-        say(safe(f"note: {remark} ({remark.code})", 500))
+        note = safe(f"note: {remark} ({remark.code})", 500)
+        say(textwrap.fill(note, width(), subsequent_indent="      ", break_long_words=False,
+                          break_on_hyphens=False))  # fmt: skip
     failed = profile.graph.failed
     if failed is None:
         return 0

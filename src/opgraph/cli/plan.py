@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 
 from opgraph.cli.arguments import (
+    OptionParser,
     add_model,
     add_options,
     options_from,
@@ -14,7 +15,7 @@ from opgraph.cli.arguments import (
     view_from,
 )
 from opgraph.cli.output import progress
-from opgraph.options import QUANTIZED, Stage
+from opgraph.options import QUANTIZED, Stage, names
 from opgraph.options.fields import SERVING
 from opgraph.record.errors import InputError
 
@@ -27,9 +28,10 @@ EXAMPLES = """examples:
 _SERVED = (*QUANTIZED, *SERVING, "max_first_token", "max_per_token")
 
 
-def prepare_parser(parser: argparse.ArgumentParser) -> None:
+def prepare_parser(parser: OptionParser) -> None:
     parser.epilog = EXAMPLES
     add_model(parser, saved=False, stages=(Stage.BUILD, Stage.INPUTS, Stage.MODE, Stage.PARALLEL))
+    parser.own = names(Stage.PARALLEL)
     parser.set_defaults(mode="train")
     add_options(parser, "devices", "network", "explained", "top", *_SERVED, "json", "markdown", "format",
                 "output", words={"output": suffixes("plan")})  # fmt: skip

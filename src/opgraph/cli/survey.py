@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opgraph.surveying.engine import Progress
 
 EXAMPLES = """examples:
-  opgraph survey --models resnet18 --models gpt2
+  opgraph survey --models resnet18,gpt2
   opgraph survey --models 'timm:vit_*' --batch-size 1,32 --hardware h100-sxm,l4 -o vits
   opgraph survey --models names.txt --mode infer,train --keep graphs -o zoo --address 10.0.0.1:6379
   opgraph survey --recost -o zoo

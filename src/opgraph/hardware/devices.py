@@ -36,6 +36,7 @@ _FIGURES = {
     "network": frozenset({"bandwidth", "reached", "latency", "block_latency"}),
     "power": frozenset({"limit", "idle"}),
     "sustained": frozenset({"matrix", "vector", "elementwise", "bandwidth", "product"}),
+    "spread": frozenset({"product", "convolution", "memory"}),
     "host": frozenset({"call", "module"}),
 }
 _TEXTS = frozenset({"name", "vendor", "kind", "architecture"})
@@ -88,6 +89,11 @@ class Figure:
     def derived(self) -> bool:
         return self.source.startswith("derived")
 
+    @property
+    def assumed(self) -> bool:
+        """Whether nobody publishes it."""
+        return self.source.startswith(("nominal", "assumed"))
+
 
 @dataclass(frozen=True)
 class Device:
@@ -124,6 +130,12 @@ class Device:
             return "mps"
         known = self.capability in CAPABILITIES
         return f"cuda:{self.capability}" if known else "cuda"
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """The figures that nobody publishes, each with what was taken for it."""
+        assumed = {key: f.source.partition(";")[0] for key, f in self.figures.items() if f.assumed}
+        return tuple(f"{key} of {self.name} is {why}" for key, why in assumed.items())
 
     @property
     def bandwidth(self) -> float:
@@ -393,6 +405,8 @@ def device(name: str | os.PathLike[str]) -> Device:
     )
     ids = list(dict.fromkeys(names[n].id for n in near))[:5]
     hint = f"did you mean {', '.join(ids)}?" if ids else "opgraph hardware lists them"
+    if "," in text:
+        hint = "one device at a time; opgraph survey takes several"
     raise UnknownDevice(f"no device is called {text!r:.80}", hint=hint)
 
 
@@ -403,6 +417,10 @@ def cluster(name: str) -> tuple[int | None, Device]:
     """
     counted = _CLUSTER.fullmatch(name.strip())
     if counted is None or (name.endswith(".toml") and Path(name).exists()):
+        number = name.strip().lower().removesuffix("x")
+        if number.isdecimal() and not any(number in known.split("-") for known in files()):
+            raise UnknownDevice(f"{name}: how many is said, and not of which device",
+                                hint=f"{number}xh100-sxm; opgraph hardware lists all")  # fmt: skip
         return None, device(name)
     if not int(counted[1]):
         raise OpgraphError(f"{name}: there is at least one device", hint=f"1x{counted[2]}")

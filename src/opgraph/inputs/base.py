@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opgraph.options import Options, TensorSpec
@@ -27,6 +27,11 @@ class InputRequest:
     overrides: Mapping[str, TensorSpec] = field(default_factory=dict)
     new_tokens: int = 0
     optional: bool = False
+
+    @property
+    def shapeless(self) -> InputRequest:
+        """The same without the shapes of whole arguments."""
+        return replace(self, input_shape=None, overrides={})
 
     @classmethod
     def of(cls, options: Options) -> InputRequest:

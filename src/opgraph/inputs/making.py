@@ -76,9 +76,10 @@ def make_inputs(model: Model, request: InputRequest | None = None) -> Example:
         note = f"guessed from what the model's layers take: {', '.join(context.guessed)}"
         context.notes.append(Remark("guessed-inputs", note))
     known = request.input_shape is not None or "input_size" in model.hints
-    return Example(
-        tuple(args), kwargs, tuple(context.notes), () if known else (*main, *context.guessed)
-    )
+    guessed = () if known else (*main, *context.guessed)
+    example = Example(tuple(args), kwargs, tuple(context.notes), guessed)
+    _check_agreement(model, request, example)
+    return example
 
 
 def _guess(context: Context) -> Any:
@@ -131,22 +132,12 @@ def _of_shape(usual: Context, shape: tuple[int, ...]) -> Context:
 
 
 def _sized_like(request: InputRequest, shape: tuple[int, ...], floating: bool) -> InputRequest:
-    """The request with the sizes that the main input's shape implies for the other inputs.
-
-    Raises `InputError` where others were asked for.
-    """
+    """The request with the sizes that the main input's shape implies for the other inputs."""
     implied: dict[str, Any] = {"batch_size": shape[0]}
     if floating and len(shape) >= 4:
         implied["image_size"] = (shape[-2], shape[-1])
     elif not floating and len(shape) == 2:
         implied["seq_len"] = shape[1]
-    for option, size in implied.items():
-        asked = getattr(request, option)
-        if asked is not None and asked != size:
-            raise InputError(
-                f"input_shape {'x'.join(map(str, shape))} has the {option} {size}, and not {asked}",
-                hint=f"leave out one of them: {option}, or input_shape",
-            )
     return replace(request, **implied)
 
 
@@ -202,6 +193,10 @@ def inputs_at(model: Model, request: InputRequest) -> Example:
             f"{model.info.name}: a tensor of the sizes asked for has more bytes than can be counted"
         ) from error
     idle = [option for option in _REMARKED if _changes_nothing(model, request, example, option)]
+    for option in idle if request != request.shapeless else ():
+        alone = _made(model, request.shapeless)
+        if alone is None or not _changes_nothing(model, request.shapeless, alone, option):
+            raise _instead(option, f"{option} has no effect beside the shape that is given")
     notes = (
         no_effect(option, f"{model.info.name} takes no {_REMARKED[option]}") for option in idle
     )
@@ -216,7 +211,7 @@ _REMARKED = {
 
 def _changes_nothing(model: Model, request: InputRequest, made: Example, option: str) -> bool:
     """Whether a size was asked for, and changes nothing of the inputs that were made."""
-    if getattr(request, option) is None or request.new_tokens or request.input_shape is not None:
+    if getattr(request, option) is None:
         return False
     layout = _layout(made)
     if _at(model, request, option, None) != layout:
@@ -226,12 +221,63 @@ def _changes_nothing(model: Model, request: InputRequest, made: Example, option:
     return small is not None and small == large == layout
 
 
-def _at(model: Model, request: InputRequest, option: str, value: int | None) -> list[int] | None:
+def _check_agreement(model: Model, request: InputRequest, made: Example) -> None:
+    """Raise `InputError` for an argument whose shape is given and says another size than is asked for, in
+    the dimensions that follow that size where no shape is given. A decoder has a length of its own."""
+    asked = [o for o in _REMARKED if getattr(request, o) is not None]
+    if not asked or request == request.shapeless:
+        return
+    names = list(inspect.signature(model.module.forward).parameters)
+    given = _named(made, names)
+    for option in asked:
+        size = getattr(request, option)
+        sides = size if isinstance(size, tuple) else (size,)
+        values = _PROBES.get(option, (24, 40))
+        plain = request.shapeless
+        if option == "seq_len":
+            plain = replace(plain, decoder_seq_len=plain.decoder_seq_len or 1)
+        probes = [_made(model, _sized(plain, option, n)) for n in values]
+        low, high = (_named(p, names) if p is not None else {} for p in probes)
+        for name in (*request.overrides, *(given if request.input_shape else ())):
+            if not (name in given and name in low and name in high):
+                continue
+            pairs = list(zip(low[name], high[name], strict=False))
+            follows = [i for i, pair in enumerate(pairs) if pair == values][: len(sides)]
+            if len(given[name]) != len(pairs) or len(follows) != len(sides):
+                continue
+            found = tuple(given[name][i] for i in follows)
+            if found != sides:
+                whose = name if name in request.overrides else "input_shape"
+                shape, one, other = ("x".join(map(str, s)) for s in (given[name], found, sides))
+                raise _instead(option, f"{whose} {shape} has the {option} {one}, and not {other}")
+
+
+def _instead(option: str, why: str) -> InputError:
+    return InputError(why, hint=f"leave out one of them: {option}, or the shape")
+
+
+def _named(example: Example, names: list[str]) -> dict[str, list[int]]:
+    """The sizes of each argument of a call, by its name."""
+    named = {**dict(zip(names, example.args, strict=False)), **example.kwargs}
+    return {name: list(_sizes(value)) for name, value in named.items()}
+
+
+def _sized(request: InputRequest, option: str, value: int | None) -> InputRequest:
     asked: Any = (value, value) if option == "image_size" and value is not None else value
+    return replace(request, **{option: asked})
+
+
+def _made(model: Model, request: InputRequest) -> Example | None:
+    """The inputs at these sizes; None where there are none."""
     try:
-        return _layout(make_inputs(model, replace(request, **{option: asked})))
+        return make_inputs(model, request)
     except InputError:
         return None
+
+
+def _at(model: Model, request: InputRequest, option: str, value: int | None) -> list[int] | None:
+    found = _made(model, _sized(request, option, value))
+    return None if found is None else _layout(found)
 
 
 def _layout(example: Example) -> list[int]:

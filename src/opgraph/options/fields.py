@@ -142,8 +142,9 @@ class Options:
         "how it goes over the weights",
         unit="NAME", default="adamw", needs={"mode": ("train",)})
     loss: str = option(Loss(LOSSES), Stage.MODE,
-        "what is made small: the model's own or cross-entropy with labels made here (auto), or the sum "
-        "of the outputs; in Python also a function of what the model returns", default="auto",
+        "what is made small: the model's own or cross-entropy with labels made here (auto); cross-entropy "
+        "of logits, whose classes are last in three dimensions and else second; or the sum of the outputs; "
+        "in Python also a function of what the model returns", default="auto",
         needs={"mode": ("train",)})
     train: str = option(Trained(), Stage.MODE,
         "what is trained: all weights (full), or adapters of low rank beside frozen linear layers (lora), "
@@ -199,7 +200,7 @@ class Options:
     micro_batches: int | None = option(Whole(), Stage.PARALLEL,
         "that a step goes through, one after the other (1)")
     global_batch: int | None = option(Whole(), Stage.PARALLEL,
-        "how many of all ranks and micro-batches together")
+        "sequences, or images, of a step, all ranks and micro-batches together")
 
     count: Mapping[str, str] = option(Named(Text(), CONVENTIONS), Stage.COUNTING,
         "FLOPs by another convention: " + ", ".join(f"{n}={v[1]}" for n, v in CONVENTIONS.items()),
@@ -264,11 +265,6 @@ class Options:
                 f"{self.tracer} captures one forward, and not the mode {self.mode}",
                 hint="leave out the tracer",
             )
-        if self.inductor and self.mode == "train" and (self.checkpointing or self.inductor_autocast):
-            what = "activation checkpointing" if self.checkpointing else "mixed precision"
-            raise InputError(f"TorchInductor's kernels are not worked out for training with {what}",
-                             hint="leave out --run compiled or --partition inductor"
-                             + ("" if self.checkpointing else ", or give --dtype bfloat16"))  # fmt: skip
         if self.inductor and (self.tracer not in ("auto", "dynamo") or self.fragment != "all"):
             raise InputError(
                 "TorchInductor compiles what Dynamo captures, all of it",
@@ -294,8 +290,38 @@ class Options:
 
     @property
     def batch(self) -> int | None:
-        """The batch that was asked for (of a micro-batch), by itself or as that of a shape."""
-        return self.batch_size or (self.input_shape or (None,))[0]
+        """The batch that was asked for (of a micro-batch), by itself or as that of shapes.
+
+        Raises `InputError` where the shapes of single arguments begin with several sizes.
+        """
+        asked = self.batch_size or (self.input_shape or (None,))[0]
+        sizes = {each.shape[0] for each in self.input_overrides.values() if each.shape}
+        first = sorted(sizes - {1} or sizes)  # what has one item is for all of them
+        if asked is None and len(first) < 2:
+            return first[0] if first else None
+        if {asked, *first} - {1, asked}:
+            said = f"a batch of {asked:,}" if asked else "no batch"
+            raise InputError(
+                f"{said}, and arguments whose shapes begin with {' and '.join(map(str, first))}",
+                hint="the shapes of single arguments (input) begin with the batch",
+            )
+        return asked
+
+    def of_batch(self, batch: int) -> Options:
+        """The same with inputs of another batch: what was asked for in any of these ways, in the same."""
+        asked, shape = self.batch, self.input_shape
+        named = self.input_overrides
+        batched = {
+            n: replace(each, shape=(batch, *each.shape[1:]))
+            for n, each in named.items()
+            if each.shape[:1] == (asked,)
+        }
+        return replace(
+            self,
+            batch_size=batch if self.batch_size or not (shape or batched) else None,
+            input_shape=shape and (batch, *shape[1:]),
+            input_overrides={**named, **batched},
+        )
 
     @property
     def layout(self) -> Layout:
@@ -469,7 +495,7 @@ class Commanding:
     page: int | None = option(Whole(), Stage.COMMAND, "the Kth page of fifty names", unit="K")
     examples: bool = option(Flag(), Stage.COMMAND, "commands that are ready to run", default=False)
     models: tuple[str, ...] = option(Several(Text()), Stage.COMMAND,
-        "a name, a pattern ('timm:vit_*') or a .txt file of them; may be repeated", default=(),
+        "names, patterns ('timm:vit_*') and .txt files of them, with commas; may be repeated", default=(),
         unit="NAMES")
     request_rate: str | None = option(Text(), Stage.COMMAND,
         "requests a second, or several rates: 1,2,4, or inf, where all come at once; rates up to what is "

@@ -131,15 +131,14 @@ def maker(cls: Callable[P, T]) -> Callable[P, T]:
     """What makes records of a frozen class by the thousand, in a fifth of the time: it sets the fields as
     those of a class that is not frozen. The class has no `__post_init__`."""
     known: Any = cls
-    spec = [(f.name, Any, field(default=f.default)) for f in fields(known)]
-    thawed: Any = make_dataclass(known.__name__, spec, slots=True)
 
-    def make(*args: P.args, **kwargs: P.kwargs) -> T:
-        made: Any = thawed(*args, **kwargs)
+    def freeze(made: Any) -> None:
         made.__class__ = cls
-        return made  # type: ignore[no-any-return]
 
-    return make
+    spec = [(f.name, Any, field(default=f.default)) for f in fields(known)]
+    space = {"__post_init__": freeze}
+    thawed: Any = make_dataclass(known.__name__, spec, namespace=space, slots=True)
+    return thawed  # type: ignore[no-any-return]
 
 
 GRADIENT = "gradient"

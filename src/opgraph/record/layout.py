@@ -3,7 +3,8 @@ through it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 Action = tuple[str, int, int]
@@ -12,6 +13,9 @@ inputs ("I") and to the weights ("W"); of which stage, and of which micro-batch.
 
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
 """In which order a stage of a pipeline takes its micro-batches."""
+
+WAYS = ("pipeline", "data", "fsdp", "context", "tensor", "expert")
+"""What can be split, in the order in which it is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,11 @@ class Layout:
         return self.data * self.fsdp
 
     @property
+    def shards(self) -> int:
+        """Over how many ranks weights are sharded: those that split tokens have some of them each, too."""
+        return self.fsdp * self.context
+
+    @property
     def bubble(self) -> float:
         """The share of a step in which a device waits for the pipeline: (p - 1) / (m + p - 1) (Narayanan et
         al., "Efficient large-scale language model training on GPU clusters using Megatron-LM", SC 2021,
@@ -77,6 +86,35 @@ class Layout:
 
     def __str__(self) -> str:
         """What of it is split, in words: "tensor 8 x fsdp 64"."""
-        ways = ("pipeline", "data", "fsdp", "context", "tensor", "expert")
-        parts = [f"{n} {getattr(self, n):,}" for n in ways if getattr(self, n) > 1]
+        parts = [f"{n} {getattr(self, n):,}" for n in WAYS if getattr(self, n) > 1]
         return " x ".join(parts) or "one device"
+
+
+# What a graph says of how its operators can be split over ranks.
+
+SIZED = frozenset({"view", "reshape", "expand", "split", "unflatten"})
+"""What is called with the sizes of its result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What differs where a rank calls something for its share: the dimensions of the result, with their
+    sizes, that are divided where these are `said`, and those, counted from the last one, with their sizes,
+    of which a rank takes its own of what is whole `beside` its share."""
+
+    said: Mapping[int, int] = field(default_factory=dict)
+    beside: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How operators are split: the `styles` of modules by their paths ("column", "row", "gathered",
+    "vocabulary", or what transformers calls one), those of them that are `turned` (their weights are inputs
+    x outputs), what is `counted` by modules and what they call, and the `sizes` that ranks have to divide,
+    with what says so. Where modules are `told`, how many heads they say that they have is changed, too."""
+
+    styles: Mapping[str, str]
+    turned: frozenset[str] = frozenset()
+    counted: Mapping[str, Mapping[str, tuple[Counted, ...]]] = field(default_factory=dict)
+    sizes: Mapping[int, str] = field(default_factory=dict)
+    told: bool = False

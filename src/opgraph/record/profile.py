@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
+from opgraph.record import units
 from opgraph.record.graph import Graph, Kernel, Storage
 from opgraph.record.kinds import Run
 from opgraph.record.layout import Action, Layout
@@ -164,15 +165,26 @@ class Sample:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What each rank of a pipeline does, in order (`orders`); the one with this number was traced, and does
-    what it has `begun`. Of others there are `samples`: `like` says which of them each is like; -1 is the
-    traced one."""
+    """What each rank of a pipeline does, in order (`orders`), in a step of a whole `batch` (0: nothing says
+    it); the one with this number was traced, and does what it has `begun`. Of others there are `samples`:
+    `like` says which of them each is like; -1 is the traced one."""
 
     rank: Count
     orders: tuple[tuple[Action, ...], ...]
     begun: tuple[Begun, ...]
     samples: tuple[Sample, ...] = ()
     like: tuple[int, ...] = ()
+    batch: Count = 0
+
+    def __str__(self) -> str:
+        """Which part of what the traced rank is: "stage 2 of 4, a batch of 8 in 8 micro-batches"."""
+        every = [action for row in self.orders for action in row]
+        here = sorted({stage for _, stage, _ in self.orders[self.rank]})
+        said = " and ".join(f"{stage + 1:,}" for stage in here)
+        stages = 1 + max(stage for _, stage, _ in every)
+        parts = units.plural(1 + max(number for *_, number in every), "micro-batch")
+        return (f"stage{'s' * (len(here) > 1)} {said} of {stages:,}, "
+                + (f"a batch of {self.batch:,} in {parts}" if self.batch else parts))  # fmt: skip
 
 
 Access = tuple[Count, Count]

@@ -136,6 +136,11 @@ CODES: dict[str, Code] = {
         "The trace has kernels that the device would not run, or a target's own kernels do other work.",
         "Profile it with `--target` of the device, or `--hardware` from the start.",
     ),
+    "device": Code(
+        "Nobody publishes a figure of the device that times or memory are reckoned with: its file says "
+        "what is taken for it.",
+        "Give your own in a file of the device: [docs/hardware.md](hardware.md).",
+    ),
     "recurrent": Code(
         "The time of a recurrent layer on an accelerator leaves out that its steps wait for one another.",
         "`opgraph measure` on the device says what it takes.",

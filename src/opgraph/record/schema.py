@@ -141,7 +141,7 @@ def encode_pipeline(found: Pipeline) -> dict[str, Json]:
         {"graph": encode(s.graph), "begun": [asdict(b) for b in s.begun]} for s in found.samples
     ]
     return {"rank": found.rank, "orders": found.orders, "begun": begun, "samples": samples,
-            "like": found.like}  # fmt: skip
+            "like": found.like, "batch": found.batch}  # fmt: skip
 
 
 def decode_pipeline(record: Any) -> Pipeline:
@@ -161,7 +161,7 @@ def decode_pipeline(record: Any) -> Pipeline:
     kinds = {a[0] for row in (*record.orders, [b.action for b in begun]) for a in row}
     if not kinds <= {"F", "B", "I", "W"}:
         raise Malformed("its pipeline does what there is not")
-    return Pipeline(record.rank, record.orders, read, samples, record.like)
+    return Pipeline(record.rank, record.orders, read, samples, record.like, record.batch)
 
 
 def encode_run(run: RunRecord) -> dict[str, Json]:

@@ -127,6 +127,6 @@ def item_size(dtype: str) -> int:
 
 
 def plural(number: int, noun: str) -> str:
-    """1 node, 2 nodes, 15,909 kernels, 4 micro-batches."""
-    ending = "es" if noun.endswith("ch") else "s"
+    """1 node, 2 nodes, 15,909 kernels, 4 micro-batches, 3 boxes."""
+    ending = "es" if noun.endswith(("ch", "x")) else "s"
     return f"{number:,} {noun}{'' if number == 1 else ending}"

@@ -35,9 +35,7 @@ def _ids(graph: Graph) -> Iterator[str]:
             yield f"node {position} has the id {node.id}"
     known = graph.value.keys()
     for node in graph.nodes:
-        for value in (
-            () if known >= {*node.inputs, *node.outputs} else (*node.inputs, *node.outputs)
-        ):
+        for value in chain(node.inputs, node.outputs):
             if value not in known:
                 yield f"node {node.id} names the value {value}, which does not exist"
     for scope in graph.scopes:

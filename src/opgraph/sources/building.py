@@ -81,16 +81,20 @@ def _nearest_argument(error: Exception) -> str | None:
 
 def _lightest(construct: Callable[[], nn.Module], dtype: torch.dtype | None) -> nn.Module:
     """Without weights; where the constructor runs a forward, with pretended ones; where it reads the
-    weights' values, with real ones, if they are not too many."""
+    weights' values, with real ones, if they are not too many. One that fails in the same words both ways,
+    and not torch's, fails by itself."""
+    said: set[str] = set()
     for pretend in (False, True):
         try:
             with weightless(pretend=pretend) as moved:
                 module = _finish(construct, dtype)
         except OpgraphError:
             raise
-        except Exception:
-            if moved.bytes > MOST_REAL:
+        except Exception as error:
+            words = repr(error)
+            if moved.bytes > MOST_REAL or (words in said and not isinstance(error, RuntimeError)):
                 raise
+            said.add(words)
         else:
             settle(module)
             return module

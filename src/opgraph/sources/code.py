@@ -70,7 +70,14 @@ class CodeSource:
             if is_schedule(module):
                 return Pipelined(module)
             if not isinstance(module, nn.Module):
-                raise SourceError(f"{spec} returned {type(module).__name__}, not a torch.nn.Module")
+                parts = module if isinstance(module, (tuple, list)) else ()
+                at = next((i for i, part in enumerate(parts) if isinstance(part, nn.Module)), None)
+                raise SourceError(
+                    f"{spec} returned {type(module).__name__}, not a torch.nn.Module",
+                    hint=None
+                    if at is None
+                    else f"write a function that returns {found['name']}()[{at}]",
+                )
             return module
 
         return assemble(construct, name=spec, source=self.name, dtype=options.dtype)

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import count
 from typing import Any
@@ -33,8 +34,8 @@ class Pipelined(nn.Module):
     A call is for the inputs of a whole step: the first stage takes them, the last one the `target`. Where
     this rank has neither, it takes nothing but what other stages send.
 
-    `loss` is what is made small of what the last stage returns, where somebody knows it, and `batch` what
-    a step is called with on the first stage.
+    `loss` is what is made small of what the last stage returns, where somebody knows it, `batch` what
+    a step is called with on the first stage, and `names` what that calls it.
 
     Raises `InputError` where the process is no rank.
     """
@@ -51,6 +52,10 @@ class Pipelined(nn.Module):
         self.parts: tuple[Any, ...] = tuple(getattr(schedule, "_stages", None) or [schedule._stage])
         for part in self.parts:
             self.add_module(f"stage{part.stage_index}", part.submod)
+        self.names: tuple[str, ...] = ()
+        if self.first:
+            taken = inspect.signature(self.parts[0].submod.forward).parameters.values()
+            self.names = tuple(p.name for p in taken if p.kind is p.POSITIONAL_OR_KEYWORD)
 
     def forward(self, x: Any, *more: Any, target: Any = None, **named: Any) -> Any:
         """What a step is called with; a pipeline is not gone through by a call (see `step`)."""
@@ -143,7 +148,13 @@ class Pipelined(nn.Module):
         taken = inspect.signature(self.schedule.step).parameters
         more: dict[str, Any] = {"return_outputs": False} if "return_outputs" in taken else {}
         with ExitStack() as stack:
+            for thing in (self.schedule, *self.parts):
+                stack.callback(_as_they_were, thing, {**vars(thing)}, [
+                    (held, held.copy()) for held in vars(thing).values()
+                    if isinstance(held, (dict, list, set))
+                ])  # fmt: skip
             for part in self.parts:
+                part._stage_meta = copy.copy(part._stage_meta)
                 stack.enter_context(patch.object(part, "device", torch.device("cpu")))
                 for name, kind in _KINDS.items():
                     heard = _heard(getattr(part, name), kind, part, begin)
@@ -172,12 +183,20 @@ class Pipelined(nn.Module):
                     "its weights: PipelineStage(…, input_args=…, output_args=…) says it"
                 ) from error
             finally:
-                for part in self.parts:
-                    part.clear_runtime_states()
                 for meta, inputs, outputs in self._filled:
                     meta.inputs, meta.outputs = inputs, outputs
                 self._filled.clear()
         return losses
+
+
+def _as_they_were(thing: Any, attributes: Mapping[str, Any], filled: list[tuple[Any, Any]]) -> None:
+    """Let a schedule or a stage have what it had: a step prepares room for what it receives, and a later
+    one would go on with that."""
+    vars(thing).clear()
+    vars(thing).update(attributes)
+    for held, before in filled:
+        held.clear()
+        (held.extend if isinstance(held, list) else held.update)(before)
 
 
 _KINDS = {"forward_one_chunk": "F", "backward_one_chunk": "B", "backward_weight_one_chunk": "W"}

@@ -220,13 +220,16 @@ KEPT = "_opgraph_zero"
 
 def between_micro_batches(module: torch.nn.Module, last: bool) -> None:
     """Before a micro-batch, of which this is the `last` one or not: what is not sharded within a step is
-    gathered, or reduced, once for all of them."""
-    zero = getattr(module, KEPT, 3)
+    gathered, or reduced, once for all of them; and copies of what is sharded add theirs up once."""
     sharded: Any = module
+    if not hasattr(sharded, KEPT):
+        return
+    zero = getattr(sharded, KEPT)
     if zero < 3:
         sharded.set_reshard_after_backward(last)
     if zero == 1:
         sharded.set_requires_gradient_sync(last)
+    sharded.set_requires_all_reduce(last)
 
 
 def are_replicated(modules: Iterable[torch.nn.Module]) -> bool:

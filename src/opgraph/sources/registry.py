@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from opgraph.record.errors import SourceError, UnknownModel, one_of
 from opgraph.record.files import uncollected
 from opgraph.record.remarks import no_effect
-from opgraph.record.torch_version import require_torch
+from opgraph.record.versions import require_torch
 from opgraph.sources import catalogue, known
 from opgraph.sources.base import BuildOptions, Model, Source, without_arguments
 from opgraph.sources.code import CodeSource, from_module

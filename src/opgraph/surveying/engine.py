@@ -20,7 +20,7 @@ from typing import Any
 
 from opgraph.record import units
 from opgraph.record.errors import InputError, MissingDependency
-from opgraph.record.torch_version import require_torch
+from opgraph.record.versions import require_torch
 from opgraph.surveying.cases import Case, Group
 from opgraph.surveying.dataset import Dataset, Stages
 from opgraph.surveying.worker import Found, Task, empty_row, work

@@ -12,7 +12,7 @@ from opgraph.options import NAMES, OPTIONS, QUANTIZED, Options, checked, named_o
 from opgraph.options.fields import several
 from opgraph.record.errors import InputError, SourceError, UnknownModel
 from opgraph.record.quantization import scheme_of
-from opgraph.record.torch_version import installed
+from opgraph.record.versions import installed
 from opgraph.surveying.cases import AXES, Case, Plan
 from opgraph.surveying.dataset import opened
 from opgraph.surveying.engine import Limits, Rate, run
@@ -96,7 +96,8 @@ def _named(models: str | Iterable[str]) -> dict[str, str]:
     from opgraph.sources.registry import find, is_pattern, listed
 
     found: dict[str, str] = {}
-    for text in [models] if isinstance(models, str) else models:
+    given = [models] if isinstance(models, str) else models
+    for text in (each for texts in given for each in _apart(texts)):
         for word in _in_file(text):
             if is_pattern(word):
                 fit = {f.spec: f.source for f in listed((word,))}
@@ -113,6 +114,11 @@ def _named(models: str | Iterable[str]) -> dict[str, str]:
     if not found:
         raise UnknownModel("a survey of nothing", hint="give names, or a pattern such as 'resnet*'")
     return found
+
+
+def _apart(text: str) -> list[str]:
+    """The names of a list with commas; a path that exists is one."""
+    return [text] if Path(text).exists() else [name for name in text.split(",") if name]
 
 
 def _in_file(text: str) -> list[str]:

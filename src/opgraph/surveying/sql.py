@@ -3,9 +3,11 @@ datasets and nothing else: no other file, no network, no extension, and no state
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,10 +25,13 @@ from opgraph.record.errors import (
     OpgraphError,
     ProfileError,
     RenderError,
+    one_of,
 )
 
 BUILT_IN = Path(__file__).with_name("data")
 """The atlas that comes with opgraph."""
+_LATENCIES = "latencies.csv"
+"""The file beside it with the times of its `models`, for whoever has no DuckDB."""
 
 _TYPES = {"string": "VARCHAR", "int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN",
           "list<string>": "VARCHAR[]"}  # fmt: skip
@@ -35,6 +40,8 @@ _ABOUT = ("name", "source", "family", "task", "licence", "class", "dtype", "inpu
           "intensity", "coverage")  # fmt: skip
 """The columns of `cases` that a row of `models` has, beside `latency_…` for each device."""
 _SORTED = {"cases": "source, spec, id", "times": "device, source, id"}
+_ALIKE = {"times": "id, device"}
+_LAST = " qualify place = max(place) over (partition by {})"
 
 SHORT = {"params": "parameters"}
 """Columns by the short names that they are asked for with, too: those of `models --max-params`, and beside
@@ -162,16 +169,18 @@ class Atlas:
         return connection
 
     def _read(self, table: str) -> str:
-        """The query that reads a table: of surveys, whose folders say the source, and compact ones."""
-        parts = [_files(folder, table) for folder in self.folders]
-        surveys = [
-            file for files in parts for file in files if file.parent.name.startswith("source=")
-        ]
-        compact = [file for files in parts for file in files if file not in surveys]
-        found = [f"from read_parquet({_listed(files)}, hive_partitioning = {files is surveys}, "
-                 "union_by_name = true)" for files in (surveys, compact) if files]  # fmt: skip
-        if found:
-            return " union all by name ".join(found)
+        """The query that reads a table: of surveys, whose folders say the source, and compact ones. Of a
+        case that several datasets have, the last one's rows."""
+        parts = []
+        for place, files in enumerate(_files(folder, table) for folder in self.folders):
+            surveys = [file for file in files if file.parent.name.startswith("source=")]
+            compact = [file for file in files if file not in surveys]
+            parts += [f"select *, {place} as place from read_parquet({_listed(some)}, "
+                      f"hive_partitioning = {some is surveys}, union_by_name = true)"
+                      for some in (surveys, compact) if some]  # fmt: skip
+        if parts:
+            last = "" if len(self.folders) == 1 else _LAST.format(_ALIKE.get(table, "id"))
+            return f"select * exclude (place) from ({' union all by name '.join(parts)}){last}"
         columns = ", ".join(f'null::{_TYPES[k]} as "{n}"' for n, k in COLUMNS[table].items())
         return f"select {columns}, null::varchar as source where false"
 
@@ -228,6 +237,31 @@ def latency(device: str) -> str:
 def _devices(connection: Any) -> tuple[str, ...]:
     rows = connection.execute("select distinct device from times order by 1").fetchall()
     return tuple(name for (name,) in rows)
+
+
+def latencies(device: str) -> dict[str, float]:
+    """The predicted seconds on a device of the models of the atlas that comes with opgraph, by what is
+    typed; read without DuckDB. Raises `RenderError` for a device that it has no times on."""
+    with (BUILT_IN / _LATENCIES).open(encoding="utf-8", newline="") as file:
+        _, *devices = next(rows := csv.reader(file))
+        if device not in devices:
+            raise RenderError(f"the atlas has no times on {device}", hint=one_of(device, devices))
+        at = devices.index(device) + 1
+        found = [(row[0], float(row[at])) for row in rows if row[at]]
+    # As exact as the tables of the atlas, and no more.
+    return dict(zip((spec for spec, _ in found), array("f", (s for _, s in found)), strict=True))
+
+
+def write_latencies(atlas: Atlas, folder: Path = BUILT_IN) -> None:
+    """Write what `latencies` reads."""
+    columns = ", ".join(f'"{latency(d)}"' for d in atlas.devices)
+    found = atlas.sql(f"select spec, {columns} from models order by spec")
+    with (folder / _LATENCIES).open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(("spec", *atlas.devices))
+        rows.writerows(
+            (s, *("" if v is None else f"{v:.9g}" for v in row)) for s, *row in found.rows
+        )
 
 
 def _models(devices: Sequence[str]) -> str:

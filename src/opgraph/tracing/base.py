@@ -28,6 +28,7 @@ from opgraph.record.graph import Graph
 from opgraph.record.profile import Attempt, KVCache
 from opgraph.record.remarks import Remark
 from opgraph.record.targets import Target
+from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import begin, current
 from opgraph.tracing.capture.kv_cache import cache_in, measured
 from opgraph.tracing.capture.recorder import Recorder, build
@@ -389,7 +390,9 @@ def _copied(tensor: Tensor) -> Tensor:
 def bound(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a call by the names that forward gives them."""
+    """The arguments of a call by the names that forward gives them, or the first stage of a pipeline."""
+    if isinstance(module, Pipelined) and len(args) <= len(module.names):
+        return {**dict(zip(module.names, args, strict=False)), **kwargs}
     try:
         return dict(inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments)
     except (TypeError, ValueError):

@@ -79,7 +79,8 @@ def plumbing(
     graph: Graph, reads: Sequence[Sequence[int]], removed: Container[int], branches: Container[int]
 ) -> list[bool]:
     """By node whether it does no work, has no weights and no error; or steers, or is of constants; or is
-    worked out for such nodes alone (a mask that is summed up to choose a branch).
+    worked out for such nodes alone (a mask that is summed up to choose a branch), or an input that only
+    they read.
 
     `reads` are the ids of the nodes that make what each reads, `removed` those that are only in another
     graph, `branches` those at which data decided: they are drawn.
@@ -98,6 +99,13 @@ def plumbing(
             hidden[at] = True
         elif not hidden[at] or node.id in used:
             used.update(reads[at])
+    followed: set[int] = set()
+    for at in reversed(range(len(hidden))):
+        node = graph.nodes[at]
+        if node.kind == "input":
+            hidden[at] = node.id not in followed and node.id not in removed
+        elif not hidden[at] or node.id in followed:
+            followed.update(reads[at])
     return hidden
 
 

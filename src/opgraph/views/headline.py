@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
-from opgraph.analysis.tree import Metric
+from opgraph.analysis.tree import HotSpot, Metric
 from opgraph.record import units
 from opgraph.record.kinds import Bound, Run
 from opgraph.record.quantization import kept_in
@@ -18,6 +18,8 @@ _TIMED = "{model} on {device}, {inputs}: {total}; {share} of the time is {what};
 _PLAIN = (
     "{model}, {inputs}: {total}; {share} of the bytes move where {what}; costliest {spot}, {part}."
 )
+_IDLE = "{model}, {inputs}: its forward does no work: nothing is computed, and no data is moved."
+_UNMATCHED = "{model}, {inputs}: nothing of the time that was recorded is on a node of this graph."
 _FAILED = "{model}, {inputs}: its forward failed; the figures are those of the part that ran."
 
 _WORDS: Mapping[Bound, tuple[str, str, str]] = {
@@ -68,11 +70,11 @@ _OF = {
 
 
 def headline(costed: CostedRecord) -> tuple[str, str]:
-    """The sentence and what it means; both are empty where nothing is moved."""
+    """The sentence and what it means; of what does no work there is nothing to be meant."""
     seconds = costed.prediction
     spots = costed.tree.hot_spots(1)
     if not spots:
-        return "", ""
+        return _idle(costed), ""
     share = max(costed.bounds, key=lambda b: b.share)
     of = "it" if costed.tree.metric is Metric.SECONDS else whole_of(costed)
     t = costed.totals
@@ -84,7 +86,7 @@ def headline(costed: CostedRecord) -> tuple[str, str]:
         share=units.percent(share.share),
         what=_WORDS[share.bound][seconds is None],
         spot=safe(spots[0].label),
-        part=f"{units.percent(spots[0].share)} of {of}",
+        part=f"{units.percent(spots[0].share)} of {of}{calls_of(spots[0], share.bound)}",
     )
     if seconds is None and costed.graph.failed is None:
         return said, _NO_DEVICE
@@ -96,6 +98,13 @@ def _sentences(costed: CostedRecord) -> tuple[str, str]:
     return (_TIMED, _PLAIN) if costed.graph.failed is None else (_FAILED, _FAILED)
 
 
+def _idle(costed: CostedRecord) -> str:
+    """What is said of a forward in which nothing takes anything, or of which no time is known."""
+    works = costed.totals.flops or costed.totals.bytes
+    said = _FAILED if costed.graph.failed is not None else _UNMATCHED if works else _IDLE
+    return said.format(model=safe(costed.profile.model.name), inputs=_inputs(costed))
+
+
 def _advice(bound: Bound, costed: CostedRecord) -> str:
     """What a bound means; what is compiled is not told to be, and what failed is told nothing."""
     said = _WORDS[bound][2] if costed.graph.failed is None else ""
@@ -105,6 +114,18 @@ def _advice(bound: Bound, costed: CostedRecord) -> str:
         said = said.replace(" (torch.compile),", "").replace("torch.compile, ", "")
     return said
 
+
+_CALLS = ", in {calls}"
+
+
+def calls_of(spot: HotSpot, bound: Bound) -> str:
+    """How often a module calls an operator itself, behind its share: where launches are the limit, that is
+    what takes its time, and not what it computes."""
+    calls = units.plural(spot.nodes, "operator call")
+    return _CALLS.format(calls=calls) if bound is Bound.LAUNCH else ""
+
+
+_STEPS = {"train": "a training step", "prefill": "a prefill", "decode": "a decoding step"}
 
 _MOST = 0.95
 """The share of a measured time that stands for all of it."""
@@ -142,19 +163,24 @@ def headline_data(costed: CostedRecord) -> dict[str, Any]:
     return {
         "timed": _sentences(costed)[0],
         "plain": _sentences(costed)[1],
+        "idle": _idle(costed),
         "inputs": _inputs(costed),
         "of": {"measured": whole_of(costed), "time": "it", "flops": _OF[Metric.FLOPS],
                "bytes": _OF[Metric.BYTES]},
+        "calls": _CALLS,
         "words": {b.value: (*words[:2], _advice(b, costed)) for b, words in _WORDS.items()},
         "meaning": _NO_DEVICE if costed.graph.failed is None else "",
     }  # fmt: skip
 
 
 def _inputs(costed: CostedRecord) -> str:
-    """The distinct shapes of the first inputs, and what is in fewer bits: 1x128 with weights in int4."""
+    """The distinct shapes of the first inputs, what is in fewer bits, and of what it is a step: 1x128 with
+    weights in int4, a decoding step."""
     graph, kept = costed.graph, safe(kept_in(costed.profile.convention))
     shapes = list(dict.fromkeys(units.shape(graph.value[v].shape) for v in graph.inputs))
     said = " and ".join(shapes) or "without inputs"
     if len(shapes) > 2:
         said = f"{shapes[0]}, {shapes[1]} and {len(shapes) - 2} more"
-    return f"{said} with {kept}" if kept else said
+    said += f" with {kept}" if kept else ""
+    step = _STEPS.get(costed.profile.mode)
+    return f"{said}, {step}" if step else said

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import io
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.kinds import Bound
@@ -70,16 +71,46 @@ def fit(value: str, width: int) -> str:
     return set_cell_size(plain, max(0, width - 1)) + "…" if width > 0 else ""
 
 
-def fit_tail(value: str, width: int) -> str:
-    """The same, keeping the end: of a path, that is what tells it from its neighbours."""
+def fit_tail(value: str, width: int, cut: Cut | None = None) -> str:
+    """The same of a path, cut at dots as far as that is possible, and keeping the end, which tells it from
+    its neighbours. Where those are known, `cut` is theirs."""
     from rich.cells import cell_len, set_cell_size
 
     plain = safe(value)
-    if cell_len(plain) <= width:
-        return set_cell_size(plain, width)
-    while plain and cell_len(plain) > width - 1:
-        plain = plain[1:]
-    return set_cell_size("…" + plain, width)
+    if cell_len(plain) > width:
+        plain = (cut or cut_of((value,)))(value, width) or plain
+    while (rest := plain.removeprefix("…")) and cell_len(plain) > width:
+        plain = "…" + rest[1:]
+    return set_cell_size(plain, max(0, width))
+
+
+Cut = Callable[[str, int], str]
+
+
+def cut_of(paths: Iterable[str]) -> Cut:
+    """How to write one of some paths in so many characters, and as no other of them could be: cut at dots,
+    its end kept (`….attn.c_attn`) and, where others end alike, its beginning too (`model.4.….conv`).
+    "" where there is no such way."""
+    from rich.cells import cell_len
+
+    known = {safe(path) for path in paths}
+    forms = Counter(form for path in known for form in _forms(path))
+
+    def cut(path: str, width: int) -> str:
+        plain = safe(path)
+        told = (form for form in _forms(plain) if forms[form] < 2)
+        return next((form for form in told if cell_len(form) <= width), "")
+
+    return cut
+
+
+def _forms(path: str) -> Iterator[str]:
+    """A path, and what is left of it where parts are left out: the fewest, and the first ones, first."""
+    parts = path.split(".")
+    yield path
+    for head in range(len(parts)):
+        for tail in range(head + 1, len(parts)):
+            yield ".".join((*parts[:head], "…", *parts[tail:]))
 
 
 def console(width: int, color: bool) -> Console:

@@ -282,3 +282,54 @@ def test_modules_that_compute_as_much_are_compared_by_bytes(saved):
     assert "bytes A" in table
     assert "FLOPs A" not in table
     assert "MiB" in next(line for line in table.splitlines() if "c_attn" in line)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> opgraph.Profile:
+    """Two layers with the same input, and one behind them, of which the first two are as wide as high."""
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(WIDE, WIDE), nn.Linear(WIDE, WIDE)
+            self.last, self.head = nn.Linear(WIDE, HIDDEN), nn.Linear(HIDDEN, 8)
+
+        def forward(self, x):
+            x = x.exp()
+            return self.head(self.last(torch.relu(self.first(x)) * self.second(x)).sigmoid())
+
+    given = torch.zeros(WIDE, WIDE, dtype=torch.bfloat16)
+    return opgraph.profile(Both().bfloat16(), given, inductor=True, target="cuda:9.0")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("activations", [None, "fp8"])
+def test_a_compilers_products_read_the_weight_as_it_is_stored(compiled, activations):
+    plain = compiled.on("h100-sxm", run="compiled")
+    costed = compiled.on("h100-sxm", run="compiled", weights="fp8", activations=activations)
+    before, after = (c.profile.compiled.kernels for c in (plain, costed))
+    scaled = [k for k in after if k.kernel.op.startswith("quantized.scale")]
+    products = [k for k in after if "mm_fp8" in k.kernel.op]
+    assert len(after) == len(before) + len(scaled)
+    assert len(scaled) == (0 if activations is None else 2)  # the rows of two products are the same
+    assert len(products) == 3
+    stored = [HIDDEN * WIDE + HIDDEN * 4, *[WIDE * (WIDE + 4)] * 2]
+    known = {size for k in products for _, size in k.reads}
+    assert known >= set(stored)
+    for kernel in after:
+        assert kernel.kernel.read == sum(size for _, size in kernel.reads)
+    assert costed.totals.flops == plain.totals.flops
+    assert costed.totals.weight_bytes < plain.totals.weight_bytes
+    made = {buffer for k in before for buffer, _ in k.writes}
+    weights = {b for k in before if k.kernel.flops for b, _ in k.reads if b not in made}
+    for kernel in products:  # rows are what a kernel made, and weights what none did
+        (weight,) = [b for b, size in kernel.reads if b in weights and size in stored]
+        assert weight not in made
+    assert len(costed.memory.live) == len(plain.memory.live) + len(scaled)
+    assert costed.prediction.seconds > 0
+
+
+@pytest.mark.slow
+def test_a_cache_in_fewer_bits_is_not_compiled(compiled):
+    with pytest.raises(InputError, match="a cache in fewer bits are not worked out"):
+        compiled.on("h100-sxm", run="compiled", kv_cache="fp8")

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
+from math import log
 from pathlib import Path
 
 import pytest
+from tests.analysis.timing.toys import product
 
-from opgraph.analysis.timing.fitting import fit_sustained, measured_of, read_measured, sustaining
+from opgraph.analysis.timing.fitting import (
+    fit_sustained,
+    left_over,
+    measured_of,
+    read_measured,
+    sustaining,
+)
 from opgraph.analysis.timing.kernels import kernel_cost
+from opgraph.analysis.timing.prediction import predict
 from opgraph.cli import main
 from opgraph.hardware import device
+from opgraph.hardware.devices import FOLDER
+from opgraph.record.kinds import Run
 
 COLUMNS = ("op", "dtype", "batch", "m", "n", "k", "window", "seconds")
 
@@ -38,6 +50,25 @@ def test_what_was_sustained_is_found_again(measured: Path) -> None:
     found = fit_sustained(device("l4"), read_measured(measured), ("matrix", "bandwidth"))
     assert found["matrix"] == pytest.approx(0.5, rel=0.05)
     assert found["bandwidth"] == pytest.approx(0.7, rel=0.05)
+
+
+def test_what_a_fit_leaves_widens_intervals(measured: Path, tmp_path: Path) -> None:
+    """Kernels that no figures explain (here every other one takes twice the time) make wide intervals of
+    what consists of them."""
+    kernels, keys = read_measured(measured), ("matrix", "bandwidth")
+    odd = [replace(m, seconds=m.seconds * (1 + i % 2)) for i, m in enumerate(kernels)]
+    left = left_over(device("l4"), kernels, keys)["product"]
+    odd_left = left_over(device("l4"), odd, keys)["product"]
+    assert left < 0.05
+    assert log(2) / 2 < odd_left < log(2)
+    text = FOLDER.joinpath("l4.toml").read_text() + "[spread]\nproduct = [{}, 'datasheet']\n"
+    widths = []
+    for value in (left, odd_left):
+        path = tmp_path / "l4.toml"
+        path.write_text(text.format(value))
+        low, high = predict(product(4096, 4096, 4096), device(path), Run.GRAPHS).ratios
+        widths.append(high / low)
+    assert widths[1] > 1.5 * widths[0]
 
 
 def test_a_device_file_is_made_of_others_measurements(measured: Path, tmp_path: Path) -> None:

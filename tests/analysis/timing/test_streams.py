@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from opgraph.analysis.timing.streams import CONVERTED, KERNELS, PACKED, PACKING, WAITING, overlapped
+from dataclasses import replace
+
+from opgraph.analysis.timing.streams import (
+    CONVERTED,
+    KERNELS,
+    PACKED,
+    PACKING,
+    WAITING,
+    overlapped,
+    sources,
+)
 from opgraph.analysis.timing.workload import NOTHING, Task, Work
-from opgraph.record.graph import Collective
+from opgraph.record.graph import Collective, Graph, Kernel, Node
 from opgraph.record.kinds import CollectiveKind
 
 
@@ -32,6 +42,18 @@ def test_a_view_does_not_wait_but_what_reads_it_does() -> None:
     works = [exchange(1), Work(2, NOTHING), kernel(3), kernel(4)]
     adds, *_ = overlapped(works, [3, 0, 2, 2], {2: (1,), 4: (2,)})
     assert adds == [1, 0, 2, 2]
+
+
+def test_a_kernel_waits_through_what_runs_nothing() -> None:
+    """A wait for the exchange and a view of a backward are no work: what reads them runs after it."""
+    works = [exchange(1), kernel(4), kernel(5)]
+    adds, *_ = overlapped(works, [3, 2, 2], {2: (1,), 3: (2,), 5: (3,)})
+    assert adds == [1, 2, 2]
+    # What FSDP reduces is added up in a queue of its own, and waited for by the optimizer alone.
+    task = replace(exchange(1, kind=CollectiveKind.REDUCE_SCATTER).task, kernel="c10d.scattered")
+    reduced = [Work(1, task), *works[1:]]
+    adds, *_ = overlapped(reduced, [9, 2, 2], {2: (1,), 3: (2,), 5: (3,)})
+    assert adds == [5, 2, 2]
 
 
 def test_a_group_is_a_queue_and_another_group_another() -> None:
@@ -66,3 +88,15 @@ def test_gradients_are_packed_when_those_before_are_reduced() -> None:
     ]
     adds, *_ = overlapped(works, [1, 4, 1], {2: (1,)})
     assert adds == [1, 4, 1]
+
+
+def test_the_optimizer_begins_when_all_gradients_are_reduced() -> None:
+    """Whichever it goes over first: here it reads nothing of what is reduced."""
+    each = Collective(CollectiveKind.ALL_REDUCE, 8, 2)
+    sent = Kernel("c10d.allreduce_", "collective", 0, 0, 0, 0, "zero", collective=each)
+    nodes = (
+        Node(1, "call", "all_reduce", "a", kernels=(sent,), phase="backward"),
+        Node(2, "call", "adamw", "b", phase="optimizer"),
+        Node(3, "call", "adamw", "c", phase="optimizer"),
+    )
+    assert sources(Graph(nodes, (), ())) == {1: (), 2: (1,), 3: ()}

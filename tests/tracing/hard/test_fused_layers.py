@@ -68,3 +68,24 @@ def test_flex_attention():
     q = torch.randn(1, 2, 16, 8)
     profile = profiled(Function(lambda self, q: flex_attention(q, q, q)), q)
     assert profile.totals.flops == 2 * 2 * 2 * 16 * 16 * 8
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_products_in_groups_of_any_dtype(dtype, mode):
+    class Experts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 16, 32, dtype=dtype))
+
+        def forward(self, x):
+            offsets = torch.arange(2, 10, 2, dtype=torch.int32)
+            return nn.functional.grouped_mm(x, self.weight, offs=offsets).relu()
+
+    x = torch.randn(8, 16, dtype=dtype, requires_grad=True)
+    p = opgraph.profile(Experts(), x, mode=mode)
+    flops = 2 * 8 * 16 * 32
+    assert p.totals.flops == flops * (2 if mode == "train" else 1)
+    assert "real-tensors" not in {r.code for r in p.remarks}
+    made = [v.dtype for v in p.graph.values if v.shape == (8, 32)]
+    assert set(made) == {str(dtype).removeprefix("torch.")}

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tests.oracle import counting
 from tests.tracing.ranks.programs import Model
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -31,6 +32,7 @@ from opgraph.sources import resolve
 from opgraph.tracing.base import arguments
 from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.eager import materialized
+from opgraph.tracing.fake.cache import SWITCH
 from opgraph.tracing.modes.loss import loss_of
 
 
@@ -40,7 +42,7 @@ def real_flops(name: str, request: InputRequest) -> int:
     module = materialized(model).train()
     if "use_cache" in inspect.signature(module.forward).parameters:
         kwargs["use_cache"] = False
-    with FlopCounterMode(display=False) as counter:
+    with counting() as counter:
         sum(t.sum() for t in tensors_in(module(*args, **kwargs)) if t.requires_grad).backward()
     return counter.get_total_flops()
 
@@ -217,8 +219,7 @@ def test_a_kernel_of_all_weights_is_divided_over_their_modules(way):
         ("two.adamw", "adamw", "two"),
     ]
     shapes = [profile.graph.value[n.outputs[0]].shape for n in nodes]
-    if way == "foreach":  # the updated weights come first; a fused kernel returns nothing
-        assert shapes == [(16, 8), (4, 16)]
+    assert shapes == [(16, 8), (4, 16)]  # the updated weights come first
     launched = Counter()
     for node in nodes:
         for kernel in node.kernels:
@@ -396,6 +397,16 @@ def test_the_loss_is_what_a_model_of_such_outputs_is_trained_on(output, loss, ke
     assert [op for op in ran if op != "aten.detach"] == kernels
 
 
+@pytest.mark.parametrize(("shape", "labels"), [((2, 3, 8), (6,)), ((2, 8, 3, 5, 4), (2, 3, 5, 4))])
+def test_cross_entropy_is_asked_for_of_any_scores(shape, labels):
+    """Classes are the last of three dimensions, as language models have them, and else the second."""
+    model = torch.nn.BatchNorm3d(8) if len(shape) == 5 else Two()
+    profile = opgraph.profile(model, torch.zeros(shape), mode="train", loss="cross-entropy")
+    (node,) = [n for n in profile.graph.nodes if n.op == "cross_entropy" and n.phase == "forward"]
+    assert profile.graph.value[node.inputs[1]].shape == labels
+    assert "classes are last in three dimensions" in profile.convention["loss"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "says"),
@@ -517,3 +528,20 @@ def test_scaled_gradients_are_read_and_written_once_more(optimizer: str) -> None
     assert scaled.totals.flops == plain.totals.flops
     assert scaled.totals.coverage == 1
     assert memory(scaled.graph).peak - memory(plain.graph).peak <= 64  # a few numbers
+
+
+@pytest.mark.parametrize("optimizer", ["adamw-foreach", "adamw-fused", "sgd-foreach"])
+def test_the_step_of_modules_that_look_alike_is_run_once(monkeypatch, optimizer):
+    """Written down again for the others: the same kernels, nodes and memory as where each of them runs."""
+    stepper = torch.optim.SGD if optimizer.startswith("sgd") else torch.optim.AdamW
+    model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)), nn.Linear(16, 3))
+    options = {"mode": "train", "target": "cuda", "optimizer": optimizer}
+    ran, plain = [], stepper.step
+    monkeypatch.setattr(stepper, "step", lambda self: (ran.append(1), plain(self))[1])
+    once = opgraph.profile(model, (torch.zeros(2, 16),), **options).graph
+    assert len(ran) == 2 + 1  # what it keeps for a weight is found out by a step, too
+    monkeypatch.setenv(SWITCH, "0")
+    each = opgraph.profile(model, (torch.zeros(2, 16),), **options).graph
+    assert len(ran) == 2 + 1 + 5 + 1
+    assert once.nodes == each.nodes
+    assert once == each

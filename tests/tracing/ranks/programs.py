@@ -101,6 +101,26 @@ def replicated() -> nn.Module:
     return nn.parallel.DistributedDataParallel(Model(), bucket_cap_mb=0.02)
 
 
+class Routed(nn.Module):
+    """Experts, one on each rank, to which as many tokens go from each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.expert = Block()
+
+    def forward(self, x: Tensor) -> Tensor:
+        from torch.distributed._functional_collectives import all_to_all_single_autograd as send
+
+        world = torch.distributed.group.WORLD
+        tokens = x.flatten(0, 1)
+        there = send(tokens, None, None, world)
+        return x + send(self.expert(there), None, None, world).view_as(x)
+
+
+def experts() -> nn.Module:
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), Routed(), Routed())
+
+
 class Attending(nn.Module):
     """A block whose tokens see those before them."""
 
@@ -246,5 +266,5 @@ def batch_of_a_step() -> Tensor:
 
 
 PROGRAMS: dict[str, Callable[[], nn.Module]] = {
-    f.__name__: f for f in (fsdp, fsdp_kept, hsdp, tensor, tensor_fsdp, replicated)
+    f.__name__: f for f in (fsdp, fsdp_kept, hsdp, tensor, tensor_fsdp, replicated, experts)
 }

@@ -1,9 +1,10 @@
-"""Runs a program for real, as one of several processes that exchange tensors by gloo, and writes down what
-it did: `python really.py RANK FOLDER NAME …`. Nothing of opgraph is used here."""
+"""Runs programs for real, in processes that exchange tensors by gloo, and writes down what each did:
+`python really.py FOLDER NAME …`. Nothing of opgraph is used here."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ _KINDS = {
     "_c10d_functional.all_reduce": ("all-reduce", 0),
     "_c10d_functional.all_gather_into_tensor": ("all-gather", None),
     "_c10d_functional.reduce_scatter_tensor": ("reduce-scatter", 0),
-    "_c10d_functional.all_to_all_single": ("permute", 0),
+    "_c10d_functional.all_to_all_single": ("all-to-all", 0),
+    "_c10d_functional_autograd.all_to_all_single": ("all-to-all", 0),
 }
 """Operators that move something: the kind, and which argument is the whole buffer; None for the result."""
 
@@ -56,6 +58,8 @@ class Listening(TorchDispatchMode):
                 ranks = dist.get_world_size(group)
             else:
                 ranks = dist.get_world_size(dist.distributed_c10d._resolve_process_group(args[-1]))
+            if kind == "all-to-all" and [*map(bool, args[1])].count(True) == 1:
+                kind = "permute"  # all of it goes to one rank
             self.moved.append((kind, sum(t.numel() * t.element_size() for t in tensors), ranks))
         elif "c10d" in name and "wait" not in name and "wrap" not in name:
             raise AssertionError(f"{name} is not listened to")
@@ -103,13 +107,24 @@ def _local(tensor: Any) -> tuple[list[int], int]:
     return list(piece.shape), piece.numel() * piece.element_size()
 
 
-if __name__ == "__main__":
-    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
-    torch.set_num_threads(1)
+def take_part(rank: int, folder: Path, names: list[str]) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD
     )
-    found = {name: step(name) for name in sys.argv[3:]}
+    found = {name: step(name) for name in names}
     (folder / f"{rank}.json").write_text(json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    rank, others = 0, []
+    for other in range(1, WORLD):  # torch is imported once for all
+        if process := os.fork():
+            others.append(process)
+        else:
+            rank, others = other, []
+            break
+    take_part(rank, Path(sys.argv[1]), sys.argv[2:])
+    sys.exit(any(os.waitpid(process, 0)[1] for process in others))

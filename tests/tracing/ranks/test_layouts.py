@@ -104,11 +104,30 @@ def test_tokens_are_split_beside_all_else() -> None:
     keys = 128 * 2 * 8 * 4  # of half the tokens, and half the heads
     assert found["forward", "all-gather", "context"] == (2, 2 * 2 * 2 * keys)
     assert found["backward", "permute", "context"] == (4, 4 * 2 * keys)
+    # Alone, its ranks are those that weights are sharded over, and each exchange is called what it is.
+    lone = opgraph.profile(
+        llama(), context_parallel=2, **{**STEP, "seq_len": 256, "target": "cuda"}
+    )
+    assert {(kind, group) for _, kind, group in moved(lone)} == {
+        ("all-gather", "fsdp"), ("reduce-scatter", "fsdp"), ("all-gather", "context"),
+        ("permute", "context"),
+    }  # fmt: skip
     assert found["backward", "reduce-scatter", "fsdp"][0] == 3
+    with pytest.raises(InputError, match="4 tokens of a rank, and attention in float32") as refused:
+        opgraph.profile(llama(), context_parallel=2, **{**STEP, "seq_len": 8, "target": "cuda"})
+    assert refused.value.hint == "--seq-len 64, or --dtype bfloat16"
     apart: Any = llama()
     apart.config._attn_implementation = "eager"  # products that no ring goes over
     with pytest.raises(InputError, match=r"tokens see each other in matmul of model\.layers\.0"):
         opgraph.profile(apart, context_parallel=2, **STEP)
+
+
+def test_copies_of_shards_add_their_gradients_up_with_the_last_micro_batch() -> None:
+    """Beside shards, which are reduced with each."""
+    asked = {"data_parallel": 2, "fsdp": 2, "micro_batches": 3}
+    found = moved(opgraph.profile(Model(), inputs(), mode="train", loss="sum", **asked))
+    assert found["backward", "all-reduce", "data"][0] == 4  # three blocks and the rest
+    assert found["backward", "reduce-scatter", "fsdp"][0] == 3 * 4
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zero-bubble"])
@@ -119,6 +138,8 @@ def test_all_stages_together_do_the_work_of_the_model(schedule: str) -> None:
     stages = [opgraph.profile(llama(layers=layers), rank=rank, **asked) for rank in range(2)]
     assert sum(s.totals.flops for s in stages) == 2 * alone.totals.flops
     assert sum(s.totals.weight_bytes for s in stages) == alone.totals.weight_bytes
+    first = stages[0].graph
+    assert [first.value[v].name for v in first.inputs][:1] == ["input_ids"]
     hidden = 32 * 64 * 4
     if schedule != "1f1b":
         return
@@ -137,6 +158,11 @@ def test_stages_wait_for_each_other(tmp_path: Path) -> None:
     assert first is not None
     assert last is not None
     assert (first.batch, last.batch) == (4, 4)  # though the last has no inputs of its own
+    assert {r.on("epyc-9654").prediction.batch for r in ranks} == {4}
+    assert [str(r.pipeline) for r in ranks] == [
+        f"stage {n} of 4, a batch of 4 in 4 micro-batches" for n in (1, 4)
+    ]
+    assert not [n for r in ranks for n in r.remarks if "fake tensor" in n]
     assert first.seconds == pytest.approx(last.seconds, rel=0.03)
     assert [len(row) for row in first.stages] == [8] * 4
     assert first.communication is not None
@@ -178,8 +204,17 @@ def test_a_model_without_a_plan_is_cut_by_torch() -> None:
     alone = opgraph.profile(Model(4), inputs(), mode="train", loss="sum")
     stages = [opgraph.profile(Model(4), inputs(), rank=r, fsdp=2, **asked) for r in (0, 2)]
     assert sum(s.totals.flops for s in stages) == alone.totals.flops
+    assert [[s.graph.value[v].name for v in s.graph.inputs] for s in stages] == [["x"], []]
     assert "stage2.blocks.2" not in {s.path for s in stages[1].graph.scopes}
     assert "stage1.blocks.2" in {s.path for s in stages[1].graph.scopes}
+
+
+def test_what_is_exported_without_a_device_runs() -> None:
+    """GPT-2 makes positions and masks itself, on the device that it is exported on."""
+    asked = {"pipeline_parallel": 2, "micro_batches": 2, **STEP}
+    alone = opgraph.profile(gpt2(), **STEP)
+    stages = [opgraph.profile(gpt2(), rank=rank, **asked) for rank in range(2)]
+    assert sum(s.totals.flops for s in stages) == 2 * alone.totals.flops
 
 
 def own(blocks: int = 4) -> torch.nn.Module:
@@ -292,6 +327,11 @@ def test_a_global_batch_is_divided() -> None:
     assert shaped.world is not None
     assert shaped.world.layout.micro_batches == 4
     assert shaped.graph.value[shaped.graph.inputs[0]].shape == (8, 8)
+    named = opgraph.profile(
+        llama(), input_overrides={"input_ids": "2x8:int64"}, mode="train", loss="sum", global_batch=8,
+        pipeline_parallel=2,
+    )  # fmt: skip
+    assert named.graph.nodes == shaped.graph.nodes
     with pytest.raises(opgraph.InputError, match="does not run as fsdp 2"):
         opgraph.profile(Model(), inputs()[..., :7], fsdp=2)
 
@@ -304,8 +344,129 @@ def test_the_gradient_of_a_gathered_weight_stands_where_it_was_made() -> None:
     assert "" not in made
 
 
-def test_layers_that_torch_does_not_split_are_refused_with_another_way():
-    """GPT-2's layers keep their weights transposed, and it has no plan of its own."""
-    with pytest.raises(InputError, match="torch does not split layers like Conv1D") as refused:
-        opgraph.profile("gpt2", model_args={"n_layer": 1}, seq_len=8, tensor_parallel=2)
-    assert "on paper" in str(refused.value.hint)
+def gpt2() -> torch.nn.Module:
+    """Keeps weights as inputs x outputs, and queries, keys and values are one layer, taken apart by a size
+    that its code says."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    with torch.device("meta"):
+        return GPT2LMHeadModel(
+            GPT2Config(n_layer=2, n_embd=64, n_head=8, n_positions=32, vocab_size=256)
+        )
+
+
+def t5() -> torch.nn.Module:
+    """Attention adds a bias for each head, which the first layer looks up; a decoder reads two things."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    sizes: dict[str, Any] = {"d_model": 64, "d_kv": 8, "d_ff": 128, "num_layers": 2, "num_heads": 8}
+    with torch.device("meta"):
+        return T5ForConditionalGeneration(T5Config(vocab_size=256, **sizes))
+
+
+class Fused(torch.nn.Module):
+    """As a ViT of timm's has it: the three of them are a dimension, and the width is that of its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.proj = torch.nn.Linear(256, 768), torch.nn.Linear(256, 256)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, n, c = x.shape
+        q, k, v = self.qkv(x).reshape(b, n, 3, 8, c // 8).permute(2, 0, 3, 1, 4).unbind(0)
+        x = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        out: torch.Tensor = self.proj(x.transpose(1, 2).reshape(b, n, c))
+        return out
+
+
+def vit() -> torch.nn.Module:
+    return torch.nn.Sequential(*(Fused() for _ in range(2)))
+
+
+@pytest.mark.parametrize(
+    ("make", "asked", "reduced"),
+    [  # of each layer two in the forward and two in the backward, one of a table and of the logits
+        (gpt2, STEP, (2 * 2 + 1, 2 * 2 + 1)),
+        # of the decoder's layers three, of which one reads what the encoder gave, too; and the logits
+        (t5, STEP, (2 * 2 + 2 * 3 + 2, 2 * 2 + 2 * 4 + 1)),
+        (vit, OWN, (2, 1)),  # what the first one reads has no gradient
+    ],
+)
+def test_a_model_that_says_its_own_sizes(
+    make: Any, asked: dict[str, Any], reduced: tuple[int, int]
+) -> None:
+    """They are those of a rank, where its graph says that what they are of is split."""
+    asked = {**asked, "target": "cpu"}
+    alone = opgraph.profile(make(), **asked)
+    one = opgraph.profile(make(), tensor_parallel=4, **asked)
+    assert one.totals.flops * 4 == alone.totals.flops
+    assert one.totals.weight_bytes < 0.3 * alone.totals.weight_bytes
+    found = moved(one)
+    phases = ("forward", "backward")
+    assert tuple(found[p, "all-reduce", "tensor"][0] for p in phases) == reduced
+    with pytest.raises(InputError, match=r"8 heads or features .* do not divide over 3 ranks"):
+        opgraph.profile(make(), tensor_parallel=3, **asked)
+
+
+def bloom() -> torch.nn.Module:
+    """Divides the batch out of batch x heads before it says how many heads there are."""
+    from transformers import BloomConfig, BloomForCausalLM
+
+    with torch.device("meta"):
+        return BloomForCausalLM(BloomConfig(hidden_size=64, n_layer=2, n_head=8, vocab_size=256))
+
+
+def deberta() -> torch.nn.Module:
+    """Repeats what it makes of positions as often as batch x heads has heads."""
+    from transformers import DebertaV2Config, DebertaV2ForMaskedLM
+
+    config = DebertaV2Config(
+        num_attention_heads=8, relative_attention=True, pos_att_type=["c2p", "p2c"],
+        position_buckets=16, max_position_embeddings=64, share_att_key=True, **SMALL,
+    )  # fmt: skip
+    with torch.device("meta"):
+        return DebertaV2ForMaskedLM(config)
+
+
+def falcon() -> torch.nn.Module:
+    """Adds in place to what a split layer gives."""
+    from transformers import FalconConfig, FalconForCausalLM
+
+    config = FalconConfig(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=8, vocab_size=256
+    )
+    with torch.device("meta"):
+        return FalconForCausalLM(config)
+
+
+def bart() -> torch.nn.Module:
+    """Adds a bias to gathered logits."""
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    sizes = {
+        f"{part}_{name}": n for part in ("encoder", "decoder")
+        for name, n in (("layers", 2), ("attention_heads", 8), ("ffn_dim", 128))
+    }  # fmt: skip
+    config = BartConfig(d_model=64, vocab_size=256, max_position_embeddings=64, **sizes)
+    with torch.device("meta"):
+        return BartForConditionalGeneration(config)
+
+
+@pytest.mark.parametrize(
+    ("make", "most", "told"),
+    [
+        (bloom, 1.0, "num_heads"),
+        (deberta, 1.1, "num_attention_heads"),
+        (falcon, 1.3, ""),
+        (bart, 1.0, ""),
+    ],
+)
+def test_a_model_whose_code_computes_with_what_is_split(make: Any, most: float, told: str) -> None:
+    """Its modules have the heads of a rank where their code computes with how many there are. What is
+    beside heads (positions of DeBERTa, the one head of keys and values of Falcon) is done by each rank."""
+    alone, one = opgraph.profile(make(), **STEP), opgraph.profile(make(), tensor_parallel=2, **STEP)
+    assert 1 <= 2 * one.totals.flops / alone.totals.flops <= most
+    assert one.totals.weight_bytes < 0.65 * alone.totals.weight_bytes
+    assert one.convention["loss"] == alone.convention["loss"]
+    said = [n for n in one.model.notes if n.endswith("those of a rank")]
+    assert said == [f"{told} of its modules are those of a rank"] * bool(told)

@@ -213,6 +213,24 @@ def step(schedule: Callable[[], Any], rank: int) -> opgraph.Profile:
         return opgraph.profile(made, batch(), {"target": batch()}, mode="train", target="cpu")
 
 
+def test_ranks_of_a_pipeline_agree_and_leave_its_schedule_as_it_was() -> None:
+    """All are of one batch and one loss, whichever of them has inputs, and the last one's outputs."""
+    batch = programs.batch_of_a_step()
+    said = []
+    for rank in (0, 1, WORLD - 1):
+        with opgraph.ranks(WORLD, rank):
+            made: Any = programs.pipeline()
+            before = [repr(vars(thing)) for thing in (made, made._stage)]
+            found = opgraph.profile(made, batch, mode="train", loss="sum", target="cpu")
+            assert [repr(vars(thing)) for thing in (made, made._stage)] == before
+        assert not found.remarks
+        assert found.pipeline is not None
+        said.append((found.pipeline.batch, found.convention["loss"]))
+        names = [found.graph.value[v].name for v in found.graph.inputs]
+        assert names == ["input"] * (rank == 0)
+    assert said == [(batch.shape[0], "the sum of what the model returns")] * 3
+
+
 @pytest.mark.parametrize("rank", [0, 2])
 def test_stages_that_do_not_say_what_they_hand_on(rank: int) -> None:
     found, said = (step(p, rank) for p in (programs.unsaid, programs.pipeline))

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import opgraph
+from opgraph.tracing.replay.inductor import on_cuda, properties
+from opgraph.tracing.replay.joint import cuda_autocast
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.usefixtures("usual_settings")]
 
@@ -28,6 +32,19 @@ class Block(nn.Module):
         return x + self.down(functional.gelu(self.up(self.second(x))))
 
 
+class Checkpointed(nn.Module):
+    """Two blocks that keep their inputs alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x * 2
+
+
 MODELS = {
     "mlp": (lambda: nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 8)),
             (16, 32)),
@@ -35,6 +52,7 @@ MODELS = {
         nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, groups=16),
         nn.BatchNorm2d(16), nn.SiLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * 36, 8)),
         (4, 3, 16, 16)),
+    "checkpoints": (Checkpointed, (2, 16, 64)),
     "transformer": (lambda: nn.Sequential(Block(), Block(), nn.Linear(64, 8)), (2, 16, 64)),
 }  # fmt: skip
 
@@ -157,3 +175,117 @@ def test_a_gather_reads_what_it_takes_and_a_slice_what_it_is():
 
     found = opgraph.profile(Looked(), torch.zeros(16, dtype=torch.long), inductor=True)
     assert sum(k.kernel.read for k in found.compiled.kernels) <= 3 * (16 * 64 * 4 + 16 * 8)
+
+
+@pytest.mark.parametrize(("policy", "again"), [("full", {"mm", "bmm"}), ("selective", set())])
+def test_what_checkpoints_run_again_is_compiled_in_the_backward(policy, again):
+    """Of two blocks the input of the second is kept, with "selective" also what products make. What runs
+    again stands at the nodes that an eager run runs again."""
+    found = opgraph.profile(
+        nn.Sequential(Block(), Block(), nn.Linear(64, 8)), torch.zeros(2, 16, 64), mode="train",
+        inductor=True, target="cuda:9.0", loss="sum", checkpointing=True, checkpointing_policy=policy,
+    )  # fmt: skip
+    graph, size = found.graph, 4 * 2 * 16 * 64
+    kept = [size for _, size in found.compiled.kept]
+    assert (kept == [size]) is (policy == "full")
+    ran = [
+        k for k in found.compiled.kernels
+        if k.phase == "backward" and {graph.node(i).phase for i in k.nodes} == {"recompute"}
+    ]  # fmt: skip
+    assert {k.kernel.op.partition(".")[2] for k in ran if k.kernel.flops} == again
+    eager, mine = found.on("h100-sxm"), found.on("h100-sxm", run="compiled")
+    last = 2 * 32 * 256 * 64 * (policy == "full")  # torch runs the last product of the blocks again
+    assert mine.totals.flops == eager.totals.flops + last
+    assert {mine.graph.node(w.node).phase for w in mine.work if w.task.kernel} == {
+        "forward", "recompute", "backward", "optimizer",
+    }  # fmt: skip
+
+
+CALLS = [
+    lambda a, low: a @ a,
+    lambda a, low: functional.linear(a, a, a[0]),
+    lambda a, low: functional.conv1d(a[None], a[..., None]),
+    lambda a, low: functional.prelu(a, a[0]),
+    lambda a, low: functional.scaled_dot_product_attention(*[a[None, None]] * 3),
+    lambda a, low: torch.einsum("ij,jk", a, low),
+    lambda a, low: functional.layer_norm(low, (8,)),
+    lambda a, low: functional.rms_norm(low, (8,)),
+    lambda a, low: functional.group_norm(low, 2),
+    lambda a, low: functional.batch_norm(low, None, None, training=True),
+    lambda a, low: low.softmax(-1),
+    lambda a, low: low.softmax(-1, dtype=torch.float16),
+    lambda a, low: low.log_softmax(-1),
+    lambda a, low: low.sum(),
+    lambda a, low: low.mean(),
+    lambda a, low: low.exp(),
+    lambda a, low: low.pow(2),
+    lambda a, low: low.rsqrt(),
+    lambda a, low: low.cumsum(0),
+    lambda a, low: low.norm(),
+    lambda a, low: low.prod(),
+    lambda a, low: functional.gelu(low),
+    lambda a, low: functional.mse_loss(low, low),
+    lambda a, low: functional.cross_entropy(low, torch.zeros(8, dtype=torch.long, device=low.device)),
+    lambda a, low: functional.interpolate(low[None, None], scale_factor=2, mode="bilinear"),
+    lambda a, low: functional.avg_pool1d(low, 2),
+    lambda a, low: functional.pad(low, (1, 1), mode="reflect"),
+    lambda a, low: torch.addcmul(a, low, low),
+    lambda a, low: torch.cat([a, low]),
+    lambda a, low: torch.stack([low, low]),
+    lambda a, low: low + a,
+    lambda a, low: low.double() @ low.double(),
+]  # fmt: skip
+
+
+def test_mixed_precision_is_that_of_a_gpu_on_tensors_of_the_cpu():
+    def dtypes(device: str) -> list[torch.dtype]:
+        a = torch.ones(8, 8, device=device)
+        return [call(a, a.bfloat16()).dtype for call in CALLS]
+
+    with FakeTensorMode():
+        before = torch.autocast("cpu", torch.bfloat16)
+        with before:
+            cpu = dtypes("cpu")
+        with cuda_autocast(torch.bfloat16):
+            found = dtypes("cpu")
+        with before:
+            assert dtypes("cpu") == cpu != found  # nothing of it stays
+        with on_cuda(properties("cuda:9.0")), torch.autocast("cuda", torch.bfloat16):
+            assert dtypes("cuda") == found
+
+
+def test_a_step_in_mixed_precision_multiplies_in_it_and_normalizes_in_float32():
+    found = opgraph.profile(
+        nn.Sequential(Block(), nn.Linear(64, 8)), torch.zeros(2, 16, 64), mode="train", inductor=True,
+        inductor_autocast="bfloat16", target="cuda:9.0", loss="sum",
+    )  # fmt: skip
+    kernels, graph = found.compiled.kernels, found.graph
+    assert {k.kernel.dtype for k in kernels if k.kernel.flops} == {"bfloat16"}
+    norms = [k for k in kernels if any("layer_norm" in graph.node(i).op for i in k.nodes)]
+    assert {k.kernel.dtype for k in norms if k.kernel.op == "inductor.reduction"} == {"float32"}
+    mine = found.on("h100-sxm", run="compiled", autocast="bfloat16")
+    assert mine.totals.flops == found.totals.flops
+    assert mine.profile.convention["autocast"] == "bfloat16"
+
+
+def test_what_is_drawn_again_asks_no_driver():
+    """Attention with dropout draws random numbers in its kernel, the same ones when it runs again."""
+
+    class Drawn(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            attend = functional.scaled_dot_product_attention
+            return checkpoint(
+                lambda q: attend(q, q, q, dropout_p=0.1).sin(), x * 2, use_reentrant=False
+            )
+
+    given = torch.zeros(1, 2, 16, 32, requires_grad=True)
+    model = nn.Sequential(nn.Linear(32, 32), Drawn())
+    found = opgraph.profile(
+        model, given, mode="train", inductor=True, target="cuda:9.0", loss="sum"
+    )
+    kernels = [(k.phase, k.kernel.op) for k in found.compiled.kernels if "attention" in k.kernel.op]
+    forward = "aten._scaled_dot_product_efficient_attention"
+    assert kernels == [
+        ("forward", forward), ("backward", forward), ("backward", f"{forward}_backward"),
+    ]  # fmt: skip
+    assert found.compiled.again

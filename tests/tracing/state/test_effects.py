@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import _thread
+import asyncio
 import codecs
 import copyreg
+import csv
 import ctypes
+import hashlib
 import importlib
 import io
 import logging
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from abc import ABC
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +28,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 import torch
+import tqdm
 from torch import Tensor, nn
 
 import opgraph
@@ -86,6 +93,18 @@ class Abstract(ABC):  # noqa: B024
 FUTURES = [torch.futures.Future() for _ in range(6)]
 BUFFER = ctypes.create_string_buffer(2)
 OPEN = io.TextIOWrapper(io.BytesIO())
+PIPE = os.pipe()
+SEEDS = np.random.default_rng(0)
+RESULTS = [torch.ones(2, requires_grad=True) * 2 for _ in range(6)]
+
+
+async def _waits() -> None:
+    for _ in range(9):
+        await asyncio.sleep(0)
+
+
+WAITS = _waits()
+HASH = hashlib.sha256()
 
 
 DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
@@ -111,6 +130,18 @@ DONE: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "future": (lambda f: next(t for t in FUTURES if not t.done()).set_result(1),
                ["gave a future its result"]),
     "pickle": (lambda f: copyreg.pickle(Doing, str), ["registered how to pickle Doing"]),
+    "thread": (lambda f: _thread.start_new_thread(int, ()), ["started a thread"]),
+    "environment": (lambda f: os.putenv("OPGRAPH_TESTED", "1"),
+                    ["changed the environment: OPGRAPH_TESTED"]),
+    "kept descriptor": (lambda f: os.set_inheritable(PIPE[0], True),
+                        [f"changed the descriptor {PIPE[0]}"]),
+    "database": (lambda f: sqlite3.connect(f / "a.db").close(), ["opened the database FOLDER/a.db"]),
+    "coroutine": (lambda f: WAITS.send(None), ["took items from an iterator (_waits)"]),
+    "seeds": (lambda f: SEEDS.spawn(1), ["spawned generators of random numbers"]),
+    "kept gradient": (lambda f: next(t for t in RESULTS if not t.retains_grad).retain_grad(),
+                      ["had autograd retain the gradient of a tensor"]),
+    "hash": (lambda f: HASH.update(b"x"), ["fed a hash"]),
+    "dialect": (lambda f: csv.register_dialect("opgraph"), ["registered a dialect opgraph"]),
     "reading": (_reads, []),
     "nothing": (_unheard, []),
     "temporary": (lambda f: tempfile.gettempdir(), []),
@@ -158,6 +189,26 @@ def test_what_an_import_registers_stays(tmp_path: Path, monkeypatch: pytest.Monk
     assert isinstance(1, sys.modules["registering"].A)
 
 
+def test_threads_that_are_left_running_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opgraph.tracing.capture.threads._PATIENCE", 0.01)
+
+    def start(_: Path) -> None:
+        timer = threading.Timer(60, print)
+        timer.name = "the timer"
+        timer.start()
+
+    try:
+        counted, left = said(start, tmp_path)
+    finally:
+        for each in threading.enumerate():
+            if each.name == "the timer":
+                each.cancel()  # type: ignore[attr-defined]
+    assert counted.endswith("what they did from then on is not counted")
+    assert left == "forward left a thread running: the timer: that cannot be taken back"
+
+
 def test_what_is_printed_is_printed(tmp_path: Path, capsys: Any) -> None:
     said(lambda _: print("hello"), tmp_path)  # noqa: T201
     assert capsys.readouterr().out == "hello\n"
@@ -174,3 +225,24 @@ def test_what_failed_attempts_did_is_said_too(tmp_path: Path) -> None:
     model.do = once
     notes = opgraph.profile(model, X).model.notes
     assert notes == (f"forward wrote to {tmp_path}/b.txt: that cannot be taken back",)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_progress_bar_is_of_whoever_shows_it(monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
+    """The first bar of a process starts a monitor, which wants to be called at the end: that is said of a
+    model that shows one, and not where torch does, which goes through a graph with a bar."""
+    inner = torch.fx.symbolic_trace(nn.Linear(4, 4))
+
+    class Shows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> Any:
+            for _ in tqdm.tqdm(range(1), disable=True) if own else ():
+                pass
+            return torch.fx.Interpreter(self.inner).run(x)
+
+    monkeypatch.setattr(tqdm.tqdm, "monitor", None)
+    said = [r.text for r in opgraph.profile(Shows(), X).remarks if r.code == "state"]
+    assert any("TMonitor" in text for text in said) == own

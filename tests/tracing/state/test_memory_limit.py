@@ -39,6 +39,7 @@ def refused(model: nn.Module, limit: float) -> str:
     assert profile is not None
     reason = next(a.error for a in profile.tracing.attempts if a.tensors == "real")
     assert profile.model.notes[-1] == f"was not traced on real tensors: {reason}"
+    assert f"; it was not traced on real tensors: {reason}" in str(caught.value)
     return reason
 
 
@@ -70,6 +71,21 @@ def test_what_a_run_makes() -> None:
     assert reason == (
         "a run on real tensors needs more than the 2.05 MiB that it may take (--memory-limit)"
     )
+
+
+def test_what_one_operator_is_about_to_make_is_not_made() -> None:
+    made = []
+
+    def change(self: Any, y: Tensor) -> Tensor:
+        out = y.repeat(2**20, 1)  # 256 MiB
+        made.append(out.shape)
+        return out
+
+    reason = refused(Looking(64, change), 0.002)
+    assert reason == (
+        "a run on real tensors needs more than the 2.05 MiB that it may take (--memory-limit)"
+    )
+    assert not made
 
 
 def test_half_of_what_is_free_is_usual() -> None:

@@ -6,12 +6,14 @@ from __future__ import annotations
 import asyncio
 import colorsys  # noqa: F401  (another is put in its place)
 import copy
+import csv
 import ctypes
 import decimal
 import gc
 import io
 import locale
 import logging
+import mimetypes
 import os
 import pkgutil
 import random
@@ -25,18 +27,25 @@ import weakref
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
+from enum import Enum
 from functools import lru_cache, partial
 from mmap import mmap
+from multiprocessing import Event as SharedEvent
+from multiprocessing import Value
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from queue import SimpleQueue
-from types import ModuleType, SimpleNamespace
+from string import Template
+from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import opgraph
 from opgraph.record.errors import TraceError
@@ -424,6 +433,19 @@ def _taken() -> Any:
 WEAKLY = Plain()
 
 
+class Kind(Enum):
+    """Members that can be changed."""
+
+    ONE: ClassVar[Any] = [1]
+
+
+class Renamed:
+    """A class that says to be Python's own."""
+
+
+Renamed.__module__ = "collections"
+
+
 def _container_changes(held: Any) -> None:
     if isinstance(held, (list, deque)):
         held[0].add_(1)
@@ -434,8 +456,17 @@ def _container_changes(held: Any) -> None:
         held.pop("a")
 
 
+class Odd(Tensor):
+    """A class of one's own."""
+
+
 HOLDERS: dict[str, tuple[Any, Any]] = {
     "tensor": (lambda: torch.zeros(3), lambda held: held.add_(1)),
+    "signs": (lambda: torch.zeros(3) + 1, lambda held: torch._C._set_neg(held, not held.is_neg())),
+    "class of a tensor": (lambda: torch.zeros(3), lambda held: setattr(held, "__class__", Odd)),
+    "storage": (lambda: torch.zeros(3).untyped_storage(), lambda held: held.__setitem__(0, 1)),
+    "error": (lambda: ValueError(1), lambda held: (setattr(held, "args", (2,)), held.add_note("a"))),
+    "random numbers of the system": (random.SystemRandom, lambda held: held.random()),
     "view": (lambda: torch.zeros(3)[1:], lambda held: held.mul_(0).add_(2)),
     "sparse": (lambda: torch.eye(3).to_sparse(), lambda held: held.mul_(2)),
     "list": (lambda: [torch.zeros(3)], _container_changes),
@@ -484,11 +515,44 @@ HOLDERS: dict[str, tuple[Any, Any]] = {
     "shape of an array": (lambda: np.zeros(4), lambda held: setattr(held, "shape", (2, 2))),
     "array of objects": (lambda: np.array([1, "a"], dtype=object), lambda held: held.__setitem__(0, 2)),
     "frozen array": (lambda: np.zeros(4), lambda held: held.setflags(write=False)),
+    "weak set": (weakref.WeakSet, lambda held: held.add(WEAKLY)),
+    "enumeration": (lambda: Kind.ONE, lambda held: (held.value.append(1), setattr(held, "own", 1))),
+    "read-only view": (lambda: MappingProxyType({"a": [1]}), lambda held: held["a"].append(2)),
+    "view of values": ({"a": [1]}.values, lambda held: next(iter(held)).append(2)),
+    "shared number": (lambda: Value("i", 1), lambda held: setattr(held, "value", 2)),
+    "shared event": (SharedEvent, lambda held: held.set()),
+    "decimal context": (lambda: decimal.Context(prec=5), lambda held: setattr(held, "prec", 9)),
+    "template": (lambda: Template("a"), lambda held: setattr(held, "template", "b")),
+    "handler": (logging.NullHandler, lambda held: held.setLevel(7)),
+    "module of Python": (lambda: ModuleType("kept"), lambda held: setattr(held, "own", 1)),
+    "class of Python": (Counter, lambda held: setattr(type(held), "own", 1)),
+    "name of a class": (Renamed, lambda held: setattr(type(held), "__name__", "other")),
+    "class of tensors": (lambda: nn.Parameter(torch.ones(2)), lambda held: setattr(type(held), "own", 1)),
 }  # fmt: skip
 
 
 def _seen(held: Any) -> Any:
     """A copy of all that a holder holds."""
+    if isinstance(held, torch.UntypedStorage):
+        return held.tolist()
+    if isinstance(held, ValueError):
+        return held.args, getattr(held, "__notes__", None)
+    if isinstance(held, (Counter, Renamed, nn.Parameter)):
+        return (
+            type(held).__name__,
+            vars(type(held)).get("own"),
+            bits(torch.as_tensor(len(vars(held)))),
+        )
+    if isinstance(held, (weakref.WeakSet, Kind)):
+        return list(held.value if isinstance(held, Kind) else held), len(vars(held))
+    if isinstance(held, (MappingProxyType, type({}.values()))):
+        return copy.deepcopy(list(held.values() if isinstance(held, MappingProxyType) else held))
+    if isinstance(held, (decimal.Context, Synchronized)):
+        return str(held)
+    if hasattr(held, "is_set"):
+        return held.is_set()
+    if isinstance(held, logging.Handler):
+        return held.level
     if isinstance(held, weakref.ref):
         return _seen(held())
     if isinstance(held, weakref.ProxyType):
@@ -497,8 +561,6 @@ def _seen(held: Any) -> Any:
         return getattr(held, "_value", None), repr(held).partition(" at ")[0]
     if isinstance(held, SimpleQueue):
         return held.qsize()
-    if isinstance(held, threading.Event):
-        return held.is_set()
     if isinstance(held, (ctypes._SimpleCData, ctypes.Structure, memoryview)):
         return bytes(held)
     if isinstance(held, mmap):
@@ -514,7 +576,8 @@ def _seen(held: Any) -> Any:
     if isinstance(held, Plain):
         return type(held).__name__, _seen(vars(held))
     if isinstance(held, Tensor):
-        return copy.deepcopy(held).to_dense(), dict(vars(held)), held._version
+        plain = copy.deepcopy(held).to_dense()
+        return plain, dict(vars(held)), held._version, type(held).__name__, held.is_neg()
     if isinstance(held, partial):
         return _seen(held.args)
     if hasattr(held, "__self__"):
@@ -697,6 +760,8 @@ class Drawing(nn.Module):
         sys.set_int_max_str_digits(9999)
         threading.setprofile(print)
         torch.serialization.add_safe_globals([Plain])
+        sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)
+        torch._C._set_fwd_grad_enabled(False)
         return x * number + noise
 
 
@@ -713,7 +778,7 @@ def process() -> Any:
         signal.getitimer(signal.ITIMER_REAL), signal.pthread_sigmask(signal.SIG_BLOCK, []), time.tzname,
         decimal.getcontext(), decimal.getcontext().prec, asyncio.events._event_loop_policy._local._loop,
         socket.getdefaulttimeout(), sys.get_int_max_str_digits(), threading.getprofile(),
-        set(torch.serialization.get_safe_globals()),
+        set(torch.serialization.get_safe_globals()), sys.getdlopenflags(), torch._C._is_fwd_grad_enabled(),
         torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state()), np.geterr(),
         torch.get_default_dtype(), torch.get_default_device(), torch.get_deterministic_debug_mode(),
         torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision(), torch.is_anomaly_enabled(),
@@ -756,6 +821,16 @@ class Derived(Counted):
     """Another, whose base is changed."""
 
 
+NUMBER: ContextVar[int] = ContextVar("NUMBER", default=1)
+KEPT_CONTEXT = copy_context()
+KEPT_CONTEXT.run(NUMBER.set, 1)
+HISTORY = (torch.ones(2, requires_grad=True) * 2).sin()
+
+
+def _patches(module: Any) -> None:
+    module.silu = torch.tanh
+
+
 class Assigning(nn.Module):
     """Assigns to what torch and Python have, and enters contexts that it never leaves."""
 
@@ -777,7 +852,13 @@ class Assigning(nn.Module):
         np.seterrcall(print)
         type(Counted).count += 1
         Derived.__bases__ = (Other,)
-        Derived.__name__ = _twice.__qualname__ = "other"
+        Derived.__name__ = _twice.__qualname__ = Counter.__name__ = nn.Linear.__name__ = "other"
+        setattr(Tensor, "__add__", Tensor.__mul__)  # noqa: B010
+        sys.modules[__name__].TWO = 3.0
+        _plus.__globals__["COUNT"] = 3
+        sys.modules["colorsys"].ONE_THIRD = 3
+        logging.addLevelName(33, "ODD")
+        torch._C._functorch._vmap_increment_nesting(2, "error")
         torch.hub.set_dir("/nowhere")
         torch.relu = torch.tanh
         nn.Linear.forward = torch.tanh
@@ -787,8 +868,26 @@ class Assigning(nn.Module):
         )
         sys.meta_path.append(None)
         logging.getLogger("opgraph.tested").setLevel(7)
+        logging.getLogger("opgraph.new.of.it").setLevel(7)
         logging.disable(7)
         _plus.__code__ = _twice.__code__
+        mimetypes.add_type("opgraph/odd", ".odd")
+        sys.modules["torch.nn.functional"].selu = torch.tanh
+        another = torch.nn.functional
+        another.gelu, another.of_opgraph = torch.tanh, 1
+        _patches(torch.nn.functional)
+        patch.object(torch.nn.functional, "elu", torch.tanh).start()
+        torch.nn.functional.__dict__["celu"] = torch.tanh
+        KEPT_CONTEXT.run(NUMBER.set, 2)
+        HISTORY.grad_fn.next_functions[0][0].metadata["of opgraph"] = 1
+        torch.backends.fp32_precision = "tf32"
+        torch._C._set_sdp_priority_order([2, 1, 0, 3, 4])
+        torch._C._jit_set_texpr_fuser_enabled(not torch._C._jit_texpr_fuser_enabled())
+        torch._C._autograd._saved_tensors_hooks_disable("not here")
+        torch.set_autocast_enabled("hpu", True)
+        torch.serialization.set_crc32_options(not torch.serialization.get_crc32_options())
+        torch.distributions.register_kl(Plain, Plain)(_twice)
+        csv.field_size_limit(7)
         self.entered = torch.inference_mode()
         self.entered.__enter__()
         return x + 1
@@ -819,11 +918,22 @@ def assigned() -> Any:
         sys.excepthook, np.geterrcall(), Metaclass.count, _plus.__code__, torch.is_inference_mode_enabled(),
         Derived.__bases__, Derived.__name__, _twice.__qualname__, torch.hub.get_dir(), torch.relu,
         nn.Linear.forward, "nowhere" in sys.modules, sys.modules.get("colorsys"), list(sys.meta_path),
-        logging.getLogger("opgraph.tested").level, logging.root.manager.disable,
+        logging.getLogger("opgraph.tested").level, logging.root.manager.disable, Counter.__name__,
+        nn.Linear.__name__, Tensor.__add__, TWO, COUNT, sys.modules["colorsys"].ONE_THIRD,
+        logging.getLevelName(33), sorted(logging.root.manager.loggerDict),
+        torch._C._functorch.maybe_current_level(), dict(mimetypes.types_map), dict(functional.__dict__),
+        KEPT_CONTEXT[NUMBER], dict(HISTORY.grad_fn.next_functions[0][0].metadata),
+        torch.backends.fp32_precision, torch._C._get_sdp_priority_order(),
+        torch._C._jit_texpr_fuser_enabled(),
+        torch._C._autograd._saved_tensors_hooks_is_enabled(), torch.is_autocast_enabled("hpu"),
+        torch.serialization.get_crc32_options(), len(torch.distributions.kl._KL_REGISTRY),
+        csv.field_size_limit(),
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_is_assigned_to_torch_and_contexts_that_are_not_left() -> None:
+    profiled(Assigning())  # what it imports stays imported, with its loggers
     before = assigned()
     model = Assigning()
     profiled(model)
@@ -832,6 +942,22 @@ def test_what_is_assigned_to_torch_and_contexts_that_are_not_left() -> None:
     weight = torch.ones(2, requires_grad=True)
     (weight * 2).sum().backward()  # operators still run, and autograd follows them
     assert torch.equal(weight.grad, torch.full((2,), 2.0))
+
+
+@pytest.mark.parametrize("part", ["cuda.matmul", "cudnn.conv", "mkldnn.rnn"])
+def test_precision_that_was_set_by_part(part: str) -> None:
+    """Torch then refuses to say what its older switches are."""
+    holder: Any = torch.backends
+    for name in part.split("."):
+        holder = getattr(holder, name)
+    before = holder.fp32_precision
+    holder.fp32_precision = "tf32" if "cu" in part else "bf16"
+    now = holder.fp32_precision
+    try:
+        assert profiled(nn.Linear(8, 8)).totals.flops == 2 * 4 * 8 * 8
+        assert holder.fp32_precision == now
+    finally:
+        holder.fp32_precision = before
 
 
 def test_making_random_weights_draws_nothing_of_the_users() -> None:

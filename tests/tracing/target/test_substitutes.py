@@ -12,6 +12,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import opgraph
 from opgraph.analysis.cost.training import training
+from opgraph.hardware import device as named_device
 from opgraph.record.errors import InputError
 
 
@@ -184,6 +185,48 @@ def test_what_cannot_be_chosen_anew_is_said():
     assert low / 3 < least < low < high < most < high * 3
     plain = opgraph.profile(nn.Linear(4, 4), torch.ones(1, 4), target="cpu").on("h100-sxm")
     assert not any("traced for" in note for note in plain.profile.model.notes)
+
+
+class Attends(nn.Module):
+    def forward(self, q):
+        return functional.scaled_dot_product_attention(q, q, q)
+
+
+@pytest.mark.parametrize(
+    ("target", "size", "op"),
+    [
+        ("cpu", 64, "_scaled_dot_product_cudnn_attention"),
+        ("cuda:8.0", 64, "_scaled_dot_product_cudnn_attention"),
+        ("cpu", 9, "_scaled_dot_product_flash_attention_for_cpu"),
+        ("mps", 64, "_scaled_dot_product_attention_math_for_mps"),
+    ],
+)
+def test_fused_attention_stands_for_fused_of_any_device(target, size, op):
+    """An H100 has none for float64; Metal's keeps the scores, and is no such kernel."""
+    dtype = torch.float16 if size > 9 else torch.float64
+    q = torch.randn(2, 4, 16, size, dtype=dtype)
+    there = opgraph.profile(Attends(), q, target=target).on("h100-sxm")
+    assert kernels(there)[op] == 1
+    said = [note for note in there.remarks if "traced for" in note]
+    assert bool(said) is (op[-4:] in ("_cpu", "_mps"))
+    own = opgraph.profile(Attends(), q, target="cuda:9.0").on("h100-sxm")
+    wider = [c.prediction.ratios[1] / c.prediction.ratios[0] for c in (there, own)]
+    assert (wider[0] > wider[1]) is bool(said)
+
+
+@pytest.mark.parametrize("target", ["cpu", "mps"])
+@pytest.mark.parametrize("device", ["a100-sxm4-80gb", "mi300x"])
+def test_the_interval_of_another_target_has_the_time_of_the_own(target, device):
+    """The optimizer of each weight by itself launches a kernel for each; a GPU's one for all."""
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(12)))
+    there, own = (
+        opgraph.profile(model, torch.zeros(2, 8), mode="train", loss="sum", target=given).on(device)
+        for given in (target, named_device(device).target)
+    )
+    low, high = there.prediction.interval
+    assert low < own.prediction.seconds < high
+    assert own.prediction.seconds < there.prediction.seconds / 2
+    assert any(f"traced for {target}" in note and "the optimizer" in note for note in there.remarks)
 
 
 @pytest.mark.slow

@@ -132,6 +132,13 @@ def test_what_only_looks_at_data_or_steers_is_plumbing_however_much_it_moves(sav
     views = [n.op for n, is_hidden in zip(graph.nodes, hidden, strict=True) if is_hidden]
     assert {"reshape", "transpose"} <= {*views}
     assert not {"linear", "layer_norm", "embedding"} & {*views}
+    inputs = {n.name: h for n, h in zip(graph.nodes, hidden, strict=True) if n.kind == "input"}
+    assert not inputs["input_ids"]
+    # Its mask is only looked at: it masks nothing.
+    gpt2 = saved("gpt2").graph
+    unread = plumbing(gpt2, [gpt2.reads(node) for node in gpt2.nodes], (), ())
+    found = [n.name for n, h in zip(gpt2.nodes, unread, strict=True) if h and n.kind == "input"]
+    assert found == ["attention_mask"]
     for kind in ("control", "constant"):
         at = next(i for i, n in enumerate(graph.nodes) if n.kind == "call" and not hidden[i])
         nodes = [replace(n, kind=kind) if i == at else n for i, n in enumerate(graph.nodes)]

@@ -4,6 +4,7 @@ that `profile` ends with."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,16 +89,34 @@ return [...root.querySelectorAll('*')].filter(e => e.clientWidth && !e.children.
 """Texts beside the graph that are cut, and of which nothing says the whole."""
 
 
+COVERED = f"""{DRAWN}
+const root = document.querySelector('#opgraph').shadowRoot;
+const [map, graph] = ['.minimap', 'canvas.graph'].map(c => root.querySelector(c).getBoundingClientRect());
+const at = {{x: map.x - graph.x, y: map.y - graph.y, w: map.width, h: map.height}};
+return app.scene.boxes.filter(b => map.width && over(on(b), at)).map(b => b.item.label)
+  .concat(texts.filter(t => map.width && over(t, at)).map(t => t.text));"""
+"""What the overview lies on."""
+
+SHAPE = re.compile(r"\d+(×\d+)+")
+
+ASIDE = f"""{DRAWN} return app.scene.boxes.filter(b => !b.layout).map(b => [b.item.label, on(b)])
+  .filter(([, b]) => b.x < 0 || b.x + b.w > app.size.width).map(([label]) => label);"""
+"""Boxes that are cut at the left or right."""
+
+
 def _check(page: Any, profile: Profile, size: tuple[int, int]) -> None:
     page.page.set_viewport_size({"width": size[0], "height": size[1]})
     page.page.reload()
     page.page.wait_for_selector("#opgraph[data-ready]")
-    large = size == SIZES[0] and profile.model.name in LARGE
+    large = size == SIZES[0] and profile.model.name in LARGE and profile.mode == "infer"
     assert page.run(SMALLEST) >= (14 if large else 9) - 1e-6
     if large:
         assert page.run(LARGEST) >= 17 - 1e-6
     assert page.run(COLLISIONS) == []
     assert page.run(CUT) == []
+    assert page.run(COVERED) == []
+    assert page.run(ASIDE) == []
+    assert any(SHAPE.fullmatch(text) for text in page.run(f"{DRAWN} return texts.map(t => t.text)"))
     seen = page.run(
         f"{DRAWN} return app.scene.boxes.map(on)"
         ".filter(b => b.x >= 0 && b.y >= 0 && b.y + b.h <= app.size.height).length"
@@ -105,6 +124,7 @@ def _check(page: Any, profile: Profile, size: tuple[int, int]) -> None:
     assert seen >= 4
     row = page.page.locator(".parts-row").first.locator("button")
     assert row.count() >= 2
+    assert row.evaluate_all("all => all.filter(e => e.scrollWidth > e.clientWidth + 1)") == []
     assert sum(page.run("return app.row().map(([, share]) => share)")) == pytest.approx(1, abs=1e-6)
     assert page.page.locator(".sentence").inner_text() == headline(profile.on())[0]
 
@@ -119,6 +139,34 @@ def test_the_first_frame_can_be_read(shown: Shown, browse: Browse, name: str) ->
     page.page.get_by_label("Device").select_option("h100-sxm", force=True)
     page.settle()
     assert page.page.locator(".sentence").inner_text() == headline(profile.on("h100-sxm"))[0]
+
+
+def test_a_training_step_opens_on_the_model_going_forward(browse: Browse) -> None:
+    profile = opgraph.profile("gpt2", mode="train")
+    page = browse(profile, "gpt2-train")
+    for size in SIZES:
+        _check(page, profile, size)
+        phases = "b => b.item.kind === 'phase'"
+        assert page.run(
+            f"return app.scene.boxes.filter({phases}).map(b => [b.item.label, !!b.layout])"
+        ) == [["forward", True], ["backward", False], ["optimizer", False]]
+        # The block that takes most of it is open, too.
+        assert "transformer.h.0.mlp" in page.paths()
+        # The row consists of modules, not of their operators.
+        assert not {"mm", "mm_1"} & {*page.page.locator(".parts-row").first.inner_text().split()}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "openai/whisper-tiny"])
+def test_no_name_stands_twice_in_the_row(browse: Browse, name: str) -> None:
+    mode = "train" if name == "gpt2" else "infer"
+    for size in (SIZES[0], SIZES[2]):
+        page = browse(opgraph.profile(name, mode=mode), f"{mode}-row", size=size)
+        for device in ("", "h100-sxm", "rtx-4090"):
+            page.page.get_by_label("Device").select_option(device, force=True)
+            page.settle()
+            texts = page.page.locator(".parts-row").first.locator("button").all_inner_texts()
+            named = [re.sub(r" [\d.]+ %$", "", t) for t in texts if t and "…" not in t]
+            assert len(named) == len({*named}) > 0
 
 
 def test_what_is_wider_than_a_telephone_begins_about_what_costs_most(browse: Browse) -> None:
@@ -162,6 +210,55 @@ def test_from_afar_boxes_say_their_name_in_letters_that_can_be_read(
         if zoom:
             page.run(f"app.setCamera({{...app.camera, zoom: {zoom}}})")
         assert page.run(SMALLEST) >= 9 - 1e-6
+
+
+class Named(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        for name in (
+            "自己注意機構の非常に長い名前を持つモジュール",
+            "注意",
+            "어텐션층입니다",
+            "انتباه",
+        ):
+            self.add_module(name, nn.Sequential(nn.Linear(64, 64), nn.ReLU()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for i, part in enumerate(self.children()):
+            x = x + part(x) * i
+        return x
+
+
+def test_names_in_any_script_have_the_room_that_they_take(browse: Browse) -> None:
+    profile = opgraph.profile(Named(), torch.ones(2, 64))
+    page = browse(profile, "named")
+    for size in SIZES:
+        _check(page, profile, size)
+        assert (
+            "注意" in page.page.locator(".parts-row").first.locator("button").all_inner_texts()[1]
+        )
+
+
+class Passing(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def test_a_forward_that_does_no_work_says_so(browse: Browse) -> None:
+    profile = opgraph.profile(Passing(), torch.ones(1, 3))
+    page = browse(profile, "passing")
+    for device in ("", "h100-sxm"):
+        page.page.get_by_label("Device").select_option(device)
+        page.settle()
+        said = page.page.locator(".sentence").inner_text()
+        assert said == headline(profile.on())[0]
+    assert "does no work" in said
+    panel = page.page.locator(".panel").inner_text()
+    assert "Hot spots" not in panel
+    assert [b["label"] for b in page.run("return app.scene.boxes.map(b => b.item)")] == [
+        "x",
+        "output",
+    ]
 
 
 def test_what_is_cut_is_whole_under_the_pointer(shown: Shown, browse: Browse) -> None:
@@ -222,6 +319,17 @@ def test_a_residual_says_so_on_its_line_and_beside_a_closed_block(
     page.page.mouse.move(x, y)
     page.page.wait_for_timeout(400)
     assert "2 residuals within" in page.page.locator(".hover").inner_text()
+    small = browse(shown("gpt2"), "gpt2-small", size=(390, 844))
+    assert "residual" in small.run(f"{DRAWN} return texts.map(t => t.text)")
+
+
+def test_a_shortcut_with_a_frozen_normalization_is_a_residual(shown: Shown, browse: Browse) -> None:
+    page = browse(shown("detr-resnet-50"), "detr-residuals")
+    blocks = page.run(
+        """return app.tree.items.filter(i => i.kind === 'module' && i.cls.endsWith('Bottleneck'))
+        .map(i => app.view.residualsIn(i))"""
+    )
+    assert blocks == [1] * 16
 
 
 def test_a_cache_is_one_cable(browse: Browse) -> None:

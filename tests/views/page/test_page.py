@@ -201,6 +201,23 @@ def test_colours_follow_the_choice(saved: Saved, browse: Browse) -> None:
     assert len(seen) == 8
 
 
+def test_a_ramp_follows_the_share_that_is_written_beside_it(saved: Saved, browse: Browse) -> None:
+    costed = saved("bert-base-uncased").on("rtx-4090")
+    page = browse(str(render("html", costed)), "ramp", color_scheme="dark")
+    closed = page.run(
+        """app.setMode('time');
+        return app.scene.boxes.filter(b => !b.layout)
+          .map(b => [app.colours.share(b.item), app.colours.look(b.item).colour])"""
+    )
+    assert len({colour for _, colour in closed}) > 4
+    # In the dark a ramp grows lighter; one of twelve layers is open, so one takes a twelfth of its share.
+    light = [sum(bytes.fromhex(colour[1:])) for _, colour in sorted(closed)]
+    assert light == sorted(light)
+    assert costed.seconds is not None
+    said = page.page.locator(".dock .legend").inner_text()
+    assert units.seconds(max(closed)[0] * costed.seconds) in said
+
+
 @pytest.mark.parametrize("name", ["h100-sxm", "rtx-4090", "epyc-9654"])
 def test_the_device_is_chosen_in_the_page(saved: Saved, browse: Browse, name: str) -> None:
     profile = saved("yolov8n")
@@ -264,6 +281,40 @@ def test_the_peak_lights_what_is_alive_then(saved: Saved, browse: Browse) -> Non
     page.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.page.wait_for_timeout(100)
     assert "live" in page.page.locator(".plot-box .tip").inner_text()
+
+
+PLOTTED = """const P = CanvasRenderingContext2D.prototype, before = P.fillText, texts = [];
+P.fillText = function (text, x, y) {
+  const w = this.measureText(text).width, align = {left: 0, right: 1, center: 0.5}[this.textAlign];
+  if (this.canvas.className === 'plot') texts.push({text, x: x - align * w, y: y - 9, w, h: 9});
+  return before.apply(this, arguments);
+};
+app.emit('look');
+await new Promise(requestAnimationFrame); await new Promise(requestAnimationFrame);
+P.fillText = before;
+const {clientWidth: width, clientHeight: height} =
+  document.querySelector('#opgraph').shadowRoot.querySelector('.plot-box');
+const over = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
+const wrong = texts.filter(t => t.x < 0 || t.y < 0 || t.x + t.w > width || t.y + t.h > height)
+  .map(t => t.text);
+texts.forEach((a, i) => texts.slice(i + 1).forEach(b => over(a, b) && wrong.push([a.text, b.text])));
+return [texts.map(t => t.text), wrong];"""
+"""The texts of a chart, and those of them that are cut or lie on one another."""
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (390, 844)])
+@pytest.mark.parametrize(
+    ("name", "costly"), [("gpt2", "mlp.c_fc"), ("yolov8n", "conv"), ("bert-base-uncased", "query")]
+)
+def test_names_in_the_roofline_lie_on_nothing(
+    saved: Saved, browse: Browse, name: str, costly: str, size: tuple[int, int]
+) -> None:
+    page = browse(saved(name), name, "#device=h100-sxm", size=size)
+    page.page.get_by_role("button", name="Roofline").click()
+    texts, wrong = page.run(PLOTTED)
+    assert wrong == []
+    assert any(text.endswith(costly.rpartition(".")[2]) for text in texts)
+    assert "FLOPs per byte" in texts
 
 
 def test_a_click_in_the_roofline_chooses_a_subgraph(saved: Saved, browse: Browse) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,9 +92,8 @@ def test_a_hundred_thousand_nodes_do_not_hang_it(
     ]  # fmt: skip
     graph.update(storages=[], inputs=[], outputs=[])
     data["partition"] = {"rules": [], "parts": [], "subgraphs": []}
-    start = time.perf_counter()
     page = browse(page_with(data, saved, monkeypatch), "large")
-    assert time.perf_counter() - start < 25
+    assert page.run("return app.scene.boxes.length") < 1000  # opened are as many as can be seen
     page.run("await app.openAll(true)")
     page.run("app.search('n99999'); await app.stepHit(1)")
     page.settle()

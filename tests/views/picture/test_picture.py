@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -31,7 +31,7 @@ from opgraph.views.picture.fonts import font
 from opgraph.views.picture.layout import Rect as Area
 from opgraph.views.picture.paint import facts
 from opgraph.views.picture.picture import MEDIA, Options, Picture
-from opgraph.views.picture.scene import THEMES, Text
+from opgraph.views.picture.scene import THEMES, Line, Text
 
 SVG = "{http://www.w3.org/2000/svg}"
 WHOLE: dict[str, Any] = {"depth": 99, "fold": False}
@@ -329,6 +329,14 @@ def test_what_stands_for_several_says_nothing_of_one() -> None:
         assert facts(costed).endswith(" and 1 more" if len(rows) > 3 else "xs.2 3×8")
 
 
+@pytest.mark.parametrize(("mode", "said"), [("train", "mode train  ·  "), ("infer", "")])
+def test_the_head_of_a_picture_says_the_mode_of_what_is_no_single_forward(
+    mode: str, said: str
+) -> None:
+    costed = opgraph.profile(torch.nn.Linear(4, 4), inputs=(torch.randn(2, 4),), mode=mode).on()
+    assert facts(costed).startswith(f"{said}20 parameters  ·  ")
+
+
 def test_a_class_of_which_no_letter_fits_is_left_out(saved: Callable[[str], Profile]) -> None:
     costed = saved("gpt2").on()
     drawing = build(costed.tree, most=9)
@@ -389,3 +397,40 @@ def test_figures_are_there_whole_or_not_at_all(saved: Callable[[str], Profile]) 
     shown = [text for text in words if text.endswith("MFLOPs")]
     assert len(shown) > 3
     assert not [text for text in shown if "…" in text]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("medium", ["readme", "paper"])
+@pytest.mark.parametrize("name", ["gpt2", "yolov8n"])
+def test_no_label_of_a_line_lies_on_a_line(
+    saved: Callable[[str], Profile], name: str, medium: str
+) -> None:
+    scene = Picture(saved(name).on(), Options(medium=medium)).scene
+    shapes = list(scene.flat())
+    labels = [s for s in shapes if isinstance(s, Text) and s.turned]
+    assert labels
+    for label in labels:
+        half = font().width(label.text, label.size) / 2
+        for line in (s for s in shapes if isinstance(s, Line)):
+            for (x, y), (to_x, to_y) in pairwise(line.points):
+                beside = max(x, to_x) < label.x - 0.6 * label.size or min(x, to_x) > label.x
+                apart = max(y, to_y) < label.y - half or min(y, to_y) > label.y + half
+                assert beside or apart, label
+
+
+class _Wide(nn.Module):
+    """Layers side by side, none of which is like another."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8 + i) for i in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([layer(x) for layer in self.layers], -1)
+
+
+def test_what_costs_far_less_is_not_opened_beside_what_has_no_room() -> None:
+    model = nn.Sequential(_Wide(12), nn.Linear(162, 8), _Wide(2))
+    tree = opgraph.profile(model, torch.zeros(2, 8)).on().tree
+    for most, opened in ((4, set()), (12, set()), (18, {"0"}), (20, {"0", "2"})):
+        assert {b.path for b in build(tree, most=most).boxes if b.open} == opened, most

@@ -30,11 +30,42 @@ def test_the_overview_looks_like_its_golden(
     golden(overview(saved(name).on(), width=width), f"overview-{name}-{width}.txt")
 
 
+def test_a_costliest_module_that_holds_others_is_said_to_be_counted_without_them(
+    saved: Saved,
+) -> None:
+    """The table has 35.1 % for the whole of an attention that takes 2.7 % itself."""
+    costed = saved("gpt2").on()
+    text = overview(costed, width=140)
+    for spot in costed.tree.hot_spots(5):
+        assert f" {spot.label}  {spot.cls} " in text
+    assert " h.[0-11].attn itself  " in text
+
+
 def test_names_come_before_shares_in_a_narrow_terminal(saved: Saved) -> None:
     text = overview(saved("bert-base-uncased").on(), width=60)
     assert max(map(len, text.splitlines())) <= 60
     for name in ("compute ", "layer_norm ", "Costliest modules ", "key "):
         assert name in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+@pytest.mark.parametrize("name", ["gpt2", "yolov8n"])
+@pytest.mark.parametrize("device", [None, "l4"])
+def test_names_cut_for_a_narrow_terminal_still_tell_rows_apart(
+    saved: Saved, name: str, device: str | None, width: int
+) -> None:
+    costed = saved(name).on(device) if device else saved(name).on()
+    text = overview(costed, width=width)
+    _, _, after = text.partition("\nCostliest modules")
+    rows = [line.split("  ")[1] for line in after.partition("\n\n")[0].splitlines()[1:]]
+    assert len(set(rows)) == len(rows) == 5
+    for row, spot in zip(rows, costed.tree.hot_spots(5), strict=True):
+        head, _, tail = row.partition("…")
+        assert spot.label.startswith(head)
+        assert spot.label.endswith(tail)
+        assert set(tail[:1]) <= {"."} or row == spot.label
+        if width >= 80 and name == "gpt2":
+            assert f"{row}  {spot.cls} " in after
 
 
 def test_every_text_says_of_an_argument_with_many_tensors_how_many_they_are(saved: Saved) -> None:

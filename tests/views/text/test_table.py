@@ -135,6 +135,15 @@ def test_rows_that_are_alike_add_up_to_the_whole(
         assert {r.path: r.times for r in found}["h.[0-11].ln_1"] == 12
 
 
+def test_of_a_class_its_modules_are_counted_and_not_their_nodes(
+    saved: Callable[[str], Profile],
+) -> None:
+    counts = {row.path: row.count for row in grouped(saved("bert-base-uncased").on(), "class")}
+    assert counts["BertSelfAttention"] == counts["BertOutput"] == 12
+    assert (counts["Linear"], counts["LayerNorm"]) == (73, 25)
+    assert counts["BertEmbeddings"] == counts["BertModel"] == 1
+
+
 def test_columns_sort_under_their_own_names(saved: Callable[[str], Profile]) -> None:
     costed = saved("gpt2").on()
     for column in columns_of(costed):
@@ -163,3 +172,16 @@ def test_no_figure_and_no_count_is_cut(
         assert f" × {row.count} " in line or row.count == 1
         if by == "node":
             assert row.path[-30:] in line
+
+
+def test_nodes_at_80_columns_have_their_operator_and_bound_and_paths_cut_at_dots(
+    saved: Callable[[str], Profile],
+) -> None:
+    costed = saved("bert-base-uncased").on("l4")
+    text = table(costed, by="node", sort="flops", top=5, width=80)
+    head, _, *rows = text.splitlines()[1:8]
+    assert {"Operator", "Time", "Bound"} <= set(head.split())
+    assert all(" linear " in row and " launch" in row for row in rows)
+    names = [row.split()[0] for row in rows]
+    assert len(set(names)) == 5
+    assert "….[0-11].attention.self.query" in names

@@ -113,13 +113,6 @@ export class Difference {
     this.changes.clear();
   }
 
-  /** What is gone from an item. */
-  removed(item: Item): number[] {
-    const found: number[] = [];
-    for (let n = item.first; n <= item.last; n++) if (this.change(n) === "removed") found.push(n);
-    return found;
-  }
-
   itemChange(item: Item): Change {
     let found = this.changes.get(item.id);
     if (!found) this.changes.set(item.id, (found = this.changeOf(item)));

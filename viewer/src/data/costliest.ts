@@ -20,7 +20,7 @@ export function weighedBy(costs: Costs): Measure {
   return (["measured", "time", "flops", "bytes"] as const).find((measure) => costs.total(measure) > 0) ?? "bytes";
 }
 
-/** The hot spots that weigh most, costliest first. */
+/** The hot spots that weigh anything, the costliest first. */
 export function hotSpots(
   json: PageJson["spots"], tree: Tree, costs: Costs, measure: Measure, count: number,
 ): HotSpot[] {
@@ -32,7 +32,7 @@ export function hotSpots(
   });
   // Shares are differences of running sums: what is equal differs in its last digits, and stays in order.
   const order = ({ share }: HotSpot): number => Math.round(share * 1e9);
-  return all.sort((a, b) => order(b) - order(a)).slice(0, count);
+  return all.filter(({ share }) => share > 0).sort((a, b) => order(b) - order(a)).slice(0, count);
 }
 
 /** The nodes of a hot spot, in all repetitions. */
@@ -44,13 +44,13 @@ export function nodesOf({ leaves }: HotSpot): number[] {
  * The whole as a row of folded modules in order, each with its share: the heaviest is opened again and again, while one
  * weighs much of the whole and there is room.
  */
-export function inRow(tree: Tree, costs: Costs, measure: Measure, most = 18, heavy = 0.12): [Item, number][] {
+export function inRow(tree: Tree, costs: Costs, measure: Measure, most = 18, heavy = 1 / 3): [Item, number][] {
   const share = (item: Item): number => costs.share(measure, item).share;
   const inside = (item: Item): [Item, number][] =>
     (item.kind === "fold" && item.children[0].node < 0 ? item.children[0] : item).children.map((c) => [c, share(c)]);
   let row = inside(tree.root);
   for (const stuck = new Set<Item>(); ; ) {
-    const open = row.filter(([item, part]) => part > heavy && item.children.length && !stuck.has(item));
+    const open = row.filter(([item, part]) => part > heavy && !stuck.has(item) && hasModules(item));
     if (!open.length) return row.filter(([, part]) => part > 0);
     const [heaviest] = open.reduce((a, b) => (b[1] > a[1] ? b : a));
     const parts = inside(heaviest).filter(([, part]) => part > 0);
@@ -59,16 +59,22 @@ export function inRow(tree: Tree, costs: Costs, measure: Measure, most = 18, hea
   }
 }
 
-/** The sentence, and what it means; both empty where nothing is moved. */
+/** Whether it consists of more than its own operators: `mm` and `mm_1` say less than the module that they are in. */
+function hasModules({ children }: Item): boolean {
+  return children.some((child) => child.children.length || child.path);
+}
+
+/** The sentence, and what it means; of what does no work there is nothing to be meant. */
 export function headline(
   words: HeadlineJson, model: Model, costs: Costs, device: DeviceJson | null, tree: Tree, spots: PageJson["spots"],
 ): [string, string] {
   const [spot] = hotSpots(spots, tree, costs, weighedBy(costs), 1);
-  if (!spot) return ["", ""];
+  if (!spot) return [words.idle, ""];
   const timed = costs.total("time") > 0;
   const by = costs.byBound(timed ? "time" : "bytes");
   const [bound, share] = [...by].reduce((a, b) => (b[1] > a[1] ? b : a), ["compute" as Bound, 0]);
   const [time, limit, meaning] = words.words[bound];
+  const calls = words.calls.replace("{calls}", format.plural(nodesOf(spot).length, "operator call"));
   const values: Record<string, string> = {
     model: model.name,
     device: device?.name ?? "",
@@ -77,7 +83,7 @@ export function headline(
     share: format.percent(share),
     what: timed ? time : limit,
     spot: spot.path || "the model itself",
-    part: `${format.percent(spot.share)} of ${words.of[weighedBy(costs)]}`,
+    part: `${format.percent(spot.share)} of ${words.of[weighedBy(costs)]}${bound === "launch" ? calls : ""}`,
   };
   const sentence = (timed ? words.timed : words.plain).replace(/\{(\w+)\}/g, (_, name: string) => values[name]);
   return [sentence, timed ? meaning : words.meaning];

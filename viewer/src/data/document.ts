@@ -160,13 +160,15 @@ export interface MarksJson {
   spare: Mark[];
 }
 
-/** The words of the sentence over the graph: with a device and without, and by bound what most of the time goes to,
+/** The words of the sentence over the graph: of what does no work, with a device and without, and by bound what most of the time goes to,
  * where most of the bytes are moved, and what that means; `meaning` where there is no device. */
 export interface HeadlineJson {
+  idle: string;
   timed: string;
   plain: string;
   inputs: string;
   of: Record<string, string>;
+  calls: string;
   words: Record<string, [string, string, string]>;
   meaning: string;
 }

@@ -44,7 +44,7 @@ export class Colours {
   /** The folds whose members are drawn one by one. */
   apart: ReadonlySet<number> = new Set();
   private known = new Map<string, Mark>();
-  private most = new Map<Measure, number>();
+  private largest: number | null = null;
   private parts = new Map<number, number>();
   private drawn: Item[] = [];
 
@@ -57,7 +57,7 @@ export class Colours {
   forget(): void {
     this.parts.clear();
     this.difference?.forget();
-    this.most.clear();
+    this.largest = null;
   }
 
   look(item: Item): Look {
@@ -65,7 +65,7 @@ export class Colours {
     if (this.mode in MEASURES) {
       const measure = MEASURES[this.mode] as Measure;
       const value = this.costs.item(measure, item);
-      const colour = ramp(theme, this.strength(measure, item));
+      const colour = ramp(theme, this.strength(item));
       return { colour, fill: colour, figure: value ? show(measure, value) : "", mark: "" };
     }
     const kind = this.kind(item);
@@ -149,13 +149,13 @@ export class Colours {
   scale(): { low: string; high: string } | null {
     if (!(this.mode in MEASURES)) return null;
     const measure = MEASURES[this.mode] as Measure;
-    return { low: show(measure, 0), high: show(measure, this.costliest(measure)) };
+    return { low: show(measure, 0), high: show(measure, this.most() * this.costs.total(measure)) };
   }
 
   /** What is drawn as one box: the measure of costly and cheap. */
   setDrawn(items: Item[]): void {
     this.drawn = items;
-    this.most.clear();
+    this.largest = null;
     this.parts.clear();
   }
 
@@ -171,20 +171,13 @@ export class Colours {
     return flops ? format.flops(flops) : bytes ? format.size(bytes) : "";
   }
 
-  /** From nothing (0) to the costliest thing that is drawn closed (1), by its square root. */
-  private strength(measure: Measure, item: Item): number {
-    const most = this.costliest(measure);
-    return most > 0 ? Math.sqrt(Math.min(1, this.costs.item(measure, item) / most)) : 0;
+  /** From nothing (0) to the largest share of what is drawn closed (1), by its square root. */
+  private strength(item: Item): number {
+    return this.most() > 0 ? Math.sqrt(Math.min(1, this.share(item) / this.most())) : 0;
   }
 
-  private costliest(measure: Measure): number {
-    let most = this.most.get(measure);
-    if (most === undefined) {
-      most = 0;
-      for (const item of this.drawn) most = Math.max(most, this.costs.item(measure, item));
-      this.most.set(measure, most);
-    }
-    return most;
+  private most(): number {
+    return (this.largest ??= this.drawn.reduce((most, item) => Math.max(most, this.share(item)), 0));
   }
 
   /** What has no colour of its own gets one of the spare ones, in the order in which it is seen. */
@@ -226,7 +219,7 @@ export interface LegendEntry {
   name: string;
   colour: string;
   mark: string;
-  /** How many nodes, and their share of the whole. */
+  /** Their share of the time, or without a device of the bytes moved. */
   note: string;
   nodes: number[];
 }
@@ -237,28 +230,24 @@ export function legendEntries(colours: Colours): LegendEntry[] {
 
 function categories(colours: Colours): LegendEntry[] {
   const { costs, marks, theme } = colours;
-  const found = new Map<string, { kind: Mark; nodes: number[]; time: number }>();
+  const measure = costs.total("time") ? "time" : "bytes";
+  const found = new Map<string, { kind: Mark; nodes: number[]; cost: number }>();
   colours.graph.nodes.forEach((node, i) => {
     if (node.kind === "input" || node.kind === "output") return;
     const kind = colours.nodeKind(i);
-    const entry = found.get(kind.label) ?? { kind, nodes: [], time: 0 };
+    const entry = found.get(kind.label) ?? { kind, nodes: [], cost: 0 };
     entry.nodes.push(i);
-    entry.time += costs.node("time", i);
+    entry.cost += costs.node(measure, i);
     found.set(kind.label, entry);
   });
-  const whole = costs.total("time") || 1;
-  const order = (
-    e: { kind: Mark; time: number }
-  ): number => (e.kind === marks.none || e.kind === marks.changes.same ? -1 : e.time);
-  return [...found.values()]
-    .sort((a, b) => order(b) - order(a))
-    .map(({ kind, nodes, time }) => ({
-      name: kind.label,
-      colour: theme.dark ? kind.dark : kind.light,
-      mark: kind.sign,
-      note: time ? `${format.percent(time / whole)} of time` : format.plural(nodes.length, "node"),
-      nodes,
-    }));
+  const order = (e: { kind: Mark; cost: number }): number => (e.kind === marks.none || e.kind === marks.changes.same ? -1 : e.cost);
+  return [...found.values()].sort((a, b) => order(b) - order(a)).map(({ kind, nodes, cost }) => ({
+    name: kind.label,
+    colour: theme.dark ? kind.dark : kind.light,
+    mark: kind.sign,
+    note: cost ? `${format.percent(cost / costs.total(measure))} of ${measure}` : format.plural(nodes.length, "node"),
+    nodes,
+  }));
 }
 
 /** In place of hundreds of subgraphs, the rules that made them; neighbours differ in colour. */

@@ -4,11 +4,11 @@
 import type { Item } from "../data/tree";
 import * as format from "../format";
 import type { Box } from "../layout/scene";
+import { TERMINAL } from "../layout/plan";
 import { HEADER, type Rect } from "../layout/spec";
 import { overlaps } from "./camera";
-import { measure, type PathSink, trace } from "./pen";
+import { measure } from "./pen";
 
-export const LABEL = 12.5;
 const RESIDUAL = "residual";
 /** So many edges to one place are said to be that many. */
 const CABLE = 5;
@@ -23,18 +23,20 @@ export interface Label extends Rect {
   pill: boolean;
 }
 
-const known = new WeakMap<Box, Label[]>();
+const known = new WeakMap<Box, { size: number; labels: Label[] }>();
 
-/** Labels of the children of an open box whose result goes on, each where it is free. */
-export function shapeLabels(box: Box, shapeOf: (item: Item) => string): Label[] {
+/** Labels of the children of an open box whose result goes on, each where it is free, in letters of this size. */
+export function shapeLabels(box: Box, size: number, shapeOf: (item: Item) => string): Label[] {
   let found = known.get(box);
-  if (!found) known.set(box, (found = box.edges.length > MOST ? [] : place(box, shapeOf)));
-  return found;
+  if (found?.size !== size) {
+    found = { size, labels: box.edges.length > MOST ? [] : place(box, size, shapeOf) };
+    known.set(box, found);
+  }
+  return found.labels;
 }
 
-function place(box: Box, shapeOf: (item: Item) => string): Label[] {
-  const lines = new Lines();
-  for (const points of box.layout?.edges ?? []) trace(points, lines);
+function place(box: Box, size: number, shapeOf: (item: Item) => string): Label[] {
+  const lines = (box.layout?.edges ?? []).flatMap(pieces);
   const solid = box.children.map(({ x, y, w, h, item }): Rect => {
     const behind = item.kind === "fold" ? 8 : 0;
     return { x: x - box.x, y: y - box.y, w: w + behind, h: h + behind };
@@ -44,10 +46,10 @@ function place(box: Box, shapeOf: (item: Item) => string): Label[] {
     const wide = { x: r.x - CLEAR, y: r.y - CLEAR, w: r.w + 2 * CLEAR, h: r.h + 2 * CLEAR };
     return r.x > 4 && r.y > HEADER && r.x + r.w < box.w - 4 && r.y + r.h < box.h - 1 &&
       !solid.some((s) => overlaps(s, r)) && !made.some((s) => overlaps(s, wide)) &&
-      (r.text === RESIDUAL || !lines.cross(wide));
+      (r.text === RESIDUAL || !lines.some((line) => crosses(line, wide)));
   };
   const put = (text: string, w: number, xs: number[], ys: number[], pill = false): boolean => {
-    const all = ys.flatMap((y) => xs.map((x): Label => ({ text, x, y, w, h: pill ? 1.5 * LABEL : LABEL, pill })));
+    const all = ys.flatMap((y) => xs.map((x): Label => ({ text, x, y, w, h: pill ? 1.5 * size : size, pill })));
     const label = all.find(free);
     if (label) made.push(label);
     return label !== undefined;
@@ -61,24 +63,24 @@ function place(box: Box, shapeOf: (item: Item) => string): Label[] {
     if (wires.length < CABLE) continue;
     const [x, y] = wires[0].slice(-2);
     const text = format.plural(wires.length, "wire");
-    const w = measure(text, LABEL, 650) + 12;
+    const w = measure(text, size, 650) + 12;
     put(text, w, [x + 8, x - 8 - w, x + 40, x - 40 - w], [y - 20, y - 24], true);
   }
-  const named = measure(RESIDUAL, LABEL, 650) + 12;
+  const named = measure(RESIDUAL, size, 650) + 12;
   box.edges.forEach(({ residual }, i) => {
     const points = box.layout?.edges[i] ?? [];
     // On the line itself, beside a child that it passes.
     for (let k = 3, done = !residual; !done && k < points.length; k += 2) {
       const [x, from, to] = [points[k - 1], points[k - 2], points[k]];
-      if (points[k - 3] !== x || to - from < 2 * LABEL) continue;
-      done = put(RESIDUAL, named, [x - named / 2], [(from + to) / 2 - 0.75 * LABEL], true);
+      if (points[k - 3] !== x || to - from <= TERMINAL.h) continue;
+      done = put(RESIDUAL, named, [x - named / 2], [(from + to) / 2 - 0.75 * size], true);
     }
   });
   const ends = new Set(box.edges.filter((e) => e.to >= 0 || box.layout?.outs.length).map((e) => e.from));
   box.children.forEach((child, i) => {
     const text = ends.has(i) ? shapeOf(child.item) : "";
     if (!text) return;
-    const w = measure(text, LABEL);
+    const w = measure(text, size);
     const { x, y, w: width, h: height } = solid[i];
     const middle = x + width / 2;
     const below = y + height;
@@ -88,44 +90,23 @@ function place(box: Box, shapeOf: (item: Item) => string): Label[] {
   return made;
 }
 
-/** The straight pieces of edges; curves are cut into a few. */
-class Lines implements PathSink {
-  private at: [number, number] = [0, 0];
-  private pieces: [number, number, number, number][] = [];
+/** Ends of straight pieces of an edge; curves are cut into ten. */
+function pieces(points: Float32Array): number[][] {
+  return Array.from({ length: points.length / 2 - 1 }, (_, i) => {
+    const [x0, y0, x, y] = points.subarray(2 * i, 2 * i + 4);
+    if (Math.abs(x - x0) < 0.5 || Math.abs(y - y0) < 0.5) return [[x0, y0, x, y]];
+    const at = (t: number): number[] => [
+      x0 + (x - x0) * t * t * (3 - 2 * t), y0 * (1 - t) ** 3 + 1.5 * (y0 + y) * t * (1 - t) + y * t ** 3,
+    ];
+    return Array.from({ length: 10 }, (_, k) => [...at(k / 10), ...at((k + 1) / 10)]);
+  }).flat();
+}
 
-  moveTo(x: number, y: number): void {
-    this.at = [x, y];
-  }
-
-  lineTo(x: number, y: number): void {
-    this.pieces.push([...this.at, x, y]);
-    this.at = [x, y];
-  }
-
-  quadraticCurveTo(cx: number, cy: number, x: number, y: number): void {
-    this.bezierCurveTo(cx, cy, cx, cy, x, y);
-  }
-
-  bezierCurveTo(ax: number, ay: number, bx: number, by: number, x: number, y: number): void {
-    const [x0, y0] = this.at;
-    for (let i = 1; i <= 10; i++) {
-      const t = i / 10;
-      const at = (p: number, a: number, b: number, q: number): number =>
-        p * (1 - t) ** 3 + 3 * a * t * (1 - t) ** 2 + 3 * b * t ** 2 * (1 - t) + q * t ** 3;
-      this.lineTo(at(x0, ax, bx, x), at(y0, ay, by, y));
-    }
-  }
-
-  /** Whether any piece touches a rectangle. */
-  cross({ x, y, w, h }: Rect): boolean {
-    return this.pieces.some(([x0, y0, x1, y1]) => {
-      if (Math.max(x0, x1) < x || Math.min(x0, x1) > x + w || Math.max(y0, y1) < y || Math.min(y0, y1) > y + h) {
-        return false;
-      }
-      // It passes between two corners that lie on different sides of it, or ends inside.
-      const side = (px: number, py: number): number => (x1 - x0) * (py - y0) - (y1 - y0) * (px - x0);
-      const sides = [side(x, y), side(x + w, y), side(x, y + h), side(x + w, y + h)];
-      return Math.min(...sides) <= 0 && Math.max(...sides) >= 0;
-    });
-  }
+/** Whether a piece touches a rectangle. */
+function crosses([x0, y0, x1, y1]: number[], { x, y, w, h }: Rect): boolean {
+  if (Math.max(x0, x1) < x || Math.min(x0, x1) > x + w || Math.max(y0, y1) < y || Math.min(y0, y1) > y + h) return false;
+  // It passes between two corners that lie on different sides of it, or ends inside.
+  const side = (px: number, py: number): number => (x1 - x0) * (py - y0) - (y1 - y0) * (px - x0);
+  const sides = [side(x, y), side(x + w, y), side(x, y + h), side(x + w, y + h)];
+  return Math.min(...sides) <= 0 && Math.max(...sides) >= 0;
 }

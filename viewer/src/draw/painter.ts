@@ -9,17 +9,20 @@ import type { Box, Scene } from "../layout/scene";
 import { HEADER, type Layout, type Rect } from "../layout/spec";
 import { type Marks, opened, overlaps } from "./camera";
 import type { Colours } from "./colours";
-import { LABEL, shapeLabels } from "./labels";
-import { type Edges, measure, type PathSink, type Pen, type Style, trace } from "./pen";
+import { shapeLabels } from "./labels";
+import { type Edges, measure, type Pen, type Style, trace } from "./pen";
 import { ink, mix, type Theme } from "./theme";
 
 /** On the screen, in pixels. */
 const SPECK = 5;
 /** Letters are as high as this, or left out. */
-const LEGIBLE = 9;
-/** In units of the world: the type of a box is in the largest letters, its name and what it takes in the smaller ones. */
+export const LEGIBLE = 9;
+/**
+ * In units of the world: the type of a box is in the largest letters, its name and what it takes in the smaller ones, which
+ * grow to these where they could not be read.
+ */
 const TYPE = 15.25;
-const SMALL = 12.5;
+export const SMALL = 12.5;
 /** A block larger than this shows what is in it, as specks. */
 const LARGE = 160;
 /** Shares below this are not drawn, and below that not said on a box. */
@@ -52,10 +55,12 @@ export class Painter {
       }
     }
     for (const child of box.children) if (overlaps(child, this.view)) this.box(child, pen);
-    if (LABEL * this.zoom < LEGIBLE || faded) return;
-    for (const { text, x, y, h, pill: framed } of shapeLabels(box, (item) => this.shape(item))) {
-      if (framed) pill(pen, this.theme, box.x + x, box.y + y + h / 2, text, LABEL, alpha);
-      else pen.text(text, box.x + x, box.y + y + h * 0.85, { size: LABEL, fill: this.theme.muted, alpha });
+    if (this.small > TYPE || faded) return;
+    // In quarters: what changes in every frame of a zoom would be placed anew as often.
+    const size = Math.ceil(this.small * 4) / 4;
+    for (const { text, x, y, h, pill: framed } of shapeLabels(box, size, (item) => this.shape(item))) {
+      if (framed) pill(pen, this.theme, box.x + x, box.y + y + h / 2, text, size, alpha);
+      else pen.text(text, box.x + x, box.y + y + h * 0.85, { size, fill: this.theme.muted, alpha });
     }
   }
 
@@ -80,7 +85,7 @@ export class Painter {
     const fade = this.fade(box);
     if (box.layout && opened(box, this.zoom)) this.container(box, pen, fade);
     else if (box.h * this.zoom < SPECK) this.speck(box, pen, fade);
-    else if (box.layout || SMALL * this.zoom < LEGIBLE) this.block(box, pen, fade);
+    else if (box.layout || this.small > TYPE) this.block(box, pen, fade);
     else this.card(box, pen, fade);
   }
 
@@ -148,7 +153,11 @@ export class Painter {
     const outline = gone ? { stroke: look.colour, dash: DASH } : { stroke: theme.nestBorder };
     pen.rect(box.x, box.y, box.w, box.h, 10, { fill, width: rim, alpha: fade, ...outline });
     const tint = mix(fill, look.colour, gone ? 0.05 : theme.dark ? 0.2 : 0.13);
-    pen.path((p) => headerPath(p, box.w), box.x, box.y, { fill: tint, alpha: fade });
+    const [r, right] = [9.5, box.w - 0.5];
+    pen.path(
+      `M0.5 ${HEADER}V${r}Q0.5 0.5 ${r} 0.5H${right - r}Q${right} 0.5 ${right} ${r}V${HEADER}Z`, box.x, box.y,
+      { fill: tint, alpha: fade },
+    );
     this.inside(box, pen, fade < 1);
     this.header(box, pen, fade);
     this.flags(box, pen, fade);
@@ -157,7 +166,7 @@ export class Painter {
   /** As of a card: the name with what it takes, and beneath it the class; from afar the name alone. */
   private header(box: Box, pen: Pen, alpha: number): void {
     const { theme, zoom } = this;
-    const size = Math.min(HEADER - 10, Math.max(SMALL, LEGIBLE / zoom));
+    const size = Math.min(HEADER - 10, this.small);
     if (size * zoom < LEGIBLE * 0.999) return;
     const middle = box.y + (size > TYPE || !box.item.cls ? HEADER / 2 : 15);
     chevron(pen, box.x + 13, middle, true, theme.muted, alpha);
@@ -180,7 +189,7 @@ export class Painter {
     const { figure } = this.colours.look(item);
     const share = this.colours.share(item);
     const said = share < LITTLE ? [] : [format.percent(share)];
-    const room = right - left - Number(badge) - 8 - Math.min(measure(title, size, 600), (right - left) * 0.6);
+    const room = right - left - Number(badge) - 10 - Math.min(measure(title, size, 600), (right - left) * 0.6);
     const fits = [[figure, ...said].filter(Boolean).join(" · "), ...said, figure]
       .find((t) => measure(t, size, 500) <= room) ?? "";
     pen.text(fits, right, y, { size, weight: 500, fill: muted, align: "right", alpha });
@@ -192,7 +201,7 @@ export class Painter {
 
   /** Class or operator in the largest letters, or where these do not fit in smaller ones, at least as large as the name. */
   private type(said: string, pen: Pen, left: number, right: number, y: number, fill: string, alpha: number): void {
-    const size = Math.min(TYPE, Math.max(SMALL, (right - left) / measure(said, 1, 600)));
+    const size = Math.min(TYPE, Math.max(this.small, (right - left) / measure(said, 1, 600)));
     pen.text(said, left, y, { size, weight: 600, fill, max: right - left, alpha });
   }
 
@@ -219,25 +228,30 @@ export class Painter {
     const letters = gone ? { text: theme.muted, muted: theme.muted } : ink(fill);
     if (terminal) {
       pen.text(this.title(item, box), box.x + box.w / 2, box.y + box.h / 2 + 4.2, {
-        size: SMALL, weight: 550, fill: theme.muted, align: "center", max: box.w - 20, alpha,
+        size: this.small, weight: 550, fill: theme.muted, align: "center", max: box.w - 20, alpha,
       });
       return;
     }
     const left = box.x + 15;
     const right = box.x + box.w - 11;
-    this.first(box, pen, left, right, box.y + 18, SMALL, letters, alpha);
+    this.first(box, pen, left, right, box.y + 18, this.small, letters, alpha);
     const lower = box.y + 36;
     if (!node) chevron(pen, right - 3, lower - 5, false, letters.muted, alpha);
     else if (look.mark) {
       pen.text(
         look.mark, right, lower,
-        { size: SMALL, weight: 600, fill: mix(letters.text, look.colour, 0.75), align: "right", alpha },
+        { size: this.small, weight: 600, fill: mix(letters.text, look.colour, 0.75), align: "right", alpha },
       );
     }
     if (box.residuals) loop(box, pen, this.line("residual"), alpha);
     this.type(this.subtitle(item), pen, left, right - 16, lower, letters.text, alpha);
     this.bar(box, pen, mix(fill, letters.text, 0.1), this.flat ? letters.text : look.colour, alpha);
     this.flags(box, pen, alpha);
+  }
+
+  /** The smaller letters of a box, as high as can be read. */
+  private get small(): number {
+    return Math.max(SMALL, LEGIBLE / this.zoom);
   }
 
   /** Full fills need no stripe. */
@@ -264,8 +278,9 @@ export class Painter {
       const text = size * this.zoom < LEGIBLE * 0.999 ? "" : said;
       const width = measure(text, size, 700) + size;
       x -= width;
-      pen.rect(x, box.y - size * 0.7, width, size * 1.5, size * 0.75, { fill, alpha: Math.max(alpha, 0.6) });
-      pen.text(text, x + width / 2, box.y + size * 0.4, { size, weight: 700, fill: ink(fill).text, align: "center" });
+      // On the rim, clear of the shape above it and of the figure beneath.
+      pen.rect(x, box.y - size * 0.85, width, size * 1.5, size * 0.75, { fill, alpha: Math.max(alpha, 0.6) });
+      pen.text(text, x + width / 2, box.y + size * 0.25, { size, weight: 700, fill: ink(fill).text, align: "center" });
       x -= 4;
     };
     if (this.count("errors", item)) flag("error", this.theme.error);
@@ -316,7 +331,7 @@ export class Painter {
     const width = Math.max(2, 1.6 / zoom);
     for (const [list, stroke, dash] of [[marks.into, theme.into, undefined], [marks.out, theme.out, [7, 4]]] as const) {
       for (const { box, points } of list) {
-        pen.path((p) => trace(points, p), box.x, box.y, { stroke, width, dash });
+        pen.path(trace(points), box.x, box.y, { stroke, width, dash });
       }
     }
     const ring = (box: Box, colour: string, out: number): void => {
@@ -355,46 +370,13 @@ export function pill(
 
 /** Residuals within a closed box: a line around its side. */
 function loop({ x, y, h }: Box, pen: Pen, style: Style, alpha: number): void {
-  pen.path((p) => {
-    p.moveTo(0, 9);
-    p.bezierCurveTo(-13, 9, -13, h - 9, -3, h - 9);
-  }, x, y, { ...style, alpha });
-  pen.path((p) => {
-    p.moveTo(0, h - 9);
-    p.lineTo(-7, h - 13.5);
-    p.lineTo(-7, h - 4.5);
-  }, x, y, { fill: style.stroke, alpha });
-}
-
-/** The upper part of a container, round at its corners. */
-export function headerPath(p: PathSink, w: number): void {
-  const r = 9.5;
-  p.moveTo(0.5, HEADER);
-  p.lineTo(0.5, r);
-  p.quadraticCurveTo(0.5, 0.5, r, 0.5);
-  p.lineTo(w - r, 0.5);
-  p.quadraticCurveTo(w - 0.5, 0.5, w - 0.5, r);
-  p.lineTo(w - 0.5, HEADER);
-  p.lineTo(0.5, HEADER);
+  pen.path(`M0 9C-13 9 -13 ${h - 9} -3 ${h - 9}`, x, y, { ...style, alpha });
+  pen.path(`M0 ${h - 9}L-7 ${h - 13.5}V${h - 4.5}Z`, x, y, { fill: style.stroke, alpha });
 }
 
 /** Pointing down where a module is open, and to the right where it is closed. */
-export function chevron(pen: Pen, x: number, y: number, open: boolean, stroke: string, alpha: number): void {
-  const s = 3.4;
-  pen.path(
-    (p) => {
-      if (open) {
-        p.moveTo(-s, -s / 2);
-        p.lineTo(0, s / 2);
-        p.lineTo(s, -s / 2);
-      } else {
-        p.moveTo(-s / 2, -s);
-        p.lineTo(s / 2, 0);
-        p.lineTo(-s / 2, s);
-      }
-    },
-    x, y, { stroke, width: 1.5, alpha },
-  );
+function chevron(pen: Pen, x: number, y: number, open: boolean, stroke: string, alpha: number): void {
+  pen.path(open ? "M-3.4 -1.7L0 1.7L3.4 -1.7" : "M-1.7 -3.4L1.7 0L-1.7 3.4", x, y, { stroke, width: 1.5, alpha });
 }
 
 type EdgeKind = "lasting" | "residual" | "former";

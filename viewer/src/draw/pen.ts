@@ -29,7 +29,8 @@ export interface Pen {
   rect(x: number, y: number, w: number, h: number, radius: number, style: Style): void;
   /** Many edges of one container at once. */
   edges(all: Edges, x: number, y: number, style: Style, arrows: boolean): void;
-  path(make: (sink: PathSink) => void, x: number, y: number, style: Style): void;
+  /** The `d` of an SVG path, from this place. */
+  path(d: string, x: number, y: number, style: Style): void;
   text(text: string, x: number, y: number, style: TextStyle): void;
 }
 
@@ -95,17 +96,18 @@ function bundled(all: Edges): Bundle[] {
   bundles.set(all, (found = []));
   const seen = new Set<string>();
   for (let from = 0; from < all.edges.length; from += BUNDLE) {
-    const [line, arrows] = [new Path2D(), new Path2D()];
+    let [line, arrows] = ["", ""];
     const [low, high] = [[Infinity, Infinity], [-Infinity, -Infinity]];
     for (let i = from; i < Math.min(from + BUNDLE, all.edges.length); i++) {
-      trace(all.edges[i], line, seen);
-      if (all.heads[i]) arrow(all.edges[i], arrows);
+      line += trace(all.edges[i], seen);
+      if (all.heads[i]) arrows += arrow(all.edges[i]);
       all.edges[i].forEach((value, k) => {
         low[k % 2] = Math.min(low[k % 2], value);
         high[k % 2] = Math.max(high[k % 2], value);
       });
     }
-    found.push({ line, arrows, reach: { x: low[0], y: low[1], w: high[0] - low[0], h: high[1] - low[1] } });
+    const reach = { x: low[0], y: low[1], w: high[0] - low[0], h: high[1] - low[1] };
+    found.push({ line: new Path2D(line), arrows: new Path2D(arrows), reach });
   }
   return found;
 }
@@ -150,13 +152,11 @@ export class CanvasPen implements Pen {
     ctx.restore();
   }
 
-  path(make: (sink: PathSink) => void, x: number, y: number, style: Style): void {
+  path(d: string, x: number, y: number, style: Style): void {
     const { ctx } = this;
     ctx.save();
     ctx.translate(x, y);
-    ctx.beginPath();
-    make(ctx);
-    this.finish(style);
+    this.finish(style, new Path2D(d));
     ctx.restore();
   }
 
@@ -176,18 +176,20 @@ export class CanvasPen implements Pen {
     ctx.setTransform(this.zoom, 0, 0, this.zoom, e, f);
   }
 
-  private finish(style: Style): void {
+  private finish(style: Style, path?: Path2D): void {
     const { ctx } = this;
     ctx.globalAlpha = style.alpha ?? 1;
     if (style.fill) {
       ctx.fillStyle = style.fill;
-      ctx.fill();
+      if (path) ctx.fill(path);
+      else ctx.fill();
     }
     if (style.stroke) {
       ctx.strokeStyle = style.stroke;
       ctx.lineWidth = style.width ?? 1;
       if (style.dash) ctx.setLineDash(style.dash as number[]);
-      ctx.stroke();
+      if (path) ctx.stroke(path);
+      else ctx.stroke();
       if (style.dash) ctx.setLineDash([]);
     }
   }
@@ -210,22 +212,14 @@ export class SvgPen implements Pen {
   }
 
   edges(all: Edges, x: number, y: number, style: Style, arrows: boolean): void {
-    if (!all.edges.length) return;
-    const line = new SvgPath(x, y);
-    const heads = new SvgPath(x, y);
     const seen = new Set<string>();
-    for (let i = 0; i < all.edges.length; i++) {
-      trace(all.edges[i], line, seen);
-      if (all.heads[i]) arrow(all.edges[i], heads);
-    }
-    this.parts.push(`<path d="${line.d}"${looks({ ...style, fill: undefined })}/>`);
-    if (arrows) this.parts.push(`<path d="${heads.d}"${looks({ fill: style.stroke, alpha: style.alpha })}/>`);
+    this.path(all.edges.map((points) => trace(points, seen)).join(""), x, y, { ...style, fill: undefined });
+    const heads = all.edges.filter((_, i) => arrows && all.heads[i]);
+    this.path(heads.map(arrow).join(""), x, y, { fill: style.stroke, alpha: style.alpha });
   }
 
-  path(make: (sink: PathSink) => void, x: number, y: number, style: Style): void {
-    const path = new SvgPath(x, y);
-    make(path);
-    this.parts.push(`<path d="${path.d}"${looks(style)}/>`);
+  path(d: string, x: number, y: number, style: Style): void {
+    if (d) this.parts.push(`<path d="${d}" transform="translate(${place(x, y)})"${looks(style)}/>`);
   }
 
   text(text: string, x: number, y: number, style: TextStyle): void {
@@ -258,86 +252,48 @@ function looks(style: Style): string {
   return text;
 }
 
-export interface PathSink {
-  moveTo(x: number, y: number): void;
-  lineTo(x: number, y: number): void;
-  quadraticCurveTo(cx: number, cy: number, x: number, y: number): void;
-  bezierCurveTo(ax: number, ay: number, bx: number, by: number, x: number, y: number): void;
-}
-
 const ROUND = 8;
 
-const NOWHERE: PathSink = { moveTo: () => {}, lineTo: () => {}, quadraticCurveTo: () => {}, bezierCurveTo: () => {} };
-
-/** Draw an edge; of what was `seen` (edges share long ways) each piece is drawn once. */
-export function trace(points: Float32Array, to: PathSink, seen = new Set<string>()): void {
-  const n = points.length / 2;
-  let at = [points[0], points[1]] as const;
+/** The `d` of an edge; of what was `seen` (edges share long ways) each piece is drawn once. */
+export function trace(points: Float32Array, seen = new Set<string>()): string {
+  let d = "";
+  let at = place(points[0], points[1]);
   let lifted = true;
-  for (let i = 1; i < n; i++) {
-    const x0 = points[2 * i - 2];
-    const y0 = points[2 * i - 1];
-    const x = points[2 * i];
-    const y = points[2 * i + 1];
+  for (let i = 2; i < points.length; i += 2) {
+    const [x0, y0, x, y, nx, ny] = points.subarray(i - 2, i + 4);
     const level = Math.abs(y - y0) < 0.5;
     // A piece is what it is by its end and the points before and after it, at which it may be round.
-    const piece = `${x},${y} of ${points.subarray(Math.max(0, 2 * i - 4), 2 * i + 4)}`;
+    const piece = `${x},${y} of ${points.subarray(Math.max(0, i - 4), i + 4)}`;
     const known = seen.has(piece);
-    if (lifted && !known) to.moveTo(...at);
+    if (lifted && !known) d += `M${at}`;
     lifted = known;
     seen.add(piece);
-    const sink = known ? NOWHERE : to;
-    at = [x, y];
+    let drawn = "";
     if (Math.abs(x - x0) >= 0.5 && !level) {
       const middle = (y0 + y) / 2;
-      sink.bezierCurveTo(x0, middle, x, middle, x, y);
-      continue;
-    }
-    const nextLevel = i + 1 < n && Math.abs(points[2 * i + 3] - y) < 0.5;
-    const nextUpright = i + 1 < n && Math.abs(points[2 * i + 2] - x) < 0.5;
-    if (i + 1 < n && ((level && nextUpright) || (!level && nextLevel))) {
-      const nx = points[2 * i + 2];
-      const ny = points[2 * i + 3];
+      drawn = `C${place(x0, middle)} ${place(x, middle)} `;
+    } else if (Math.abs(level ? nx - x : ny - y) < 0.5) {
       const before = Math.min(ROUND, (Math.abs(x - x0) + Math.abs(y - y0)) / 2);
       const after = Math.min(ROUND, (Math.abs(nx - x) + Math.abs(ny - y)) / 2);
-      at = [x + Math.sign(nx - x) * after, y + Math.sign(ny - y) * after];
-      sink.lineTo(x - Math.sign(x - x0) * before, y - Math.sign(y - y0) * before);
-      sink.quadraticCurveTo(x, y, ...at);
+      at = place(x + Math.sign(nx - x) * after, y + Math.sign(ny - y) * after);
+      if (!known) d += `L${place(x - Math.sign(x - x0) * before, y - Math.sign(y - y0) * before)}Q${place(x, y)} ${at}`;
       continue;
     }
-    sink.lineTo(x, y);
+    at = place(x, y);
+    if (!known) d += (drawn || "L") + at;
   }
+  return d;
 }
 
 /** A small arrow at the end of an edge. */
-export function arrow(points: Float32Array, sink: PathSink, size = 4.5): void {
-  const x = points[points.length - 2];
-  const y = points[points.length - 1];
-  sink.moveTo(x, y);
-  sink.lineTo(x - size * 0.7, y - size * 1.35);
-  sink.lineTo(x + size * 0.7, y - size * 1.35);
-  sink.lineTo(x, y);
+function arrow(points: Float32Array): string {
+  const size = 4.5;
+  const [x, y] = points.subarray(-2);
+  return `M${place(x, y)}L${place(x - size * 0.7, y - size * 1.35)}L${place(x + size * 0.7, y - size * 1.35)}Z`;
 }
 
-/** Writes the path as the `d` of an SVG path. */
-export class SvgPath implements PathSink {
-  d = "";
-  constructor(private x = 0, private y = 0) {}
-  moveTo(x: number, y: number): void {
-    this.d += `M${this.at(x, y)}`;
-  }
-  lineTo(x: number, y: number): void {
-    this.d += `L${this.at(x, y)}`;
-  }
-  quadraticCurveTo(cx: number, cy: number, x: number, y: number): void {
-    this.d += `Q${this.at(cx, cy)} ${this.at(x, y)}`;
-  }
-  bezierCurveTo(ax: number, ay: number, bx: number, by: number, x: number, y: number): void {
-    this.d += `C${this.at(ax, ay)} ${this.at(bx, by)} ${this.at(x, y)}`;
-  }
-  private at(x: number, y: number): string {
-    return `${round(x + this.x)},${round(y + this.y)}`;
-  }
+function place(x: number, y: number): string {
+  return `${round(x)},${round(y)}`;
 }
 
 export function round(value: number): number {

@@ -85,7 +85,10 @@ export class Planner {
       }
     }
     const ports = Math.min(outs.size, outs.size > MOST_PORTS ? 2 : MOST_PORTS);
-    for (const [to, n] of leaving) join(to, fromPort(to, n), -1 - lastApart(outs.get(to) as number, outs.size), false);
+    for (const [to, n] of leaving) {
+      const residual = !view.shared[n] && view.isResidual(n, view.lastUser[n]);
+      join(to, fromPort(to, n), -1 - lastApart(outs.get(to) as number, outs.size), residual);
+    }
     const list = [...edges.values()];
     const inner = keys.map(
       (child, i) => (view.isOpen(child) ? this.child(child, children[i], i, list, place, fromPort, body, portOf) : null)

@@ -65,6 +65,7 @@ function layered(spec: Spec, skipped = leftOut(spec)): Ranked {
   spec.edges.forEach((e, i) => {
     if (!skipped.has(i)) graph.setEdge(...ends(e), { weight: 2, minlen: 1 }, `e${i}`);
   });
+  follow(graph, spec);
   pin(graph, spec);
   dagre.layout(graph);
 
@@ -137,6 +138,15 @@ function align(ranked: Ranked, spec: Spec, length: number[]): void {
   ranked.ins = ins.map((t) => t.x);
   ranked.outs = outs.map((t) => t.x);
   ranked.bends = spec.edges.map((_, i) => alongTrunk(i).map((t) => t.x));
+}
+
+/** What begins nowhere and is closed stands below what is open and ran before it, not beside its whole height. */
+function follow(graph: InstanceType<typeof dagre.graphlib.Graph>, spec: Spec): void {
+  const into = new Set(spec.edges.map((e) => e.to));
+  spec.boxes.forEach((box, i) => {
+    const before = spec.boxes.slice(0, i).findLastIndex((b) => b.spec >= 0);
+    if (box.spec < 0 && !into.has(i) && before >= 0) graph.setEdge(`n${before}`, `n${i}`, { weight: 0, minlen: 1 }, "follow");
+  });
 }
 
 /** Ways in belong above everything and ways out below: strong edges from one source and to one sink. */

@@ -15,8 +15,12 @@ export class View {
   sources: number[][] = [];
   /** By node, the last drawn node that reads it, or -1. */
   lastUser: Int32Array = new Int32Array(0);
-  /** Where residuals come from, by the node that adds them (see `residuals`). */
-  private residuals = new Map<number, [number, number]>();
+  /** Whether several drawn nodes read what a node makes. */
+  shared: Uint8Array = new Uint8Array(0);
+  /** Whether a node reads no input of the model, not even through others: it is of weights and constants alone. */
+  readonly constant: Uint8Array;
+  /** By node what it reads of a residual: what passes unchanged, or what a projection on its way makes. */
+  private residuals = new Map<number, number>();
   /** By item how many residuals pass within it, and none of its children, or come from what goes into it. */
   private within = new Map<number, number>();
   private drawnBefore: Int32Array;
@@ -24,6 +28,10 @@ export class View {
   constructor(readonly graph: Graph, readonly tree: Tree) {
     this.hidden = new Uint8Array(graph.nodes.length);
     this.drawnBefore = new Int32Array(graph.nodes.length + 1);
+    this.constant = new Uint8Array(graph.nodes.length);
+    graph.nodes.forEach(({ kind }, n) => {
+      this.constant[n] = Number(kind !== "input" && graph.sources[n].every((s) => s >= n || this.constant[s]));
+    });
     this.hide(this.hidden);
     this.open.add(tree.root.id);
   }
@@ -35,28 +43,33 @@ export class View {
     this.hidden = hidden;
     this.sources = new Array(count);
     this.lastUser = new Int32Array(count).fill(-1);
+    this.shared = new Uint8Array(count);
     for (let i = 0; i < count; i++) {
       this.drawnBefore[i + 1] = this.drawnBefore[i] + (hidden[i] ? 0 : 1);
       const direct = graph.sources[i];
       const through = direct.some((s) => hidden[s]);
       this.sources[i] = through ? [...new Set(direct.flatMap((s) => (hidden[s] ? this.sources[s] : s)))] : direct;
       if (hidden[i]) continue;
-      for (const s of this.sources[i]) this.lastUser[s] = i;
+      for (const s of this.sources[i]) {
+        this.shared[s] = this.lastUser[s] >= 0 ? 1 : 0;
+        this.lastUser[s] = i;
+      }
     }
-    this.residuals = residuals(graph, this.sources, hidden);
+    this.residuals.clear();
     this.within.clear();
-    for (const [n, [from, first]] of this.residuals) {
-      for (let at: Item | null = this.tree.leaf[n]; at; at = at.parent) {
+    for (const { way, first } of residuals(this)) {
+      way.slice(1).forEach((n, i) => this.residuals.set(n, way[i]));
+      for (let at: Item | null = this.tree.leaf[way[way.length - 1]]; at; at = at.parent) {
         if (at.node >= 0 || at.first > first) continue;
         this.within.set(at.id, (this.within.get(at.id) ?? 0) + 1);
-        if (!at.parent || from >= at.parent.first) break;
+        if (!at.parent || way[0] >= at.parent.first) break;
       }
     }
   }
 
   /** Whether what a node reads of another is a residual. */
   isResidual(from: number, to: number): boolean {
-    return this.residuals.get(to)?.[0] === from;
+    return this.residuals.get(to) === from;
   }
 
   /** The same for an item that is drawn: of a fold for each of its members. */
@@ -114,18 +127,39 @@ export class View {
   }
 }
 
+/** A residual: the nodes on its way, from where it branches off to the addition, and the first node of what it passes. */
+interface Residual {
+  way: number[];
+  first: number;
+}
+
+/** So many nodes at most, one after the other, are a projection on the way of a residual. */
+const PROJECTION = 3;
+
 /**
- * What passes by a part of the model with weights and is added to what that makes of it: by the node that adds where it
- * comes from, and where that part begins. What is added in several places (a bias of positions) is none.
+ * What passes by a part of the model with weights and is added to what that makes of it. It passes unchanged, or through a
+ * projection beside at least twice as many nodes with weights, all in the module that adds. What is added in several places
+ * (a bias of positions) is none.
  */
-function residuals({ nodes }: Graph, sources: number[][], hidden: Uint8Array): Map<number, [number, number]> {
-  const found = new Map<number, [number, number]>();
+function residuals(view: View): Residual[] {
+  const { graph: { nodes }, sources, hidden } = view;
   const adding = nodes.flatMap(({ op }, n) => (!hidden[n] && op === "add" && sources[n].length === 2 ? n : []));
   const added = new Int32Array(nodes.length);
   for (const n of adding) for (const s of sources[n]) added[s]++;
-  for (const n of adding) {
-    const [from, made] = sources[n].toSorted((a, b) => a - b);
-    if (added[from] > 1) continue;
+  return adding.flatMap((n) => {
+    const [early, late] = sources[n].toSorted((a, b) => a - b);
+    return [[early, late], [late, early]].flatMap(([end, made]) => (added[end] > 1 ? [] : residual(view, [end, n], made)))
+      .slice(0, 1);
+  });
+}
+
+/** The residual that ends this way, if what is added to it is made of where it branches off. */
+function residual({ graph: { nodes }, tree, sources, constant }: View, way: number[], made: number): Residual[] {
+  let block = tree.leaf[way[1]];
+  while (block.parent && block.kind !== "module") block = block.parent;
+  const weights = (of: Iterable<number>): number => [...of].filter((n) => nodes[n].parameters.length).length;
+  for (;;) {
+    const [from, ...projection] = way.slice(0, -1);
     const passed = new Set([made]);
     let joined = false;
     for (const at of passed) {
@@ -134,19 +168,29 @@ function residuals({ nodes }: Graph, sources: number[][], hidden: Uint8Array): M
         if (s > from) passed.add(s);
       }
     }
-    if (joined && [...passed].some((at) => nodes[at].parameters.length)) found.set(n, [from, Math.min(...passed)]);
+    const first = Math.min(...projection, ...passed);
+    const beside = !projection.length || first >= block.first;
+    if (joined && beside && weights(passed) >= Math.max(1, 2 * weights(projection))) return [{ way, first }];
+    // What a frozen normalization works out of its buffers is no way into the model.
+    const before = sources[from].filter((s) => !constant[s]);
+    if (before.length !== 1 || way.length > PROJECTION + 1) return [];
+    way = [...before, ...way];
   }
-  return found;
 }
 
 const MOST = 40;
 
-/** Open the costliest items until there is as much to see as a person can read at once. */
-export function openReadable(view: View, weight: (item: Item) => number, budget = 26): void {
+/**
+ * Open the costliest items until there is as much to see as a person can read at once. Of a training step that is the
+ * model going forward: later phases go through the same modules, and stand beneath it with what they take.
+ */
+export function openReadable(view: View, cost: (item: Item) => number, budget = 26): void {
   view.open = new Set([view.tree.root.id]);
   view.all.clear();
   view.shown.clear();
-  const whole = Math.max(weight(view.tree.root), 1e-30);
+  const forward = view.tree.root.children.find((c) => c.kind === "phase");
+  const weight = (item: Item): number => (item.kind === "phase" && item !== forward ? 0 : cost(item));
+  const whole = Math.max(weight(forward ?? view.tree.root), 1e-30);
   let seen = view.children(view.tree.root).length;
   const closed = view.children(view.tree.root).filter((c) => c.children.length);
   while (closed.length) {

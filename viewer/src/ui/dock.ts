@@ -67,7 +67,7 @@ export function legend(app: App): HTMLElement {
     const { residual, into, out } = app.theme;
     const edges = [
       app.scene?.boxes.some((b) => b.residuals) && wire(`3px solid ${residual}`, "residual"),
-      ...(app.selected && app.selected.kind !== "root"
+      ...(app.chosen
         ? [wire(`2px solid ${into}`, "what it reads"), wire(`2px dashed ${out}`, "what reads it")] : []),
     ].filter((e) => e instanceof HTMLElement);
     const ridge = app.colours.mode === "bottleneck" ? div("legend-foot", `ridge point ${app.ridgeText}`) : null;

@@ -4,9 +4,10 @@
 import type { App } from "../app";
 import { type Camera, fitted, visible } from "../draw/camera";
 import { Painter } from "../draw/painter";
-import { CanvasPen, fit, measure, SvgPen } from "../draw/pen";
+import { CanvasPen, fit, measure, type Pen, SvgPen } from "../draw/pen";
 import { mix } from "../draw/theme";
 import * as format from "../format";
+import type { Rect } from "../layout/spec";
 import { fill, h } from "./dom";
 
 interface Shot {
@@ -28,12 +29,15 @@ export function whole(app: App): Shot {
   return { camera: fitted(bounds, width, height, 0), width, height };
 }
 
+/** What a camera shows of the graph. */
+export function paint(app: App, pen: Pen, { zoom }: Camera, view: Rect, marks = app.marks()): void {
+  if (app.scene) new Painter(app.model.graph, app.colours, app.theme, zoom, view, marks).paint(app.scene, pen);
+}
+
 export function svg(app: App, shot: Shot): string {
   const view = visible(shot.camera, shot.width, shot.height);
   const pen = new SvgPen();
-  if (app.scene) {
-    new Painter(app.model.graph, app.colours, app.theme, shot.camera.zoom, view, app.marks()).paint(app.scene, pen);
-  }
+  paint(app, pen, shot.camera, view);
   return pen.end(view, shot.width, shot.height, app.theme.canvas, app.model.name);
 }
 
@@ -44,10 +48,7 @@ export async function png(app: App, shot: Shot, scale = 2): Promise<Blob> {
   const k = shot.camera.zoom * scale;
   ctx.setTransform(k, 0, 0, k, -shot.camera.x * k, -shot.camera.y * k);
   const view = visible(shot.camera, shot.width, shot.height);
-  if (app.scene) {
-    new Painter(app.model.graph, app.colours, app.theme, shot.camera.zoom, view, app.marks())
-      .paint(app.scene, new CanvasPen(ctx, k));
-  }
+  paint(app, new CanvasPen(ctx, k), shot.camera, view);
   return done();
 }
 
@@ -97,7 +98,7 @@ export function card(app: App): Promise<Blob> {
   const timed = costs.total("time") > 0;
   const figures: [string, string][] = [
     [format.count(costs.parameterCount(app.tree.root)), "parameters"],
-    [format.count(costs.total("flops")).replace(/B$/, "G"), "FLOPs"],
+    [format.count(costs.total("flops")), "FLOPs"],
     timed ? [format.seconds(costs.total("time")), "predicted"] : [format.size(costs.total("bytes")), "moved"],
   ];
   figures.forEach(([value, name], i) => {
@@ -119,15 +120,13 @@ export function card(app: App): Promise<Blob> {
   }
   pen.text("opgraph", LEFT, 596, { size: 20, weight: 600, fill: theme.accent });
   if (scene) {
-    const into = { width: width - GRAPH, height };
-    const camera = fitted(scene.bounds, into.width, into.height, 18);
-    const view = { x: camera.x, y: camera.y, w: into.width / camera.zoom, h: into.height / camera.zoom };
-    pen.rect(GRAPH, 0, into.width, height, 0, { fill: theme.canvas });
+    const wide = width - GRAPH;
+    const camera = fitted(scene.bounds, wide, height, 18);
+    pen.rect(GRAPH, 0, wide, height, 0, { fill: theme.canvas });
     const k = camera.zoom * 2;
     ctx.setTransform(k, 0, 0, k, GRAPH * 2 - camera.x * k, -camera.y * k);
-    new Painter(app.model.graph, app.colours, theme, camera.zoom, view, {
-      ...app.marks(), selected: null, hovered: null, current: null, into: [], out: [],
-    }).paint(scene, new CanvasPen(ctx, k));
+    const marks = { ...app.marks(), selected: null, hovered: null, current: null, into: [], out: [] };
+    paint(app, new CanvasPen(ctx, k), camera, visible(camera, wide, height), marks);
   }
   return done();
 }

@@ -39,14 +39,11 @@ export class LiveMemory extends Plot {
       this.line(left, y(tick), left + width, y(tick), theme.border, 0.6);
       this.text(format.size(tick), left - 8, y(tick) + 4, theme.faint, "right");
     }
-    const { selected } = app;
-    if (selected && selected.kind !== "root") {
-      const { starts } = memory;
+    if (app.chosen) {
+      const [from, to] = [app.chosen.first, app.chosen.last + 1].map((node) => x(memory.starts[node]));
       ctx.fillStyle = theme.accent;
       ctx.globalAlpha = 0.14;
-      ctx.fillRect(
-        x(starts[selected.first]), top, Math.max(1.5, x(starts[selected.last + 1]) - x(starts[selected.first])), height,
-      );
+      ctx.fillRect(from, top, Math.max(1.5, to - from), height);
       ctx.globalAlpha = 1;
     }
     this.area(frame, y, theme);

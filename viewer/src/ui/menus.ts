@@ -79,7 +79,7 @@ export function searchField(app: App): { element: HTMLElement; focus: () => void
     const all = format.integer(app.hits.length);
     const none = app.query.trim() ? "none" : "";
     const boxes = app.hitBoxes();
-    const seen = boxes < app.hits.length ? `${all} in ${boxes} box${boxes > 1 ? "es" : ""}` : all;
+    const seen = boxes < app.hits.length ? `${all} in ${format.plural(boxes, "box")}` : all;
     count.textContent = !app.hits.length ? none : app.hit >= 0 ? `${format.integer(app.hit + 1)} of ${all}` : seen;
     element.classList.toggle("active", app.hits.length > 0);
   };

@@ -4,15 +4,19 @@
 import type { App } from "../app";
 import type { Measure } from "../data/costs";
 import type { Item } from "../data/tree";
-import { visible } from "../draw/camera";
+import { overlaps, visible } from "../draw/camera";
+import { SMALL } from "../draw/painter";
+import { fit, measure } from "../draw/pen";
 import { mix } from "../draw/theme";
 import * as format from "../format";
-import type { Box } from "../layout/scene";
+import type { Box, Scene } from "../layout/scene";
+import type { Rect } from "../layout/spec";
 import { beside, div, fill, h, onFrame, p } from "./dom";
 import { ending, hint, shareText } from "./parts";
 
-/** Pixels that a name needs in the row. */
-const LETTER = 6.6;
+/** Of the letters in the row, and the least room in which the beginning of a name says something. */
+const LETTERS = 11;
+const BEGINNING = 26;
 
 export function headlineBar(app: App): HTMLElement {
   const sentence = p("sentence");
@@ -20,14 +24,26 @@ export function headlineBar(app: App): HTMLElement {
   const second = h("div", { class: "parts-row second", "aria-hidden": "true" });
   const element = div("headline", sentence, row, second);
   const draw = (into: HTMLElement, parts: [Item, number][], whole: number): void => {
-    const width = into.clientWidth || row.clientWidth;
+    // There is a pixel between two parts.
+    const width = (into.clientWidth || row.clientWidth) - parts.length + 1;
+    const endOf = (item: Item): string => (item.path || item.label).split(".").pop() ?? "";
+    const ends = parts.map(([item]) => endOf(item));
+    // Of two that end alike, the encoder's and the decoder's, what they are in is said, too.
+    const within = (item: Item): string => {
+      const path = item.path.split(".").slice(0, -ending(item).split(".").length);
+      return ends.filter((end) => end === endOf(item)).length > 1 && path.length ? `${path.slice(-1)[0]}.` : "";
+    };
     fill(into, ...parts.map(([item, share]) => {
       // Of a node that is nearly all of its module, the module's name says more.
       const of = item.node >= 0 && !item.path && item.parent && app.colours.share(item.parent) * 0.9 < share;
-      const name = ending(of && item.parent ? item.parent : item);
-      const room = (share / whole) * width - 10;
-      const last = /^\d*$/.test(item.label) ? "" : item.label;
-      const text = [`${name} ${format.percent(share)}`, name, last].find((t) => t.length * LETTER < room) ?? "";
+      const named = of && item.parent ? item.parent : item;
+      const name = `${phase(item)}${phase(item) ? "" : within(named)}${ending(named)}`;
+      const room = (share / whole) * width - 8;
+      const part = endOf(item);
+      // The end of a path alone where no other part ends so: a backward's module is named as the forward's.
+      const last = ends.filter((end) => end === part).length > 1 ? "" : /^\d+$/.test(part) ? `…${part}` : part;
+      const text = [`${name} ${format.percent(share)}`, name, last].find((t) => t && measure(t, LETTERS) <= room) ??
+        (room > BEGINNING ? fit(name, LETTERS, 400, room) : "");
       const { colour } = app.colours.look(item);
       return h("button", {
         type: "button", class: "parts-one", title: hint(app, item), "aria-label": hint(app, item),
@@ -47,7 +63,6 @@ export function headlineBar(app: App): HTMLElement {
     const [said, meaning] = app.headline();
     sentence.textContent = said;
     sentence.title = meaning;
-    element.hidden = !said;
     draw(row, app.row(), 1);
     second.classList.remove("shown");
   };
@@ -55,6 +70,14 @@ export function headlineBar(app: App): HTMLElement {
   app.on(paint, "look");
   new ResizeObserver(() => row.clientWidth && draw(row, app.row(), 1)).observe(row);
   return element;
+}
+
+/** Of a training step, in which phase an item is, where that is not the forward. */
+function phase(item: Item): string {
+  for (let at: Item | null = item; at; at = at.parent) {
+    if (at.kind === "phase" && at !== item && at.label !== "forward") return `${at.label} `;
+  }
+  return "";
 }
 
 /** Milliseconds that the pointer rests before anything is said. */
@@ -107,6 +130,24 @@ const OF: Partial<Record<Measure, string>> = { measured: "the measured time", ti
 const WIDTH = 168;
 const HEIGHT = 120;
 const RIM = 6;
+/** How far it is from the edges of the graph, and the corners that it may be in: whether at the right, and below. */
+const AWAY = 12;
+const CORNERS: [string, boolean, boolean][] = [
+  ["auto 12px 12px auto", true, true], ["12px 12px auto auto", true, false], ["auto auto 12px 12px", false, true],
+];
+
+/** Whether there is neither a child of the whole, with the shape beneath it, nor an edge between them. */
+function isClear({ root }: Scene, at: Rect): boolean {
+  const taken: Rect[] = root.children.map(({ x, y, w, h }) => ({ x, y, w, h: h + SMALL * 2 }));
+  for (const points of root.layout?.edges ?? []) {
+    for (let k = 3; k < points.length; k += 2) {
+      const [x0, y0, x1, y1] = points.subarray(k - 3, k + 1);
+      const [x, y] = [Math.min(x0, x1), Math.min(y0, y1)];
+      taken.push({ x: root.x + x, y: root.y + y, w: Math.abs(x1 - x0), h: Math.abs(y1 - y0) });
+    }
+  }
+  return !taken.some((one) => overlaps(one, at));
+}
 
 export function minimap(app: App): HTMLElement {
   const canvas = h("canvas", { class: "minimap", "aria-label": "Overview", role: "img", title: "Drag to move" });
@@ -143,8 +184,15 @@ export function minimap(app: App): HTMLElement {
     if (!picture || !app.scene) return;
     const { bounds } = app.scene;
     const { x, y, w, h: high } = visible(app.camera, app.size.width, app.size.height);
-    // Where everything is seen, an overview shows nothing.
-    canvas.hidden = x <= 0 && y <= 0 && x + w >= bounds.w && y + high >= bounds.h;
+    const [wide, tall] = [canvas.width, canvas.height].map((side) => side / scale);
+    const corner = CORNERS.find(([, right, low]) => isClear(app.scene as Scene, {
+      x: x + (right ? app.size.width - wide - AWAY : AWAY) / app.camera.zoom,
+      y: y + (low ? app.size.height - tall - AWAY : AWAY) / app.camera.zoom,
+      w: wide / app.camera.zoom, h: tall / app.camera.zoom,
+    }));
+    if (corner && app.following) canvas.style.inset = corner[0];
+    // Where everything is seen, an overview shows nothing; where it would lie on the first picture, it waits for the next.
+    canvas.hidden = (x <= 0 && y <= 0 && x + w >= bounds.w && y + high >= bounds.h) || (app.following && !corner);
     ctx.setTransform(1, 0, 0, 1, 0, 0);
     ctx.clearRect(0, 0, canvas.width, canvas.height);
     ctx.drawImage(picture, 0, 0);

@@ -15,8 +15,7 @@ import { entry, figure, link, list, listed, rows, said, section, shareText } fro
 export function panel(app: App): HTMLElement {
   const element = h("section", { class: "panel", "aria-label": "Details" });
   const paint = (): void => {
-    const { selected } = app;
-    fill(element, ...(selected && selected.kind !== "root" ? details(app, selected) : summary(app)));
+    fill(element, ...(app.chosen ? details(app, app.chosen) : summary(app)));
     element.scrollTop = 0;
   };
   app.on(paint, "select", "look");
@@ -223,9 +222,7 @@ export function summary(app: App): HTMLElement[] {
   const { graph } = model;
   const unknown = costs.total("unknown");
   const kernels = costs.total("kernels");
-  const own = graph.parameters.filter((p) => p.kind === "parameter");
-  const count = own.reduce((sum, p) => sum + p.numel, 0);
-  const bytes = own.reduce((sum, p) => sum + p.bytes, 0);
+  const bytes = graph.parameters.reduce((sum, p) => sum + (p.kind === "parameter" ? p.bytes : 0), 0);
   const work = costs.total("flops") + costs.total("otherFlops");
   const failed = graph.nodes.filter((n) => n.error);
   const parts: (HTMLElement | null)[] = [
@@ -237,8 +234,11 @@ export function summary(app: App): HTMLElement[] {
       const what = `The forward stopped at node ${n.id}, ${n.name}: ${n.error}`;
       return press(what, () => void app.select(app.tree.leaf[n.index], true), { class: "alert" });
     }),
+    app.difference ? differences(app, app.difference) : null,
+    bounds(app),
+    hotspots(app),
     rows("Totals", [
-      ["parameters", `${format.count(count)} · ${format.size(bytes)}`],
+      ["parameters", `${format.count(costs.parameterCount(app.tree.root))} · ${format.size(bytes)}`],
       ["FLOPs", format.flops(costs.total("flops"))],
       ["MACs", format.macs(costs.total("flops") / 2)],
       ["other FLOPs", format.flops(costs.total("otherFlops"))],
@@ -256,11 +256,8 @@ export function summary(app: App): HTMLElement[] {
       ["mode", model.mode],
       ["target", model.target],
     ]),
-    bounds(app),
-    app.difference ? differences(app, app.difference) : null,
     unknown ? unknowns(app) : null,
     graph.breaks.length ? breaks(app) : null,
-    hotspots(app),
     next(app),
     rows("Traced", [
       ...model.attempts.map(
@@ -331,9 +328,9 @@ function differences(app: App, { name, totals }: Difference): HTMLElement {
   return figures;
 }
 
-function hotspots(app: App): HTMLElement {
+function hotspots(app: App): HTMLElement | null {
   const measure = app.metric;
-  const all = app.hotspots().filter(({ share }) => share > 0).map((spot) => {
+  const all = app.hotspots().map((spot) => {
     const shares = spot.leaves.map((leaf) => app.costs.share(measure, leaf));
     const total = shares.reduce((sum, s) => sum + s.total, 0);
     const { times } = shares[0];
@@ -344,7 +341,7 @@ function hotspots(app: App): HTMLElement {
     "choices", press("Light them", () => app.light("hotspots", app.hotspots().flatMap(nodesOf))),
     press("Light the costliest path", () => app.lightPath()),
   );
-  return section("Hot spots", tools, list(all));
+  return all.length ? section("Hot spots", tools, list(all)) : null;
 }
 
 function unknowns(app: App): HTMLElement {

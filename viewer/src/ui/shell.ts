@@ -109,15 +109,14 @@ export function shell(app: App): Shell {
 
 function chips(app: App): HTMLElement {
   const { costs, model } = app;
-  const count = model.graph.parameters.reduce((sum, p) => sum + (p.kind === "parameter" ? p.numel : 0), 0);
   const chip = (value: string, name: string): HTMLElement => span("chip", h("b", null, value), ` ${name}`);
   const element = div("chips");
   const paint = (): void => {
     const sizes = app.sizes?.map((size, i) => `${app.page.sizes?.variables[i].name} = ${format.integer(size)}`)
       .join(", ");
     fill(
-      element, sizes ? chip(sizes, "") : null, chip(format.count(count), "parameters"),
-      chip(format.count(costs.total("flops")).replace(/B$/, "G"), "FLOPs"),
+      element, sizes ? chip(sizes, "") : null, chip(format.count(costs.parameterCount(app.tree.root)), "parameters"),
+      chip(format.count(costs.total("flops")), "FLOPs"),
       chip(format.size(costs.total("bytes")), "moved"), chip(format.integer(model.graph.own), "nodes"),
     );
   };
@@ -144,7 +143,8 @@ function deviceChoice(app: App): HTMLElement | null {
   for (const device of app.devices) {
     const group = vendors.get(device.vendor) ?? h("optgroup", { label: device.vendor });
     vendors.set(device.vendor, group);
-    group.append(h("option", { value: device.id }, device.name));
+    const own = device.name.startsWith(`${device.vendor} `) ? device.name.slice(device.vendor.length + 1) : device.name;
+    group.append(h("option", { value: device.id, title: device.name }, own));
   }
   const options = [h("option", { value: "" }, "no device"), ...vendors.values()];
   return choice(app, "Device", "Device", options, () => app.device?.id ?? "", (id) => app.setDevice(id));

@@ -3,11 +3,11 @@
 
 import type { App } from "../app";
 import { type Camera, innermost, type Inset, mixed, zoomed } from "../draw/camera";
-import { Painter } from "../draw/painter";
 import { CanvasPen } from "../draw/pen";
 import { HEADER } from "../layout/spec";
 import type { Box } from "../layout/scene";
 import { div, h, onFrame, onKey } from "./dom";
+import { paint } from "./export";
 
 const DOUBLE_CLICK = 350;
 
@@ -106,8 +106,7 @@ export class Stage {
         x: (drawn.x + x) / scale - out, y: (drawn.y + y) / scale - out, w: width / scale + 2 * out,
         h: height / scale + 2 * out,
       };
-      new Painter(app.model.graph, app.colours, theme, camera.zoom, view, app.marks())
-        .paint(scene, new CanvasPen(ctx, scale, view));
+      paint(app, new CanvasPen(ctx, scale, view), camera, view);
     }
     ctx.restore();
   }
@@ -239,6 +238,11 @@ export class Stage {
     if (event.metaKey || event.ctrlKey || event.altKey) return;
     const { width, height } = app.size;
     const box = app.box(app.selected);
+    const zoom = (by: number): void => this.fly(zoomed(app.camera, by, width / 2, height / 2));
+    const pan = (x: number, y: number): void => {
+      const { camera } = app;
+      app.setCamera({ ...camera, x: camera.x + (80 * x) / camera.zoom, y: camera.y + (80 * y) / camera.zoom });
+    };
     onKey(event, {
       ArrowDown: () => this.step(1),
       ArrowUp: () => this.step(-1),
@@ -252,9 +256,9 @@ export class Stage {
       },
       Enter: () => box && void app.toggle(box, event.shiftKey),
       " ": () => box && void app.toggle(box, event.shiftKey),
-      "+": () => this.fly(zoomed(app.camera, 1.4, width / 2, height / 2)),
-      "=": () => this.fly(zoomed(app.camera, 1.4, width / 2, height / 2)),
-      "-": () => this.fly(zoomed(app.camera, 1 / 1.4, width / 2, height / 2)),
+      "+": () => zoom(1.4),
+      "=": () => zoom(1.4),
+      "-": () => zoom(1 / 1.4),
       f: () => app.fit(),
       "0": () => app.fit(),
       g: () => app.selected && app.bring(app.selected, true),
@@ -263,10 +267,10 @@ export class Stage {
       r: () => void app.resetOpen(),
       ",": () => box?.layout && void app.stepMember(box, -1),
       ".": () => box?.layout && void app.stepMember(box, 1),
-      w: () => app.setCamera({ ...app.camera, y: app.camera.y - 80 / app.camera.zoom }),
-      s: () => app.setCamera({ ...app.camera, y: app.camera.y + 80 / app.camera.zoom }),
-      a: () => app.setCamera({ ...app.camera, x: app.camera.x - 80 / app.camera.zoom }),
-      d: () => app.setCamera({ ...app.camera, x: app.camera.x + 80 / app.camera.zoom }),
+      w: () => pan(0, -1),
+      s: () => pan(0, 1),
+      a: () => pan(-1, 0),
+      d: () => pan(1, 0),
     });
   }
 

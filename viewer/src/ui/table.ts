@@ -38,7 +38,7 @@ const each: Amount = (measure) => (app, item) => app.costs.share(measure, item).
 const own: Amount = (measure) => (app, item) => app.costs.item(measure, item);
 
 const percent = (value: number): string => (value < 0.0005 ? "" : format.percent(value));
-const flops = (value: number): string => format.count(value, "").replace(/B$/, "G").replace(/([A-Za-z])$/, " $1");
+const flops = (value: number): string => format.count(value).replace(/([A-Za-z])$/, " $1");
 const written = (measure: Measure, value: number): string => (measure === "flops" ? flops(value) : show(measure, value));
 const text = (name: string, key: string, width: number, value: (app: App, item: Item) => string): Column =>
   ({ name, key, width, value, text: value });

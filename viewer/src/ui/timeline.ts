@@ -58,17 +58,17 @@ export class Timeline extends Plot {
       const note = `predicted ${format.seconds(total)}${of?.limit === queue ? ", the limit" : ""}`;
       if (total) this.lanes.push({ name: queue, note, slices: slices.filter(({ from, to }) => to > from), starts });
     }
-    for (const [name, rows] of Object.entries(apart ?? {})) {
-      const slices = rows.map(([from, length, node, wait]): Slice =>
-        ({ from: from / 1e6, to: (from + length) / 1e6, node: node - 1, name: WAITS[wait], wait }));
+    const add = (name: string, said: string, slices: Slice[]): void => {
       const busy = slices.reduce((sum, { from, to }) => sum + to - from, 0);
-      this.lanes.push({ name: clean(name), note: `predicted ${format.seconds(busy)}`, slices });
+      this.lanes.push({ name: clean(name), note: `${said} ${format.seconds(busy)}`, slices });
+    };
+    const slice = (from: number, length: number, node: number, name: string, wait?: Slice["wait"]): Slice =>
+      ({ from: from / 1e6, to: (from + length) / 1e6, node: node - 1, name, wait });
+    for (const [name, rows] of Object.entries(apart ?? {})) {
+      add(name, "predicted", rows.map(([from, length, node, wait]) => slice(from, length, node, WAITS[wait], wait)));
     }
     for (const [name, rows] of Object.entries(measured?.lanes ?? {})) {
-      const slices = rows.map(([from, length, node, text]): Slice =>
-        ({ from: from / 1e6, to: (from + length) / 1e6, node: node - 1, name: clean(measured?.names[text]) }));
-      const busy = slices.reduce((sum, { from, to }) => sum + to - from, 0);
-      this.lanes.push({ name: clean(name), note: `measured ${format.seconds(busy)}`, slices });
+      add(name, "measured", rows.map(([from, length, node, text]) => slice(from, length, node, clean(measured?.names[text]))));
     }
   }
 
@@ -115,7 +115,7 @@ export class Timeline extends Plot {
   }
 
   private lane(lane: Lane, top: number, height: number, { left, width }: Frame, end: number, theme: Theme): void {
-    const { ctx, app: { tree, colours, lit, selected } } = this;
+    const { ctx, app: { tree, colours, lit, chosen } } = this;
     const { starts } = lane;
     const ruled = starts && height >= HIGH;
     const high = (ruled ? height - 2 * RULE - 4 : height - 2) - LINE - 2;
@@ -135,7 +135,7 @@ export class Timeline extends Plot {
       ctx.globalAlpha = lit && !lit[node] ? 0.25 : 1;
       ctx.fillStyle = colour;
       ctx.fillRect(x, y, Math.max(0.7, wide - (wide > 3 ? 0.7 : 0)), high);
-      if (selected && selected.kind !== "root" && node >= selected.first && node <= selected.last) {
+      if (chosen && node >= chosen.first && node <= chosen.last) {
         ctx.fillStyle = theme.accent;
         ctx.fillRect(x, y + high - 3, Math.max(1, wide), 3);
       }

@@ -20,8 +20,14 @@ from math import ceil, prod
 from opgraph.analysis.cost.precision import Placing
 from opgraph.hardware import Device
 from opgraph.record.errors import InputError
-from opgraph.record.graph import Graph, Kernel, Node, Parameter, Value, elements
-from opgraph.record.profile import CachePart, KVCache, ProfileRecord
+from opgraph.record.graph import Graph, Kernel, Node, Parameter, Storage, Value, elements
+from opgraph.record.profile import (
+    CachePart,
+    Compiled,
+    CompiledKernel,
+    KVCache,
+    ProfileRecord,
+)
 from opgraph.record.quantization import ACTIVATIONS, Scheme
 from opgraph.record.remarks import Remark, no_effect
 from opgraph.record.units import item_size, plural, size
@@ -57,6 +63,9 @@ def in_fewer_bits(
         return profile
     if impossible:
         raise InputError(impossible[0], hint=impossible[1])
+    if cache is not None and profile.compiled is not None:
+        raise InputError("TorchInductor's kernels for a cache in fewer bits are not worked out",
+                         hint="leave out --run compiled, or --kv-cache")  # fmt: skip
     if cache is not None and profile.cache is None:
         raise InputError("there is no cache here to keep in fewer bits",
                          hint="--kv-cache goes with --mode prefill or --mode decode")  # fmt: skip
@@ -72,6 +81,7 @@ def in_fewer_bits(
     return replace(
         profile,
         graph=graph,
+        compiled=profile.compiled and pass_.compiled(profile.compiled),
         formulas=None,  # they are those of the weights before
         cache=pass_.cache(),
         convention=convention,
@@ -87,9 +97,6 @@ def _impossible(profile: ProfileRecord) -> tuple[str, str] | None:
     if profile.measured is not None:
         return ("what was measured ran with the weights that it has",
                 "name the model, or a profile without a run")  # fmt: skip
-    if profile.compiled is not None:
-        return ("TorchInductor's kernels for weights in fewer bits are not worked out",
-                "leave out --run compiled")  # fmt: skip
     if "autocast" in profile.convention:
         return ("mixed precision converts weights that are kept in 32 bits",
                 "give --dtype bfloat16 in the place of --autocast")  # fmt: skip
@@ -221,15 +228,23 @@ class _Pass:
         return node if kernels == list(node.kernels) else replace(node, kernels=tuple(kernels))
 
     def _multiply(self, node: Node, name: str, product: _Product, kernels: list[Kernel]) -> None:
+        scaling, made = self._quantized(name, product)
+        if scaling is not None:
+            self._placing.add(scaling, kernels, node.id, scaling.written)
+        self._placing.keep(made, kernels)
+
+    def _quantized(self, name: str, product: _Product) -> tuple[Kernel | None, Kernel]:
+        """The kernel that scales the rows, where one does, and the one that multiplies them with a weight
+        as it is stored."""
         scheme, kernel, low = self._scheme, product.kernel, self.low
         if scheme is None:
-            return
+            return None, kernel
         stored, before = self._stored[name], self._own[name].bytes
         used, all_ = _used(kernel)
         read = kernel.read - before * used // all_ + stored * used // all_
         op = f"quantized.{kernel.op.rpartition('.')[2].lstrip('_')}_{scheme.weights}"
         flops = scheme.format.flops * (elements(kernel.shapes[product.weight]) * used // all_)
-        dtype = kernel.dtype
+        dtype, scaling = kernel.dtype, None
         if low is not None:
             dtype, each = ACTIVATIONS[low]
             shape = kernel.shapes[product.other]
@@ -243,13 +258,62 @@ class _Pass:
                 f"quantized.scale_{low}", "elementwise", kernel.dtype, other_flops=_SCALING * count,
                 read=wide, written=taken, shapes=(shape,), out_shapes=(shape,),
             )  # fmt: skip
-            self._placing.add(self._shared(scaling), kernels, node.id, taken)
+            scaling = self._shared(scaling)
             read += taken - wide
             op += f"_{low}"
             flops = _RESCALING * sum(map(elements, kernel.out_shapes))
         other = kernel.other_flops + flops
         made = replace(kernel, op=op, dtype=dtype, read=read, other_flops=other)
-        self._placing.keep(self._shared(made), kernels)
+        return scaling, self._shared(made)
+
+    # What a compiler makes of it.
+
+    def compiled(self, compiled: Compiled) -> Compiled:
+        """A compiler's kernels, of which those that multiply with a weight read it as it is stored. Rows
+        are scaled once, however many products they go into."""
+        kernels: list[CompiledKernel] = []
+        moved: list[int] = []  # where each kernel is now
+        scaled: dict[int, Storage] = {}  # by the buffer that the rows come from
+        written = {b for k in compiled.kernels for b, _ in k.writes}
+        first = 1 + max((b for k in compiled.kernels for b, _ in (*k.reads, *k.writes)), default=0)
+        for kernel in compiled.kernels:
+            each, (name, product) = kernel, self._compiled_product(kernel)
+            if product is not None:
+                scaling, made = self._quantized(name, product)
+                reads = dict(each.reads)
+                given = {b: n for b, n in reads.items() if b not in written} or reads
+                weight = _closest(given, self._own[name].bytes)
+                rest = reads.pop(weight) - self._own[name].bytes
+                if scaling is not None and reads:
+                    rows = _closest(reads, scaling.read)
+                    del reads[rows]
+                    if rows not in scaled:
+                        scaled[rows] = Storage(scaling.written, len(kernels), None)
+                        access = ((rows, scaling.read),), ((first + rows, scaling.written),)
+                        kernels.append(
+                            replace(each, kernel=scaling, reads=access[0], writes=access[1])
+                        )
+                    reads[first + rows] = scaling.written
+                    scaled[rows] = replace(scaled[rows], died=len(kernels) + 1)
+                reads[weight] = max(0, rest + self._stored[name])
+                each = replace(kernel, kernel=made, reads=tuple(reads.items()))
+            moved.append(len(kernels))
+            kernels.append(each)
+        storages = (
+            replace(s, born=moved[s.born], died=s.died and moved[s.died - 1] + 1)
+            for s in compiled.storages
+        )
+        return replace(compiled, kernels=tuple(kernels), storages=(*storages, *scaled.values()))
+
+    def _compiled_product(self, kernel: CompiledKernel) -> tuple[str, _Product | None]:
+        """The weight that a compiler's kernel multiplies with, and how, where it is one of those that are
+        quantized."""
+        for name, products in self._products.items():
+            for node in (p.node for p in products if p.node.id in kernel.nodes):
+                alone = replace(node, kernels=(kernel.kernel,))
+                if (found := _product(alone, self._own[name])) is not None:
+                    return name, found
+        return "", None
 
     def _shared(self, kernel: Kernel) -> Kernel:
         return self._known.setdefault(kernel, kernel)
@@ -323,6 +387,11 @@ class _Pass:
                 "weights are dequantized in the product, and it runs in float32, as the model "
                 "computes: --dtype bfloat16 has it run in 16 bits",
             )
+
+
+def _closest(sizes: dict[int, int], wanted: int) -> int:
+    """Which of some buffers has nearest to so many bytes, the last of those that are alike."""
+    return min(reversed(sizes), key=lambda buffer: abs(sizes[buffer] - wanted))
 
 
 def multiplies(profile: ProfileRecord, device: Device) -> bool:

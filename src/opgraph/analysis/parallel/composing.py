@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import ceil
 from typing import Any
 
 from opgraph.analysis.timing.collectives import collective_seconds
 from opgraph.analysis.timing.pipeline import gone_through, makespan
-from opgraph.analysis.timing.prediction import predict
+from opgraph.analysis.timing.prediction import Prediction, predict
 from opgraph.hardware import Device
 from opgraph.record import units
 from opgraph.record.graph import Collective, Graph, Kernel, Node, around
@@ -74,10 +74,10 @@ def over(graph: Graph, layout: Layout, before: int) -> Graph:
     """The graph of a rank in a layout that shards and copies the model over other ranks than the trace,
     which shards it over `before`: groups are as large as they are, and what the optimizer goes over, and
     what copies reduce, is what a rank has."""
-    share = before / layout.fsdp
+    share = before / layout.shards
     sizes = {
-        SHARDED: (layout.fsdp, layout.tensor),
-        COPIED: (layout.data, layout.tensor * layout.fsdp),
+        SHARDED: (layout.shards, layout.tensor),
+        COPIED: (layout.data, layout.tensor * layout.shards),
     }
 
     def group(k: Kernel) -> Kernel:
@@ -111,9 +111,13 @@ class Pieces:
 
     def __init__(self, sample: Sample, device: Device, layout: Layout) -> None:
         self.sample, self.device = sample, device
-        self.graph, self.ranks = over(sample.graph, layout, sample.shards), layout.fsdp
+        self.graph, self.ranks = over(sample.graph, layout, sample.shards), layout.shards
         self.parts = dict(self._parts())
-        self.prediction = predict(self.graph, device)
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """When the nodes of the sample run, over as many ranks as the layout has."""
+        return predict(self.graph, self.device)
 
     def _parts(self) -> Iterator[tuple[int, tuple[str | int, Pass]]]:
         """The part of each node and its pass."""
@@ -186,6 +190,15 @@ class Pieces:
 
     def weights(self, layers: int, first: bool, last: bool, *, whole: bool = False) -> int:
         """Bytes of the weights of a stage: of this rank's pieces, or of the `whole` of what it gathers."""
+        found = self._weights
+        share = self.sample.shards * (1.0 if whole else 1 / self.ranks)
+        total = self._mean(found) * layers
+        total += found.get("first", 0) * first + found.get("last", 0) * last
+        return ceil(total * share)
+
+    @cached_property
+    def _weights(self) -> Mapping[str | int, int]:
+        """Bytes of the pieces of weights in the sample, by part."""
         found: dict[str | int, int] = defaultdict(int)
         blocks = {path: i for i, path in enumerate(self.sample.blocks)}
         runs = {n.scope: self.parts[n.id][0] for n in reversed(self.graph.nodes)
@@ -193,10 +206,7 @@ class Pieces:
         for p in self.graph.parameters:
             part: Any = next((blocks[s] for s in around(p.scope) if s in blocks), None)
             found[runs.get(p.scope, "last") if part is None else part] += p.bytes
-        share = self.sample.shards * (1.0 if whole else 1 / self.ranks)
-        total = self._mean(found) * layers
-        total += found["first"] * first + found["last"] * last
-        return ceil(total * share)
+        return found
 
     def _mean(self, found: Mapping[str | int, int]) -> float:
         counts = self.sample.counts
@@ -366,13 +376,15 @@ class Candidate:
 
 def composed(
     sample: Sample, device: Device, layout: Layout, *, batch: int, checkpointing: bool, capacity: float,
-    known: dict[Any, Pieces] | None = None,
-) -> Candidate:  # fmt: skip
+    known: dict[Any, Pieces] | None = None, regardless: bool = False,
+) -> Candidate | Memory:  # fmt: skip
     """A step of training in a layout, of a sample that is traced with its split of operators and `zero`,
-    one micro-batch or two. With `zero` 1 the first gathers weights and the second reduces gradients; else
-    the second stands for all that follow. `known` are pieces that were found before."""
+    one micro-batch or two. The second stands for all forwards that follow, and for all backwards, but where
+    the last one alone reduces gradients (`zero` 1, and copies of shards): there the first stands for the
+    others. `known` are pieces that were found before. Where the memory of the fullest device is beyond the
+    `capacity`, it is all that is found, unless `regardless`."""
     stages, m = layout.pipeline, layout.micro_batches
-    key = (id(sample), layout.fsdp, layout.data)
+    key = (id(sample), layout.shards, layout.data)
     known = {} if known is None else known
     pieces = known.get(key)
     if pieces is None:
@@ -380,46 +392,50 @@ def composed(
     chunks = layout.chunks
     layers = layout.layers(sample.layers)
     runs = len(layers)
+    held = [(sum(layers[rank::stages]), rank == 0, rank == stages - 1) for rank in range(stages)]
+    memory = (_memory(pieces, layout, h, rank, chunks) for rank, h in enumerate(held))
+    fullest = max(memory, key=lambda f: f.total)
+    fits = fullest.total <= capacity
+    if not (fits or regardless):
+        return fullest
     orders = [order(layout.schedule, stages, r, m, chunks) for r in range(stages)]
     seconds: dict[tuple[int, Action], float] = {}
     spent: list[Taken] = [Taken()] * stages
+    stage_of = cache(pieces.stage)
     for rank, todo in enumerate(orders):
         for kind, stage, number in todo:
             ends = (layers[stage], stage == 0, stage == runs - 1)
-            taken = pieces.stage(_pass(pieces, kind, number, m), *ends)
+            taken = stage_of(_pass(pieces, kind, number, layout), *ends)
             # With one stage the host runs ahead of the device throughout; else no further than a pass.
             seconds[rank, (kind, stage, number)] = max(taken.device, taken.host * (stages > 1))
             spent[rank] += taken
     moving = Collective(CollectiveKind.SEND, pieces.hidden // (layout.tensor if layout.sequence else 1),
-                        2, layout.tensor * layout.fsdp * layout.data)  # fmt: skip
+                        2, layout.tensor * layout.shards * layout.data)  # fmt: skip
     sending = collective_seconds(moving, device) if stages > 1 else 0.0
     whole, bubble = makespan(gone_through(orders, seconds, sending))
-    has = [sum(layers[rank::stages]) for rank in range(stages)]
-    held = [(n, r == 0, r == stages - 1) for r, n in enumerate(has)]
-    updates = [pieces.stage(("optimizer", sample.micro_batches - 1), *h) for h in held]
+    updates = [stage_of(("optimizer", sample.micro_batches - 1), *h) for h in held]
     update = max(t.device for t in updates)
     step = max(whole + update, *((s + u).host for s, u in zip(spent, updates, strict=True)))
-    flops = sum(t.flops for t in spent) * layout.tensor * layout.copies
-    memory = [_memory(pieces, layout, h, rank, chunks) for rank, h in enumerate(held)]
-    fullest = max(memory, key=lambda f: f.total)
+    flops = sum(t.flops for t in spent) * layout.tensor * layout.shards * layout.data
     low, high = pieces.prediction.ratios
     dtype = max((k for n in pieces.graph.nodes for k in n.kernels), key=lambda k: k.flops).dtype
     peak = device.matrix_peak(dtype) * layout.devices
     return Candidate(
         layout, batch, checkpointing, step, (step * low, step * high), flops / (step * peak),
-        max(t.exposed for t in spent) , bubble, update, fullest, fullest.total <= capacity,
+        max(t.exposed for t in spent), bubble, update, fullest, fits,
     )  # fmt: skip
 
 
-def _pass(pieces: Pieces, kind: str, number: int, batches: int) -> Pass:
+def _pass(pieces: Pieces, kind: str, number: int, layout: Layout) -> Pass:
     """The pass of the sample that a forward or a backward of the micro-batch `number` is like."""
     sample = pieces.sample
+    reduces_last = sample.zero == 1 or min(layout.data, layout.shards) > 1
     if sample.micro_batches == 1:
         which = 0
-    elif sample.zero > 1:
-        which = int(number > 0)
+    elif kind == "B" and reduces_last:
+        which = int(number == layout.micro_batches - 1)
     else:
-        which = int(number > 0 if kind == "F" else number == batches - 1)
+        which = int(number > 0)
     return "forward" if kind == "F" else "backward", which
 
 
@@ -427,7 +443,7 @@ def _memory(
     pieces: Pieces, layout: Layout, ends: tuple[int, bool, bool], rank: int, chunks: int
 ) -> Memory:
     weights, whole = pieces.weights(*ends), pieces.weights(*ends, whole=True)
-    kept = layout.zero < 3 and layout.fsdp > 1
+    kept = layout.zero < 3 and layout.shards > 1
     gathered = whole if kept else 0
     flying = in_flight(layout.schedule, layout.pipeline, rank, layout.micro_batches, chunks)
     working = max(n for part, n in pieces.working.items() if ends[2] or part != "last")

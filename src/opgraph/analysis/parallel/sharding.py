@@ -13,6 +13,7 @@ What is found holds for any number of devices; `Sharding.sizes` says into which 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import ceil, gcd, prod
@@ -22,6 +23,7 @@ from opgraph.analysis.cost.conventions import is_causal
 from opgraph.analysis.fusion.grouping import Role, role_of
 from opgraph.record.errors import InputError, RenderError
 from opgraph.record.graph import Graph, Kernel, Node, Parameter, Storage, Value
+from opgraph.record.layout import SIZED, Counted
 
 # Where dimensions of a value are in a result: what a view, a copy, element-wise work or a sum makes of
 # them.
@@ -181,6 +183,7 @@ class _Flow:
             self._gather(value)
 
     def result(self) -> Sharding:
+        self._narrow()
         split = frozenset(v for v, d in self.dims.items() if d)
         nodes = frozenset(
             n.id for n in self.graph.nodes if n.id in self.styles or split & {*n.inputs, *n.outputs}
@@ -190,6 +193,23 @@ class _Flow:
             tuple(sorted(self.exchanges, key=lambda e: e.node)), self.sizes,
             frozenset(self.gathered),
         )  # fmt: skip
+
+    def _narrow(self) -> None:
+        """Of dimensions any of which may be the split one (three projections in one, before they are taken
+        apart), leave those that what reads them has split."""
+        for node in reversed(self.graph.nodes):
+            product = role_of(node) in ("contraction", "attention")
+            for v in map(self.graph.value.__getitem__, node.inputs):
+                dims, found = self._of(v), set[int]()
+                if len(dims) < 2:
+                    continue
+                for out in map(self.graph.value.__getitem__, node.outputs):
+                    alias = out.alias_of is not None or node.op == "reshape"
+                    copied = node.op == "reshape" and out.alias_of is None
+                    found |= moved(out, v, self._of(out), alias=alias, copied=copied)
+                if product:
+                    found = {d for d in dims if d < len(v.shape) - 2}
+                self.dims[v.id] = dims & found or dims
 
     def _visit(self, node: Node, role: Role) -> None:
         values = [self.graph.value[v] for v in node.inputs]
@@ -350,6 +370,53 @@ class _Flow:
 
     def _divides(self, size: int, node: Node) -> None:
         self.sizes.setdefault(size, node.name)
+
+
+# What the code of a model says itself of sizes that are split.
+
+
+def is_turned(graph: Graph, node: Node) -> bool:
+    """Whether a linear layer keeps its weight as inputs x outputs, and multiplies by it as it is."""
+    return (
+        role_of(node) == "contraction"
+        and node.op != "linear"
+        and any(
+            graph.value[v].kind == "parameter" and len(graph.value[v].shape) == 2
+            for v in node.inputs
+        )
+    )
+
+
+def counted_by_code(graph: Graph, found: Sharding) -> dict[str, dict[str, tuple[Counted, ...]]]:
+    """By modules and what these call: of each call, in order, what differs on the share of a device. What
+    a module calls without a difference is left out; what is made of a gathered result is whole."""
+    calls: dict[str, dict[str, list[Counted]]] = defaultdict(lambda: defaultdict(list))
+    gathered: set[int] = set()
+    for node in graph.nodes:
+        split = {v for v in node.inputs if v in found.values}
+        if found.styles.get(node.id) == "gathered" or (split and split <= gathered):
+            gathered.update(node.outputs)
+            if node.id not in found.styles:
+                calls[node.scope][node.target].append(Counted())
+            continue
+        if not node.outputs or node.id in found.styles:
+            continue
+        out = graph.value[node.outputs[0]]
+        dims = found.values.get(out.id, _WHOLE)
+        said: dict[int, int] = {}
+        beside: dict[int, int] = {}
+        if len(dims) == 1 and node.target.rpartition(".")[2] in SIZED:
+            said = {d: size(out.shape[d]) for d in dims}
+        elif len(dims) == 1:
+            last = next(iter(dims)) - len(out.shape)
+            whole = (graph.value[v] for v in node.inputs if v not in found.values)
+            if any(len(v.shape) >= -last and v.shape[last] == out.shape[last] != 1 for v in whole):
+                beside = {last: size(out.shape[last])}
+        calls[node.scope][node.target].append(Counted(said, beside))
+    return {
+        scope: kept for scope, by in calls.items()
+        if (kept := {t: tuple(c) for t, c in by.items() if any(x.said or x.beside for x in c)})
+    }  # fmt: skip
 
 
 # The graph that one of the devices of a tensor-parallel group runs: the same operators on its share of

@@ -57,13 +57,13 @@ def energy(works: Sequence[Work], found: Prediction, device: Device) -> Energy |
     if limit is None or not found.seconds:
         return None
     known: dict[int, float] = {}
-    cache, drawn = device.cache * FITTED.kept, 0.0
+    cache, bandwidth, drawn = device.cache * FITTED.kept, device.sustained_bandwidth, 0.0
     for work in works:
         arithmetic = known.get(id(work.task))
         if arithmetic is None:
             arithmetic = known[id(work.task)] = _arithmetic(work.task, device)
         far = work.task.bytes - work.near(cache)
-        drawn += arithmetic + STREAM * far / device.sustained_bandwidth
+        drawn += arithmetic + STREAM * far / bandwidth
     watts = min(limit, idle + (limit - idle) * drawn / found.seconds)
     low, high = found.interval
     between = (low * max(idle, watts / APART), high * min(limit, watts * APART))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 
+from opgraph.analysis.timing.intervals import class_of
 from opgraph.analysis.timing.kernels import FITTED, kernel_cost
 from opgraph.analysis.timing.workload import Contraction, Task
 from opgraph.hardware import Device
@@ -37,6 +38,7 @@ _OPS = {"product": "matmul", "convolution": "convolution", "attention": "attenti
 _GELU = 5
 """FLOPs an element, as the graph counts them."""
 _ROUNDS = 12
+_FOLDS = 5
 _ELEMENTWISE = 0.1
 """Where the search for the share of element-wise functions begins: what is off by more than a factor of e
 says no direction."""
@@ -105,14 +107,8 @@ def fit_sustained(
     logarithm of predicted by measured, where an error counts no more than a factor of e."""
 
     def loss(figures: Mapping[str, float]) -> float:
-        machine = sustaining(device, figures)
-        cache = machine.cache * FITTED.kept
-        total = 0.0
-        for one in measured:
-            near = 0 if one.cold or one.task.bytes > cache else one.task.bytes
-            error = log(kernel_cost(one.task, near, machine).seconds / one.seconds)
-            total += min(abs(error), 1.0)
-        return total / len(measured)
+        errors = _errors(sustaining(device, figures), measured)
+        return sum(map(abs, errors)) / len(measured)
 
     start = {
         "matrix": device.sustained_matrix, "vector": device.sustained_vector,
@@ -133,6 +129,32 @@ def fit_sustained(
             else:
                 steps[key] = step**0.5
     return at
+
+
+def left_over(
+    device: Device, measured: Sequence[MeasuredKernel], keys: Sequence[str]
+) -> dict[str, float]:
+    """By how much kernels are off that a fit of these figures had not seen: the root mean square of their
+    logarithms by class of work (product, convolution, memory), each fifth being left out in turn."""
+    squares: dict[str, list[float]] = {}
+    for fold in range(_FOLDS):
+        held = measured[fold::_FOLDS]
+        others = [m for i, m in enumerate(measured) if i % _FOLDS != fold]
+        if held and others:
+            machine = sustaining(device, fit_sustained(device, others, keys))
+            for one, error in zip(held, _errors(machine, held), strict=True):
+                squares.setdefault(class_of(one.task.category), []).append(error**2)
+    return {kind: (sum(found) / len(found)) ** 0.5 for kind, found in sorted(squares.items())}
+
+
+def _errors(machine: Device, measured: Sequence[MeasuredKernel]) -> list[float]:
+    """The logarithms of predicted by measured, none further from zero than one."""
+    cache, found = machine.cache * FITTED.kept, []
+    for one in measured:
+        near = 0 if one.cold or one.task.bytes > cache else one.task.bytes
+        error = log(kernel_cost(one.task, near, machine).seconds / one.seconds)
+        found.append(max(-1.0, min(error, 1.0)))
+    return found
 
 
 def sustaining(device: Device, figures: Mapping[str, float], source: str = "fitted") -> Device:

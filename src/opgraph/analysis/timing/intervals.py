@@ -6,7 +6,9 @@ beforehand, from what it spends its time on: the variance of its logarithm is ta
 
     spread^2 = base^2 + sum over limits (share x its spread)^2 + sum over tasks (share x one task)^2
 
-since what all kernels of a kind have in common is wrong together, and what each has alone evens out. The
+since what all kernels of a kind have in common is wrong together, and what each has alone evens out. A
+device file that was fitted says by how much kernels that the fit had not seen were off, by class of work:
+that is a spread of its own (`opgraph.analysis.timing.fitting.left_over`). The
 logarithms of measured by predicted time of what the model was not fitted to, in that spread, have quantiles
 by kind of run and by how far the device is from the measured ones: the interval goes from that of 5 % to
 that of 95 %. `residuals.json` has both; benchmarks/predict.py writes it.
@@ -52,6 +54,11 @@ _CLASSES: Mapping[str, WorkClass] = {
 }  # fmt: skip
 
 
+def class_of(category: str) -> WorkClass:
+    """What a kernel of a category does: a product (or attention), a convolution, or else it moves data."""
+    return _CLASSES.get(category, "memory")
+
+
 HOST: Literal["host"] = "host"
 """The limit of a run that waits for the host."""
 
@@ -59,8 +66,9 @@ HOST: Literal["host"] = "host"
 EXCHANGE, FAR = "exchange", "exchange between nodes"
 """The limits of what ranks exchange, over the link of a node and over a network."""
 
-_GUESSED = {FAR: log(UNKNOWN) / 1.645}
-"""The spreads of what was never measured: 1.645 of them is the factor `UNKNOWN`, in nine of ten cases."""
+_GUESSED = {FAR: log(UNKNOWN) / 1.645, "own": 1.0}
+"""The spreads of what was never measured: 1.645 of them is the factor `UNKNOWN`, in nine of ten cases.
+The square of what the fit of a device left over is one already."""
 
 
 def limit_of(task: Task, cost: KernelCost, device: Device) -> str:
@@ -89,21 +97,23 @@ def difficulty(
     *,
     host: bool,
 ) -> tuple[WorkClass, Mapping[str, float]]:
-    """The kind of a run, and the squares of the shares of its time by limit and, under "one task", the sum
-    of those by task."""
+    """The kind of a run, and the squares of the shares of its time by limit; under "one task", the sum
+    of those by task, and under "own", of those by class of work times what the fit of the device left."""
+    apart: dict[tuple[int, Bound], float] = {}
+    first: dict[tuple[int, Bound], tuple[Task, KernelCost]] = {}
+    for work, cost, times in zip(works, costs, often, strict=True):
+        key = (id(work.task), cost.bound)
+        if key not in apart:
+            apart[key], first[key] = 0.0, (work.task, cost)
+        apart[key] += cost.seconds * times
     spent: dict[WorkClass, float] = {"product": 0.0, "convolution": 0.0, "memory": 0.0}
     limits: dict[str, float] = {}
     tasks: dict[int, float] = {}
-    trains = False
-    known: dict[tuple[int, Bound], tuple[WorkClass, str]] = {}
-    for work, cost, times in zip(works, costs, often, strict=True):
-        taken, task = cost.seconds * times, work.task
-        key = (id(task), cost.bound)
-        if key not in known:
-            known[key] = (_CLASSES.get(task.category, "memory"), limit_of(task, cost, device))
-            trains = trains or task.kernel.endswith("_backward")
-        kind, limit = known[key]
-        spent[kind] += taken
+    trains = any(task.kernel.endswith("_backward") for task, _ in first.values())
+    for key, taken in apart.items():
+        task, cost = first[key]
+        limit = limit_of(task, cost, device)
+        spent[class_of(task.category)] += taken
         limits[limit] = limits.get(limit, 0.0) + taken
         tasks[id(task)] = tasks.get(id(task), 0.0) + taken
     whole = sum(limits.values())
@@ -111,6 +121,10 @@ def difficulty(
         return HOST, {HOST: 1.0}
     squares = {limit: (taken / whole) ** 2 for limit, taken in limits.items()}
     squares["one task"] = sum((taken / whole) ** 2 for taken in tasks.values())
+    own = sum(
+        (spent[kind] / whole * (device.figure(f"spread.{kind}") or 0.0)) ** 2 for kind in spent
+    )
+    squares |= {"own": own} if own else {}
     return "training" if trains else max(spent, key=lambda kind: spent[kind]), squares
 
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.timing.collectives import collective_seconds, crosses
 from opgraph.analysis.timing.intervals import (
     UNKNOWN,
@@ -31,10 +30,7 @@ from opgraph.analysis.timing.kernels import (
     kernel_cost,
     traffic_class,
 )
-from opgraph.analysis.timing.pipeline import Course, Done
-from opgraph.analysis.timing.pipeline import course as gone_through
 from opgraph.analysis.timing.streams import (
-    SENT,
     Communication,
     Slot,
     exchanges_something,
@@ -48,14 +44,17 @@ from opgraph.record.kinds import Bound, Run
 from opgraph.record.profile import Pipeline
 from opgraph.record.units import between, percent, seconds
 
+if TYPE_CHECKING:
+    from opgraph.analysis.fusion.partition import Subgraph
+    from opgraph.analysis.timing.pipeline import Course, Done
+
 _CHANNELS = (1, 3, 4)
 """Channels of an image: grey, in colour, and with transparency or depth."""
 
 Queue = Literal["device", "host"]
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTime:
+class KernelTime(NamedTuple):
     """One kernel's predicted seconds, what bounds it, and the node that runs it. Where the host is the
     limit, an operator that launches nothing has its time under an empty name."""
 
@@ -117,16 +116,22 @@ class Prediction:
         return replace(self, ratios=(min(low, 1 / UNKNOWN), max(high, UNKNOWN)))
 
     def without_knowing(
-        self, nodes: Collection[int], often: Mapping[int, int] = MappingProxyType({})
-    ) -> Prediction:
+        self, nodes: Collection[int], otherwise: Collection[int] = (),
+        often: Mapping[int, int] = MappingProxyType({}),
+    ) -> Prediction:  # fmt: skip
         """The same with a wider interval, where the kernels of some nodes are not those that will run:
-        their time may be off like that of what was never measured. `often` is how many nodes a node
-        stands for, where that is not one."""
+        their time may be off like that of what was never measured. What is bound by launches of those that
+        are spelled `otherwise` there may be one of all, too, as an optimizer's of all weights is, where
+        each had its own. `often` is how many nodes a node stands for, where that is not one."""
         taken = {n: seconds * often.get(n, 1) for n, seconds in self.by_node.items()}
-        whole = sum(taken.values())
-        share = sum(taken.get(n, 0.0) for n in nodes) / whole if whole else 0.0
+        whole = sum(taken.values()) or 1.0
+        share = sum(taken.get(n, 0.0) for n in nodes) / whole
+        launches = [n for n in otherwise if self.bounds.get(n) is Bound.LAUNCH]
+        launched = sum(taken.get(n, 0.0) for n in launches) / whole
+        fewest = 1 / max(UNKNOWN, sum(often.get(n, 1) for n in launches))
         low, high = self.ratios
-        wider = (low * (1 - share + share / UNKNOWN), high * (1 - share + share * UNKNOWN))
+        least = (share - launched) / UNKNOWN + launched * fewest
+        wider = (low * (1 - share + least), high * (1 - share + share * UNKNOWN))
         return replace(self, ratios=wider)
 
     @property
@@ -208,14 +213,18 @@ def predict(
     works = workload(graph) if works is None else works
     made_by = sources(graph) if exchanges_something(works) else None
     if pipeline is None or made_by is None or device.kind == "cpu":
-        return predict_work(works, device, run, reach, batch=batch_of(graph), made_by=made_by)
+        return predict_work(
+            works, device, run, reach, batch=batch_of(graph, pipeline), made_by=made_by
+        )
+
+    from opgraph.analysis.timing.pipeline import course
 
     def taken(part: Graph) -> Sequence[Mapping[int, float]]:
         here = works if part is graph else workload(part)
         found = predict_work(here, device, run, reach, made_by=sources(part)).by_queue
         return found["device"], found["host"]
 
-    found = gone_through(pipeline, graph, taken, partial(collective_seconds, device=device))
+    found = course(pipeline, graph, taken, partial(collective_seconds, device=device))
     alone = predict_work(works, device, run, reach, batch=batch_of(graph, pipeline), made_by=made_by,
                          course=found)  # fmt: skip
     return replace(alone, stages=found.rows)
@@ -232,7 +241,7 @@ def predict_work(
     pipeline says when other stages let it go on."""
     communication, slots = None, list[Slot]()
     costs = device_costs(works, device, reach, known)
-    hosts = [host_seconds(work, device, run) for work in works]
+    hosts = host_seconds(works, device, run)
     often = times or [1] * len(works)
     busy = sum(c.seconds * n for c, n in zip(costs, often, strict=True))
     host = sum(h * n for h, n in zip(hosts, often, strict=True))
@@ -280,11 +289,11 @@ def predict_work(
         for work, taken, bound in zip(works, seconds, bounds, strict=True)
         if taken or work.task.kernel
     )
-    queues: dict[Queue, dict[int, float]] = {"device": {}, "host": {}}
-    for work, added, launched in zip(works, adds, hosts, strict=True):
-        alone = launched if device.kind == "cpu" else 0.0
-        _add(queues["device"], work, added + alone)
-        _add(queues["host"], work, launched - alone)
+    both = device.kind == "cpu"
+    queues: dict[Queue, dict[int, float]] = {
+        "device": _by_node(works, seconds if both else adds),
+        "host": _by_node(works, [0.0] * len(works) if both else hosts),
+    }
     kind, squares = difficulty(
         works, costs, often, device, host=device.kind != "cpu" and host > busy
     )
@@ -293,9 +302,12 @@ def predict_work(
                       communication, tuple(slots))  # fmt: skip
 
 
-def _add(sums: dict[int, float], work: Work, seconds: float) -> None:
-    if seconds or work.task.kernel:
-        sums[work.node] = sums.get(work.node, 0.0) + seconds
+def _by_node(works: Sequence[Work], seconds: Sequence[float]) -> dict[int, float]:
+    sums: dict[int, float] = {}
+    for work, taken in zip(works, seconds, strict=True):
+        if taken or work.task.kernel:
+            sums[work.node] = sums.get(work.node, 0.0) + taken
+    return sums
 
 
 def device_costs(
@@ -325,24 +337,16 @@ Known: TypeAlias = dict[tuple[int, int], KernelCost]
 """What tasks take, by their identity and the bytes that are near, as long as they are there."""
 
 
-def host_seconds(work: Work, device: Device, run: Run) -> float:
-    """What the host needs until it has launched a kernel. A recorded graph is launched at once."""
-    if run.recorded:
-        return 0.0
-    return work.calls * device.host_call + work.modules * device.host_module
+def host_seconds(works: Iterable[Work], device: Device, run: Run) -> list[float]:
+    """What the host needs until it has launched each kernel. A recorded graph is launched at once."""
+    call, module = (0.0, 0.0) if run.recorded else (device.host_call, device.host_module)
+    return [work.calls * call + work.modules * module for work in works]
 
 
 def batch_of(graph: Graph, pipeline: Pipeline | None = None) -> int:
-    """Items in a run, all micro-batches together. A rank of a `pipeline` without inputs takes those that
-    it receives."""
-    sent = [n for n in graph.nodes for k in n.kernels if k.collective and k.collective.kind in SENT]
-    if sent:  # the inputs are those of the whole step
-        got = next((n for n in sent if n.phase == "forward" and n.outputs and n.op == "recv"), None)
-        if graph.inputs or got is None or pipeline is None:
-            return _batch(graph)
-        shape = graph.value[got.outputs[0]].shape
-        batches = 1 + max(batch for _, _, batch in pipeline.orders[pipeline.rank])
-        return batches * shape[0] if shape and isinstance(shape[0], int) else 1
+    """Items in a run, all micro-batches together; those of all stages on each rank of a `pipeline`."""
+    if pipeline is not None:
+        return pipeline.batch or _batch(graph)
     turns = pairwise(n.phase for n in graph.nodes)
     backwards = sum(a == "forward" and b in ("backward", "recompute") for a, b in turns)
     return _batch(graph) * max(1, backwards)

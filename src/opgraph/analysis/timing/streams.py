@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +22,9 @@ from opgraph.record.kinds import CollectiveKind
 
 SENT = (CollectiveKind.SEND, CollectiveKind.RECEIVE)
 """What stages of a pipeline exchange."""
+
+REDUCED = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
+"""What gradients are added up by."""
 
 PACKED = "fsdp.all_gather_copy_in"
 CONVERTED = "aten._foreach_copy_"
@@ -68,8 +72,34 @@ def alone_in_time(works: Sequence[Work]) -> bool:
 
 
 def sources(graph: Graph) -> Mapping[int, tuple[int, ...]]:
-    """The nodes that made what each node reads, by its id."""
-    return {n.id: graph.reads(n) for n in graph.nodes}
+    """The nodes that made what each node reads, by its id. The optimizer begins when all gradients are
+    reduced, whichever it goes over first: torch waits for them at the end of the backward
+    (`finalize_backward` in the file above, and in torch/csrc/distributed/c10d/reducer.cpp)."""
+    found = {n.id: graph.reads(n) for n in graph.nodes}
+    first = next((n.id for n in graph.nodes if n.phase == "optimizer"), None)
+    if first is not None:
+        found[first] += tuple(
+            n.id for n in graph.nodes if n.phase == "backward"
+            and any(k.collective is not None and k.collective.kind in REDUCED for k in n.kernels)
+        )  # fmt: skip
+    return found
+
+
+def _that_run(
+    made_by: Mapping[int, Sequence[int]], works: Sequence[Work]
+) -> Mapping[int, Sequence[int]]:
+    """The same through nodes that run nothing: waits for an exchange, and views of a backward. Gradients
+    that are reduced for the optimizer are added up beside the kernels (`foreach_reduce` in the file
+    above): views of them are waited for by nobody."""
+    running = {w.node for w in works}
+    reduced = {w.node for w in works if w.task.collective is not None
+               and w.task.collective.kind in REDUCED and w.task.kernel.startswith("c10d.")}  # fmt: skip
+    found: dict[int, tuple[int, ...]] = {}
+    for node in sorted(made_by):
+        makers = ((i,) if i in running else found.get(i, ()) for i in made_by[node])
+        through = dict.fromkeys(chain.from_iterable(makers))
+        found[node] = tuple(i for i in through if node in running or i not in reduced)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +151,7 @@ def overlapped(
     bubble = 0.0
     clock = end_of_all = total = 0.0
 
+    made_by = _that_run(made_by, works)
     packed = {node for w in works if w.task.kernel == PACKED for node in made_by.get(w.node, ())}
 
     def wait(until: float, cause: int, *, bubble: bool = False) -> None:

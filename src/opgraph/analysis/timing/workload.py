@@ -7,10 +7,10 @@ with a mask, RMS normalization): they are put together here. Allocations and vie
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from opgraph.analysis.cost.conventions import is_causal, pairs_left
 from opgraph.record.graph import Collective, Graph, Kernel, Node, Value, elements
@@ -149,8 +149,7 @@ NOTHING = Task("", "view", "", 0, 0, 0, ())
 """What an operator does that launches nothing, as views do: it takes the host's time alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """A task that the node `node` runs.
 
     `distances` are, for each operand, the bytes that were moved since it was last touched (its own
@@ -192,8 +191,8 @@ class _Step:
 def _works(graph: Graph) -> Iterator[Work]:
     known: dict[object, tuple[_Step, ...]] = {}
     launching: dict[
-        tuple[int, ...], tuple[bool, int | None]
-    ] = {}  # only views; launches if divided
+        tuple[int, ...], tuple[bool, bool, int | None]
+    ] = {}  # no work; only views; launches if divided
     alike: dict[Task, Task] = {}  # equal ones are one, whether or not their kernels are one object
     moved = 0
     touched: dict[object, int] = {}
@@ -203,16 +202,17 @@ def _works(graph: Graph) -> Iterator[Work]:
         kernels = tuple(map(id, node.kernels))
         if kernels not in launching:
             divided = any(k.share < 1 for k in node.kernels)
-            launching[kernels] = (all(k.category == "view" for k in node.kernels),
+            launching[kernels] = (not any(map(_works_at_all, node.kernels)),
+                                  all(k.category == "view" for k in node.kernels),
                                   sum(k.launches for k in node.kernels) if divided else None)  # fmt: skip
-        views, launches = launching[kernels]
+        idle, views, launches = launching[kernels]
         called = node.kind == "call" and not (views and node.phase == "backward")
         calls, modules = int(called), 0
         if called and node.scope != scope:
             modules, scope = _entered(scope, node.scope), node.scope
         if launches is not None:
             calls, modules = launches, 0
-        if not node.kernels:
+        if idle:
             if called:
                 yield Work(node.id, NOTHING, (), calls, modules)
             continue
@@ -224,8 +224,6 @@ def _works(graph: Graph) -> Iterator[Work]:
             made = _steps(node, inputs, causal=causal)
             made = (replace(s, task=alike.setdefault(s.task, s.task)) for s in made)
             steps = known[like] = tuple(made)
-        if called and not steps:
-            yield Work(node.id, NOTHING, (), calls, modules)
         places = [v.name if v.storage is None else v.storage for v in inputs]
         for step in steps:
             distances: list[int | None] = []
@@ -239,7 +237,7 @@ def _works(graph: Graph) -> Iterator[Work]:
                     touched[places[operand]] = moved
             yield Work(node.id, step.task, tuple(distances), calls, modules)
             calls = modules = 0
-        for v in node.outputs if steps else ():
+        for v in node.outputs:
             place = value[v]
             touched[place.name if place.storage is None else place.storage] = moved
 
@@ -272,7 +270,7 @@ def _steps(node: Node, inputs: list[Value], *, causal: bool) -> Iterator[_Step]:
             positions=elements(kernel.out_shapes[0][2:]) if kernel.out_shapes else 1,
             collective=kernel.collective,
             share=kernel.share,
-            packed=_packed(kernel, values),
+            packed=packed_of(kernel, values),
         )
         yield _Step(task, tuple(place for _, place in operands), kernel.read + kernel.written)
 
@@ -284,7 +282,7 @@ def left_by_mask(kernel: Kernel) -> float:
     return 1.0 if sizes is None else pairs_left(sizes.m, sizes.n) / (sizes.m * sizes.n)
 
 
-def _packed(kernel: Kernel, operands: list[Value | None]) -> float:
+def packed_of(kernel: Kernel, operands: Sequence[Value | None]) -> float:
     """What an element of a quantized weight takes of one that the product computes with."""
     if not kernel.op.startswith(QUANTIZED):
         return 1.0
@@ -292,10 +290,14 @@ def _packed(kernel: Kernel, operands: list[Value | None]) -> float:
     return min(1.0, *sizes, 1.0) / element_size(kernel.dtype)
 
 
+def _works_at_all(kernel: Kernel) -> bool:
+    return bool(kernel.read or kernel.written or kernel.flops)
+
+
 def _kernels(node: Node, inputs: list[Value]) -> Iterator[Kernel]:
     """The kernels that do something, those of one operator put together. Fused attention takes four
     dimensions (batch, heads, tokens, width); with any other number it is really several kernels."""
-    real = [k for k in node.kernels if k.read or k.written or k.flops]
+    real = list(filter(_works_at_all, node.kernels))
     category = ONE_KERNEL.get(node.op)
     conversions = [k for k in real if k.op == "aten._to_copy"]
     work = [k for k in real if k.op != "aten._to_copy"]

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from opgraph.record.errors import MissingDependency
+from opgraph.record.versions import installed, require_bound
 
 __all__ = ["Library", "lazy_imports", "registered"]
 
@@ -27,13 +28,15 @@ __all__ = ["Library", "lazy_imports", "registered"]
 class Library:
     """A package that models come from.
 
-    `extra` is the extra of opgraph that brings it, `modules` what building a model imports. With `heads`
-    its models come with a choice of heads.
+    `extra` is the extra of opgraph that brings it, `modules` what building a model imports, and `oldest`
+    the first version that it is built with; pyproject.toml says the same. With `heads` its models come with
+    a choice of heads.
     """
 
     package: str
     extra: str
     modules: tuple[str, ...]
+    oldest: tuple[int, ...]
     heads: bool = False
 
     @property
@@ -42,9 +45,10 @@ class Library:
         return _folder(self.package)
 
     def require(self) -> None:
-        """Raise `MissingDependency` when it is not installed."""
+        """Raise `MissingDependency` when it is not installed, and `SourceError` when it is too old."""
         if self.folder is None:
             raise MissingDependency(self.package, self.extra)
+        require_bound(self.package, installed(self.package) or "", self.oldest, self.extra)
 
 
 @cache

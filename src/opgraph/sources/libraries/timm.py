@@ -23,7 +23,7 @@ class TimmSource:
     """Every name in `timm.list_models()`."""
 
     name = "timm"
-    library = Library("timm", "timm", ("timm",))
+    library = Library("timm", "timm", ("timm",), (1, 0, 20))
 
     def claims(self, spec: str) -> bool:
         architecture, dot, _ = spec.partition(".")

@@ -39,7 +39,7 @@ class TorchvisionSource:
     """Every name in `torchvision.models.list_models()`."""
 
     name = "torchvision"
-    library = Library("torchvision", "torchvision", ("torchvision.models",))
+    library = Library("torchvision", "torchvision", ("torchvision.models",), (0, 29))
 
     def claims(self, spec: str) -> bool:
         return spec in self.names()

@@ -29,6 +29,7 @@ TRANSFORMERS = Library(
     "transformers",
     "transformers",
     ("transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
+    (5, 5),
     heads=True,
 )
 BASE = "base"
@@ -144,7 +145,10 @@ _PLACEHOLDER = re.compile(r"(image|video|audio)_token_(id|index)")
 def _holding_all_tokens(config: Any) -> dict[str, Any]:
     """What was added to the vocabulary of a default configuration so that it holds the placeholders of
     images and sound."""
-    text = config.get_text_config()
+    try:
+        text = config.get_text_config()
+    except ValueError:  # it has several
+        return {}
     ids = [v for k, v in vars(config).items() if _PLACEHOLDER.fullmatch(k) and isinstance(v, int)]
     needed = max(ids, default=-1) + 1
     if text is config or not 0 < getattr(text, "vocab_size", 0) < needed:

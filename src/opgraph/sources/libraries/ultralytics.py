@@ -19,7 +19,7 @@ from opgraph.sources.libraries import Library
 if TYPE_CHECKING:
     from torch import nn
 
-ULTRALYTICS = Library("ultralytics", "yolo", ("ultralytics.nn.tasks",))
+ULTRALYTICS = Library("ultralytics", "yolo", ("ultralytics.nn.tasks",), (8, 4))
 
 _SCALES = re.compile(r"^scales:.*\n((?:[ #].*\n|\n)+)", re.MULTILINE)
 _SCALE = re.compile(r"^ +([a-z]):", re.MULTILINE)

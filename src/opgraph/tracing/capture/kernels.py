@@ -23,6 +23,7 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from opgraph.costs.collectives import written_by
 from opgraph.costs.count import Operator, by_name, cost, tensors_of
@@ -30,7 +31,7 @@ from opgraph.costs.formulas.linalg import SPARSE
 from opgraph.record.errors import first_line
 from opgraph.record.graph import Kernel, Storage, maker
 from opgraph.record.remarks import Remark
-from opgraph.sources.ranks import current, exchange_alike, finished
+from opgraph.sources.ranks import current, exchange_alike, finished, is_spread
 from opgraph.sources.weightless import places_for_masks
 from opgraph.tracing.fake.cache import (
     CachedFunction,
@@ -39,7 +40,14 @@ from opgraph.tracing.fake.cache import (
     identities,
     looks,
 )
-from opgraph.tracing.fake.tensors import LOOKED_UP, REAL_LIMIT, check_places, fake, needs_values
+from opgraph.tracing.fake.tensors import (
+    LOOKED_UP,
+    META,
+    REAL_LIMIT,
+    check_places,
+    fake,
+    needs_values,
+)
 from opgraph.tracing.state.guard import STATISTICS, Guard
 
 # The memory that is made and freed while a model is recorded, in numbers of kernels.
@@ -60,6 +68,7 @@ class MemoryLog:
         self.live = 0
         self.anew: dict[int, int] = {}  # the storages that came after others in the same place
         self._weights: set[int] = set()
+        self._alike: list[int] = []
 
     def ignore(self, tensor: Tensor) -> None:
         """The storage of a weight: it is not an activation."""
@@ -91,10 +100,12 @@ class MemoryLog:
         index = self._index.get(key)
         if index is not None or key in self._weights:
             return index
-        return self._add(storage, key, born, made=made)
+        return self._add(storage, key, storage.nbytes(), born, made)
 
-    def _add(self, storage: torch.UntypedStorage, key: int, born: int, *, made: bool) -> int:
-        index = self._entry(key, storage.nbytes(), born, made)
+    def _add(
+        self, storage: torch.UntypedStorage, key: int, size: int, born: int, made: bool
+    ) -> int:
+        index = self._entry(key, size, born, made)
 
         def freed(_: Any, key: int = key) -> None:
             last = self._index.pop(key, None)
@@ -162,7 +173,7 @@ class MemoryLog:
         for size, born, died, place in storages:
             if place is not None:
                 storage = results[place].untyped_storage()
-                fresh[place] = self._add(storage, storage._cdata, kernel + born, made=True)
+                fresh[place] = self._add(storage, storage._cdata, size, kernel + born, True)  # noqa: FBT003
                 continue
             self.bytes.append(size)
             self.born.append(kernel + born)
@@ -171,6 +182,26 @@ class MemoryLog:
             self._made.append(True)
             self._references.append(_gone)
         return fresh
+
+    def alike(self, storages: range, later: int) -> None:
+        """Storages as those are, made so many kernels `later`; what lives on does so until `end_alike`."""
+        for like in storages:
+            died = self.died[like]
+            if died is None:
+                self._alike.append(len(self.bytes))
+                self.live += self.bytes[like]
+            self.bytes.append(self.bytes[like])
+            self.born.append(self.born[like] + later)
+            self.died.append(None if died is None else died + later)
+            self.owner.append(None)
+            self._made.append(True)
+            self._references.append(_gone)
+
+    def end_alike(self) -> None:
+        """What was made alike is freed."""
+        for storage in self._alike:
+            self._end(storage)
+        self._alike.clear()
 
     def close(self) -> tuple[Storage, ...]:
         """All storages, as they are now; their nodes are numbered from 1."""
@@ -224,6 +255,9 @@ _WITH_BODIES = frozenset(
 )
 """Higher-order operators that come down to others which run one by one."""
 
+OF_MANY = ("aten._foreach_", "aten._fused_", "aten._amp_foreach_", "aten.lift_fresh")
+"""Operators that an optimizer of many tensors calls once for all of them; the last brings a number."""
+
 _DEVICE = torch.ops.prim.device.default
 
 _WAITS = frozenset({"_c10d_functional.wait_tensor", "_c10d_functional._wrap_tensor_autograd"})
@@ -275,6 +309,7 @@ class KernelCapture(TorchDispatchMode):
         self.notes: dict[str, None] = {}  # remarks, once each
         self.lacking: dict[int, str] = {}  # what went on for want of values, by its id
         self.in_node = False
+        self.staying: list[Any] | None = None  # what is made for all weights at once
         self.spread = current() is not None
         self.exchanged: list[Exchanged] = []  # collectives of the node that runs
         self.lock: threading.RLock | None = None  # as soon as there are other threads
@@ -283,9 +318,9 @@ class KernelCapture(TorchDispatchMode):
         self.fake_mode = fake_mode
         self._on_orphan = on_orphan
         self._cache, self._dtype = fake_call_cache(), torch.get_default_dtype()
-        self._functions: dict[Any, CachedFunction] = {}  # of this run alone
         self.works: list[Any] = []  # that somebody may ask for its result
         self._repeats: dict[Any, bool] = {}  # functions that may be known, as far as seen
+        self._sizes: dict[Any, int] = {}  # bytes of what calls on real tensors return
         self._repeated = 0  # kernels that are known, and so can be made again
         self._depth = torch._C._len_torch_dispatch_stack() + 1
 
@@ -331,7 +366,7 @@ class KernelCapture(TorchDispatchMode):
         if (
             not repeats
             or torch.is_grad_enabled()
-            or torch.is_autocast_enabled("cpu")
+            or (torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled("cpu"))
             or torch.get_default_dtype() is not self._dtype
             or torch._C._len_torch_dispatch_stack() != self._depth
         ):
@@ -340,10 +375,20 @@ class KernelCapture(TorchDispatchMode):
         try:
             given = looks(args, tensors)
             more = looks(kwargs.items(), tensors) if kwargs else ()
-            key = (func, given, more, identities(tensors))
-            return key, tensors, self._functions.get(key)
+            key = (func, given, more, identities(tensors) if len(tensors) > 1 else ())
+            return key, tensors, self._cache.functions.get(key)
         except (TypeError, RuntimeError, NotImplementedError):
             return None, [], None
+
+    def look_alike(self, op: str, given: Sequence[Tensor]) -> Any:
+        """What a run of something is known by that hangs on nothing but what these tensors look like; None
+        where it cannot be known."""
+        if self.fake_mode is None or not self._cache.calls_known or any(map(is_spread, given)):
+            return None
+        try:
+            return op, looks(given, []), identities(list(given))
+        except (TypeError, RuntimeError, NotImplementedError):
+            return None
 
     def repeat(self, known: CachedFunction, tensors: list[Tensor]) -> tuple[Any, list[int | None]]:
         """Give it again, with the kernels and the memory that it takes; of each result the index of its
@@ -352,6 +397,7 @@ class KernelCapture(TorchDispatchMode):
         with torch._C._DisableTorchDispatch():  # making a tensor is no kernel
             out = known.call.repeat(tensors, self.fake_mode)
         self.kernels += known.kernels
+        self.writes += [tensors[place] for place in known.writes]
         results = (out,) if known.call.container is None else out
         return out, self.memory.again(known.storages, first, results)
 
@@ -366,18 +412,20 @@ class KernelCapture(TorchDispatchMode):
         first, storages, repeated = at
         if len(self.kernels) == first:
             self._repeats[key[0]] = False
-        if self.writes or not 0 < len(self.kernels) - first == self._repeated - repeated:
+        if not 0 < len(self.kernels) - first == self._repeated - repeated:
             return None
+        places = {id(t): place for place, t in enumerate(tensors)}
+        writes = tuple([places.get(id(t), -1) for t in self.writes])
         call = cached_call(tensors, out, self.kernels[first])
-        results = (out,) if isinstance(out, Tensor) else tensors_of(out)
+        results = tensors_of((out,))
         made = self.memory.since(storages, first, results)
-        if call is None or made is None or None in call.results:
+        if call is None or made is None or None in call.results or -1 in writes:
             return None
-        return CachedFunction(call, tuple(self.kernels[first:]), made)
+        return CachedFunction(call, tuple(self.kernels[first:]), made, writes)
 
     def keep(self, key: Any, found: CachedFunction, arguments: str, looks: tuple[Any, ...]) -> None:
         """Know it from now on, with what is shown of its arguments and known of its results."""
-        self._functions[key] = replace(found, arguments=arguments, looks=looks)
+        self._cache.functions[key] = replace(found, arguments=arguments, looks=looks)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -426,10 +474,12 @@ class KernelCapture(TorchDispatchMode):
             parts = self._decompose(func, args, kwargs)
             if parts is not NotImplemented:
                 return parts
-        if (operator.mutated or operator.name in STATISTICS) and self.guard is not None:
-            self.guard.before(func, args, kwargs, self.memory.made)
+        writes = operator.mutated or operator.name in STATISTICS
+        if writes and self.guard and self.guard.before(func, args, kwargs, self.memory.made):
             self._repeated -= 1  # has to be seen each time
         if self.fake_mode is None:
+            if self.guard is not None and predictable and not (writes or operator.zero):
+                self.guard.needs(self.memory.live + self._to_come(func, args, kwargs))
             out = func(*args, **kwargs)
             self._note(operator, args, kwargs, out, self._cost(operator, args, kwargs, out))
             if self.guard is not None:
@@ -441,6 +491,19 @@ class KernelCapture(TorchDispatchMode):
                 self.raised(error)
                 raise
         return self._reduced(args, out) if func is _REDUCED else out
+
+    def _to_come(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        """Bytes of what a call on real tensors is about to return, found out on tensors without data; 0
+        where these do not say."""
+        try:
+            key = func, looks(args, []), looks(kwargs.items(), [])
+            if key not in self._sizes:
+                given, named = tree_map_only((Tensor, torch.device), _without_data, (args, kwargs))
+                made = tensors_of((func(*given, **named),))
+                self._sizes[key] = sum(t.numel() * t.element_size() for t in made)
+            return self._sizes[key]
+        except Exception:  # noqa: BLE001  (a layout, a dtype or values that are not known so)
+            return 0
 
     def _reduced(self, args: tuple[Any, ...], out: Any) -> Any:
         """The result of an all-reduce, whose work says what was reduced: that of torch's pretended group
@@ -497,6 +560,7 @@ class KernelCapture(TorchDispatchMode):
                 out = func(*args, **kwargs)
         else:
             out = self._run_on_real(func, args, kwargs, tensors, key, mode)
+            self._repeated += func in _BLANK  # whatever it gives, nothing hangs on its values
             if operator.category == "collective":
                 out = exchange_alike(operator.name, args, out)
         if type(out) is tuple and fakes:
@@ -606,6 +670,8 @@ class KernelCapture(TorchDispatchMode):
     ) -> None:
         born = len(self.kernels)
         self.kernels.append(kernel)
+        if self.staying is not None and operator.name.startswith(OF_MANY):
+            self.staying.append(out)
         if not operator.zero:
             if type(out) is FakeTensor or isinstance(out, Tensor):
                 self.memory.see(out, born, made=True)
@@ -693,6 +759,12 @@ def _all_fake(args: Any, mode: FakeTensorMode) -> list[Any]:
         else item
         for item in args
     ]
+
+
+def _without_data(item: Tensor | torch.device) -> Any:
+    if isinstance(item, torch.device):
+        return META
+    return torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device=META)
 
 
 def _may_be_large(args: tuple[Any, ...], tensors: list[Tensor]) -> bool:

@@ -42,7 +42,7 @@ from opgraph.record.graph import LOSS, Graph, GraphBreak, Kernel, Node, Scope, V
 from opgraph.record.remarks import Remark
 from opgraph.record.verify import verify
 from opgraph.sources.ranks import is_spread, local, spread_as
-from opgraph.tracing.capture.kernels import KernelCapture
+from opgraph.tracing.capture.kernels import OF_MANY, KernelCapture
 from opgraph.tracing.capture.names import cut, names, positional, short, usual
 from opgraph.tracing.capture.scopes import (
     Call,
@@ -166,10 +166,6 @@ class _Names:
                 return name
 
 
-_MANY = ("aten._foreach_", "aten._fused_", "aten._amp_foreach_", "aten.lift_fresh")
-"""Operators that an optimizer of many tensors calls once for all of them; the last brings a number."""
-
-
 class Recorder:
     """Follows a run of the model; then holds its records, values and module calls."""
 
@@ -196,8 +192,7 @@ class Recorder:
         self.misfit = False
         self.location: Location | None = None
         self._inside: Call | None = None
-        self._one: int | None = None  # the node that all of now are (see `as_one`)
-        self._staying: list[Any] | None = None
+        self._alike: dict[Any, tuple[Record, range, list[int]]] = {}  # see `as_one`
         self._made: list[Record] = []  # what made nodes of autograd, in order, and how many
         self._numbers: list[int] = []  # there were after each (see `_differentiated`)
         self._differentiated_last: tuple[str, None] | None = None
@@ -279,7 +274,7 @@ class Recorder:
     def _tell_of_threads(self, left: int) -> None:
         if left:
             self._uncounted(f"{left} of the threads that forward started still ran when it had returned: "
-                            "what they did from then on is neither counted nor taken back")  # fmt: skip
+                            "what they did from then on is not counted")  # fmt: skip
         unheard = getattr(self.capture.fake_mode, "unheard", 0)
         if unheard:
             self._uncounted(f"{units.plural(unheard, 'operator')} ran in threads that forward did not "
@@ -341,28 +336,54 @@ class Recorder:
         inner = {id(r.call): r.call for r in found if r.call.module is not None}
         modules.move(inner.values(), self.loss)
 
-    @contextmanager
-    def as_one(self, path: str, op: str) -> Iterator[None]:
-        """Within, all that runs is one node of the module of that path. What is made there stays until
-        `divide`: it is part of what is made for all modules at once."""
-        at = self._one = len(self.records)
-        self._staying = self._staying or []
-        with self.inside(path):
-            yield
-        self._one = None
-        made = self.records[at:]
-        if not made:
-            return
-        outputs = [v for record in made for v in record.outputs]
-        outputs.sort(key=lambda v: not self._is_weight(v))
-        inputs = (v for record in made for v in record.inputs)
-        one = Record(
-            "call", op, f"torch.optim.{op}", Call(path), "",
-            list(dict.fromkeys(v for v in inputs if v not in outputs)), outputs,
-            made[0].first, made[-1].last, made[0].location, self.fragment, self.phase,
+    def as_one(
+        self, path: str, op: str, given: Sequence[Tensor], run: Callable[[], object]
+    ) -> None:
+        """Run what is one node of the module of that path, and with the nodes of other modules part of
+        what is done for all of them at once: what is made there stays until `divide`. It reads and writes
+        these tensors and no others. What was done for others that look the same is written down again."""
+        capture, memory = self.capture, self.capture.memory
+        first, made = len(capture.kernels), len(memory.bytes)
+        index = len(self.records)
+        record = Record(
+            "call", op, f"torch.optim.{op}", Call(path), "", [], [], first, first,
+            self.location or (None, None), self.fragment, self.phase,
             name=f"{path}.{op}" if path else op,
         )  # fmt: skip
-        self.records[at:] = [one]
+        self.records.append(record)
+        for tensor in given:
+            self.table.read(tensor, record.inputs)
+        record.inputs = list(dict.fromkeys(record.inputs))
+        places = {id(local(tensor)): place for place, tensor in enumerate(given)}
+        key = capture.look_alike(op, given)
+        known = None if key is None else self._alike.get(key)
+        if known is None:
+            capture.in_node, capture.staying = True, capture.staying or []
+            try:
+                run()
+            except BaseException as error:
+                record.error, record.exception = first_line(error), error
+                capture.raised(error)
+                raise
+            finally:
+                capture.in_node = False
+                record.last = len(capture.kernels)
+                capture.exchanged.clear()
+            written = sorted({places[id(t)] for t in capture.writes if id(t) in places})
+            if key is not None:
+                self._alike[key] = record, range(made, len(memory.bytes)), written
+        else:
+            like, storages, written = known
+            capture.kernels += capture.kernels[like.first : like.last]
+            record.last = len(capture.kernels)
+            memory.alike(storages, first - like.first)
+        memory.owner[made:] = [index] * (len(memory.bytes) - made)
+        capture.writes[:] = [local(given[place]) for place in written]
+        for tensor in capture.writes:
+            self.table.produce(tensor, record, index)
+        for storage, tensor in self.table.written().items():
+            self.table.wrote(storage, tensor, record)
+        record.outputs.sort(key=lambda v: not self._is_weight(v))
 
     def _is_weight(self, value: int | None) -> bool:
         """Whether a value lies in the memory of a parameter."""
@@ -376,13 +397,15 @@ class Recorder:
     def divide(self, records: Sequence[Record]) -> None:
         """Take kernels of many tensors of these nodes to be parts of some that go over all nodes at once:
         the first of an operator and dtype in each node of one, the second of another."""
-        self._staying = None
+        self._alike.clear()
+        self.capture.staying = None
+        self.capture.memory.end_alike()
         kernels = self.capture.kernels
         wholes: dict[tuple[str, str, int], list[int]] = {}
         for record in records:
             seen: Counter[tuple[str, str]] = Counter()
             for at in range(record.first, record.last):
-                if not kernels[at].op.startswith(_MANY):
+                if not kernels[at].op.startswith(OF_MANY):
                     continue
                 like = kernels[at].op, kernels[at].dtype
                 wholes.setdefault((*like, seen[like]), []).append(at)
@@ -431,7 +454,7 @@ class Recorder:
 
     def existing(self, tensor: Tensor, name: str) -> None:
         """A tensor that is there from the beginning and is no input: what an optimizer keeps."""
-        self.table.add(tensor, name=name, storage=self.capture.memory.see(tensor, 0))
+        self.table.add(tensor, name=name, storage=self.capture.memory.see(local(tensor), 0))
 
     def like(self, tensor: Tensor) -> Tensor:
         """A tensor of the same size as one of the run, which no kernel makes."""
@@ -465,8 +488,6 @@ class Recorder:
         exchanged = capture.kernels[-1].collective if first < len(capture.kernels) else None
         if exchanged is not None:
             record.arguments = str(exchanged)
-        if self._staying is not None:
-            self._staying.append(out)
         index = self._append(record)
         number = _sequence_number()
         if not self._numbers or number > self._numbers[-1]:
@@ -480,8 +501,7 @@ class Recorder:
         return record
 
     def again(self, func: Any, known: CachedFunction, tensors: list[Tensor]) -> Any:
-        """What a call with these tensors gave before, and a node for it. Autograd does not follow, and
-        nothing is written to."""
+        """What a call with these tensors gave before, and a node for it. Autograd does not follow."""
         first = len(self.capture.kernels)
         out, fresh = self.capture.repeat(known, tensors)
         record = self._begun(func, first, above=5)
@@ -490,12 +510,13 @@ class Recorder:
             self.table.read(tensor, record.inputs)
         if len(record.inputs) > 1:
             record.inputs = list(dict.fromkeys(record.inputs))
-        if self._staying is not None:
-            self._staying.append(out)
         index = self._append(record)
+        written = self.table.written() if known.writes else {}
         results = (out,) if known.call.container is None else out
         for tensor, storage, look in zip(results, fresh, known.looks, strict=True):
             self.table.produce(tensor, record, index, storage, look)
+        for place, tensor in written.items():
+            self.table.wrote(place, tensor, record)
         return out
 
     def fold(self, start: int, whole: Record) -> None:
@@ -517,7 +538,7 @@ class Recorder:
             record.kind = "constant"
         record.call.nodes += 1
         self.records.append(record)
-        return len(self.records) - 1 if self._one is None else self._one
+        return len(self.records) - 1
 
     def call_in_parts(self, func: Any, args: Any, kwargs: Any, out: Any, first: int) -> None:
         """Nodes for a call within which ranks exchanged something: one for each collective, and one for
@@ -539,7 +560,7 @@ class Recorder:
             return
         last.last = len(kernels)
         for tensor in [out] if isinstance(out, Tensor) else tensors_of(_items(out)):
-            self.table.produce(tensor, last, self.records.index(last))
+            self.table.produce(tensor, last, len(self.records) - 1)
 
     def _part(
         self, func: Any, args: Any, kwargs: Any, out: Any, first: int, last: int
@@ -753,7 +774,8 @@ class _Functions(TorchFunctionMode):
         found = None if key is None else capture.learn(key, tensors, out, at)
         record = recorder.call(func, args, kwargs, out, at[0])
         if found is not None and record is not None:
-            capture.keep(key, found, record.arguments, recorder.table.looks(record.outputs))
+            outputs = record.outputs[: len(found.call.results)]  # and not what else was written to
+            capture.keep(key, found, record.arguments, recorder.table.looks(outputs))
         return out
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, thread, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+
+from opgraph.tracing.state.effects import idles
 
 _PATIENCE = 2.0
 """Seconds that a run waits, after the model has returned, for threads that are still at work."""
@@ -39,12 +41,7 @@ class HandedOver:
         start, submit = threading.Thread.start, ThreadPoolExecutor.submit
 
         def started(other: threading.Thread) -> None:
-            # The threads of a pool live on after the run, and follow only what is submitted in it; the
-            # monitor of progress bars lives on, too, and computes nothing.
-            lasting = getattr(other, "_target", None) is thread._worker or (
-                type(other).__module__ == "tqdm._monitor"
-            )
-            if threading.get_ident() in self._ours and not lasting:
+            if threading.get_ident() in self._ours and not idles(other):
                 vars(other)["run"] = self._carried(self._quiet(other))
                 self._threads.append(other)
             start(other)

@@ -61,12 +61,14 @@ class CachedCall:
 class CachedFunction:
     """What a call of a torch function gave, and which kernels it came down to. `storages` are those that
     they made: bytes, the numbers of kernels (from the function's first) at which each was made and freed,
-    and, of one that lives on, the position of the result that it is in. `arguments` is what is shown of its
-    arguments, and `looks` what is known of its results (see `ValueTable.add`)."""
+    and, of one that lives on, the position of the result that it is in. `writes` are the positions of the
+    tensors whose memory it wrote to. `arguments` is what is shown of its arguments, and `looks` what is
+    known of its results (see `ValueTable.add`)."""
 
     call: CachedCall
     kernels: tuple[Kernel, ...]
     storages: tuple[tuple[int, int, int, int | None], ...]
+    writes: tuple[int, ...]
     arguments: str = ""
     looks: tuple[Any, ...] = ()
 
@@ -79,13 +81,14 @@ _MOST_CALLS = 1 << 16
 @dataclass(frozen=True, slots=True)
 class FakeCallCache:
     """What is known from earlier calls: operators (and whether their results can be told), what calls
-    that look the same cost, what they gave, and which of them give small tensors from real ones. Without
-    `calls_known`, every call is made and costed anew."""
+    that look the same cost, what they gave, which of them give small tensors from real ones, and what
+    calls of torch functions gave. Without `calls_known`, every call is made and costed anew."""
 
     operators: dict[Any, tuple[Operator, bool]] = field(default_factory=dict)
     costs: dict[Any, Kernel] = field(default_factory=dict)
     calls: dict[Any, CachedCall] = field(default_factory=dict)
     small: set[Any] = field(default_factory=set)
+    functions: dict[Any, CachedFunction] = field(default_factory=dict)
     calls_known: bool = True
 
     def operator(self, func: Any) -> tuple[Operator, bool]:
@@ -105,13 +108,16 @@ def fake_call_cache() -> FakeCallCache:
     nothing where the environment says so."""
     if os.environ.get(SWITCH) == "0":
         return FakeCallCache(calls_known=False)
-    if sum(len(m.costs) + len(m.calls) + len(m.small) for m in _CACHES.values()) > _MOST_CALLS:
+    known = (len(t) for m in _CACHES.values() for t in (m.costs, m.calls, m.small, m.functions))
+    if sum(known) > _MOST_CALLS:
         _CACHES.clear()
     settings = (
         torch.get_default_dtype(),
         torch.is_inference_mode_enabled(),
         torch.backends.mkldnn.enabled,
         torch.are_deterministic_algorithms_enabled(),
+        torch.compiler._is_compiling_flag,
+        torch.compiler._is_exporting_flag,
         (*flop_counter.flop_registry.values(), len(formulas), len(contractions)),  # can be added to
     )
     return _CACHES.setdefault(settings, FakeCallCache())
@@ -156,7 +162,7 @@ def looks(items: Iterable[Any], tensors: list[Tensor]) -> tuple[Any, ...]:
 
 def identities(tensors: list[Tensor]) -> tuple[int, ...]:
     """Which of some tensors are the same one; nothing where none is."""
-    if len(tensors) < 2 or len(set(map(id, tensors))) == len(tensors):
+    if len(set(map(id, tensors))) == len(tensors):
         return ()
     ids = [id(t) for t in tensors]
     return tuple(map(ids.index, ids))

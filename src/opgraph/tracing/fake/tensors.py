@@ -32,6 +32,15 @@ REAL_LIMIT = 64 * 2**20
 that a model computes from constants stay real, so that their values can be looked at, up to here."""
 
 
+_GROUPED = torch.ops.aten._grouped_mm.default
+_HALVES = (torch.bfloat16, torch.float16)
+_ATEN = torch.ops.aten
+_PRODUCTS = {_ATEN.mm.default: 0, _ATEN.bmm.default: 0, _ATEN.mv.default: 0, _ATEN.dot.default: 0,
+             _ATEN.addmm.default: 1, _ATEN.baddbmm.default: 1, _ATEN.addmv.default: 1}  # fmt: skip
+"""Products whose kernels take factors of one dtype, which is not looked at on fake tensors, by the place of
+the first."""
+
+
 class RunMode(FakeTensorMode):
     """The mode of the fake tensors of a run. It counts the operators that are called in threads which do
     not work for the run (that `threads` do), where nobody else hears them."""
@@ -47,7 +56,21 @@ class RunMode(FakeTensorMode):
         """What torch calls for every operator."""
         if threading.get_ident() not in self.threads:
             self.unheard += 1
+        if func is _GROUPED and args[0].dtype not in _HALVES:
+            return self._grouped(args, kwargs or {})
+        first = _PRODUCTS.get(func)
+        if first is not None and args[first].dtype != args[first + 1].dtype:
+            one, other = args[first].dtype, args[first + 1].dtype
+            raise RuntimeError(f"factors must have the same dtype, but are {one} and {other}")
         return super().dispatch(func, types, args, kwargs)
+
+    def _grouped(self, args: Any, kwargs: Any) -> Tensor:
+        """A grouped product of a dtype that its kernels take on every device, and that torch 2.14 refuses
+        to say the shape of."""
+        with self:
+            a, b = (torch.empty_like(t, dtype=torch.bfloat16) for t in args[:2])
+            out: Tensor = _GROUPED(a, b, *args[2:], **kwargs)
+            return torch.empty_like(out, dtype=args[0].dtype)
 
 
 def fake(tensor: Tensor, mode: FakeTensorMode, shared: Memory | None = None) -> Tensor:
@@ -71,7 +94,7 @@ def fake(tensor: Tensor, mode: FakeTensorMode, shared: Memory | None = None) -> 
 def around(meta: Tensor, mode: FakeTensorMode) -> FakeTensor:
     """The fake CPU tensor whose shape, strides, dtype and storage are those of a tensor on meta."""
     made: FakeTensor = Tensor._make_subclass(
-        FakeTensor, meta, require_grad=False, dispatch_device=True, device_for_backend_keys=CPU
+        FakeTensor, meta, dispatch_device=True, device_for_backend_keys=CPU
     )
     if mode._allow_unsafe_data_ptr_access:
         torch._C._set_warn_deprecated_on_mutable_data_ptr(made)

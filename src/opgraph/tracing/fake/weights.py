@@ -13,13 +13,16 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from opgraph.costs.count import dtype_name, packed_tensors, sizes_of
 from opgraph.costs.formulas.linalg import SPARSE, stored
-from opgraph.record.graph import Parameter
+from opgraph.record.graph import Parameter, maker
 from opgraph.sources.ranks import current, is_spread, local, spread_as
 from opgraph.tracing.fake.tensors import REAL_LIMIT, Memory, fake, shared_memory
 from opgraph.tracing.fake.types import dress
 
 Modules = Collection[torch.nn.Module]
 """All modules of a model, each of them once."""
+
+
+_parameter = maker(Parameter)
 
 
 class Weights:
@@ -52,7 +55,7 @@ class Weights:
 
     def _add(self, tensor: Tensor, name: str, path: str, kind: Any, tied: tuple[str, ...]) -> None:
         shape, numel, size = _extent(tensor)
-        parameter = Parameter(
+        parameter = _parameter(
             name=name,
             shape=shape,
             dtype=dtype_name(tensor.dtype),

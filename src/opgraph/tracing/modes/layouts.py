@@ -10,24 +10,28 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, update_wrapper
+from itertools import cycle
+from math import gcd
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from opgraph.inputs.base import Example
 from opgraph.record import units
 from opgraph.record.errors import InputError, first_line
-from opgraph.record.layout import Layout
+from opgraph.record.layout import Counted, Layout, Split
 from opgraph.sources.base import Model
 from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import KEPT, current, is_spread
+from opgraph.tracing.capture.names import spelled, target
 from opgraph.tracing.modes.loss import LossFunction
 from opgraph.tracing.modes.stages import Spread, kept_layers, kind_of, layers_of, pipelined
 from opgraph.tracing.modes.training import repeated
@@ -37,7 +41,7 @@ Styles = Mapping[str, str]
 transformers knows."""
 
 
-def laid_out(model: Model, layout: Layout, allowed: Callable[[], Styles]) -> Model:
+def laid_out(model: Model, layout: Layout, allowed: Callable[[], Split]) -> Model:
     """The model over all ranks of the world; `allowed` finds how its graph allows it to be split.
 
     Raises `InputError` for what it, or torch, does not divide.
@@ -52,7 +56,7 @@ def laid_out(model: Model, layout: Layout, allowed: Callable[[], Styles]) -> Mod
 
 
 def in_stages(
-    model: Model, example: Example, layout: Layout, allowed: Callable[[], Styles],
+    model: Model, example: Example, layout: Layout, allowed: Callable[[], Split],
     loss: str | LossFunction,
 ) -> tuple[Model, Example]:  # fmt: skip
     """The stages of this rank, laid out over the ranks beside it, and what it calls them with: the
@@ -79,7 +83,7 @@ def in_stages(
 
 
 def _over(
-    model: Model, layout: Layout, allowed: Callable[[], Styles],
+    model: Model, layout: Layout, allowed: Callable[[], Split],
     over: Callable[[Any, Spread], nn.Module],
 ) -> Model:  # fmt: skip
     """The model that is made over a mesh of all ranks, with what splits and shards a part of it."""
@@ -136,11 +140,11 @@ def _mesh(layout: Layout, *, tokens: bool = False) -> Any:
                  "context": layout.context, "tensor": layout.tensor}  # fmt: skip
     else:
         shape["fsdp"] *= layout.context
-    mesh = init_device_mesh("cpu", tuple(shape.values()), mesh_dim_names=tuple(shape))
-    for name, ranks in shape.items():
-        if ranks == layout.devices:  # the group of all ranks has no name of its own
-            mesh[name].get_group()._set_group_desc(f"mesh_{name}")
-    return mesh
+    return init_device_mesh(
+        "cpu", tuple(shape.values()), mesh_dim_names=tuple(shape),
+        # Where one of them has all ranks it is a group of its own, by its name, and not the one of all.
+        backend_override=dict.fromkeys(shape, "fake"),
+    )  # fmt: skip
 
 
 @contextmanager
@@ -194,7 +198,7 @@ def _sharded(
     several copies of that exchange gradients."""
     from torch.distributed.fsdp import fully_shard
 
-    ranks = layout.fsdp * layout.context
+    ranks = layout.shards
     if ranks == 1:
         over = mesh["data"]
         from torch.distributed._composable.replicate_with_fsdp import replicate
@@ -208,7 +212,8 @@ def _sharded(
     for block in blocks:
         shard(block)
     shard(module)
-    setattr(module, KEPT, layout.zero)
+    if ranks > 1:
+        setattr(module, KEPT, layout.zero)
     if ranks > 1:
         how = {3: "gathered one after the other", 2: "kept from the forward to the backward",
                1: "kept, and reduced with the last micro-batch"}[layout.zero]  # fmt: skip
@@ -218,20 +223,24 @@ def _sharded(
             )
         yield f"sharded over {ranks:,} ranks as {len(blocks)} repeated blocks and the rest, {how}"
     if layout.data > 1:
-        yield f"{layout.data:,} copies, whose gradients are added up"
+        last = " with the last micro-batch" if ranks > 1 and layout.micro_batches > 1 else ""
+        yield f"{layout.data:,} copies, whose gradients are added up{last}"
 
 
 # Splitting operators over ranks.
 
 
 def _split(
-    module: nn.Module, mesh: Any, layout: Layout, allowed: Callable[[], Styles]
+    module: nn.Module, mesh: Any, layout: Layout, allowed: Callable[[], Split]
 ) -> Iterator[str]:
     """Split linear layers, tables and experts."""
     planned = _planned(module, layout)
-    styles = planned if planned is not None else allowed() if layout.tensor > 1 else {}
+    found = Split({}) if planned is not None or layout.tensor == 1 else allowed()
+    styles = found.styles if planned is None else planned
     modules = dict(module.named_modules())
-    own = {p: s for p, s in styles.items() if s in _OWN and isinstance(modules.get(p), _LAYERS)}
+    own = {
+        p: s for p, s in styles.items() if s in _OWN and _is_layer(modules.get(p), found.turned, p)
+    }
     others = {p: s for p, s in styles.items() if p not in own}
     if planned is None and others:
         kinds = sorted({type(modules[p]).__name__ for p in others if p in modules})
@@ -249,18 +258,35 @@ def _split(
                 f"{style} by {how}",
                 hint="without sequence_parallel",
             )
+        uneven = [n for n in sorted(found.sizes) if n % layout.tensor]
+        if uneven and not any(hasattr(m, "num_key_value_groups") for m in modules.values()):
+            raise InputError(f"{uneven[0]:,} heads or features ({found.sizes[uneven[0]]}) do not divide "
+                             f"over {layout.tensor:,} ranks",
+                             hint=f"{_divisors(gcd(*found.sizes))} do")  # fmt: skip
         yield from _replicated_heads(module, own, layout.tensor)
-        _linears(module, mesh["tensor"], own, layout)
-        yield f"split over {layout.tensor:,} ranks by {how}: {_counted(own)}"
+        _linears(module, mesh["tensor"], own, found.turned, layout)
+        counted = {p: c for p, c in found.counted.items() if p in modules and p not in own}
+        told = {n for m in modules.values() for n in _of_a_rank(m, found.sizes, layout.tensor)} if (
+            found.told) else set()  # fmt: skip
+        if told:
+            yield f"{' and '.join(sorted(told))} of its modules are those of a rank"
+        _counting({p: (modules[p], c) for p, c in counted.items()}, mesh["tensor"], bool(told))
+        yield f"split over {layout.tensor:,} ranks by {how}: {_styled(own)}"
     if others or layout.expert > 1:
         yield from _by_transformers(module, mesh, others, layout)
 
 
 _OWN = ("column", "row", "gathered", "vocabulary")
-_LAYERS = (nn.Linear, nn.Embedding)
 
 
-def _counted(styles: Styles) -> str:
+def _is_layer(module: nn.Module | None, turned: Collection[str], path: str) -> bool:
+    """Whether a module is one that torch splits, or one like it whose weight is inputs x outputs."""
+    if isinstance(module, (nn.Linear, nn.Embedding)):
+        return True
+    return path in turned and module is not None and {*module._parameters} <= {"weight", "bias"}
+
+
+def _styled(styles: Styles) -> str:
     names = {"column": "by columns", "row": "by rows", "gathered": "by columns and gathered",
              "vocabulary": "by the vocabulary"}  # fmt: skip
     found = {s: list(styles.values()).count(s) for s in _OWN}
@@ -340,8 +366,10 @@ def _divisors(n: int) -> str:
     return ", ".join(str(d) for d in range(1, n + 1) if n % d == 0)
 
 
-def _linears(module: nn.Module, mesh: Any, styles: Styles, layout: Layout) -> None:
-    """Split linear layers and tables by torch's styles. What the columns of one module read is gathered
+def _linears(
+    module: nn.Module, mesh: Any, styles: Styles, turned: Collection[str], layout: Layout
+) -> None:
+    """Split linear layers and tables by torch's styles. What several columns of one module read is gathered
     there once; with `sequence`, tokens are split from the first block to the last."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (
@@ -361,52 +389,225 @@ def _linears(module: nn.Module, mesh: Any, styles: Styles, layout: Layout) -> No
         for name, weight in part._parameters.items():
             if weight is not None:
                 tied.setdefault(id(weight), []).append((part, name))
-    parents: dict[str, int] = {}
+    read: dict[str, dict[int, tuple[Tensor, Tensor]]] = {}
+    gathering: dict[str, Any] = {}
+    width = 0
     for path, style in styles.items():
         layer: Any = module.get_submodule(path)
         split = id(layer) in inside
-        if style == "column":
-            parent = path.rpartition(".")[0]  # a block adds to its own tokens what its layers give
-            apart = any(module.get_submodule(parent) is b for b in blocks)
-            parents[path if apart else parent] = layer.in_features
         how: Any = {
-            "column": _Columns,
+            "column": ColwiseParallel,
             "gathered": partial(ColwiseParallel, output_layouts=Replicate()),
             "row": partial(RowwiseParallel, output_layouts=Shard(1) if split else Replicate()),
             "vocabulary": partial(RowwiseParallel, input_layouts=Replicate()),
-        }[style]
-        parallelize_module(layer, mesh, how(), src_data_rank=None)
+        }[style]()
+        if style == "column":
+            width = width or layer.weight.shape[path not in turned]
+            owner = path.rpartition(".")[0]
+            while isinstance(module.get_submodule(owner), (nn.ModuleList, nn.ModuleDict)):
+                owner = owner.rpartition(".")[0]
+            around = module.get_submodule(owner)
+            if owner not in read:
+                read[owner] = {}
+                around.register_forward_hook(partial(_forgotten, read[owner]), always_call=True)
+            # What a module reads its tokens of has all of them; a block adds its own to what layers give.
+            whole = split and not any(around is b for b in blocks)
+            if whole:
+                gathering[owner] = _once(partial(_gathered, mesh=mesh, split=True), width)
+            how._prepare_input_fn = partial(_columns_input, None if whole else read[owner], split)
+        how._prepare_output_fn = partial(_owned, how._prepare_output_fn)
+        if path in turned:
+            _turn(layer, mesh, how, style)
+        else:
+            parallelize_module(layer, mesh, how, src_data_rank=None)
     for owners in tied.values():
         first, name = next(((m, n) for m, n in owners if is_spread(m._parameters[n])), owners[0])
         for other, also in owners:
             setattr(other, also, first._parameters[name])
-    for path, width in parents.items():
-        parent = module.get_submodule(path)
-        split = id(parent) in inside
-        hook = _once(partial(_gathered, mesh=mesh, split=split), width)
-        parent.register_forward_pre_hook(hook, with_kwargs=True, prepend=True)
+    for owner, hook in gathering.items():
+        module.get_submodule(owner).register_forward_pre_hook(hook, with_kwargs=True, prepend=True)
     if blocks:
-        width = next(iter(parents.values()))
         blocks[0].register_forward_pre_hook(
             _once(partial(_scattered, mesh=mesh), width), with_kwargs=True
         )
         blocks[-1].register_forward_hook(partial(_put_together, mesh=mesh))
 
 
-def _columns_input(_from: Any, _to: Any, _module: Any, inputs: Any, mesh: Any) -> Any:
-    """What a layer split by columns reads: all of it, whose gradient the module around it reduces."""
+def _turn(layer: nn.Module, mesh: Any, how: Any, style: str) -> None:
+    """Split a layer whose weight is inputs x outputs, otherwise as a style of torch's does."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
+
+    by_rows = style == "row"
+    placed: dict[str, Any] = {"weight": Shard(0 if by_rows else 1),
+                              "bias": Replicate() if by_rows else Shard(0)}  # fmt: skip
+    wanted = (Shard(-1),) if by_rows else how.desired_input_layouts
+
+    def part(_name: str, module: nn.Module, over: Any) -> None:
+        for name, weight in list(module.named_parameters(recurse=False)):
+            piece = distribute_tensor(weight, over, [placed[name]], src_data_rank=None)
+            setattr(module, name, nn.Parameter(piece, requires_grad=weight.requires_grad))
+
+    distribute_module(
+        layer, mesh, part, partial(how._prepare_input_fn, how.input_layouts, wanted),
+        partial(how._prepare_output_fn, how.output_layouts, how.use_local_output),
+    )  # fmt: skip
+
+
+class _Own(torch.autograd.Function):
+    """A tensor that is no view, of the same memory: what comes out of a DTensor is one, which torch lets
+    nobody add to in place."""
+
+    @staticmethod
+    def forward(_: Any, x: Tensor) -> Tensor:
+        return x.data
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+def _owned(
+    given: Callable[..., Any], layouts: Any, local: bool, module: Any, outputs: Any, mesh: Any
+) -> Any:
+    """What a split layer gives, as it would be of a layer that is whole."""
+    out: Tensor = given(layouts, local, module, outputs, mesh)
+    made: Any = _Own.apply
+    return out if is_spread(out) else made(out)
+
+
+def _columns_input(
+    read: dict[int, tuple[Tensor, Tensor]] | None, split: bool, _from: Any, _to: Any,
+    _module: Any, inputs: Any, mesh: Any,
+) -> Any:  # fmt: skip
+    """What a layer split by columns reads: all of it, which is gathered once for all layers of a module
+    that `read` it, unless the module has it gathered."""
     from torch.distributed.tensor import DTensor, Partial, Replicate
 
+    x = inputs[0]
+    if read is not None:
+        if id(x) not in read:
+            read[id(x)] = x, _gathered(x, mesh, split)
+        x = read[id(x)][1]
     made: Any = DTensor.from_local
-    return made(inputs[0], mesh, [Replicate()], run_check=False, grad_placements=[Partial()])
+    return made(x, mesh, [Replicate()], run_check=False, grad_placements=[Partial()])
 
 
-def _Columns() -> Any:  # noqa: N802 - a style, like torch's
-    from torch.distributed.tensor.parallel import ColwiseParallel
+def _forgotten(read: dict[int, Any], *_: Any) -> None:
+    read.clear()
 
-    style: Any = ColwiseParallel()
-    style._prepare_input_fn = _columns_input
-    return style
+
+# Models whose own code says sizes that are split.
+
+
+def _counting(
+    counted: Mapping[str, tuple[nn.Module, Mapping[str, Sequence[Counted]]]], mesh: Any, told: bool
+) -> None:
+    """Let modules that say themselves how many heads or features there are be told those of a rank; where
+    they have been `told` some, they may say these."""
+    calls = _Calls(mesh, told)
+    for module, own in counted.values():
+        for name, part in module.named_modules():
+            if name:  # what runs within is not what the module itself calls
+                part.register_forward_pre_hook(calls.leave, prepend=True)
+                part.register_forward_hook(calls.back, always_call=True)
+        module.forward = update_wrapper(partial(calls.within, own, module.forward), module.forward)
+
+
+def _of_a_rank(module: nn.Module, sizes: Collection[int], ranks: int) -> Iterator[str]:
+    """Let a module whose code computes with how many heads there are have those of a rank; gives the names
+    of what is changed."""
+    for name, value in list(vars(module).items()):
+        if type(value) is int and value in sizes and _HEADS.fullmatch(name) and value % ranks == 0:
+            setattr(module, name, value // ranks)
+            yield name
+
+
+_HEADS = re.compile(r"(n|num|number)_(\w+_)?heads?|nheads?|heads")
+"""How a number of heads is called."""
+
+
+class _Calls(TorchFunctionMode):
+    """Hears what modules call, and changes what differs on a rank: sizes that are said, and what is whole
+    beside its share."""
+
+    def __init__(self, mesh: Any, told: bool) -> None:
+        super().__init__()
+        self._mesh, self._told = mesh, told
+        self._expected: list[dict[str, Iterator[Counted]]] = []
+
+    def within(
+        self, own: Mapping[str, Sequence[Counted]], forward: Callable[..., Any], *args: Any,
+        **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        """Call a module that does `own`."""
+        self._expected.append({target: cycle(calls) for target, calls in own.items()})
+        try:
+            with self:
+                return forward(*args, **kwargs)
+        finally:
+            self._expected.pop()
+
+    def leave(self, *_: Any) -> None:
+        """Hear nothing of a module within."""
+        self._expected.append({})
+
+    def back(self, *_: Any) -> None:
+        """Hear of the module around again."""
+        self._expected.pop()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:  # fmt: skip
+        named = kwargs or {}
+        if self._expected and self._expected[-1]:
+            name = spelled(func)
+            expected = self._expected[-1].get(target(func))
+            call = None if expected is None else next(expected)
+            if call is not None and call.said:
+                args, named = _divided(name, args, named, call.said, self._mesh.size(), self._told)
+            elif call is not None and call.beside:
+                args, named = tree_map_only(Tensor, partial(self._own, call.beside), (args, named))
+        return func(*args, **named)
+
+    def _own(self, beside: Mapping[int, int], x: Tensor) -> Tensor:
+        from torch.distributed.tensor import DTensor, Replicate, Shard
+
+        for dim, whole in beside.items():
+            if x.dim() >= -dim and x.shape[dim] == whole:
+                here: Any = DTensor.from_local(x, self._mesh, [Replicate()], run_check=False)
+                x = here.redistribute(placements=[Shard(x.dim() + dim)]).to_local()
+        return x
+
+
+def _divided(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], dims: Mapping[int, int], ranks: int,
+    whole: bool,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
+    """The arguments of a call that says sizes, with those of some dimensions divided; with `whole`, where
+    they are those of all ranks together."""
+
+    def part(n: Any) -> Any:
+        return n // ranks if type(n) is int and n > 0 and n % ranks == 0 else n
+
+    def parts(sizes: Sequence[Any], first: int = 0) -> tuple[Any, ...]:
+        return tuple(
+            part(n) if dims.get(at) in ((n,) if whole else dims.values()) else n
+            for at, n in enumerate(sizes, first)
+        )
+
+    x, *rest = args
+    if name == "split":
+        sizes = rest[0] if rest else kwargs.get("split_size", kwargs.get("split_size_or_sections"))
+        dim = (rest[1] if len(rest) > 1 else kwargs.get("dim", 0)) % x.dim()
+        if dim not in dims or sizes is None:
+            return args, kwargs
+        divided = [part(n) for n in sizes] if isinstance(sizes, (list, tuple)) else part(sizes)
+        return (x, divided), {"dim": dim}
+    if name == "unflatten":
+        dim, sizes = [*rest, *kwargs.values()][:2]
+        return (x, dim, parts(sizes, dim % x.dim())), {}
+    sizes = rest[0] if rest and isinstance(rest[0], (tuple, list)) else rest
+    return (x, parts(sizes)) if sizes else args, {} if sizes else kwargs
 
 
 def _once(change: Callable[[Tensor], Tensor], width: int) -> Callable[..., Any]:

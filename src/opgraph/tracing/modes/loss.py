@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any
 
@@ -51,7 +51,7 @@ def loss_for(
     if callable(asked):
         return Loss("given", "the loss given", asked)
     if asked != "auto":
-        return _LOSSES[asked]
+        return _ASKED.get(asked) or _LOSSES[asked]
     call = bound(module, args, kwargs)
     found = (find(module, call) for find in (_labelled, _detected, _batched))
     return next((loss for loss in found if loss is not None), None)
@@ -238,14 +238,14 @@ def _returned(result: Any) -> Tensor:
 
 def _cross_entropy(result: Any) -> Tensor:
     """The cross-entropy of all logits of a result, added up."""
-    found = _logits(result)
+    found = _logits(result) or _scores(result)
     if not found:
         raise TraceError("what the model returns holds no logits", hint='loss="sum"')
     return _added(_held_against_labels(logits) for logits in found)
 
 
 def _held_against_labels(logits: Tensor) -> Tensor:
-    """Logits [batch, classes], [batch, tokens, classes] or [batch, classes, height, width]."""
+    """Logits [batch, classes], [batch, tokens, classes] or [batch, classes, height, width, …]."""
     if logits.dim() == 3:
         logits = logits.flatten(0, 1)
     labels = _truth((logits.shape[0], *logits.shape[2:]), torch.int64)
@@ -271,6 +271,13 @@ def _logits(result: Any) -> list[Tensor]:
         t.dim() == 2 and t.shape[1] > 1 and t.requires_grad and not t.is_complex() for t in tensors
     )
     return tensors if tensors and classes else []
+
+
+def _scores(result: Any) -> list[Tensor]:
+    """What of a result can be logits where somebody says that it holds some."""
+    tensors = tensors_in(result)
+    fit = all(t.dim() > 1 and t.requires_grad and not t.is_complex() for t in tensors)
+    return tensors if fit else []
 
 
 def _called(name: str, result: Any) -> list[Tensor]:
@@ -360,3 +367,12 @@ _LOSSES = {
     ),
     "sum": Loss("sum", "the sum of what the model returns", _own_or_summed),
 }
+
+_ASKED = {
+    "cross-entropy": replace(
+        _LOSSES["cross-entropy"],
+        says="cross-entropy of its logits (classes are last in three dimensions, else second), with "
+        "labels made here",
+    )
+}
+"""Losses that are asked for where nothing but their name says what they are of."""

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Graph, GraphModule
+from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_map_only
 
 from opgraph.inputs.base import Example
@@ -61,12 +63,13 @@ def pipelined(
         loss: Loss | None = Loss("schedule", says, lambda result: result)
         ids = given.pop("input_ids")
         passed = Example((ids,), given, example.notes, example.guessed)
+        taken = ["input_ids"]
     else:
         stages, taken = _by_export(whole, path, ends, here, example, layout, group, spread)
         loss = None if asked == "auto" else loss_for(whole, (), {}, asked)
         passed = replace(example, args=tuple(call[n] for n in taken), kwargs={})
     made = Pipelined(_schedule(layout, stages))
-    made.loss = loss
+    made.loss, made.names = loss, tuple(taken)
     return made, passed
 
 
@@ -194,9 +197,24 @@ def _by_export(
     found = []
     for number in here:
         module = pipe.get_stage_module(number)
+        _on_this_device(module)
         spread(module, [module.get_submodule(p) for p in paths[slice(*ends[number : number + 2])]])
         found.append(pipe.build_stage(number, torch.device("cpu"), group))
     return found, list(inspect.signature(pipe.get_stage_module(0).forward).parameters)
+
+
+def _on_this_device(exported: nn.Module) -> None:
+    """Let what was exported on the meta device make its tensors on that of the ranks."""
+
+    def here(item: Any) -> Any:
+        return torch.device("cpu") if item == torch.device("meta") else item
+
+    for part in exported.modules():
+        graph = getattr(part, "graph", None)
+        for node in graph.nodes if isinstance(graph, Graph) else ():
+            node.args, node.kwargs = map_aggregate((node.args, node.kwargs), here)
+        if isinstance(part, GraphModule):
+            part.recompile()
 
 
 def _schedule(layout: Layout, stages: list[Any]) -> Any:

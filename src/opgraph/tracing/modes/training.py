@@ -34,6 +34,7 @@ from opgraph.sources.ranks import (
 )
 from opgraph.tracing.base import Capture, Runner, forward
 from opgraph.tracing.capture.recorder import Recorder
+from opgraph.tracing.capture.values import tensors_in
 from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
 
 # Activation checkpointing for a step of training: blocks keep their inputs alone, and run again when their
@@ -68,9 +69,11 @@ def enable(
     how = {"context_fn": chosen} if selective else {}
 
     def kept(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        # The state of random numbers decides nothing that is counted, and is slow to keep.
+        # The state of random numbers decides nothing that is counted, and is slow to keep. What a compiler
+        # captures it runs again itself.
+        run = function if torch.compiler.is_compiling() else again(function)
         return checkpoint(
-            again(function), *args, use_reentrant=False, preserve_rng_state=False, **how, **kwargs
+            run, *args, use_reentrant=False, preserve_rng_state=False, **how, **kwargs
         )
 
     if isinstance(module, Pipelined):
@@ -125,7 +128,8 @@ class Training:
 
     Weights that are frozen stay so. It is not the first step: what the optimizer keeps is there from the
     beginning, for every weight that gets a gradient. `loss` is what `opgraph.tracing.modes.loss.loss_for`
-    takes, and `found` the one that was used.
+    takes, and `found` the one that was used. Of a pipeline, `begun` is what this rank began at which node,
+    and `batch` that of a step, which all of its ranks go through.
 
     Raises `TraceError` when there is no such optimizer.
     """
@@ -146,6 +150,7 @@ class Training:
             )
         self.found: Loss | None = None
         self.begun: list[tuple[Action, int]] = []
+        self.batch = 0
         self._optimizer, self._way = name, way
         self._checkpointing, self._accumulation = checkpointing, accumulation
         self._loss, self._micro_batches = loss, micro_batches
@@ -163,9 +168,14 @@ class Training:
                 )
             if module.loss is not None:
                 self.found = module.loss
-            elif "target" in kwargs or not module.last:
+            elif "target" in kwargs:
                 self.found = Loss("schedule", "the loss of its schedule", lambda result: result)
+            elif self._loss != "auto":
+                self.found = loss_for(module, args, kwargs, self._loss)
+            elif not module.last:
+                self.found = Loss("schedule", "the loss of its last stage", lambda result: result)
             module.batch = args
+            self.batch = next((x.shape[0] for x in tensors_in(args) if x.dim()), 0)
             passed = {n: a for n, a in kwargs.items() if n != "target" or module.last}
             return args if module.first else (), passed
         self.found = loss_for(module, args, kwargs, self._loss)
@@ -279,16 +289,23 @@ class Training:
             _unscale(groups, scale, recorder)
         steppers = [self.stepper(g, way) for g in groups]
         recorder.held += steppers
-        for stepper, group in zip(steppers, groups, strict=True):
-            for weight in group:
-                stepper.state[weight] = _state(weight, kept, recorder)
+        with recorder.silent(), torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+            for stepper, group in zip(steppers, groups, strict=True):
+                for weight in group:
+                    stepper.state[weight] = _state(weight, kept, recorder)
         if together and not self._way:
             recorder.substitutes.note_foreach(self._optimizer)
         first = len(recorder.records)
         for stepper, group in zip(steppers, groups, strict=True):
             home = recorder.weights.home(group[0])
-            with recorder.as_one(home, self._optimizer) if together else recorder.inside(home):
-                stepper.step()
+            if together:
+                with torch._C.DisableTorchFunction():
+                    parts = (t for w in group for t in (w, w.grad, *stepper.state[w].values()))
+                    given = [t for t in parts if isinstance(t, Tensor)]
+                    recorder.as_one(home, self._optimizer, given, stepper.step)
+            else:
+                with recorder.inside(home):
+                    stepper.step()
         if together:
             recorder.divide(recorder.records[first:])
 
@@ -322,9 +339,12 @@ def _unscale(
         found = torch.zeros_like(scale[0])
     first = len(recorder.records)
     for group in groups:
-        with recorder.as_one(recorder.weights.home(group[0]), "unscale"):
-            gradients = [weight.grad for weight in group if weight.grad is not None]
-            torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse)
+        gradients = [weight.grad for weight in group if weight.grad is not None]
+        given = [gradients, found, inverse]
+        unscale = partial(torch._amp_foreach_non_finite_check_and_unscale_, *given)
+        recorder.as_one(
+            recorder.weights.home(group[0]), "unscale", [*gradients, found, inverse], unscale
+        )
     recorder.divide(recorder.records[first:])
     with recorder.inside(recorder.loss):
         torch._amp_update_scale_(*scale, found, 2.0, 0.5, 2000)
@@ -405,7 +425,6 @@ def _state(weight: Tensor, kept: Mapping[str, Tensor], recorder: Recorder) -> di
     """What an optimizer keeps for a weight: numbers, and tensors as large as the weight."""
     state = {}
     for name, item in kept.items():
-        with recorder.silent(), torch._C._DisableTorchDispatch():
-            state[name] = recorder.like(weight) if item.dim() else item.clone()
+        state[name] = recorder.like(weight) if item.dim() else item.clone()
         recorder.existing(state[name], name)
     return state

@@ -37,10 +37,10 @@ _REASON_SHOWN = 300
 class Backend:
     """A compiler that looks on: `compile` makes something of a captured graph and its inputs, and `ran` is
     told that each time when that is run, with the number of the fragment and the position at which each
-    node of the graph was recorded."""
+    node of the graph was recorded, and, once a backward has run it again, recorded again."""
 
     compile: Callable[[fx.GraphModule, Sequence[Any]], Any]
-    ran: Callable[[int, Any, Mapping[str, int]], None]
+    ran: Callable[[int, Any, Mapping[str, int], Mapping[str, int]], None]
 
 
 Around = Callable[[Capture], Capture]
@@ -192,6 +192,9 @@ class _Fragments:
 
     def compile(self, gm: fx.GraphModule, example: list[Any]) -> Callable[..., Any]:
         """The backend: nothing is compiled, the graph is run node by node when its time comes."""
+        for path, part in gm.named_modules():  # so that a node is known by its name alone
+            for node in part.graph.nodes if path and isinstance(part, fx.GraphModule) else ():
+                node._rename(f"{path}_{node.name}".replace(".", "_"))
         compiled = None if self._backend is None else self._backend.compile(gm, example)
         reason = gm.compile_subgraph_reason
         placeholders = gm.graph.find_nodes(op="placeholder")
@@ -202,7 +205,7 @@ class _Fragments:
             result = replay.replay(dict(zip(placeholders, values, strict=True)), self._count)
             self._ended = Seam.of(reason) if reason.graph_break else None
             if self._backend is not None:
-                self._backend.ran(self._count, compiled, replay.made)
+                self._backend.ran(self._count, compiled, replay.made, replay.again)
             return result
 
         return run

@@ -30,6 +30,7 @@ from torch.hub import tqdm
 from torch.nn import functional
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map_only
 
 from opgraph.costs.count import cost, describe, dtype_name
 from opgraph.hardware import devices
@@ -41,11 +42,21 @@ from opgraph.record.targets import ASSUMED
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Outcome, Prepare, TraceOptions
 from opgraph.tracing.replay.dynamo import Around, Backend, trace
-from opgraph.tracing.replay.joint import Kept, Strides, dynamo_names, lower_both
+from opgraph.tracing.replay.joint import (
+    Kept,
+    Strides,
+    cuda_autocast,
+    dynamo_names,
+    is_again,
+    lower_both,
+)
 from opgraph.tracing.target import Substitutes
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 Layout = Literal["contiguous", "channels-last"]
+
+AGAIN = "again "
+"""Before the name of a node that a backward computes again."""
 
 _THREADS = {"7.5": 1024, "8.6": 1536, "8.7": 1536, "8.9": 1536, "12.0": 1536}
 """Resident threads of a multiprocessor by compute capability; 2,048 of the others (CUDA C++ Programming
@@ -70,7 +81,9 @@ def trace_compiled(
     outcomes = trace(model, example, options, backend, prepare, around)
     if compiler.failed:
         reason = first_line(compiler.failed[0])
-        raise TraceError(f"TorchInductor cannot compile {model.info.name}: {reason}")
+        raise TraceError(
+            f"TorchInductor cannot compile {model.info.name}: {reason}"
+        ) from compiler.failed[0]
     graph = outcomes[-1].graph
     return outcomes, Compiled(options.target, autocast, ()) if graph is None else compiler.compiled(
         graph
@@ -130,7 +143,7 @@ class Compiler:
         self.target, self.autocast = target, autocast
         self.machine = properties(target) if device == "cuda" else None
         self.failed: list[BaseException] = []
-        self._ran: list[tuple[int, Fragment, dict[str, int]]] = []
+        self._ran: list[tuple[int, Fragment, Mapping[str, int], Mapping[str, int]]] = []
 
     def compile(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Fragment:
         """The kernels of a captured graph; none where the compiler fails, which is kept."""
@@ -140,11 +153,14 @@ class Compiler:
             self.failed.append(error)
             return Fragment()
 
-    def ran(self, number: int, fragment: Fragment, made: Mapping[str, int]) -> None:
-        """Note that a fragment was run: `made` says at which position each of its nodes was recorded."""
+    def ran(
+        self, number: int, fragment: Fragment, made: Mapping[str, int], again: Mapping[str, int]
+    ) -> None:
+        """Note that a fragment was run: `made` says at which position each of its nodes was recorded, and
+        `again` will say the same of those that its backward runs again."""
         if number == 1:  # of a run before, nothing counts
             self._ran.clear()
-        self._ran.append((number, fragment, {name: at + 1 for name, at in made.items()}))
+        self._ran.append((number, fragment, dict(made), again))
 
     def compiled(self, graph: Graph) -> Compiled:
         """What was run at the nodes of the graph: the fragments in their order, and then the gradients of
@@ -155,23 +171,25 @@ class Compiler:
                 gradients.setdefault(node.forward, []).append(node)
         buffers: dict[tuple[int, str, str], int] = {}
         kernels: list[CompiledKernel] = []
-        for number, fragment, made in self._ran:
-            nodes = {name: [graph.node(i)] for name, i in made.items()}
+        for number, fragment, made, _ in self._ran:
+            nodes = {name: [graph.node(at + 1)] for name, at in made.items()}
             kernels += _at_nodes(number, fragment, "forward", nodes, buffers)
         kept, again = [], []
-        for number, fragment, made in reversed(self._ran):
+        for number, fragment, made, run_again in reversed(self._ran):
             if fragment.backward is None:
                 continue
-            nodes = {name: gradients.get(i, []) for name, i in made.items()}
+            nodes = {name: gradients.get(at + 1, []) for name, at in made.items()}
+            second = {AGAIN + n: [graph.node(at + 1)] for n, at in run_again.items()}
+            nodes = {**nodes, **{AGAIN + name: of for name, of in nodes.items()}, **second}
             for name, buffer in fragment.results:
                 same = number, "forward", fragment.whole(buffer)
                 buffers[number, "backward", name] = buffers.setdefault(same, len(buffers))
             kernels += _at_nodes(number, fragment.backward, "backward", nodes, buffers)
             kept += [
-                (next((made[n] for n in reversed(names) if n in made), 0), size)
+                (next((made[n] + 1 for n in reversed(names) if n in made), 0), size)
                 for names, size in fragment.kept.tensors
             ]
-            again += [made[name] for name in fragment.kept.again if name in made]
+            again += [made[name] + 1 for name in fragment.kept.again if name in made]
         return Compiled(
             self.target, self.autocast, tuple(kernels), tuple(sorted(kept)), tuple(sorted(again)),
             tuple(self._storages(kernels, buffers)),
@@ -188,7 +206,7 @@ class Compiler:
             for buffer, _ in (*kernel.reads, *kernel.writes):
                 born.setdefault(buffer, at)
                 died[buffer] = at + 1
-        for number, fragment, _ in self._ran:
+        for number, fragment, *_ in self._ran:
             parts = {
                 "forward": (fragment, fragment.kept.results),
                 "backward": (fragment.backward, None),
@@ -254,8 +272,9 @@ def schedule(
     Where gradients are asked for, those of its backward, too."""
     from torch._inductor.compile_fx import compile_fx
 
+    lower = None if autocast is None else getattr(torch, autocast)
     if torch.is_grad_enabled() and any(getattr(item, "requires_grad", False) for item in inputs):
-        trained = _schedule_both(gm, inputs, machine, target)
+        trained = _schedule_both(gm, inputs, machine, lower, target)
         if trained is not None:
             return trained
     found = Fragment()
@@ -267,10 +286,9 @@ def schedule(
         stack.enter_context(suppress(_Scheduled))
         if machine is not None:
             mode = FakeTensorMode(allow_non_fake_inputs=True)
-            gm, inputs = moved(gm, inputs, mode, _table(target))
+            gm, inputs = moved(gm, inputs, mode, _table(target, lower))
             stack.enter_context(on_cuda(machine))
             stack.enter_context(tracing(TracingContext(mode)))
-            lower = None if autocast is None else getattr(torch, autocast)
             stack.enter_context(nullcontext() if lower is None else torch.autocast("cuda", lower))
         else:
             gm = _copied(gm)
@@ -279,12 +297,12 @@ def schedule(
 
 
 def _schedule_both(
-    gm: fx.GraphModule, inputs: Sequence[Any], machine: Any, target: str
+    gm: fx.GraphModule, inputs: Sequence[Any], machine: Any, lower: torch.dtype | None, target: str
 ) -> Fragment | None:
     """The kernels of a captured graph and of its backward; None where no result needs a gradient."""
     found, back = Fragment(), Fragment()
 
-    def lower(run: Callable[[], Any], phase: Phase) -> Strides:
+    def lowered(run: Callable[[], Any], phase: Phase) -> Strides:
         part = found if phase == "forward" else back
         with suppress(_Scheduled), _stopping(part):
             run()
@@ -297,11 +315,12 @@ def _schedule_both(
         stack.enter_context(suppress(_Scheduled))
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         stack.enter_context(tracing(TracingContext(mode)))
-        gm, inputs = moved(gm, inputs, mode, _table(target), CPU)
+        gm, inputs = moved(gm, inputs, mode, _table(target, lower), CPU)
+        stack.enter_context(nullcontext() if lower is None else cuda_autocast(lower))
         on_gpu = machine is not None
         kept = lower_both(
             gm, inputs, mode, _taker(mode, CUDA) if on_gpu else None,
-            partial(on_cuda, machine) if on_gpu else nullcontext, lower,
+            partial(on_cuda, machine) if on_gpu else nullcontext, lowered,
         )  # fmt: skip
         return replace(found, backward=back, kept=kept)
     return None
@@ -311,6 +330,7 @@ def _copied(gm: fx.GraphModule) -> fx.GraphModule:
     """A graph of its own, with all within it, over the same weights: what is compiled is rewritten, and the
     one that was captured is yet to be run."""
     made = fx.GraphModule(gm, copy.deepcopy(gm.graph))
+    made.meta.update(gm.meta)  # what a checkpoint keeps
     for name, part in list(made.named_children()):
         if isinstance(part, fx.GraphModule):
             setattr(made, name, _copied(part))
@@ -485,18 +505,27 @@ def _sources(kernels: Sequence[Any], graph: fx.Graph) -> list[tuple[str, ...]]:
         held.append({o.name for o in origins if o is not None and o.name in nodes})
     anywhere = set().union(*held)
     inside = [_inside([nodes[n] for n in own], anywhere) for own in held]
-    by_holding = [{s for n in own for s in dynamo_names(nodes[n])} for own in held]
+    by_holding = [{s for n in own for s in _names(nodes[n])} for own in held]
     whole = set().union(*by_holding)
     found = []
     for kernel, own, inner in zip(kernels, by_holding, inside, strict=True):
-        names = own | {s for n in inner for s in dynamo_names(n) if s not in whole}
+        names = own | {s for n in inner for s in _names(n) if s not in whole}
         if not names:  # a first pass of a reduction, a copy into another layout
             parts = [o for p in kernel.get_nodes() if p.node is not None for o in p.node.origins]
             last = max((n for n in parts if n.name in nodes), key=list(nodes.values()).index,
                        default=None)  # fmt: skip
-            names = set() if last is None else set(dynamo_names(last))
+            names = set() if last is None else set(_names(last))
         found.append(tuple(sorted(names)))
     return found
+
+
+def _names(node: fx.Node) -> Iterator[str]:
+    """The names of Dynamo's nodes that one of the lowered graph is of, of what a backward computes again as
+    such."""
+    from torch._inductor.virtualized import V
+
+    again = V.graph.is_backward and is_again(node)
+    return (AGAIN * again + name for name in dynamo_names(node))
 
 
 def _inside(roots: Iterable[fx.Node], held: set[str]) -> set[fx.Node]:
@@ -697,17 +726,39 @@ _LOWERED = (functional.rms_norm, torch.rms_norm, functional.dropout, torch.dropo
 """What the compiler takes apart itself, whatever kernel an eager run has for it."""
 
 
-def _table(target: str) -> dict[Any, Callable[..., Any]]:
-    """What is lowered instead of the functions that a captured graph calls."""
+def _table(target: str, lower: torch.dtype | None = None) -> dict[Any, Callable[..., Any]]:
+    """What is lowered instead of the functions that a captured graph calls, in mixed precision with a
+    `lower` dtype."""
 
     def here(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         """A tensor of data that Python has: made on the CPU, and copied to where it is wanted."""
         return lambda *args, device=None, **kwargs: make(*args, **kwargs).to(device)
 
     table = {f: run for f, run in Substitutes(target).table.items() if f not in _LOWERED}
+    for attend in _ATTEND if lower is not None else ():  # whose kernel is chosen by the dtype
+        table[attend] = _in(lower, table.get(attend, attend))
     table |= {make: here(make) for make in (torch.tensor, torch.as_tensor)}
     table |= {take: _placed(take) for take in (operator.getitem, operator.setitem)}
     return {**table, functional.grid_sample: _grid_sample}
+
+
+_ATTEND = (
+    functional.scaled_dot_product_attention,
+    torch.ops.aten.scaled_dot_product_attention.default,
+)
+
+
+def _in(lower: torch.dtype | None, run: Callable[..., Any]) -> Callable[..., Any]:
+    """A function as autocast runs it: what comes in in float32 is converted before."""
+
+    def cast(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(lower) if tensor.dtype == torch.float32 else tensor
+
+    def converted(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = tree_map_only(torch.Tensor, cast, (args, kwargs))
+        return run(*args, **kwargs)
+
+    return converted
 
 
 def _placed(take: Callable[..., Any]) -> Callable[..., Any]:

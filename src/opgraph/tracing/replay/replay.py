@@ -13,7 +13,9 @@ from unittest import mock
 
 import torch
 from torch import Tensor, fx
+from torch._higher_order_ops.wrap import tag_activation_checkpoint
 from torch.hub import tqdm
+from torch.utils.checkpoint import checkpoint
 
 from opgraph.record.errors import TraceError
 from opgraph.record.names import canonical
@@ -44,6 +46,8 @@ class Replay(fx.Interpreter):
         self._open: list[str] = []
         self.made: dict[str, int] = {}
         """The position of the record that each node of the graph became, by its name."""
+        self.again: dict[str, int] = {}
+        """The same of those that a backward ran again, filled when it does."""
 
     def replay(self, values: Mapping[fx.Node, Any], fragment: int = 1) -> Any:
         """Run with values for the placeholders, as the fragment of that number, and give what the graph
@@ -78,6 +82,8 @@ class Replay(fx.Interpreter):
         recorder = self._recorder
         if n.op not in ("call_function", "call_method", "call_module"):
             return super().run_node(n)
+        if n.target is tag_activation_checkpoint:
+            return self._checkpointed(n)
         stack = list(n.meta.get("nn_module_stack", {}).items())
         if n.op == "call_module" and stack and stack[-1][1][0] == n.target:
             stack.pop()  # the leaf itself: it is really called, and its hooks say so
@@ -95,6 +101,29 @@ class Replay(fx.Interpreter):
         elif made == 0 and not isinstance(result, _DATA) and n.target is not operator.getitem:
             self._control(*self._called(n), (*n.args, *n.kwargs.values()))
         return result
+
+    def _checkpointed(self, n: fx.Node) -> Any:
+        """Run what was captured of a checkpointed function, a graph of its own, as torch does without a
+        compiler: in the forward without keeping anything, and again when its gradients are computed."""
+        (body, *given), _ = self.fetch_args_kwargs_from_env(n)
+        recorder, fragment = self._recorder, self._recorder.fragment
+
+        def run(*values: Any) -> Any:
+            inner = Replay(body.graph, body, recorder, self._module_of)
+            inner.made = inner.again = self.again
+            placed = dict(zip(body.graph.find_nodes(op="placeholder"), values, strict=True))
+            if recorder.phase == "backward":
+                recorder.phase = "recompute"
+                try:
+                    return inner.replay(placed, fragment)
+                finally:
+                    recorder.phase = "backward"
+            inner.made, inner._open = self.made, self._open
+            return inner.run(initial_env=placed, enable_io_processing=False)
+
+        context = body.meta.get("_checkpoint_context_fn")
+        how = {} if context is None else {"context_fn": context}
+        return checkpoint(run, *given, use_reentrant=False, preserve_rng_state=False, **how)
 
     def _control(self, op: str, spelling: str, arguments: Iterable[Any]) -> None:
         """A node for what computes nothing but steers what does: grad mode, autocast, assertions."""

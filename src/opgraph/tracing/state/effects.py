@@ -9,16 +9,23 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures.thread import _worker
 from typing import Any
 
 import torch
 
 from opgraph.record.remarks import Remark
 
-_NEUTRAL = frozenset(sys.stdlib_module_names) | {"numpy"}
+_NEUTRAL = frozenset(sys.stdlib_module_names) | {"numpy", "tqdm"}
 """Packages that write for whoever calls them."""
 _TOLD = 3
 _LONG = 200
+
+
+def idles(other: threading.Thread) -> bool:
+    """Whether a thread does nothing by itself: those of a pool live on after a run, and follow only what is
+    submitted in it; the monitor of progress bars lives on, too, and computes nothing."""
+    return getattr(other, "_target", None) is _worker or type(other).__module__ == "tqdm._monitor"
 
 
 class Effects:
@@ -26,7 +33,8 @@ class Effects:
 
     def __init__(self) -> None:
         self._said: dict[str, dict[str, None]] = {}
-        self._others = {t.ident for t in threading.enumerate()} - {threading.get_ident()}
+        self._threads = threading.enumerate()
+        self._others = {t.ident for t in self._threads} - {threading.get_ident()}
         self._before: list[tuple[Any, str, Any]] = []
 
     def begin(self) -> None:
@@ -53,6 +61,9 @@ class Effects:
             else:
                 setattr(owner, name, value)
         self._before.clear()
+        for other in threading.enumerate():
+            if other not in self._threads and not idles(other):
+                self._said.setdefault("left a thread running:", {})[_text(other.name)] = None
         return [
             Remark("state", f"forward {what}{_list(names)}: that cannot be taken back")
             for what, names in self._said.items()
@@ -116,6 +127,21 @@ def _registered(*args: Any, **__: Any) -> str | None:
     return _text(next(filter(None, names), ""))
 
 
+def _variable(name: Any, *_: Any) -> str | None:
+    """A variable of the environment that Python's own table of them is not told of."""
+    return None if sys._getframe(2).f_globals is vars(os) else os.fsdecode(name)
+
+
+def _by_itself(what: Any, *_: Any) -> str | None:
+    """What the model does to a descriptor, and no function of Python's."""
+    package = str(sys._getframe(2).f_globals.get("__name__")).partition(".")[0]
+    return None if package in _NEUTRAL else _text(what)
+
+
+def _database(path: Any, *_: Any, **__: Any) -> str | None:
+    return None if path == ":memory:" else _text(path)
+
+
 def _opened(file: Any, mode: Any = "r", *_: Any, **__: Any) -> str | None:
     return _text(file) if isinstance(mode, str) and set(mode) & set("wax+") else None
 
@@ -177,6 +203,13 @@ _HEARD: tuple[tuple[Any, str, str, Callable[..., str | None]], ...] = (
     (os, "rmdir", _REMOVED, _first),
     *((os, name, _CHANGED, _first) for name in ("truncate", "chmod", "chown", "utime")),
     *((os, name, "linked to", _first) for name in ("link", "symlink")),
+    *((os, name, "changed the environment:", _variable) for name in ("putenv", "unsetenv")),
+    *(
+        (os, name, "changed the descriptor", _by_itself)
+        for name in ("lseek", "ftruncate", "set_blocking", "set_inheritable")
+        if hasattr(os, name)
+    ),
+    *((os, name, "made", _first) for name in ("mkfifo", "mknod") if hasattr(os, name)),
     *(
         (os, name, "started", _first)
         for name in ("system", "posix_spawn", "fork")
@@ -193,12 +226,17 @@ _HEARD_IF_THERE = (
     ("os", "write", "wrote to the descriptor", _first),
     ("os", "dup2", "changed the descriptor", _second),
     ("os", "kill", "sent a signal to", _first),
+    ("_thread", "start_new_thread", "started a thread", _nothing),
+    ("sqlite3", "connect", "opened the database", _database),
+    ("signal", "set_wakeup_fd", "set where signals are written to", _nothing),
+    ("faulthandler", "dump_traceback_later", "started a watchdog", _nothing),
     ("ctypes", "memmove", "wrote to memory by ctypes", _nothing),
     ("ctypes", "memset", "wrote to memory by ctypes", _nothing),
     ("abc", "ABCMeta.register", "registered a class with", _registered),
     ("atexit", "register", "wants to be called at the end", _registered),
     ("codecs", "register", "registered a codec", _registered),
     ("codecs", "register_error", "registered a codec", _registered),
+    ("csv", "register_dialect", "registered a dialect", _registered),
     ("copyreg", "pickle", "registered how to pickle", _registered),
     ("sys", "addaudithook", "added an audit hook", _nothing),
     ("torch.utils._pytree", "register_pytree_node", "registered with pytree", _registered),

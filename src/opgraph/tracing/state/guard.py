@@ -11,6 +11,7 @@ import weakref
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextvars import Context, ContextVar
 from functools import partial
 from logging import Logger
 from mmap import mmap
@@ -33,12 +34,14 @@ from opgraph.tracing.state.iterators import Copies
 from opgraph.tracing.state.process import (
     Left,
     Signals,
+    context_back,
     free_bytes,
     logger_back,
     logger_says,
+    set_back,
     settings,
 )
-from opgraph.tracing.state.reach import LOCKS, Reach
+from opgraph.tracing.state.reach import LOCKS, SHARED_LOCK, Reach
 
 
 class OutOfMemory(BaseException):
@@ -99,7 +102,7 @@ class Guard:
                     "not all that the forward can reach could be looked at before: that was not guarded"
                 )
             self._tensors = [_Looks(t) for t in self._reach.tensors.values()]
-            self._states = [_state(item) for item in self._reach.stateful]
+            self._states = list(self._found_states())
             self._arrays = list(self._copied_arrays())
             self._iterators = Copies(self._reach.iterators)
 
@@ -134,14 +137,16 @@ class Guard:
 
     def before(
         self, operator: Any, args: Any, kwargs: Any, made_here: Callable[[Tensor], bool]
-    ) -> None:
-        """An operator is about to write: copy what was there, unless it was made in this run."""
-        tensors = _written(operator, args, kwargs)
+    ) -> bool:
+        """An operator is about to write: copy what was there, unless it was made in this run. Whether it
+        writes to anything that is real."""
         if any(isinstance(t, FakeTensor) for t in tensors_in_call(args, kwargs)):
-            return  # then nothing real is written to
+            return False
+        tensors = _written(operator, args, kwargs)
         for tensor in tensors:
             if not made_here(tensor):
                 self.keep(tensor)
+        return bool(tensors)
 
     def handed_out(self, tensor: Any, made_here: Callable[[Tensor], bool]) -> None:
         """The memory of a tensor is given to whoever may write to it unheard: copy it."""
@@ -227,7 +232,7 @@ class Guard:
             self._each(self._arrays, lambda back: back())
             self._each(self._states, lambda back: back())
             self._copies.clear()
-        self._each(self._settings, lambda back: back())
+        self._each(self._settings, set_back)
         self._each([self._reach], Reach.restore_last)
         self._signals.end()
 
@@ -242,6 +247,16 @@ class Guard:
                 self._remark(f"{left}: that cannot be taken back")
             except Exception as error:  # noqa: BLE001  (the others are to be brought back all the same)
                 self._remark(f"not all is as it was before the run: {first_line(error)}")
+
+    def _found_states(self) -> Iterator[Callable[[], Any]]:
+        for item in self._reach.stateful:
+            try:
+                yield _state(item)
+            except NotImplementedError:  # it has none: the system's own random numbers
+                continue
+            except Exception as error:  # noqa: BLE001  (objects may answer as they like)
+                name = type(item).__qualname__
+                self._remark(f"an object ({name}) was not guarded: {first_line(error)}")
 
     def _copied_arrays(self) -> Iterator[Callable[[], Any]]:
         for found in self._reach.arrays:
@@ -318,15 +333,27 @@ class _Gifts(TorchFunctionMode):
 class _Looks:
     """What a tensor was but for the values in its memory: which memory that is, its sizes, its gradient."""
 
-    __slots__ = ("alias", "grad", "grad_fn", "needs_grad", "others", "tensor", "version")
+    __slots__ = (
+        "alias",
+        "cls",
+        "grad",
+        "grad_fn",
+        "needs_grad",
+        "others",
+        "signs",
+        "tensor",
+        "version",
+    )
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
+        self.cls = type(tensor)
+        self.signs = tensor.is_conj(), tensor.is_neg()
         self.needs_grad = tensor.requires_grad
         self.grad_fn = tensor.grad_fn
         self.grad = tensor.grad if tensor.is_leaf else None
         self.others = {
-            n: getattr(tensor, n, None) for n in _OTHERS[: None if tensor.is_leaf else -1]
+            n: getattr(tensor, n, None) for n in (_OF_LEAVES if tensor.is_leaf else _OF_RESULTS)
         }
         self.version = None if tensor.is_inference() else tensor._version
         plain = tensor.layout is torch.strided and not tensor.is_nested
@@ -335,6 +362,11 @@ class _Looks:
 
     def restore(self) -> None:
         tensor, alias = self.tensor, self.alias
+        if type(tensor) is not self.cls:
+            tensor.__class__ = self.cls
+        if (tensor.is_conj(), tensor.is_neg()) != self.signs:
+            torch._C._set_conj(tensor, self.signs[0])
+            torch._C._set_neg(tensor, self.signs[1])
         if alias is not None and not _same_memory(tensor, alias):
             tensor.data = alias
         if tensor.grad_fn is not self.grad_fn:
@@ -346,16 +378,20 @@ class _Looks:
         if tensor.is_leaf and tensor.grad is not self.grad:
             tensor.grad = self.grad
         for name, value in self.others.items():
-            if getattr(tensor, name, None) is not value:
-                setattr(tensor, name, value)
+            if getattr(tensor, name, None) is value:
+                continue
+            if name == "retains_grad":
+                raise Left("forward had autograd retain the gradient of a tensor")
+            setattr(tensor, name, value)
 
     def restore_version(self) -> None:
         if self.version is not None and self.tensor._version != self.version:
             torch._C._autograd._unsafe_set_version_counter((self.tensor,), (self.version,))
 
 
-_OTHERS = ("_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype")
-"""What else somebody may have told autograd of a tensor; the last of leaves alone."""
+_OF_LEAVES = ("_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype")
+_OF_RESULTS = ("_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
+"""What else somebody may have told autograd of a tensor."""
 
 
 def _wraps(cls: type) -> bool:
@@ -378,9 +414,7 @@ def _write_back(copy: tuple[Any, torch.UntypedStorage, bool]) -> None:
     storage = reference()
     if storage is None:
         return
-    if storage.nbytes() != kept.nbytes():
-        storage.resize_(kept.nbytes())
-    storage.copy_(kept)
+    _storage_back(storage, kept)
     if storage.is_shared() and not shared:
         raise Left("forward moved a tensor to shared memory")
 
@@ -388,6 +422,10 @@ def _write_back(copy: tuple[Any, torch.UntypedStorage, bool]) -> None:
 def _memory(item: Any) -> tuple[int, Callable[[], Callable[[], Any]]]:
     """The bytes of an array of NumPy, or of what C knows of, and what makes a copy, which writes itself
     back."""
+    if isinstance(item, torch.UntypedStorage):
+        if item.device.type == "meta":
+            return 0, lambda: lambda: None
+        return item.nbytes(), lambda: partial(_storage_back, item, item.clone())
     if isinstance(item, mmap):
         return len(item), lambda: partial(_mapped_back, item, item[:])
     if not hasattr(item, "nbytes"):
@@ -396,6 +434,12 @@ def _memory(item: Any) -> tuple[int, Callable[[], Callable[[], Any]]]:
     if not item.flags.writeable:
         return 0, lambda: lambda: None
     return item.nbytes, lambda: partial(_array_back, item, item.copy())
+
+
+def _storage_back(storage: torch.UntypedStorage, kept: torch.UntypedStorage) -> None:
+    if storage.nbytes() != kept.nbytes():
+        storage.resize_(kept.nbytes())
+    storage.copy_(kept)
 
 
 def _mapped_back(item: mmap, kept: bytes) -> None:
@@ -422,6 +466,16 @@ def _state(item: Any) -> Callable[[], Any]:
     if isinstance(item, (bytearray, array)):
         kept: Any = item[:]
         return lambda: item.__setitem__(slice(None), kept)
+    if (type(item).__name__, type(item).__module__) == SHARED_LOCK:
+        return partial(_semaphore_back, item, item._get_value())
+    if isinstance(item, Context):
+        return partial(_variables_back, item, dict(item.items()))
+    if hasattr(item, "digest"):
+        return partial(_fed, item.digest, item.digest())
+    if hasattr(item, "n_children_spawned"):
+        return partial(_spawned, item, item.n_children_spawned)
+    if hasattr(item, "create_decimal"):
+        return partial(context_back, item, item.__reduce__()[1])
     if isinstance(item, LOCKS):
         return partial(_lock_back, item, _held(item))
     if hasattr(item, "set_result"):
@@ -467,6 +521,33 @@ def _lock_back(lock: Any, before: int) -> None:
         lock.release()
     while _held(lock) < before and lock.acquire(blocking=False):
         pass
+
+
+def _semaphore_back(lock: Any, before: int) -> None:
+    """The same of one that processes share."""
+    for _ in range(before - lock._get_value()):
+        lock.release()
+    while lock._get_value() > before and lock.acquire(False):  # noqa: FBT003
+        pass
+
+
+def _variables_back(context: Context, before: dict[ContextVar[Any], Any]) -> None:
+    """What context variables are within a context."""
+    for variable, value in before.items():
+        if context[variable] is not value:
+            context.run(variable.set, value)
+    for variable in context.keys() - before.keys():
+        raise Left(f"forward set {variable.name}, which had no value in its context")
+
+
+def _fed(says: Callable[[], bytes], before: bytes) -> None:
+    if says() != before:
+        raise Left("forward fed a hash")
+
+
+def _spawned(seeds: Any, before: int) -> None:
+    if seeds.n_children_spawned != before:
+        raise Left("forward spawned generators of random numbers")
 
 
 def _drained(queue: SimpleQueue[Any]) -> list[Any]:

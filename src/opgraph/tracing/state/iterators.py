@@ -8,7 +8,7 @@ import itertools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import GeneratorType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from opgraph.record.remarks import Remark
@@ -17,14 +17,18 @@ from opgraph.record.remarks import Remark
 def is_iterator(cls: type) -> bool:
     """Whether objects of a class are iterators of Python's own."""
     return cls.__module__ in ("builtins", "itertools") and (
-        issubclass(cls, Iterator) or cls is itertools.tee
+        issubclass(cls, Iterator) or cls is itertools.tee or cls in _FRAMES
     )
+
+
+_FRAMES = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
+"""Functions that wait to go on, by the attribute that has their variables."""
 
 
 def drawn_from(item: Any) -> tuple[Any, ...]:
     """What an iterator of Python's own goes through: lists, other iterators, functions."""
-    if isinstance(item, GeneratorType):
-        return tuple(item.gi_frame.f_locals.values()) if item.gi_frame is not None else ()
+    if type(item) in _FRAMES:
+        return _place(item)[1:]
     return tuple(_flat(_reduced(item)))
 
 
@@ -84,8 +88,8 @@ def _reduced(item: Any) -> tuple[Any, ...]:
 
 def _place(item: Any) -> tuple[Any, ...]:
     """Where an iterator is, as far as it says."""
-    if isinstance(item, GeneratorType):
-        frame = item.gi_frame
+    if type(item) in _FRAMES:
+        frame = getattr(item, _FRAMES[type(item)])
         return () if frame is None else (frame.f_lasti, *frame.f_locals.values())
     return tuple(_flat(_reduced(item)))
 

@@ -7,7 +7,7 @@ import gc
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CellType, FrameType, FunctionType, TracebackType
 from typing import Any
 
@@ -57,51 +57,84 @@ def leaks(alive: Callable[[], bool], mode: Any) -> Iterator[Remark]:
             yield Remark("state", f"so it is in {len(names) - _SHOWN} other places")
 
 
+class _Holders:
+    """Who holds what. A look goes through all objects that there are, which takes about as long for many
+    things as for one, so that what it has shown is kept."""
+
+    def __init__(self, *own: Any) -> None:
+        self._of: dict[int, list[Any]] = {}
+        self._seen: list[Any] = []  # so that no other thing gets the id of one
+        self._own = {id(self._seen)}
+        self.is_own(*own)
+
+    def is_own(self, *containers: Any) -> None:
+        """These were made to look for holders, and are none."""
+        self._own.update(map(id, containers))
+
+    def look(self, things: Iterable[Any]) -> None:
+        """Look for the holders of these, of all at once."""
+        new = {id(thing): thing for thing in things if id(thing) not in self._of}
+        if not new:
+            return
+        found = gc.get_referrers(*new.values())
+        self._of.update((i, []) for i in new)
+        self.is_own(new, found, *(self._of[i] for i in new))
+        for holder in found:
+            if id(holder) not in self._own and not isinstance(holder, (FrameType, TracebackType)):
+                for i in new.keys() & set(map(id, gc.get_referents(holder))):
+                    self._of[i].append(holder)
+        self._seen += new.values()
+
+    def of(self, thing: Any) -> list[Any]:
+        if id(thing) not in self._of:
+            self.look([thing])
+        return self._of[id(thing)]
+
+    def look_up(self, things: list[Any]) -> None:
+        """Look for the holders of these, for theirs, and so on, as far as names are looked for."""
+        for _ in range(_STEPS):
+            self.is_own(things)
+            self.look(things)
+            things = [holder for thing in things for holder in self.of(thing)[:2]]
+
+
 def _taken_out(left: list[Any]) -> tuple[list[str], list[str]]:
     """Who held what is left, by name: those it was taken out of, and those that have it still."""
     healed: dict[str, None] = {}
     kept: dict[str, None] = {}
+    seen = _Holders(left)
     things = left
     for _ in range(_STEPS):
         ids = set(map(id, things))
-        holders = [h for h in gc.get_referrers(*things) if h is not things and h is not left]
-        bound = [h for h in holders if isinstance(h, (tuple, frozenset))]
-        spaces = _spaces([h for h in holders if isinstance(h, dict)])
-        for holder in holders:
-            if isinstance(holder, (tuple, frozenset, FrameType, TracebackType)) or _is_own(holder):
-                continue
-            emptied = _cache_of(holder)
+        seen.look(things)
+        holders = {id(h): h for thing in things for h in seen.of(thing) if not _is_own(h)}
+        bound = [h for h in holders.values() if isinstance(h, (tuple, frozenset))]
+        free = [h for h in holders.values() if not isinstance(h, (tuple, frozenset))]
+        seen.is_own(holders, bound, free)
+        seen.look(free)
+        seen.look_up(free[:_NAMED])
+        spaces = {id(h) for h in free if isinstance(h, dict) and _is_space(h, seen)}
+        for holder in free:
+            emptied = _cache_of(holder, seen)
             if emptied is not None:
                 emptied.cache_clear()
                 made = emptied.__wrapped__
                 healed[f"the cache of {made.__module__}.{made.__qualname__}"] = None
                 continue
-            own = set(map(id, (things, left, holders, bound)))
-            name = _name_of(holder, own) if len(healed) + len(kept) < _NAMED else "others"
+            name = _name_of(holder, seen) if len(healed) + len(kept) < _NAMED else "others"
             if _remove(holder, ids, spaces):
                 healed[name] = None
             else:
                 kept[f"{name}{_key(holder, ids)}"] = None
         if not bound:
             break
-        things, holders, bound = bound, [], []  # what cannot be changed goes with what it is in
+        things = bound  # what cannot be changed goes with what it is in
     return list(healed), list(kept)
 
 
 def _is_own(holder: Any) -> bool:
-    """Whether it is a tensor's own, or was made here to look for holders."""
-    if isinstance(holder, dict) and "fake_mode" in holder:
-        return True
-    return isinstance(holder, list) and len(holder) > 0 and type(holder[0]) is list
-
-
-def _spaces(tables: list[Any]) -> set[int]:
-    """Those of some dictionaries, by their ids, that hold the attributes of something or the globals of a
-    module. Whoever has them is looked for among all objects, which takes as long for one as for many."""
-    owners = gc.get_referrers(*tables) if tables else ()
-    return {id(getattr(owner, "__dict__", None)) for owner in owners} & {*map(id, tables)} | {
-        id(table) for table in tables if _module_of(table) is not None
-    }
+    """Whether it holds the attributes of a fake tensor."""
+    return isinstance(holder, dict) and "fake_mode" in holder
 
 
 def _remove(holder: Any, ids: set[int], spaces: set[int]) -> bool:
@@ -122,11 +155,11 @@ def _remove(holder: Any, ids: set[int], spaces: set[int]) -> bool:
 
 def _key(holder: Any, ids: set[int]) -> str:
     """The attribute or the global under which something holds one of some things."""
-    table = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+    table = holder if isinstance(holder, dict) else _attributes_of(holder)
     return next((f".{k}" for k, v in table.items() if id(v) in ids), "")
 
 
-def _cache_of(holder: Any) -> Any:
+def _cache_of(holder: Any, seen: _Holders) -> Any:
     """The cache of functools of which something is an entry; None where it is none."""
     if type(holder).__name__ != "_lru_list_elem" and not hasattr(holder, "cache_clear"):
         return None
@@ -134,7 +167,7 @@ def _cache_of(holder: Any) -> Any:
     for _ in range(3):
         if hasattr(found, "cache_clear"):
             return found
-        above = [h for h in gc.get_referrers(found) if not isinstance(h, FrameType)]
+        above = seen.of(found)
         found = next((h for h in above if hasattr(h, "cache_clear")), None) or next(
             (h for h in above if isinstance(h, dict)), None
         )
@@ -143,9 +176,9 @@ def _cache_of(holder: Any) -> Any:
     return None
 
 
-def _is_space(table: dict[Any, Any]) -> bool:
+def _is_space(table: dict[Any, Any], seen: _Holders) -> bool:
     """Whether a dictionary holds the attributes of something, or the globals of a module."""
-    return _module_of(table) is not None or _owner_of(table) is not None
+    return _module_of(table) is not None or _owner_of(table, seen) is not None
 
 
 def _module_of(table: dict[Any, Any]) -> str | None:
@@ -154,48 +187,54 @@ def _module_of(table: dict[Any, Any]) -> str | None:
     return name if module is not None and vars(module) is table else None
 
 
-def _owner_of(table: dict[Any, Any]) -> Any:
-    for owner in gc.get_referrers(table):
-        if getattr(owner, "__dict__", None) is table:
+def _owner_of(table: dict[Any, Any], seen: _Holders) -> Any:
+    for owner in seen.of(table):
+        if _attributes_of(owner) is table:
             return owner
     return None
 
 
-def _name_of(holder: Any, own: set[int], steps: int = _STEPS) -> str:
-    """What a person would call a holder: by the module, the class or the function that has it. `own` are
-    the ids of lists made here."""
+def _name_of(holder: Any, seen: _Holders, steps: int = _STEPS) -> str:
+    """What a person would call a holder: by the module, the class or the function that has it."""
     if isinstance(holder, (FunctionType, type)):
         return f"{holder.__module__}.{holder.__qualname__}"
     if isinstance(holder, dict):
         module = _module_of(holder)
         if module is not None:
             return module
-        owner = _owner_of(holder)
+        owner = _owner_of(holder, seen)
         if owner is not None:
-            return _name_of(owner, own, steps)
+            return _name_of(owner, seen, steps)
     cls = type(holder)
     plain = cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
     if steps == 0:
         return f"a {plain}"
-    found = gc.get_referrers(holder)
-    own = {*own, id(found)}
-    for above in found:
-        if isinstance(above, (FrameType, TracebackType)) or id(above) in own:
-            continue
+    for above in seen.of(holder):
         if isinstance(above, FunctionType):
             return f"{above.__module__}.{above.__qualname__}"
         if isinstance(above, dict):
             key = _key_of(above, holder)
-            name = _name_of(above, own, steps - 1)
-            return f"{name}.{key}" if _is_space(above) else f"{name}[{_plain(key)}]"
+            name = _name_of(above, seen, steps - 1)
+            return f"{name}.{key}" if _is_space(above, seen) else f"{name}[{_plain(key)}]"
         if isinstance(above, (tuple, list, deque, set, CellType)):
-            return _name_of(above, own, steps - 1)
+            return _name_of(above, seen, steps - 1)
+        key = _key_of(_attributes_of(above), holder)
+        if key is not None:
+            return f"{_name_of(above, seen, steps - 1)}.{key}"
     return f"a {plain}"
 
 
-def _key_of(table: dict[Any, Any], thing: Any) -> Any:
+def _attributes_of(holder: Any) -> Mapping[Any, Any]:
+    """What something holds by name: found without the code of its class."""
+    try:
+        return object.__getattribute__(holder, "__dict__")  # type: ignore[no-any-return]
+    except AttributeError:
+        return {}
+
+
+def _key_of(table: Mapping[Any, Any], thing: Any) -> Any:
     # A loop, for what a generator closes over would be one more holder.
-    for key, value in dict.items(table):
+    for key, value in dict.items(table) if isinstance(table, dict) else table.items():
         if value is thing:
             return key
     return None

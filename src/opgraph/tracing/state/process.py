@@ -8,12 +8,14 @@ import gc
 import locale
 import os
 import random
+import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,14 +34,27 @@ class Left(Exception):
 Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
 """How something is found out, and how it is set."""
 
-
-def settings() -> list[Callable[[], None]]:
-    """Functions that bring each of it back to what it is now; one raises where that cannot be."""
-    return [partial(_set_back, get, put, get()) for get, put in _settings()]
+Kept = tuple[Callable[[], Any], Callable[[Any], Any], Any]
+"""The same, and what it was."""
 
 
-def _set_back(get: Callable[[], Any], put: Callable[[Any], Any], before: Any) -> None:
-    if not _equal(get(), before):
+def settings() -> list[Kept]:
+    """All of it as it is now, but for what does not say: torch's older switches of precision, where one of
+    the newer ones is set."""
+    found = []
+    for get, put in _settings():
+        try:
+            found.append((get, put, get()))
+        except (RuntimeError, AttributeError):
+            continue
+    return found
+
+
+def set_back(kept: Kept) -> None:
+    """Bring one of these back to what it was. Raises where that cannot be."""
+    get, put, before = kept
+    now = get()
+    if now is not before and not _equal(now, before):
         put(before)
 
 
@@ -50,20 +65,18 @@ def put_back() -> Iterator[None]:
     try:
         yield
     finally:
-        for back in before:
+        for each in before:
             with suppress(Exception):  # the others are to be brought back all the same
-                back()
+                set_back(each)
 
 
 def _settings() -> Iterator[Setting]:
     yield from _FIXED
-    for cls in ("cpu", "cuda", "xpu", "mps"):
-        yield from _autocast(cls)
     if torch.cuda.is_initialized():
         yield torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
-        yield numpy.random.get_state, numpy.random.set_state
+        yield partial(_drawn, numpy), numpy.random.set_state
         yield numpy.geterr, lambda value: numpy.seterr(**value)
         yield numpy.get_printoptions, lambda value: numpy.set_printoptions(**value)
         yield numpy.geterrcall, numpy.seterrcall
@@ -72,6 +85,12 @@ def _settings() -> Iterator[Setting]:
         module = sys.modules.get(name)
         if module is not None:
             yield partial(get, module), partial(put, module)
+
+
+def _drawn(numpy: Any) -> tuple[Any, ...]:
+    """The state of NumPy's generator, with its numbers as a list, which can be compared."""
+    kind, numbers, *more = numpy.random.get_state()
+    return kind, numbers.tolist(), *more
 
 
 def free_bytes() -> int:
@@ -117,14 +136,68 @@ def _at(file: Path, name: str | None = None, unit: int = 1) -> int | None:
 
 
 def _autocast(device: str) -> Iterator[Setting]:
-    yield (
-        lambda: torch.is_autocast_enabled(device),
-        lambda value: torch.set_autocast_enabled(device, value),
+    yield partial(torch.is_autocast_enabled, device), partial(torch.set_autocast_enabled, device)
+    yield partial(torch.get_autocast_dtype, device), partial(torch.set_autocast_dtype, device)
+
+
+_TYPES = ("cpu", "cuda", "xpu", "mps", "ipu", "xla", "hpu", "mtia", "maia", "privateuseone")
+"""Devices that torch may know autocast of."""
+
+
+def _switches() -> Iterator[Setting]:
+    """The switches that torch's core names alike: what sets each and, without arguments, says it."""
+    core = vars(torch._C)
+    for name, put in core.items():
+        for how, ways in () if "_nvfuser_" in name else _NAMED_ALIKE:  # no more there, and says so
+            found = how.fullmatch(name)
+            if found is None:
+                continue
+            get = next((core[w] for way in ways if (w := found.expand(way)) in core), None)
+            with suppress(TypeError, RuntimeError, AttributeError):  # of something, or not there
+                if get is None:
+                    continue
+                value = get()
+                if isinstance(value, tuple):
+                    yield get, partial(_apart, put)
+                elif isinstance(value, (bool, int, str, list)) or hasattr(value, "name"):
+                    yield get, put
+            break
+
+
+def _apart(put: Callable[..., Any], values: tuple[Any, ...]) -> None:
+    put(*values)
+
+
+_NAMED_ALIKE = (
+    (re.compile("_set_sdp_use_(.*)"), (r"_get_\1_sdp_enabled",)),
+    (re.compile("_set_(.*)"), (r"_get_\1", r"_is_\1")),
+    (re.compile("_jit_set_(.*)"), (r"_jit_get_\1", r"_jit_\1")),
+    (re.compile("_jit_override_(.*)"), (r"_jit_\1",)),
+)
+"""Functions of torch's core that set something, and what those are called that say what it is."""
+
+_PRECISIONS = (("generic", "all"), *((b, o) for b in ("mkldnn", "cuda") for o in (
+    "all", "conv", "rnn", "matmul")))  # fmt: skip
+"""What has a precision of float32 of its own, by backend and operator."""
+
+
+def _precision(which: tuple[str, str]) -> Setting:
+    return (
+        partial(torch._C._get_fp32_precision_getter, *which),
+        partial(torch._C._set_fp32_precision_setter, *which),
     )
-    yield (
-        lambda: torch.get_autocast_dtype(device),
-        lambda value: torch.set_autocast_dtype(device, value),
-    )
+
+
+def _unhooked(before: str | None) -> None:
+    """Whether tensors that autograd saves may have hooks: the words that say why not."""
+    if before is None:
+        torch._C._autograd._saved_tensors_hooks_enable()
+    else:
+        torch._C._autograd._saved_tensors_hooks_disable(before)
+
+
+def _renamed(_: str) -> None:
+    raise Left("forward named torch's device for others anew")
 
 
 def _nesting() -> int:
@@ -141,6 +214,20 @@ def _left(before: int) -> None:
 def _levels(before: int) -> None:
     while forward_ad._current_level > before:
         forward_ad.exit_dual_level()
+
+
+def _transforms() -> int:
+    """How deep functions are transformed: by vmap, grad, jvp."""
+    return torch._C._functorch.maybe_current_level() or 0
+
+
+def _untransformed(before: int) -> None:
+    while _transforms() > before:
+        torch._C._functorch.pop_dynamic_layer_stack()
+
+
+def _profiles(_: bool) -> None:
+    raise Left("forward started a profiler of torch, or ended one")
 
 
 def _saved_hooks(before: Any) -> None:
@@ -339,8 +426,12 @@ def _context(decimal: Any) -> Any:
 
 
 def _context_back(decimal: Any, before: Any) -> None:
-    context, says = before
-    decimal.setcontext(context)
+    decimal.setcontext(before[0])
+    context_back(*before)
+
+
+def context_back(context: Any, says: Any) -> None:
+    """Let a context of decimal numbers say what it did."""
     for name in ("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "flags", "traps"):
         setattr(context, name, getattr(type(context)(*says), name))
 
@@ -359,6 +450,33 @@ def logger_back(logger: Any, before: Any) -> None:
         logger.manager._clear_cache()
 
 
+def _loggers(logging: Any) -> tuple[frozenset[str], int]:
+    return frozenset(logging.root.manager.loggerDict), len(sys.modules)
+
+
+def _loggers_back(logging: Any, before: tuple[frozenset[str], int]) -> None:
+    """Forget the loggers that nobody has but logging itself; those that an import made are kept by it."""
+    table, left = logging.root.manager.loggerDict, []
+    for name in sorted(table.keys() - before[0], reverse=True):
+        maps = [t.loggerMap for t in table.values() if isinstance(t, logging.PlaceHolder)]
+        above = [m for m in maps if table[name] in m]
+        if not isinstance(table[name], logging.PlaceHolder):
+            if sys.getrefcount(table[name]) > _HELD + len(above):
+                left.append(name)
+                continue
+        elif table[name].loggerMap:
+            continue
+        for each in above:
+            del each[table[name]]
+        del table[name]
+    if left and len(sys.modules) == before[1]:
+        raise Left(f"forward made the logger {left[-1]}")
+
+
+_HELD = sys.getrefcount([object()][0]) + 1
+"""How often what only a dictionary has is referred to while that is counted."""
+
+
 def _loop(events: Any) -> Any:
     """Where the policy of asyncio keeps the loop of this thread, and that."""
     kept = getattr(getattr(events, "_event_loop_policy", None), "_local", None)
@@ -372,10 +490,46 @@ def _loop_back(_: Any, before: Any) -> None:
         vars(kept).update(said)
 
 
+def _configured(of: Any) -> list[tuple[Any, dict[str, Any]]]:
+    """What was set in modules of settings: those of Dynamo, of TorchInductor, of how torch saves."""
+    if _CONFIGS[0] != len(sys.modules):
+        _CONFIGS[:] = len(sys.modules), [
+            m for m in list(sys.modules.values()) if type(m).__base__ is of.ConfigModule
+            or type(m) is of.ConfigModule
+        ]  # fmt: skip
+    return [(m, {name: _set_to(e) for name, e in m._config.items()}) for m in _CONFIGS[1]]
+
+
+def _set_to(entry: Any) -> Any:
+    """What somebody set: in some versions of torch that is a context variable."""
+    kept = entry.user_override
+    return kept.get() if isinstance(kept, ContextVar) else kept
+
+
+_CONFIGS: list[Any] = [0, ()]
+"""These modules, as long as there are as many modules."""
+
+
+def _configured_back(_: Any, before: list[tuple[Any, dict[str, Any]]]) -> None:
+    for module, values in before:
+        for name, value in values.items():
+            entry = module._config[name]
+            if _set_to(entry) is value:
+                continue
+            if isinstance(entry.user_override, ContextVar):
+                entry.user_override.set(value)
+            else:
+                entry.user_override = value
+            module._is_dirty = True
+
+
 _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (
     ("logging", lambda m: logger_says(m.root), lambda m, before: logger_back(m.root, before)),
+    ("logging", _loggers, _loggers_back),
     ("decimal", _context, _context_back),
+    ("torch.utils._config_module", _configured, _configured_back),
     ("asyncio.events", _loop, _loop_back),
+    ("_csv", lambda c: c.field_size_limit(), lambda c, before: c.field_size_limit(before)),
     ("socket", lambda s: s.getdefaulttimeout(), lambda s, before: s.setdefaulttimeout(before)),
     ("multiprocessing.context", lambda m: m._default_context._actual_context,
      lambda m, before: setattr(m._default_context, "_actual_context", before)),
@@ -398,6 +552,8 @@ def _safe(before: set[Any]) -> None:
 
 
 _FIXED: tuple[Setting, ...] = (
+    *map(_precision, _PRECISIONS * hasattr(torch._C, "_get_fp32_precision_getter")),
+    *_switches(),
     (_keys, _keys_put),
     (_get_current_function_mode_stack, _function_modes),
     (dispatching._get_current_dispatch_mode_stack, _dispatch_modes),
@@ -407,21 +563,18 @@ _FIXED: tuple[Setting, ...] = (
     (lambda: getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None), _device_put),
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     (torch.sparse.check_sparse_tensor_invariants.is_enabled, _invariants),
-    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     (torch.get_num_threads, torch.set_num_threads),
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     (torch.is_grad_enabled, torch._C._set_grad_enabled),
+    *(each for device in _TYPES if torch.amp.is_autocast_available(device)
+      for each in _autocast(device)),
+    (torch._C._autograd._saved_tensors_hooks_get_disabled_error_message, _unhooked),
+    (torch._C._get_privateuse1_backend_name, _renamed),
+    (torch._C._autograd._profiler_enabled, _profiles),
+    (_transforms, _untransformed),
+    *((sys.getdlopenflags, sys.setdlopenflags) for _ in range(hasattr(sys, "setdlopenflags"))),
     (lambda: dict(vars(torch._tensor_str.PRINT_OPTS)), vars(torch._tensor_str.PRINT_OPTS).update),
-    *(
-        _attribute(torch.backends.cudnn, name)
-        for name in ("enabled", "benchmark", "deterministic", "allow_tf32")
-    ),
-    *(_attribute(torch.backends.mkldnn, name) for name in ("enabled", "deterministic")),
-    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
-    (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
-    (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
-    (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
     (lambda: dict(os.environ._data), _environment),  # type: ignore[attr-defined]
     (_folder, _back_to),
     (lambda: list(sys.path), _path),
@@ -460,13 +613,9 @@ _FIXED: tuple[Setting, ...] = (
     (lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
     (_handlers, _handle),
     (_flushes, torch.set_flush_denormal),
-    _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
     (_nesting, _left),
     (lambda: forward_ad._current_level, _levels),
     (_saved_tensors, _saved_hooks),
-    (torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
-    (torch.is_warn_always_enabled, torch.set_warn_always),
-    (torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled),
     (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
     _attribute(torch.nn.modules.module, "_global_is_full_backward_hook"),
     _attribute(torch.distributions.Distribution, "_validate_args"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import io
+import logging
 import random
 import re
 import sys
@@ -14,9 +16,8 @@ import weakref
 from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
-from enum import EnumMeta
 from inspect import getattr_static
 from logging import Logger
 from mmap import mmap
@@ -28,6 +29,7 @@ from types import (
     CellType,
     CodeType,
     FunctionType,
+    MappingProxyType,
     MethodType,
     MethodWrapperType,
     ModuleType,
@@ -49,9 +51,12 @@ _OPAQUE = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "opgraph", "bu
 """Packages whose functions and classes keep nothing of a model's between two calls, or what `process`
 knows by name."""
 _PLAIN_STDLIB = frozenset(
-    {"types", "collections", "argparse", "_thread", "functools", "weakref", "dataclasses", "queue",
-     "threading", "contextlib"}
+    {"types", "collections", "argparse", "_thread", "functools", "weakref", "_weakrefset", "dataclasses",
+     "queue", "threading", "contextlib", "string"}
 )  # fmt: skip
+_HOMES = frozenset({"asyncio.locks", "asyncio.queues", "multiprocessing.sharedctypes",
+                    "multiprocessing.synchronize"})  # fmt: skip
+"""Packages and modules of Python's own whose objects keep what a model puts there."""
 _TORCH_STATE = (
     "torch.nn.",
     "torch.distributions.",
@@ -59,6 +64,7 @@ _TORCH_STATE = (
     "torch.distributed.fsdp.",
     "torch.ao.",
     "torch.utils.data",
+    "torch.amp.",
 )
 """Where classes of torch are defined whose objects keep what a model puts there."""
 _LEAVES = frozenset({
@@ -66,6 +72,8 @@ _LEAVES = frozenset({
     torch.layout, torch.memory_format, range, slice, type(Ellipsis), property, CodeType,
 })  # fmt: skip
 """Types of what holds nothing that can be changed."""
+_VIEWS: tuple[type, ...] = tuple(type(view({})) for view in (dict.keys, dict.values, dict.items))
+_OF_LOGGING = (logging.Filterer, logging.Filter, logging.Formatter)
 _CONTAINERS = frozenset({dict, OrderedDict, defaultdict, list, set, deque})
 _MISSING: Any = object()
 _LRU: Any = type(functools.lru_cache(lambda: None))
@@ -91,6 +99,8 @@ _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__name__", "__qu
                  "__module__")  # fmt: skip
 _look_at = attrgetter(*_OF_FUNCTIONS)
 _OF_CLASSES = tuple(vars(type)[n] for n in ("__name__", "__qualname__", "__bases__"))
+SHARED_LOCK = ("SemLock", "_multiprocessing")
+"""A lock of several processes, by the names of its class and its module."""
 LOCKS: tuple[type, ...] = (type(threading.Lock()), type(threading.RLock()))
 _STATEFUL = (
     torch.Generator,
@@ -100,6 +110,7 @@ _STATEFUL = (
     array,
     Logger,
     SimpleQueue,
+    Context,
     *LOCKS,
 )
 _MEMORY = (ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array, mmap)
@@ -110,6 +121,10 @@ _UNWANTED = frozenset(
     "__format__".split()
 )
 """Methods that Python calls by itself, and not in a forward that does not name the class."""
+_GLOBALS = frozenset({"globals", "__globals__", "f_globals"})
+"""What code names that changes globals as entries of a dictionary."""
+_BY_TEXT = frozenset({"modules", "import_module", "__import__"})
+"""What code names that finds modules of Python's by strings."""
 _TELLING = frozenset(
     {"fake_mode", "fake_device", "torch._subclasses", "torch._subclasses.fake_tensor"}
 )
@@ -142,6 +157,10 @@ class Reach:
     _spaces: list[tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=list)
     _attributes: list[tuple[Any, str, Any]] = field(default_factory=list)
     _contexts: list[tuple[ContextVar[Any], Any]] = field(default_factory=list)
+    _history: list[Any] = field(default_factory=list)
+    _said: set[str] = field(default_factory=set)
+    _libraries: dict[int, Any] = field(default_factory=dict)
+    _lent: list[tuple[Any, str, Any]] = field(default_factory=list)
     _seen: set[int] = field(default_factory=set)
     _types: set[type] = field(default_factory=set)
     _waiting: list[Any] = field(default_factory=list)
@@ -178,6 +197,9 @@ class Reach:
                     kind(found, item)
                 except Exception:  # noqa: BLE001  (objects may answer as they like)
                     found.complete = False
+        for holder in found._libraries.values():
+            table = vars(holder)
+            found._lent += [(holder, name, table[name]) for name in found._said & table.keys()]
         return found
 
     def _call_methods(self) -> bool:
@@ -217,6 +239,9 @@ class Reach:
             self._look(base.keys(item))
         if id(item) not in self.replaced:
             self._look(base.values(item))
+            return
+        for cls in {*map(type, base.values(item))} - self._types:
+            self._class(cls)
 
     def _holder(self, item: Any) -> None:
         """A list, a set, a deque."""
@@ -275,18 +300,36 @@ class Reach:
 
     def _tensor(self, item: Tensor) -> None:
         self.tensors[id(item)] = item
-        if item.is_leaf and item.grad is not None:
+        if type(item) not in self._types:
+            self._class(type(item))
+        if not item.is_leaf:
+            self._look((item.grad_fn,))
+        elif item.grad is not None:
             self._look((item.grad,))
         self._look((item.__dict__,))
+
+    def _node(self, item: Any) -> None:
+        """What autograd knows of an operator: what somebody put there, and what came before."""
+        self._history.append(item)  # torch makes another one where nobody has it
+        table = getattr(item, "__dict__", None)
+        self._look((item.metadata, table, getattr(item, "variable", None)))
+        self._look(before for before, _ in item.next_functions)
 
     def _iterator(self, item: Any) -> None:
         self.iterators.append(item)
         self._look(drawn_from(item))
 
     def _states(self, item: Any) -> None:
-        """What says its own state: generators of random numbers, buffers."""
-        if not getattr(item, "closed", False):
+        """What says its own state: generators of random numbers, buffers. Torch, too, writes to stderr."""
+        if (
+            not getattr(item, "closed", False)
+            and item is not sys.stderr
+            and item is not sys.__stderr__
+        ):
             self.stateful.append(item)
+        self._look((getattr(getattr(item, "bit_generator", item), "seed_seq", None),))
+        if isinstance(item, Context):
+            self._look(item.values())
         if getattr(item, "__dict__", None):
             self._look((item.__dict__,))
 
@@ -301,6 +344,17 @@ class Reach:
         """What another object is behind."""
         behind = item.obj if isinstance(item, memoryview) else item.__repr__.__self__
         self._look((behind,))
+
+    def _shown(self, item: Any) -> None:
+        """What an object shows and does not have itself: the dictionary behind a view of it."""
+        self._look(gc.get_referents(item))
+
+    def _module_kept(self, item: ModuleType) -> None:
+        """A module of Python's that somebody keeps: its attributes, and what those hold that code names."""
+        space = vars(item)
+        self._spaces.append((space, dict(space)))
+        if self._follows(item.__name__, item):
+            self._methods.append(({name: [value] for name, value in space.items()}, set()))
 
     def _array(self, item: Any) -> None:
         """What has memory: arrays of NumPy, and what C knows of."""
@@ -325,23 +379,30 @@ class Reach:
 
     def _code(self, code: CodeType, space: dict[str, Any]) -> None:
         """What some code names: globals, attributes of modules of Python's, methods."""
-        names, stored = _named(code)
+        names, stored, said = _named(code)
         self.spaces[id(space)] = space
         self.tells_fakes |= not _TELLING.isdisjoint(names)
         self._assigned(stored, space)
-        if "globals" in names and id(space) not in self._seen:
+        by_name = not names.isdisjoint(_GLOBALS) or {"modules", "__name__"} <= names
+        if by_name and id(space) not in self._seen:
             self._seen.add(id(space))
             self._tables.append((space, dict(space)))
         found = []
-        present, within = _present(code, names, space)
+        present, within, libraries = _present(code, names, space)
         for table, each in within:
             self._within(table, each)
+        self._said |= said
+        for holder in libraries:
+            self._libraries[id(holder)] = holder
+            self._lent += [(holder, name, _MISSING) for name in said - vars(holder).keys()]
         for name in present:
             value = space[name] if name in space else sys.modules.get(name)
             if isinstance(value, ModuleType):
                 self._module(value, names)
             elif isinstance(value, type):
                 self._named_class(value)
+                if not names.isdisjoint(_BY_NAME) and value not in self._types:
+                    self._class(value)
             else:
                 found.append(value)
         self._look(found)
@@ -373,6 +434,13 @@ class Reach:
             del self._names[at:]
         elif isinstance(value, type):
             self._classes.append((value, dict(vars(value))))
+        elif type(value) is dict and id(value) not in self._seen:  # what it has in there is its own
+            self._seen.add(id(value))
+            self._tables.append((value, dict(value)))
+            self._look(v for v in value.values() if type(v) in _CONTAINERS)
+        elif type(value).__module__ == table.get("__name__") and id(value) not in self._seen:
+            self._seen.add(id(value))
+            self._object(value)
         else:
             self._look((value,))
 
@@ -408,23 +476,22 @@ class Reach:
 
     def _class(self, cls: type) -> None:
         """The attributes of a class and of those above it, and the methods that are wanted."""
-        if isinstance(cls, EnumMeta):
-            return
         for each in cls.__mro__:
             if each in self._types:
                 continue
             self._types.add(each)
             if type(each) is not type:
                 self._class(type(each))
-            opaque = _opaque(each.__module__)
-            if opaque and not each.__module__.startswith("torch.nn."):
+            if each.__flags__ & _IMMUTABLE:
+                continue
+            self._slots += [(slot, each, slot.__get__(each)) for slot in _OF_CLASSES]
+            if _opaque(each.__module__):
+                self._classes.append((each, dict(vars(each))))
                 continue
             members, methods, others = _members(each)
             self._classes.append((each, members))
-            if not opaque:
-                self._slots += [(slot, each, slot.__get__(each)) for slot in _OF_CLASSES]
-                self._methods.append((methods, set()))
-                self._look(others)
+            self._methods.append((methods, set()))
+            self._look(others)
 
     def _method(self, item: MethodType) -> None:
         self._look((item.__self__, item.__func__))
@@ -486,6 +553,7 @@ class Reach:
         yield self._classes, _class_back
         yield self._names, _name_back
         yield self._attributes, _attribute_back
+        yield self._lent, _lent_back
         yield self._contexts, _context_back
         yield self.caches, _cache_back
 
@@ -515,6 +583,10 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._iterator
     if issubclass(cls, Tensor):
         return Reach._tensor
+    if hasattr(cls, "next_functions") and hasattr(cls, "metadata"):
+        return Reach._node
+    if issubclass(cls, torch.UntypedStorage):
+        return Reach._array
     if cls is FunctionType:
         return Reach._function
     if cls is MethodType:
@@ -531,6 +603,10 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._context
     if issubclass(cls, (memoryview, *weakref.ProxyTypes)):
         return Reach._stands_for
+    if issubclass(cls, (MappingProxyType, staticmethod, classmethod, torch.TypedStorage, *_VIEWS)):
+        return Reach._shown
+    if issubclass(cls, ModuleType):
+        return Reach._module_kept
     if issubclass(cls, threading.Thread):
         return None  # it goes on, and is not to be told that it has not begun
     if issubclass(cls, _MEMORY):
@@ -538,7 +614,9 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
     if (
         issubclass(cls, _STATEFUL)
         or hasattr(cls, "set_result")
-        or _is_numpys(cls, "BitGenerator", "Generator", "RandomState")
+        or _hashes(cls)
+        or _is_numpys(cls, "BitGenerator", "Generator", "RandomState", "SeedSequence")
+        or (cls.__name__, cls.__module__) in (("Context", "decimal"), SHARED_LOCK)
     ):
         return Reach._states
     if cls in (BuiltinFunctionType, MethodWrapperType):
@@ -547,9 +625,14 @@ def _kind_of(cls: type) -> Callable[[Reach, Any], None] | None:
         return Reach._reference
     if _is_numpys(cls, "ndarray"):
         return Reach._array
-    if issubclass(cls, (dict, list, set, deque, tuple)) or _keeps(cls):
+    if issubclass(cls, (dict, list, set, deque, tuple, BaseException)) or _keeps(cls):
         return Reach._object
     return None
+
+
+def _hashes(cls: type) -> bool:
+    """Whether objects of a class are fed with bytes, and say in a few what they got."""
+    return all(hasattr(cls, name) for name in ("update", "digest", "block_size"))
 
 
 def _is_numpys(cls: type, *names: str) -> bool:
@@ -567,8 +650,8 @@ def _keeps(cls: type) -> bool:
     if top == "torch":
         return home.startswith(_TORCH_STATE)
     if top in sys.stdlib_module_names:
-        return top in _PLAIN_STDLIB or home in {"asyncio.locks", "asyncio.queues"}
-    return top not in _OPAQUE and not isinstance(cls, EnumMeta)
+        return top in _PLAIN_STDLIB or home in _HOMES or issubclass(cls, _OF_LOGGING)
+    return top not in _OPAQUE
 
 
 @functools.lru_cache(maxsize=4096)
@@ -584,47 +667,66 @@ def _installed(name: str) -> bool:
     return "site-packages" in file or "dist-packages" in file
 
 
-_NAMED: dict[int, tuple[CodeType, frozenset[str], frozenset[tuple[str, ...]]]] = {}
+_Names = tuple[frozenset[str], frozenset[tuple[str, ...]], frozenset[str]]
+_NAMED: dict[int, tuple[CodeType, _Names]] = {}
 """What code names, by its id, with the code itself so that the id stays its own."""
 
 
-def _named(code: CodeType) -> tuple[frozenset[str], frozenset[tuple[str, ...]]]:
-    """The names in some code and in the functions within it: all of them, and what it assigns."""
+def _named(code: CodeType) -> _Names:
+    """The names in some code and in the functions within it: all of them; what it assigns; and what may be
+    the name of an attribute that it sets of something, or has set by another function."""
     known = _NAMED.get(id(code))
     if known is None:
         if len(_NAMED) > MOST:
             _NAMED.clear()
             _PRESENT.clear()
-        names, stored = set(code.co_names), set(_assigned(code))
+        names, stored, said = set(code.co_names), set(_assigned(code)), set(_set_on(code))
         for constant in code.co_consts:
-            if type(constant) is str and constant in _TELLING:
+            if type(constant) is str and constant.isidentifier():
+                said.add(constant)
+            if type(constant) is str and (constant in _TELLING or not names.isdisjoint(_BY_TEXT)):
                 names.add(constant)
             if isinstance(constant, CodeType):
-                inner, more = _named(constant)
+                inner, more, others = _named(constant)
                 names |= inner
                 stored |= more
-        known = _NAMED[id(code)] = (code, frozenset(names), frozenset(stored))
-    return known[1], known[2]
+                said |= others
+        found = frozenset(names), frozenset(stored), frozenset(said)
+        known = _NAMED[id(code)] = (code, found)
+    return known[1]
 
 
-_PRESENT: dict[
-    int, tuple[CodeType, int, int, list[str], list[tuple[dict[str, Any], str | None]]]
-] = {}
+_Found = tuple[list[str], list[tuple[dict[str, Any], str | None]], list[Any]]
+_PRESENT: dict[int, tuple[CodeType, int, int, _Found]] = {}
 """Which of them there are, as long as the globals and the modules are as many."""
 
 
-def _present(
-    code: CodeType, names: frozenset[str], space: dict[str, Any]
-) -> tuple[list[str], list[tuple[dict[str, Any], str | None]]]:
-    """The names in some code that are globals, or modules that are imported; and what it may change in
-    modules whose insides are not looked at, by their attributes and a name."""
+def _present(code: CodeType, names: frozenset[str], space: dict[str, Any]) -> _Found:
+    """The names in some code that are globals, or modules that are imported; what it may change in modules
+    whose insides are not looked at, by their attributes and a name; and those modules, with the classes in
+    them that it names."""
     known = _PRESENT.get(id(code))
     if known is None or known[1:3] != (len(space), len(sys.modules)):
         present = [name for name in names if name in space or name in sys.modules]
-        modules = (space[name] if name in space else sys.modules.get(name) for name in present)
-        within = list(_changeable(code, names, [m for m in modules if isinstance(m, ModuleType)]))
-        known = _PRESENT[id(code)] = (code, len(space), len(sys.modules), present, within)
-    return known[3], known[4]
+        values = [space[name] if name in space else sys.modules.get(name) for name in present]
+        modules = [v for v in values if isinstance(v, ModuleType)]
+        within = list(_changeable(code, names, modules))
+        closed = [m for m in modules if _is_closed(m)]
+        named = [*values, *(vars(m)[name] for m in closed for name in names & vars(m).keys())]
+        classes = [v for v in named if isinstance(v, type) and not v.__flags__ & _IMMUTABLE]
+        libraries = [*closed, *(c for c in classes if _opaque(c.__module__))]
+        known = _PRESENT[id(code)] = (
+            code,
+            len(space),
+            len(sys.modules),
+            (present, within, libraries),
+        )
+    return known[3]
+
+
+def _is_closed(module: ModuleType) -> bool:
+    """Whether the insides of a module are not looked at, and it is none of opgraph."""
+    return _opaque(module.__name__) and not module.__name__.startswith("opgraph")
 
 
 def _changeable(
@@ -633,14 +735,17 @@ def _changeable(
     """What code that names these may change in modules whose insides are not looked at: containers, what
     their functions assign, and whatever there is where it sets attributes by a name that it makes."""
     by_name = not names.isdisjoint(_BY_NAME) and _sets_by_name(code)
+    by_name = by_name or ("__dict__" in names and _fills(code) and _opens(code))
     for module in modules:  # which grow
         space = vars(module)
-        if not _opaque(module.__name__) or module.__name__.startswith("opgraph"):
+        if not _is_closed(module):
             continue
         if by_name:
             yield space, None
         for name in names & space.keys():
             value = space[name]
+            if isinstance(value, FunctionType):
+                yield from _kept_by(value)
             if isinstance(value, ModuleType) and value not in modules:
                 modules.append(value)
             elif (
@@ -649,7 +754,7 @@ def _changeable(
                     and not name.startswith("__")
                     and (value is not sys.modules or _fills(code) or not names.isdisjoint(_FILL))
                 )
-                or (by_name and isinstance(value, type) and value.__flags__ & _MUTABLE == 0)
+                or (by_name and isinstance(value, type) and not value.__flags__ & _IMMUTABLE)
                 or (isinstance(value, FunctionType) and _named(value.__code__)[1])
             ):
                 yield space, name
@@ -657,7 +762,42 @@ def _changeable(
 
 _BY_NAME = frozenset({"setattr", "delattr", "vars"})
 _FILL = frozenset({"pop", "update", "setdefault", "clear"})
+_ADD = frozenset({"append", "add", "insert", "extend", "remove", "discard"})
 _FILLS = re.compile(_any_of("STORE_SUBSCR", "DELETE_SUBSCR"))
+
+
+@functools.lru_cache(maxsize=4096)
+def _helpers(function: FunctionType) -> tuple[FunctionType, ...]:
+    """A function, and those of the same module that it calls by name, and those that they call."""
+    found = {function: None}
+    for each in (waiting := [function]):
+        for name in _named(each.__code__)[0] & each.__globals__.keys():
+            value = each.__globals__[name]
+            if (
+                isinstance(value, FunctionType)
+                and value.__globals__ is function.__globals__
+                and value not in found
+            ):
+                found[value] = None
+                waiting.append(value)
+    return tuple(found)
+
+
+def _kept_by(function: FunctionType) -> Iterator[tuple[dict[str, Any], str]]:
+    """What a function keeps among its globals: the containers that it fills, or its helpers do, objects of
+    its module's own classes, and the helpers that assign."""
+    space = function.__globals__
+    for each in _helpers(function):
+        names, stored, _ = _named(each.__code__)
+        fills = not (_FILL | _ADD).isdisjoint(names) or _fills(each.__code__)
+        for name in names & space.keys():
+            value = space[name]
+            own = type(value).__module__ == function.__module__ and hasattr(value, "__dict__")
+            own = own and not isinstance(value, (int, type, FunctionType))
+            if (fills and type(value) in _CONTAINERS and value is not sys.modules) or own:
+                yield space, name
+        if each is not function and stored:
+            yield space, each.__name__
 
 
 def _fills(code: CodeType) -> bool:
@@ -684,11 +824,38 @@ def _sets_by_name(code: CodeType) -> bool:
     return any(map(_sets_by_name, _inner(code)))
 
 
+def _set_on(code: CodeType) -> Iterator[str]:
+    """The attributes that some code sets of whatever it has in hand, but for those of `self`."""
+    kinds, numbers = code.co_code[::2], code.co_code[1::2]
+    at = kinds.find(_STORE)
+    while at >= 0:
+        mine = kinds[at - 1] == _LOAD and code.co_varnames[numbers[at - 1] :][:1] == ("self",)
+        name = numbers[at] | numbers[at - 1] << 8 if kinds[at - 1] == _EXTENDED else numbers[at]
+        if not mine:
+            yield code.co_names[name]
+        at = kinds.find(_STORE, at + 1)
+
+
+_STORE, _LOAD, _EXTENDED = (opmap[n] for n in ("STORE_ATTR", "LOAD_FAST", "EXTENDED_ARG"))
+
+
+def _opens(code: CodeType) -> bool:
+    """Whether some code takes the dictionary of what is behind a global."""
+    import dis
+
+    before = None
+    for each in dis.get_instructions(code):
+        if each.opname == "LOAD_ATTR" and each.argval == "__dict__" and before == "LOAD_GLOBAL":
+            return True
+        before = before if each.opname in ("CACHE", "EXTENDED_ARG") else each.opname
+    return any(map(_opens, _inner(code)))
+
+
 def _inner(code: CodeType) -> list[CodeType]:
     return [c for c in code.co_consts if isinstance(c, CodeType)]
 
 
-_MUTABLE = 1 << 8
+_IMMUTABLE = 1 << 8
 """The flag of classes whose attributes cannot be set."""
 
 
@@ -764,6 +931,8 @@ def _slots(cls: Any) -> tuple[Any, ...]:
             slot = each.__dict__.get(mangled)
             if slot is not None and name not in ("__dict__", "__weakref__"):
                 found.append(slot)
+    if issubclass(cls, BaseException):
+        found += [vars(BaseException)[name] for name in ("args", "__cause__", "__context__")]
     return tuple(found)
 
 
@@ -776,7 +945,8 @@ def _slot_value(slot: Any, item: Any) -> Any:
 
 def _held(holder: Any, name: str) -> Any:
     """An attribute as it is kept: that of a class not as its objects see it."""
-    table = vars(holder) if isinstance(holder, type) else None
+    own = isinstance(holder, type) and not hasattr(vars(type).get(name), "__set__")
+    table = vars(holder) if own else None
     return getattr(holder, name, _MISSING) if table is None else table.get(name, _MISSING)
 
 
@@ -855,6 +1025,13 @@ def _attribute_back(found: tuple[Any, str, Any]) -> None:
         delattr(holder, name) if value is _MISSING else setattr(holder, name, value)
 
 
+def _lent_back(found: tuple[Any, str, Any]) -> None:
+    """What a library's module or class has under a name: found without asking it."""
+    holder, name, value = found
+    if vars(holder).get(name, _MISSING) is not value:
+        delattr(holder, name) if value is _MISSING else setattr(holder, name, value)
+
+
 def _context_back(pair: tuple[ContextVar[Any], Any]) -> None:
     variable, value = pair
     if variable.get(_MISSING) is not value:
@@ -874,7 +1051,9 @@ def _class_back(pair: tuple[type, dict[str, Any]]) -> None:
     now = cls.__dict__
     if len(now) == len(members) and all(map(is_, now.values(), members.values())):
         return
-    for name in [n for n in now if n not in members and not n.startswith("__")]:
+    for name in [
+        n for n, v in now.items() if n not in members and (not n.startswith("__") or callable(v))
+    ]:
         type.__delattr__(cls, name)
     for name, value in members.items():
         if now.get(name, _MISSING) is not value and name not in ("__dict__", "__weakref__"):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-AttentionKernel = Literal["flash", "cudnn", "efficient", "math"]
+AttentionKernel = Literal["flash", "cudnn", "efficient", "metal", "math"]
 _HALF = ("float16", "bfloat16")
 MOST = 65_535
 """Sequences or heads that cuDNN takes, and that a grid of CUDA has in y and in z."""
@@ -48,14 +48,14 @@ class Attention:
 
 
 def attention_kernel(call: Attention, target: str) -> AttentionKernel:
-    """The kernel that is chosen on a target ("cpu", "mps", "cuda:9.0", "cuda:gfx942"). On MPS "flash"
-    stands for its one kernel without gradients, on a CPU for that of the CPU."""
+    """The kernel that is chosen on a target ("cpu", "mps", "cuda:9.0", "cuda:gfx942"). On a CPU
+    "flash" is its one fused kernel; "metal" is that of MPS without gradients, which keeps all scores."""
     device, _, capability = target.partition(":")
     if device == "cpu":
         fused = call.dropout == 0 and not call.mask_gradient and call.head_size == call.value_size
         return "flash" if fused and call.dimensions == 4 and "flash" not in call.off else "math"
     if device == "mps":
-        return "flash" if call.dropout == 0 and not call.gradient else "math"
+        return "metal" if call.dropout == 0 and not call.gradient else "math"
     if not _possible(call):
         return "math"
     if capability.startswith("gfx"):

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from math import sqrt
 from types import FunctionType
 from typing import Any
@@ -89,34 +89,31 @@ class Substitutes:
     def __init__(self, target: str = "cpu", *, real: bool = False, spread: bool = False) -> None:
         self.target = "cpu" if real else target
         self.device = target.partition(":")[0]
-        attention = _ATTENTION
-        self.table: Mapping[Any, Callable[..., Any]] = {attention: self._of_lengths}
         self._noted: Counter[tuple[str, str, tuple[tuple[str, str], ...]]] = Counter()
         self.remarks: list[Remark] = []
-        if self.device in ("cuda", "mps"):
-            inner: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": self._attention}
-            if self.device == "cuda":
-                inner["dropout"] = self._dropout
-                own: dict[Any, Callable[..., Any]] = {
-                    functional.dropout: self._dropout,
-                    torch.dropout: self._plain_dropout,
-                    torch.lstm: self._recurrent(2, torch.lstm),
-                    torch.gru: self._recurrent(3, torch.gru),
-                    torch.rnn_tanh: self._recurrent(1, torch.rnn_tanh),
-                    torch.rnn_relu: self._recurrent(0, torch.rnn_relu),
-                }
-            else:
-                own = {torch.lstm: self._lstm_of_metal}
-            self.table = {
-                _ATTENTION: self._attention,
-                _ATEN.scaled_dot_product_attention.default: self._attention,
-                functional.rms_norm: self._rms_norm,
-                torch.rms_norm: self._rms_norm,
-                functional.multi_head_attention_forward: _rewired(
-                    functional.multi_head_attention_forward, inner
-                ),
-                **own,
+        inner: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": self._attention}
+        own: dict[Any, Callable[..., Any]] = {}
+        if self.device == "cuda":
+            inner["dropout"] = self._dropout
+            own = {
+                functional.dropout: self._dropout,
+                torch.dropout: self._plain_dropout,
+                torch.lstm: self._recurrent(2, torch.lstm),
+                torch.gru: self._recurrent(3, torch.gru),
+                torch.rnn_tanh: self._recurrent(1, torch.rnn_tanh),
+                torch.rnn_relu: self._recurrent(0, torch.rnn_relu),
             }
+        elif self.device == "mps":
+            own = {torch.lstm: self._lstm_of_metal}
+        if self.device in ("cuda", "mps"):
+            own |= {functional.rms_norm: self._rms_norm, torch.rms_norm: self._rms_norm}
+        attends = functional.multi_head_attention_forward
+        self.table: Mapping[Any, Callable[..., Any]] = {
+            _ATTENTION: self._attention,
+            _ATEN.scaled_dot_product_attention.default: self._attention,
+            attends: _rewired(attends, inner),
+            **own,
+        }
         flex = sys.modules.get("torch.nn.attention.flex_attention")
         if flex is not None:
             self.table = {**self.table, flex.flex_attention_hop: self._flexible}
@@ -166,14 +163,8 @@ class Substitutes:
         self._remark(FLEXIBLE)
         return torch.ops.higher_order.flex_attention(*args, **named)
 
-    def _of_lengths(self, query: Tensor, *args: Any, **named: Any) -> Any:
-        """Attention as on a CPU; torch asks the driver which one goes for jagged tensors, and there may be
-        none."""
-        if query.layout is not torch.jagged or torch.cuda.is_available():
-            return _ATTENTION(query, *args, **named)
-        return self._jagged(None, query, *args, **named)
-
     def _jagged(self, kernel: str | None, query: Tensor, *args: Any, **named: Any) -> Any:
+        """By a kernel that is named; torch would ask the driver which one goes, and there may be none."""
         from torch.nested._internal import sdpa
 
         chosen = getattr(SDPBackend, _BACKENDS[kernel or "math"])
@@ -191,16 +182,19 @@ class Substitutes:
                 query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
             )
         here = local(query), local(key), local(value)
+        as_it_is = partial(
+            _ATTENTION, query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
+            enable_gqa=enable_gqa,
+        )  # fmt: skip
         if not all(type(t) in _STAND_INS for t in here):
-            return _ATTENTION(
-                query, key, value, attn_mask, dropout_p, is_causal,
-                scale=scale, enable_gqa=enable_gqa,
-            )  # fmt: skip
+            return as_it_is()
         call = _described(*here, attn_mask, dropout_p, is_causal, enable_gqa)
         choices = {t: attention_kernel(call, t) for t in _EACH}
         kernel = chosen_for(choices, self.target)
         self.note("scaled_dot_product_attention", kernel or "", choices)
-        if kernel == "flash" and self.device == "cuda" and max(call.batch, call.heads) > MOST:
+        if self.device == "cpu":
+            return as_it_is()
+        if kernel == "flash" and max(call.batch, call.heads) > MOST:
             self._remark(BEYOND)
         if call.gradient and (kernel == "math") != (choices["cpu"] == "math"):
             two = ("a CPU", kernel) if kernel == "math" else (kernel, "a CPU")
@@ -210,7 +204,7 @@ class Substitutes:
                 query, key, value, attn_mask, dropout_p, is_causal,
                 scale=scale, enable_gqa=enable_gqa,
             )[0]  # fmt: skip
-        if self.device == "mps":  # its kernel keeps all scores, and frees them with the call
+        if kernel == "metal":  # it keeps all scores, and frees them with the call
             return _ATEN._scaled_dot_product_attention_math_for_mps(
                 query, key, value, attn_mask, dropout_p, is_causal, None,
                 scale=scale, enable_gqa=enable_gqa,

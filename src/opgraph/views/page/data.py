@@ -269,7 +269,7 @@ class _Times:
         self.by_node: dict[int, int] = {}
         for node, works in self.works.items():
             # What others wait for of an exchange is not the same wherever it is.
-            alone = works if alone_in_time(works) else [replace(w, node=0) for w in works]
+            alone = works if alone_in_time(works) else [w._replace(node=0) for w in works]
             kind = kinds.setdefault(tuple(alone), len(kinds))
             self.by_node[node] = kind
             if kind == len(self.first):
@@ -335,7 +335,7 @@ class _Times:
 
 def _with(works: Sequence[Work], tasks: Mapping[Task, Task]) -> Sequence[Work]:
     """The work with the kernels of attention that a device runs instead."""
-    return [replace(w, task=tasks[w.task]) for w in works] if tasks else works
+    return [w._replace(task=tasks[w.task]) for w in works] if tasks else works
 
 
 def _next(profile: ProfileRecord) -> list[list[str]]:

@@ -337,37 +337,50 @@ class Plan:
         return one.body if self._bodies is None else self._bodies.get(one, one.body)
 
     def _choose(self, most: int, deepest: int) -> int:
-        """Open the costliest while there are at most so many boxes, and none that costs little; how deep
-        that goes. Where that makes room, neighbours that cost little are one box; where even the modules
-        of the root are too many, those neighbours that cost least."""
+        """Open the costliest while there are at most so many boxes, and none that costs little, or far less
+        than one beside it for which there is no room; how deep that goes. Where that makes room, neighbours
+        that cost little are one box; where even the modules of the root are too many, those neighbours that
+        cost least."""
         little = _LITTLE * self._cost(self.top)
         bodies = self._bodies = {self.top: self.top.body}
         while len(bodies[self.top]) > most and self._join(bodies, inf):
             pass
-        reached, waiting = 1, [(1, d) for d in bodies[self.top]]
+        reached, waiting = 1, [(1, d, self.top) for d in bodies[self.top]]
+        closed: dict[Drawn, float] = {}
+        """By what is around them, the most that one costs for which there is no room."""
         while waiting:
-            level, one = max(waiting, key=lambda w: self._cost(w[1]))
-            waiting.remove((level, one))
-            if not one.body or level >= deepest or self._cost(one) <= little:
+            level, one, around = max(waiting, key=lambda w: self._cost(w[1]))
+            waiting.remove((level, one, around))
+            cost, least = self._cost(one), max(little, closed.get(around, 0.0) / 2)
+            if not one.body or level >= deepest or cost <= least:
                 continue
             tried = {**bodies, one: one.body}
             while (boxes := 1 + sum(len(b) - 1 for b in tried.values())) > most:
-                if not self._join(tried, little):
+                if not (self._join(tried, little) or self._join(tried, cost * _PART, one)):
                     break
             if boxes <= most:
                 bodies = self._bodies = tried
                 reached = max(reached, level + 1)
-                waiting += [(level + 1, d) for d in one.body]
+                waiting += [(level + 1, d, one) for d in one.body]
+            else:
+                closed.setdefault(around, cost)
         return reached
 
     def _cost(self, one: Drawn) -> float:
         return sum(self.tree.total(self.tree.metric, item) for item in one.items)
 
-    def _join(self, bodies: dict[Drawn, tuple[Drawn, ...]], limit: float) -> bool:
-        """Make one box of the two neighbours that cost least together, if that is not above the limit."""
+    def _join(
+        self,
+        bodies: dict[Drawn, tuple[Drawn, ...]],
+        limit: float,
+        within: Drawn | None = None,
+    ) -> bool:
+        """Make one box of the two neighbours (`within` one that is open) that cost least together, if that
+        is not above the limit."""
         pairs = [
             (self._cost(a) + self._cost(b), at, one)
             for one, body in bodies.items()
+            if within in (None, one)
             for at, (a, b) in enumerate(pairwise(body))
             if self._joins(a) == self._joins(b) != "output" and not {a, b} & bodies.keys()
         ]
@@ -429,25 +442,15 @@ class Plan:
 
 FITTING_BOXES = 150
 
-_LITTLE = 0.02
-"""The share of the whole below which a module is not opened, and neighbours can be one box."""
+_LITTLE, _PART = 0.02, 0.15
+"""The share of the whole below which a module is not opened, and neighbours can be one box; and that of a
+module below which neighbours in it can, where it could not be opened otherwise."""
 
 
 def _unseen(graph: Graph) -> frozenset[int]:
-    """The nodes that are plumbing, and inputs that nothing else reads."""
-    reads = [graph.reads(node) for node in graph.nodes]
-    hidden = plumbing(graph, reads, (), branches(graph))
-    used: set[int] = set()
-    for node, read, is_hidden_ in zip(
-        *(reversed(x) for x in (graph.nodes, reads, hidden)), strict=True
-    ):
-        if not is_hidden_ or node.id in used:
-            used.update(read)
-    return frozenset(
-        node.id
-        for node, plumbed in zip(graph.nodes, hidden, strict=True)
-        if plumbed or (node.kind == "input" and node.id not in used)
-    )
+    """The nodes that are plumbing."""
+    hidden = plumbing(graph, [graph.reads(node) for node in graph.nodes], (), branches(graph))
+    return frozenset(node.id for node, unseen in zip(graph.nodes, hidden, strict=True) if unseen)
 
 
 def _deepest(one: Drawn, level: int) -> int:

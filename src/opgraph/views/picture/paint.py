@@ -4,7 +4,7 @@ front."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 from opgraph.analysis.costed import CostedRecord
 from opgraph.record import units
@@ -80,6 +80,8 @@ def facts(costed: CostedRecord, *, whole: bool = True) -> str:
         *([units.plural(totals.nodes, "node")] if whole else []),
         *([inputs] if inputs and whole else []),
     ]
+    if costed.profile.mode != "infer":
+        parts.insert(0, f"mode {costed.profile.mode}")
     if costed.device is not None:
         parts.append(f"{total_of(costed)} on {labels.plain(costed.device.name, 60)}")
     if totals.coverage < 1:
@@ -226,6 +228,15 @@ class _Painter:
         self.bands = [self.rects[b.id] for b in drawing.boxes if b.open]
         self.labelled: set[int] = set()
         self.taken: list[Area] = []
+        self.strokes: dict[int, list[Area]] = {}
+        """What lines cover, by strips of the height."""
+        for edge, line in zip(drawing.edges, self.lines, strict=True):
+            half = self._thickness(edge) / 2
+            for (x, y), (to_x, to_y) in pairwise(line):
+                low, high = min(y, to_y) - half, max(y, to_y) + half
+                stroke = Area(min(x, to_x) - half, low, abs(to_x - x) + 2 * half, high - low)
+                for strip in _strips(stroke):
+                    self.strokes.setdefault(strip, []).append(stroke)
 
     def shapes(self) -> list[Shape]:
         """Modules from the outside in, then lines, then title bands and boxes."""
@@ -306,22 +317,36 @@ class _Painter:
         for start, end in sorted(along, key=_length, reverse=True)[:3]:
             if _length((start, end)) < max(2 * half + 40, 120):
                 break
-            for part in (0.5, 0.38, 0.62, 0.26, 0.74):
+            off = 2.5 + self._thickness(edge) / 2
+            for side, part in product((-off, off + _ASCENT), (0.5, 0.38, 0.62, 0.26, 0.74)):
                 x, y = (a + (b - a) * part for a, b in zip(start, end, strict=True))
-                wide, high = (6.0, half) if upright else (half, 6.0)
-                room = Area(x - wide - 3, y - high, 2 * wide, 2 * high)
+                at = (x + side, y) if upright else (x, y + side)
+                left, above = (_ASCENT, half) if upright else (half, _ASCENT)
+                wide, high = (_ASCENT, 2 * half) if upright else (2 * half, _ASCENT)
+                room = Area(at[0] - left, at[1] - above, wide, high)
                 if self._free(room):
                     self.labelled.add(edge.net)
                     self.taken.append(room)
-                    off = 2.5 + self._thickness(edge) / 2
-                    at = (x - off, y) if upright else (x, y - off)
                     return Text(*at, text, LABEL, "muted", anchor="middle", turned=upright)
         return None
 
     def _free(self, room: Area) -> bool:
-        """Whether neither a title band nor another label is there."""
+        """Whether neither a title band, nor another label, nor a line is there."""
         bands = (Area(r.x, r.y, r.width, self.look.title) for r in self.bands)
-        return not any(_meet(room, other) for other in (*bands, *self.taken))
+        strokes = (s for strip in _strips(room) for s in self.strokes.get(strip, ()))
+        return not any(_meet(room, other) for other in (*bands, *self.taken, *strokes))
+
+
+_ASCENT = 0.75 * LABEL
+"""How high the letters of a label are."""
+
+
+def _strips(area: Area) -> range:
+    """The numbers of the strips of the height that an area is in."""
+    return range(int(area.y // _STRIP), int((area.y + area.height) // _STRIP) + 1)
+
+
+_STRIP = 200.0
 
 
 def _meet(a: Area, b: Area) -> bool:

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from opgraph.analysis.costed import CostedRecord
-from opgraph.analysis.selection import Range, check_module, matches, stem
+from opgraph.analysis.selection import Range, matches, module_meant, stem
 from opgraph.record import units
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node
@@ -68,7 +68,7 @@ class Picture:
         self.profile = costed.profile
         graph = costed.graph
         if options.module:
-            check_module(graph, options.module)
+            options = self.options = replace(options, module=module_meant(graph, options.module))
         where = Range(options.start, options.end, options.around, options.context)
         self.notes: tuple[str, ...] = ()
         self._nodes: tuple[Node, ...] | None = None
@@ -158,7 +158,8 @@ class Picture:
         """What was drawn, in a line."""
         drawing = self.drawing
         depth = "" if drawing.deepest < 2 else f" at depth {drawing.depth} of {drawing.deepest}"
-        return f"{len(drawing.leaves)} boxes and {len(drawing.edges)} edges{depth}"
+        boxes = units.plural(len(drawing.leaves), "box")
+        return f"{boxes} and {units.plural(len(drawing.edges), 'edge')}{depth}"
 
 
 def picture(costed: CostedRecord, **options: Any) -> Picture:

@@ -242,17 +242,22 @@ def _roofs(plane: LogPlane, target: Device, found: Sequence[Mark], names: Names)
         names.keep_free(knee, plane.at(end, peak))
         lowest = max(knee[1], lowest + 28)
         soft = "soft" if used else "muted"
-        said = font(bold=used).elided(label, 11, WIDTH - BOX[2] - 18)
-        yield Text(BOX[2] + 8, lowest, said, 11, "ink" if used else "muted", used)
-        yield Text(BOX[2] + 8, lowest + 13, units.count(peak, "FLOP/s"), 11, soft)
+        said = font(bold=used).elided(label, 11, WIDTH - BOX[2] - 24)
+        # Roofs may be nearer to each other than their names can be: a line leads from each to its own.
+        yield Line(((BOX[2], knee[1]), (BOX[2] + 12, lowest - 4)), "muted", 0.8)
+        yield Text(BOX[2] + 14, lowest, said, 11, "ink" if used else "muted", used)
+        yield Text(BOX[2] + 14, lowest + 13, units.count(peak, "FLOP/s"), 11, soft)
         if used:
             text = f"ridge {peak / bandwidth:.3g}"
-            right = knee[0] + 9 + font().width(text, 11)
-            base = BOX[3] - (7 if right < reached else 23)
-            reached = knee[0]
+            width = font().width(text, 11)
+            # On the left where it would lie on the next one's line.
+            left = knee[0] + 5 if knee[0] + 9 + width < reached else knee[0] - 5 - width
+            base, reached = BOX[3] - 7, knee[0]
             yield Line((knee, (knee[0], BOX[3])), "muted", 1.0, dash=(2, 4))
-            yield Text(knee[0] + 5, base, text, 11, "soft", halo="level1")
-            names.taken.append((knee[0] - 2, base - 13, right, base))
+            yield Text(left, base, text, 11, "soft", halo="level1")
+            names.taken.append(
+                (min(left, knee[0]) - 2, base - 13, max(left + width, knee[0]) + 4, base)
+            )
     text = f"memory, {units.count(bandwidth, 'B/s')}"
     width, knee = font(bold=True).width(text, 11), plane.at(strongest / bandwidth, strongest)
     places = [
@@ -298,7 +303,7 @@ def _list(found: Sequence[Mark]) -> Iterator[Shape]:
         yield Text(x + 12, y, str(i + 1), SIZE, bold=True, anchor="end")
         yield from _sign(mark.point.bound, x + 24, y - 4, 4.5)
         yield Text(x + 34, y, name + times, SIZE)
-        yield Text(x + 340, y, units.percent(mark.share), SIZE, anchor="end")
+        yield Text(x + 332, y, units.percent(mark.share), SIZE, anchor="end")
         yield Text(x + 424, y, rate, 10.5, "soft", anchor="end")
 
 

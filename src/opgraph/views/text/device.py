@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from opgraph.analysis.costed import CostedRecord
-from opgraph.analysis.fusion.partition import savings
 from opgraph.analysis.timing.streams import KERNELS, PACKING, WAITING, Slot
 from opgraph.record import units
 from opgraph.record.errors import RenderError
@@ -51,13 +50,14 @@ def time_on(costed: CostedRecord, top: int = 8) -> Group:
         f"Latency      {found.written} predicted{way(costed.run)} for a batch of {found.batch}",
         *([f"Limit        {found.limiting}"] if found.limit == "host" else []),
         *([] if costed.speed_up is None else _compiled(costed.speed_up)),
-        f"Throughput   {units.count(found.throughput)} a second",
+        *([f"Throughput   {units.count(found.throughput)} a second"] if found.seconds else []),
         *([] if costed.energy is None else [_energy(costed.energy)]),
         *([] if costed.price is None else [_price(costed.price)]),
         f"Memory       {room} (weights {units.size(need.weights)}, peak {units.size(need.peak)}{more})",
         *([] if need.fits else [f"Devices      {held_by(need, costed.profile.mode)}"]),
     ]
-    return Group(_title(f"On {target.name}"), hanging(lines), "", _costliest(costed, found, top))
+    table: list[RenderableType] = ["", _costliest(costed, found, top)] if found.seconds else []
+    return Group(_title(f"On {target.name}"), hanging(lines), *table)
 
 
 def _energy(found: Energy) -> str:
@@ -95,11 +95,10 @@ def _price(found: Price) -> str:
 
 
 def _costliest(costed: CostedRecord, found: Prediction, top: int) -> Table:
-    total = found.seconds or 1.0
     result = columns("operator", "nodes", "time", "% time", "")
     timed = [o for o in costed.operators if o.seconds]
     for o in timed[:top]:
-        share = (o.seconds or 0.0) / total
+        share = (o.seconds or 0.0) / found.seconds
         result.add_row(safe(o.name), f"{o.count:,}", units.seconds(o.seconds or 0.0),
                        units.percent(share), bar(share))  # fmt: skip
     if len(timed) > top:
@@ -237,6 +236,8 @@ def sparkline(values: Sequence[int], width: int) -> str:
 
 def fused(parts: Sequence[Subgraph]) -> Group:
     """What fusion saves, by rule."""
+    from opgraph.analysis.fusion.partition import savings
+
     result = columns("rule", "subgraphs", "nodes", "kernels", "fused", "bytes", "fused")
     rows = savings(tuple(parts))
     for s in rows:

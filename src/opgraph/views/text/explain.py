@@ -9,7 +9,7 @@ from typing import NamedTuple
 from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.tree import Metric
 from opgraph.record import units
-from opgraph.views.headline import headline, whole_of
+from opgraph.views.headline import calls_of, headline, whole_of
 from opgraph.views.terminal import readable
 from opgraph.views.text.summary import inputs_of
 
@@ -17,6 +17,10 @@ __all__ = ["Fact", "explained", "facts_of"]
 
 _SEVERAL = 3
 """Operators that are named."""
+
+
+_ADVISED = {"cuda": "h100-sxm", "mps": "apple-m4-max", "cpu": "xeon-8480"}
+"""A device that runs the kernels of a target, by what torch calls it."""
 
 
 class Fact(NamedTuple):
@@ -65,7 +69,8 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
         ("hot_spot", spot,
          "nothing is computed" if spot is None else
          f"the costliest part is {spot}: {units.percent(spots[0].share)} of "
-         f"{whole_of(costed)}", f" --sort {SORTED_BY[costed.tree.metric]} --top 10"),
+         f"{whole_of(costed)}{calls_of(spots[0], bound.bound)}",
+         f" --sort {SORTED_BY[costed.tree.metric]} --top 10"),
         ("bytes", t.bytes,
          f"{costed.traffic}, {units.size(t.bytes)} are moved, {units.intensity(t.arithmetic_intensity)} "
          "FLOPs/byte on average", " --sort bytes --top 10"),
@@ -82,7 +87,7 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
         ("time", timed,
          " ".join(headline(costed)) if on else
          "how long that takes, and what it waits for, depends on the device",
-         "" if on else " --hardware h100-sxm"),
+         "" if on else f" --hardware {_ADVISED[profile.target.device]}"),
     ]  # fmt: skip
 
     def command(more: str) -> str:

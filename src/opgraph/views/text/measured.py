@@ -53,9 +53,10 @@ def _facts(found: Measurement) -> Iterator[str]:
         else f", one of the {kind}"
     )
     if times:
-        yield f"Step         {units.seconds(run.seconds)}{spread}"
+        took = f"{units.seconds(run.seconds)}{spread}"
+        yield f"Step         {took if run.seconds else 'unknown: no time was recorded'}"
     predicted = found.costed.prediction
-    if times and predicted is not None and predicted.seconds:
+    if run.seconds and times and predicted is not None and predicted.seconds:
         times_as = run.seconds / predicted.seconds
         yield f"Predicted    {predicted.written}: measured is {times_as:.2f} of that"
     if run.work:

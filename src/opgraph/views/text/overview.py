@@ -4,8 +4,8 @@ more. Nobody is flooded by seven thousand nodes by accident."""
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -19,9 +19,9 @@ from opgraph.record import units
 from opgraph.record.graph import Graph, Node
 from opgraph.record.kinds import Bound
 from opgraph.views.headline import way
-from opgraph.views.marks import BOUNDS, Mark
+from opgraph.views.marks import BOUNDS
 from opgraph.views.tables import csv_text
-from opgraph.views.terminal import bar, draw, fit_tail, labelled, safe
+from opgraph.views.terminal import Cut, bar, cut_of, draw, fit_tail, labelled, safe
 from opgraph.views.text.summary import inputs_of
 
 WIDEST = 140
@@ -29,6 +29,9 @@ WIDEST = 140
 
 _NARROWEST = 20
 """Characters that a name has at least; shares go before names do."""
+
+_BAR, _LONGEST = 5, 16
+"""Characters of a bar, at least and at most."""
 
 TOP_OPERATORS = 10
 TOP_MODULES = 5
@@ -38,6 +41,11 @@ TOP_REPEATS = 6
 def _taken(row: Row) -> float:
     """The seconds that a row is ordered by: measured ones where there are any."""
     return (row.seconds if row.measured is None else row.measured) or 0.0
+
+
+def _order(row: Row) -> tuple[float, ...]:
+    """The costliest first: by seconds where there are any, else by FLOPs, then bytes."""
+    return (-_taken(row), -row.cost.flops, -row.cost.bytes)
 
 
 def overview(
@@ -176,15 +184,15 @@ def _sections(
             held = (graph.node(n) for p in parts for n in p.nodes)
             cost = sum((p.cost for p in parts), Cost())
             fused.append(row(saved.rule, "", saved.subgraphs, cost, held))
-    yield "Fusion", fused
+    yield "Fusion", sorted(fused, key=_order)
     yield "Costliest modules", [
-        row(h.path or h.cls, h.cls, h.nodes, h.cost, (n for i in h.leaves for n in tree.nodes_of(i)))
+        row(h.label, h.cls, h.nodes, h.cost, (n for i in h.leaves for n in tree.nodes_of(i)))
         for h in tree.hot_spots(TOP_MODULES)
     ]  # fmt: skip
     repeats = [
         row(tree.title(i), i.cls, i.count, tree.cost(i), tree.nodes_of(i)) for i in tree.repeats()
     ]
-    yield "Repeated blocks", sorted(repeats, key=lambda r: -_taken(r))
+    yield "Repeated blocks", sorted(repeats, key=_order)
 
 
 _MOST = {"Operators": TOP_OPERATORS, "Repeated blocks": TOP_REPEATS}
@@ -192,88 +200,140 @@ _COUNTED = {"Repeated blocks": "times", "Fusion": "graphs"}
 
 
 def _costs(costed: CostedRecord, width: int) -> Table:
-    """All sections in one grid, figures below each other."""
-    roomy = width >= 100
-    bars = min(16, width // 5 - 15) if roomy else 6
+    """All sections in one grid, figures below each other, columns as wide as what stands in them."""
     measured = costed.measurement
     timed = costed.device is not None or measured is not None
-    columns = [c for c in _columns(bars, timed=timed) if roomy or not c[2]]
-    for share in ("seconds %", "seconds bar") if timed else ("bytes %", "flops %", "flops bar"):
-        if width - sum(size + 1 for _, size, _ in columns) <= _NARROWEST:
-            columns = [c for c in columns if c[0] != share]
-    label = width - sum(size + 1 for _, size, _ in columns)
-    total = costed.totals.cost
     times = costed.seconds_by_node if measured is None else measured.by_node
     whole = total_seconds(costed.graph.nodes, times) or 0.0
+    parts = []
+    for title, entries in _sections(costed, constants_apart=False):
+        note = f", ridge {costed.ridge:.4g}" if title == "Bottlenecks" else ""
+        listed = entries[: _MOST.get(title)]
+        shown = [_cells(entry, costed.totals.cost, whole) for entry in listed]
+        if entries:
+            parts.append((title, title + note, listed, shown, len(entries) - len(listed)))
+    every = [cells for *_, shown, _ in parts for cells in shown]
+    columns = [
+        c if c.is_bar else c._replace(width=max([c.width, *(len(str(e[c.key])) for e in every)]))
+        for c in _columns(timed=timed, measured=measured is not None)
+    ]
+    labels = [safe(_full(entry, title)) for title, _, listed, *_ in parts for entry in listed]
+    longest = max(map(len, [*labels, *(head for _, head, *_ in parts)]), default=0)
+
+    def left() -> int:
+        return width - sum(column.width + 1 for column in columns)
+
+    rooms = (0, _NARROWEST, min(longest, 3 * width // 8), min(longest, width // 2))
+    for column in sorted(columns, key=lambda c: -c.spared):
+        if left() < rooms[min(column.spared, 3)]:
+            columns.remove(column)
+    bars = [column for column in columns if column.is_bar]
+    more = min(_LONGEST - _BAR, max(0, left() - longest) // max(1, len(bars)))
+    columns = [c._replace(width=c.width + c.is_bar * more) for c in columns]
+    label = max(1, min(left(), longest))
     result = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
-    result.add_column(no_wrap=True, min_width=label - 1, max_width=label - 1)
-    for name, size, _ in columns:
-        justify: Literal["left", "right"] = "left" if name.endswith("bar") else "right"
-        result.add_column(justify=justify, no_wrap=True, min_width=size, max_width=size)
-    sections = _sections(costed, constants_apart=False)
-    for number, (title, entries) in enumerate(sections):
-        if not entries:
-            continue
+    result.add_column(no_wrap=True, min_width=label, max_width=label)
+    for column in columns:
+        justify: Literal["left", "right"] = "left" if column.is_bar else "right"
+        result.add_column(
+            justify=justify, no_wrap=True, min_width=column.width, max_width=column.width
+        )
+    for number, (title, head, listed, shown, omitted) in enumerate(parts):
         if number:
             result.add_row()
-        note = f", ridge {costed.ridge:.4g}" if title == "Bottlenecks" else ""
-        heads = {"count": _COUNTED.get(title, "nodes"), "flops": "FLOPs", "bytes": "bytes",
-                 "intensity": "FLOPs/byte", "seconds": "measured" if measured else "time"}  # fmt: skip
-        result.add_row(Text(title + note, style="bold"),
-                       *(Text(heads.get(name, ""), style="dim") for name, _, _ in columns))  # fmt: skip
-        most = _MOST.get(title, len(entries))
-        for entry in entries[:most]:
-            cells = _cells(entry, total, whole, bars)
-            mark = BOUNDS[Bound(entry.name)] if title == "Bottlenecks" else None
-            result.add_row(_label(entry, mark, label - 1), *(cells[name] for name, _, _ in columns))
-        if len(entries) > most:
-            result.add_row(Text(f"  … and {len(entries) - most} more", style="dim"))
+        heads = [_COUNTED.get(title, "nodes") if c.key == "count" else c.head for c in columns]
+        result.add_row(Text(head, style="bold"), *(Text(h, style="dim") for h in heads))
+        cut = cut_of(entry.name for entry in listed)
+        for entry, cells in zip(listed, shown, strict=True):
+            result.add_row(_label(entry, title, cut, label), *(c.drawn(cells) for c in columns))
+        if omitted:
+            result.add_row(Text(f"  … and {omitted} more", style="dim"))
     return result
 
 
-def _columns(bars: int, *, timed: bool) -> tuple[tuple[str, int, bool], ...]:
-    """The columns behind the label: name, width, and whether only wide terminals have them. Shares stand
-    behind what they are of: the time that was measured or is predicted, else FLOPs and bytes."""
+class _Column(NamedTuple):
+    """A column behind the label. Where labels are too long those with the highest `spared` go first; those
+    with 1 give way to names that would be cut below the narrowest, those with 0 stay."""
+
+    key: str
+    head: str
+    spared: int
+    width: int
+
+    @property
+    def is_bar(self) -> bool:
+        return self.key.endswith("bar")
+
+    def drawn(self, cells: Mapping[str, str | float]) -> RenderableType:
+        cell = cells[self.key]
+        if isinstance(cell, float):
+            return bar(cell, self.width)
+        return Text(cell, style="dim" if cell == "—" else "")
+
+
+def _columns(*, timed: bool, measured: bool) -> list[_Column]:
+    """The columns behind the label. Shares stand behind what they are of: the time that was measured or is
+    predicted, else FLOPs and bytes."""
     if timed:
-        return (
-            ("count", 6, False), ("flops", 7, False), ("bytes", 10, False), ("intensity", 10, True),
-            ("seconds", 8, False), ("seconds %", 6, False), ("seconds bar", bars, False),
-        )  # fmt: skip
-    return (
-        ("count", 6, False), ("flops", 7, False), ("flops %", 6, False), ("flops bar", bars, False),
-        ("bytes", 10, False), ("bytes %", 6, False), ("bytes bar", bars, True),
-        ("intensity", 10, False),
-    )  # fmt: skip
+        found = [
+            ("count", "graphs", 0), ("flops", "FLOPs", 0), ("bytes", "bytes", 1),
+            ("intensity", "FLOPs/byte", 4), ("seconds", "measured" if measured else "time", 0),
+            ("seconds %", "", 1), ("seconds bar", "", 2),
+        ]  # fmt: skip
+    else:
+        found = [
+            ("count", "graphs", 0), ("flops", "FLOPs", 0), ("flops %", "", 1), ("flops bar", "", 2),
+            ("bytes", "bytes", 0), ("bytes %", "", 3), ("bytes bar", "", 4),
+            ("intensity", "FLOPs/byte", 1),
+        ]  # fmt: skip
+    return [
+        _Column(key, head, spared, _BAR if key.endswith("bar") else len(head))
+        for key, head, spared in found
+    ]
 
 
-def _cells(entry: Row, total: Cost, whole: float, bars: int) -> dict[str, RenderableType]:
-    cost = entry.cost
-    none = Text("—", style="dim")
-    time = _taken(entry) / whole if whole else 0.0
-    flops = cost.flops / total.flops if total.flops else 0.0
-    traffic = cost.bytes / total.bytes if total.bytes else 0.0
+def _cells(entry: Row, total: Cost, whole: float) -> dict[str, str | float]:
+    """What an entry shows in each column; of a bar, its share."""
+    cost, taken = entry.cost, _taken(entry)
+    shares = {
+        "flops": cost.flops / total.flops if total.flops else 0.0,
+        "bytes": cost.bytes / total.bytes if total.bytes else 0.0,
+        "seconds": taken / whole if whole else 0.0,
+    }
     return {
         "count": f"{entry.count:,}",
-        "flops": units.count(cost.flops) if cost.flops else none,
-        "flops %": units.percent(flops) if cost.flops else "",
-        "flops bar": bar(flops, bars),
-        "bytes": units.size(cost.bytes) if cost.bytes else none,
-        "bytes %": units.percent(traffic) if cost.bytes else "",
-        "bytes bar": bar(traffic, bars),
+        "flops": units.count(cost.flops) if cost.flops else "—",
+        "bytes": units.size(cost.bytes) if cost.bytes else "—",
         "intensity": units.intensity(cost.arithmetic_intensity),
-        "seconds": units.seconds(_taken(entry)) if _taken(entry) else none,
-        "seconds %": units.percent(time) if time else "",
-        "seconds bar": bar(time, bars),
+        "seconds": units.seconds(taken) if taken else "—",
+        **{f"{key} %": units.percent(share) if share else "" for key, share in shares.items()},
+        **{f"{key} bar": share for key, share in shares.items()},
     }
 
 
-def _label(entry: Row, mark: Mark | None, width: int) -> Text:
-    """The name, its end kept where it is too long, and the class behind it where there is room."""
-    sign, style = (f"{mark.sign} ", mark.style) if mark else ("", "")
-    label = Text(f"  {sign}{fit_tail(entry.name, width - 2 - len(sign)).rstrip()}", style=style)
-    if entry.class_name and label.cell_len + 2 + len(entry.class_name) <= width:
-        label.append(f"  {safe(entry.class_name)}", style="dim")
-    return label
+def _sign(title: str, entry: Row) -> tuple[str, str]:
+    """The mark of a bound and its colour."""
+    if title != "Bottlenecks":
+        return "", ""
+    mark = BOUNDS[Bound(entry.name)]
+    return f"{mark.sign} ", mark.style
+
+
+def _full(entry: Row, title: str) -> str:
+    """The label of an entry where there is room for all of it."""
+    name = f"  {_sign(title, entry)[0]}{entry.name}"
+    return f"{name}  {entry.class_name}" if entry.class_name else name
+
+
+def _label(entry: Row, title: str, cut: Cut, width: int) -> Text:
+    """The name, and the class behind it, which is left out before a name could be another entry's."""
+    sign, style = _sign(title, entry)
+    room = width - 2 - len(sign)
+    cls = f"  {safe(entry.class_name)}" if entry.class_name else ""
+    name = cut(entry.name, room - len(cls))
+    if not name:
+        cls, name = "", cut(entry.name, room) or fit_tail(entry.name, room).rstrip()
+    return Text(f"  {sign}{name}", style=style).append(cls, style="not bold dim")
 
 
 def next_steps(costed: CostedRecord, command: str) -> Iterator[tuple[str, str]]:
@@ -285,16 +345,24 @@ def next_steps(costed: CostedRecord, command: str) -> Iterator[tuple[str, str]]:
     )
     if costly is None:
         return
-    yield f"{command} --around {costly.id}", f"the costliest node, {costly.op}, and its neighbours"
+    if times.get(costly.id) or costly.flops or costly.bytes:
+        yield (
+            f"{command} --around {costly.id}",
+            f"the costliest node, {costly.op}, and its neighbours",
+        )
     block = next((item for item in costed.tree.repeats() if item.member.path), None)
     if block is not None:
         several = f"one of the {block.count} equal {block.cls} modules"
         yield f"{command} --module {block.member.path}", several
     bound = [n for n, b in costed.node_bounds.items() if b is Bound.MEMORY]
     if bound:
-        yield (f"{command} --bottleneck memory", f"the {len(bound):,} nodes that wait for memory")
+        waits = "node that waits" if len(bound) == 1 else f"{len(bound):,} nodes that wait"
+        yield f"{command} --bottleneck memory", f"the {waits} for memory"
     last = min(20, len(costed.graph.nodes))
-    yield f"{command} --start 1 --end {last}", f"the first {last} nodes, from the inputs on"
+    yield (
+        f"{command} --start 1 --end {last}",
+        f"the first {units.plural(last, 'node')}, from the inputs on",
+    )
 
 
 def _commands(steps: Sequence[tuple[str, str]], width: int) -> Table:

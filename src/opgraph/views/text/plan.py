@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import inf
 
-from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +11,7 @@ from rich.text import Text
 from opgraph.analysis.parallel.composing import Candidate, Planned
 from opgraph.analysis.serving.curve import ServingPlan
 from opgraph.record import units
+from opgraph.record.layout import WAYS
 from opgraph.views.terminal import draw, fitting, ruled, safe
 
 
@@ -25,7 +25,7 @@ def plan_text(found: Planned | ServingPlan, *, color: bool = False, width: int =
     parts: list[RenderableType] = [Text(title, style="bold"), ""]
     shown = list(found.best) + ([] if found.asked is None else [found.asked])
     names = [str(i) for i in range(1, len(found.best) + 1)] + ["asked"]
-    steps = [_steps(names, shown, interval=interval) for interval in (True, False)]
+    steps = [_steps(names, shown, spared) for spared in range(4)]
     memory = [_memory(names, shown, found.capacity, apart) for apart in (1, 0)]
     parts += [chosen := fitting(steps, width), "", fitting(memory, width)]
     whys = [w for w in zip(names[1:], found.whys[1:], strict=False) if w[1]]
@@ -50,34 +50,46 @@ def plan_text(found: Planned | ServingPlan, *, color: bool = False, width: int =
     return draw(parts, width, color)
 
 
-def _steps(names: list[str], shown: list[Candidate], *, interval: bool) -> Table:
-    """A row for each layout; what is wider than there is room is broken between words."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for head, align in (("", "right"), ("layout", "left"), ("batches", "right"), ("how", "left"),
-                        ("step", "right"), ("MFU", "right"), ("exposed", "right"),
-                        ("bubble", "right")):  # fmt: skip
-        words = {"layout": _layout, "how": _how}.get(head)
-        longest = (
-            max((len(w) for c in shown for w in words(c).split()), default=0) if words else None
-        )
-        whole = words is None
-        table.add_column(head, justify=align, overflow="fold", no_wrap=whole, min_width=longest)  # type: ignore[arg-type]
-    for name, c in zip(names, shown, strict=False):
-        seconds = units.between(c.seconds, *c.interval) if interval else units.seconds(c.seconds)
-        table.add_row(
-            name, _layout(c), f"{c.layout.micro_batches:,} of {c.batch}", _how(c), seconds,
-            units.percent(c.mfu),
-            units.percent(c.exposed / c.seconds), units.percent(c.bubble / c.seconds),
-        )  # fmt: skip
+_SAID_BELOW = ("exposed", "bubble")
+"""Columns of which "Slower than the first by" says as much."""
+
+
+def _steps(names: list[str], shown: list[Candidate], spared: int) -> Table:
+    """A row for each layout. What is spared first where there is little room is the interval of the time,
+    then the space between columns, then the words of the layout (its parts are columns) and what is said
+    below, too; what is wider still is broken between words."""
+    apart = spared > 2
+    split = [
+        dict(p.split() for p in str(c.layout).split(" x ")) if c.layout.devices > 1 else {}
+        for c in shown
+    ]
+    parts = [p for p in WAYS if any(p in row for row in split)] if apart else ["layout"]
+    rows = [
+        {
+            "": name,
+            **({p: of.get(p, "") for p in parts} if apart else {"layout": str(c.layout)}),
+            "batches": f"{c.layout.micro_batches:,} of {c.batch}",
+            "how": _how(c),
+            "step": units.seconds(c.seconds) if spared else units.between(c.seconds, *c.interval),
+            "MFU": units.percent(c.mfu),
+            "exposed": units.percent(c.exposed / c.seconds),
+            "bubble": units.percent(c.bubble / c.seconds),
+        }
+        for name, c, of in zip(names, shown, split, strict=False)
+    ]
+    heads = [h for h in next(iter(rows), ()) if not (apart and h in _SAID_BELOW)]
+    table = ruled(heads, ("layout", "how"), apart=int(spared < 2), header_style=None)
+    for head, column in zip(heads, table.columns, strict=True):
+        if head in ("layout", "how"):
+            column.no_wrap, column.overflow = False, "fold"
+            column.min_width = max(len(word) for row in rows for word in row[head].split() or [""])
+    for row in rows:
+        table.add_row(*(row[head] for head in heads))
     return table
 
 
-def _layout(c: Candidate) -> str:
-    return str(c.layout)
-
-
 def _how(c: Candidate) -> str:
-    said = [f"zero {c.layout.zero}"] if c.layout.fsdp > 1 else []
+    said = [f"zero {c.layout.zero}"] if c.layout.shards > 1 else []
     said += [c.layout.schedule] if c.layout.pipeline > 1 else []
     said += ["sequence"] if c.layout.sequence else []
     said += ["checkpointing"] if c.checkpointing else []

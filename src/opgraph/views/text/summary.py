@@ -213,6 +213,8 @@ def _world(costed: CostedRecord) -> list[tuple[str, str]]:
     if world is None:
         return []
     rows = [("Rank", f"{world.rank:,} of {world.size:,}; all figures are those of this rank")]
+    if costed.profile.pipeline is not None:
+        rows.append(("", str(costed.profile.pipeline)))
     for each in costed.exchanged:
         group = f" ({each.group})" if each.group else ""
         rows.append(("", f"{each.phase}: {units.plural(each.times, each.kind)} of "
@@ -315,6 +317,8 @@ def _target(profile: ProfileRecord) -> list[tuple[str, str]]:
 
 def _coverage(costed: CostedRecord) -> str:
     cost, unknown = costed.totals.cost, costed.totals.unknown
+    if not costed.totals.kernels:
+        return "no kernel is run"
     known = (
         f"{units.percent(cost.coverage)} of kernels have a known cost: {cost.formula:,} by formula"
     )

@@ -22,7 +22,7 @@ from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node, Shape
 from opgraph.record.kinds import Bound
 from opgraph.views.headline import headline
-from opgraph.views.terminal import bar, bound, draw, fit, fit_tail, safe
+from opgraph.views.terminal import Cut, bar, bound, cut_of, draw, fit, fit_tail, safe
 from opgraph.views.text.summary import bottleneck_analysis, remarks, summary
 
 # The rows of the hierarchical table: the tree with repeats folded, and below the modules in a module the
@@ -118,19 +118,22 @@ def grouped(
     costed: CostedRecord, by: Grouping, *, fold: bool = True, metric: Metric | None = None
 ) -> list[Row]:
     """A row for each operator, each class of modules (by the innermost around a node), or each node, with
-    equal repetitions as one; the largest share first."""
+    equal repetitions as one; the largest share first. Of a class its modules are counted, once a call."""
     tree = costed.tree if fold else costed.tree_of(fold=False)
     groups: dict[str, list[Item]] = {}
-    for leaf, cls in _leaves(tree, tree.root, tree.root.cls):
+    counted: dict[str, dict[int, Item]] = {}
+    for leaf, module in _leaves(tree, tree.root, tree.root):
         node = tree.nodes[leaf.member.node - 1]
-        names = {"op": _operator(node), "class": cls, "node": tree.title(leaf)}
+        names = {"op": _operator(node), "class": module.member.cls, "node": tree.title(leaf)}
         if node.kind not in ("input", "output", "control"):
             groups.setdefault(names[by], []).append(leaf)
+            one = module if by == "class" else leaf
+            counted.setdefault(names[by], {})[one.id] = one
     metric = metric or costed.metric
     found = []
     for name, items in groups.items():
         row = _row(tree, _Line(name, 0, tuple(items), by == "node"), metric)
-        count = sum(tree.repetitions(item) for item in items)
+        count = sum(tree.repetitions(item) for item in counted[name].values())
         op = _operator(tree.nodes[items[0].member.node - 1])
         several = {"count": count, "times": 1, "cls": ""}
         found.append(replace(row, path=name, **({"cls": op} if by == "node" else several)))
@@ -138,10 +141,10 @@ def grouped(
     return sorted(found, key=lambda r: (-r.share, -r.cost.bytes))
 
 
-def _leaves(tree: Tree, item: Item, cls: str) -> Iterator[tuple[Item, str]]:
-    """The nodes below an item, those of a fold once, each with the class of the module around it."""
+def _leaves(tree: Tree, item: Item, module: Item) -> Iterator[tuple[Item, Item]]:
+    """The nodes below an item, those of a fold once, each with the module around it."""
     for child in item.member.children:
-        around = child.member.cls or cls
+        around = child if child.member.cls else module
         if child.member.node:
             yield child, around
         else:
@@ -327,7 +330,10 @@ def _hierarchy(
 
     for column in sorted(columns, key=lambda c: -c.spared):
         shorter = column.width - _SHORTEST  # of a class, the last to go
-        room = min(longest, _NARROWEST - shorter if column.spared == 1 else width // 2)
+        most = (
+            2 * width // 5 if flat and column.spared == 2 else width // 2
+        )  # a path is cut at dots
+        room = min(longest, _NARROWEST - shorter if column.spared == 1 else most)
         if column.spared and left() < room:
             columns.remove(column)
     # A class gives way to names, which tell rows apart.
@@ -337,7 +343,9 @@ def _hierarchy(
         else c
         for c in columns
     ]
-    names = [_name(row, flat, left()) for row in listed]
+    room = left()
+    cut = cut_of(row.path for row in listed if row.path) if flat and longest > room else None
+    names = [_name(row, flat, room, cut) for row in listed]
     result = Table(
         box=box.SIMPLE_HEAD, show_edge=False, padding=0, header_style="bold",
         title=safe(costed.profile.model.name), title_justify="left", title_style="bold",
@@ -408,13 +416,13 @@ def columns_of(costed: CostedRecord, metric: Metric | None = None) -> list[_Colu
     return [*known[:at], *share, *known[at:]]
 
 
-def _name(row: Row, flat: bool, room: int | None = None) -> Text:
+def _name(row: Row, flat: bool, room: int | None = None, cut: Cut | None = None) -> Text:
     """The name and how often it is there. Of one that is too long the count is kept, and of a path, which
     is told from its neighbours there, the end."""
     count = f" × {row.count}" if row.count > 1 else ""
     label = safe(row.path or row.label) if flat else "  " * row.depth + safe(row.label)
     if room is not None and cell_len(label) > (room := max(_NARROWEST, room) - len(count)):
-        label = (fit_tail if flat else fit)(label, room)
+        label = fit_tail(label, room, cut) if flat else fit(label, room)
     name = Text(label, style="" if row.is_module else "italic", no_wrap=True, overflow="ellipsis")
     return name.append(count, style="magenta")
 

@@ -1,4 +1,5 @@
-"""Whether the torch that is there can trace. Only its version is read: nothing is imported."""
+"""Whether the torch and the model libraries that are there can trace. Only their versions are read: nothing
+is imported."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from importlib.util import find_spec
 
 from opgraph.record.errors import MissingDependency, SourceError
 
-__all__ = ["OLDEST", "installed", "require_torch"]
+__all__ = ["OLDEST", "installed", "require_bound", "require_torch"]
 
 OLDEST = (2, 14)
 """The oldest torch that opgraph traces with; pyproject.toml says the same (a test holds both together)."""
@@ -22,11 +23,16 @@ def require_torch(extra: str = "torch") -> None:
     found = _installed()
     if found is None:
         raise MissingDependency("torch", extra)
-    number = re.match(r"(\d+)\.(\d+)", found)
-    if number and (int(number[1]), int(number[2])) < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
+    require_bound("torch", found, OLDEST, extra)
+
+
+def require_bound(package: str, found: str, oldest: tuple[int, ...], extra: str) -> None:
+    """Raise `SourceError` for a version of a package that is known to be too old."""
+    number = re.match(r"\d+(\.\d+)+", found)
+    if number and tuple(map(int, number[0].split("."))) < oldest:
+        bound = ".".join(map(str, oldest))
         raise SourceError(
-            f"opgraph traces with torch {oldest} or newer, and here is torch {found}",
+            f"opgraph traces with {package} {bound} or newer, and here is {package} {found}",
             hint=f"pip install -U 'opgraph[{extra}]' brings a newer one",
         )
 

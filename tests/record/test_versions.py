@@ -10,9 +10,10 @@ from types import ModuleType
 
 import pytest
 
+import opgraph.sources.libraries as libraries_module
 from opgraph.cli import main
 from opgraph.record.errors import MissingDependency, SourceError
-from opgraph.record.torch_version import OLDEST, require_torch
+from opgraph.record.versions import OLDEST, require_torch
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 
@@ -50,7 +51,7 @@ def test_without_torch_tracing_says_what_to_install(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("model.py").write_text("build = None")
-    monkeypatch.setattr("opgraph.record.torch_version._installed", lambda: None)
+    monkeypatch.setattr("opgraph.record.versions._installed", lambda: None)
     for arguments in (["profile", model], ["check", model]):
         assert main(arguments) == 2
         error, hint = capsys.readouterr().err.splitlines()
@@ -58,6 +59,38 @@ def test_without_torch_tracing_says_what_to_install(
         assert re.fullmatch(r"hint: pip install 'opgraph\[\w+\]' brings it", hint)
     with pytest.raises(MissingDependency):
         require_torch()
+
+
+@pytest.mark.parametrize(
+    ("package", "model", "oldest", "extra"),
+    [
+        ("transformers", "bert-base-uncased", "5.5", "transformers"),
+        ("torchvision", "resnet18", "0.29", "torchvision"),
+        ("timm", "timm:vit_tiny_patch16_224", "1.0.20", "timm"),
+        ("ultralytics", "yolov8n", "8.4", "yolo"),
+        ("diffusers", "diffusers:unet/sd-1.5", "0.36", "diffusers"),
+    ],
+)
+def test_a_library_that_is_too_old_is_one_line(
+    package: str, model: str, oldest: str, extra: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(libraries_module, "installed", {package: "0.28.9"}.get)
+    assert main(["profile", model]) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert (
+        error
+        == f"error: opgraph traces with {package} {oldest} or newer, and here is {package} 0.28.9"
+    )
+    assert hint == f"hint: pip install -U 'opgraph[{extra}]' brings a newer one"
+
+
+def test_the_bounds_of_libraries_are_those_of_the_extras() -> None:
+    from opgraph.sources.registry import libraries
+
+    for library in libraries().values():
+        bound = f"{library.package}>={'.'.join(map(str, library.oldest))}"
+        assert bound in PROJECT["optional-dependencies"][library.extra]
 
 
 def test_what_can_trace_carries_the_same_bound() -> None:
