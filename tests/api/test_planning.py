@@ -173,8 +173,8 @@ def test_schedules_are_torchs(schedule: str, chunks: int) -> None:
 def test_what_a_layout_loses_adds_up_to_how_much_longer_it_takes() -> None:
     memory = Memory(2**20, 0, 2**20, 2**21, 3 * 2**20, 0)
     best, other = (
-        Candidate(Layout(fsdp=8, micro_batches=m), 1, False, seconds, (seconds, seconds), 0.4, exposed,
-                  bubble, 0.0, memory, True)
+        Candidate(Layout(fsdp=8, micro_batches=m), 1, False, seconds, (seconds / 2, 2 * seconds), 0.4,
+                  exposed, bubble, 0.0, memory, True)
         for m, seconds, exposed, bubble in ((1, 0.026, 0.001, 0.005), (2, 0.056, 0.003, 0.0))
     )  # fmt: skip
     said = (
@@ -187,12 +187,14 @@ def test_what_a_layout_loses_adds_up_to_how_much_longer_it_takes() -> None:
         Planned("net", "H100", 8, 8, 2**36, (best, other), 2, 2, None, refused), width=160
     )
     assert f"    2  {said}" in shown
+    assert "56.0 ms (28.0–112.0)" in shown
     assert re.search(r"MiB .* of 65,536\n.*\n +1 +1 +0 +1 +2 +3 +0 +7 +fits", shown)
     assert "and 1 more that were not tried" in shown
     layout = replace(other.layout, pipeline=2, fsdp=4, schedule="interleaved")
     narrow = plan_text(Planned("net", "H100", 8, 8, 2**36, (replace(other, layout=layout), best), 2, 2,
                                None, refused), width=80)  # fmt: skip
     assert "…" not in narrow.partition("Slower")[0]
+    assert "(28.0–112.0)" in narrow
     assert {"interleaved", "activations", "gradients"} <= set(narrow.split())
     three = replace(layout, tensor=4, fsdp=16, sequence=True)
     parts = plan_text(Planned("net", "H100", 128, 128, 2**36, (replace(other, layout=three), best), 2, 2,
@@ -200,7 +202,8 @@ def test_what_a_layout_loses_adds_up_to_how_much_longer_it_takes() -> None:
     assert max(map(len, parts)) <= 80
     assert parts[2].split()[:4] == ["pipeline", "fsdp", "tensor", "batches"]
     assert parts[4].split()[:4] == ["1", "2", "16", "4"]
-    assert "zero 3, interleaved, sequence" in parts[4]
+    assert "zero 3, interleaved," in parts[4]
+    assert parts[5].split()[-1] == "(28.0–112.0)"
 
 
 @pytest.mark.slow
@@ -219,6 +222,23 @@ def test_the_best_layouts_of_a_named_model(capsys: pytest.CaptureFixture[str]) -
     assert found["asked"]["seconds"] > seconds[0]
     assert found["explained"]
     assert found["fitting"] == found["tried"]  # what was asked for is beside them
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_a_layout_to_explain_has_the_micro_batches_that_are_quickest() -> None:
+    """A pipeline that says none has as many as keep its stages busy, not one of the whole batch."""
+    asked: dict[str, Any] = {"model_args": {"n_layer": 2}, "seq_len": 1024, "global_batch": 16}
+    asked |= {"pipeline_parallel": 2, "explain": True}
+    one, single = (
+        opgraph.plan("gpt2", devices="2xa10", **asked, **more).asked
+        for more in ({}, {"micro_batches": 1})
+    )
+    assert one is not None
+    assert single is not None
+    assert one.layout.micro_batches * one.batch == single.batch == 16
+    assert one.layout.micro_batches > 1
+    assert one.seconds < single.seconds
 
 
 @pytest.mark.slow

@@ -328,17 +328,24 @@ class _Search:
         )
 
     def _asked(self) -> Candidate:
-        """The layout that was asked for."""
-        layout = self.given.layout
+        """The layout that was asked for, with the quickest micro-batches that fit where it says none."""
+        given, layout = self.given, self.given.layout
         if layout.devices != self.count:
             copies, rest = divmod(self.count, layout.devices)
             text = f"{layout} are {layout.devices:,} devices, not {self.count:,}"
             raise InputError(text, hint=None if rest else f"--fsdp {layout.fsdp * copies}")
-        batch = self.batch // (layout.copies * layout.micro_batches)
-        made = self.candidate(layout, batch, self.given.checkpointing, regardless=True)
-        if not isinstance(made, Candidate):
-            raise InputError(f"{layout} cannot be had: {made}")
-        return made
+        sequences = self.batch // layout.copies
+        said = given.micro_batches or given.batch
+        sizes = [sequences // layout.micro_batches] if said else _powers(_LARGEST)
+        made = [
+            self.candidate(replace(layout, micro_batches=sequences // batch), batch, given.checkpointing,
+                           regardless=True)
+            for batch in sizes if sequences % batch == 0
+        ]  # fmt: skip
+        found = [c for c in made if isinstance(c, Candidate)]
+        if not found:
+            raise InputError(f"{layout} cannot be had: {made[0]}")
+        return min(found, key=lambda c: (not c.fits, c.seconds if c.fits else c.memory.total))
 
 
 def _split(layout: Layout, again: bool) -> Any:

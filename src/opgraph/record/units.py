@@ -93,9 +93,11 @@ def between(number: float, low: float, high: float) -> str:
 
 
 def spread(number: float, unit: str, interval: tuple[float, float] | None = None) -> str:
-    """An amount of a unit in three digits, and the interval that it is in: 1.40 kJ (0.92–2.10)."""
+    """An amount of a unit in three digits, and the interval that it is in: 1.40 kJ (0.92–2.10). There are
+    no thousands of seconds."""
     small = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"))
-    factor, prefix = next((s for s in (*_DECIMAL, *small) if number >= s[0] * 0.9995), small[-1])
+    large = () if unit == "s" else _DECIMAL
+    factor, prefix = next((s for s in (*large, *small) if number >= s[0] * 0.9995), small[-1])
     scaled = number / factor
     digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
     first, *rest = (f"{_steady(n) / factor:.{digits}f}" for n in (number, *(interval or ())))

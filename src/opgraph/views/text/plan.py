@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from textwrap import fill
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -25,9 +26,9 @@ def plan_text(found: Planned | ServingPlan, *, color: bool = False, width: int =
     parts: list[RenderableType] = [Text(title, style="bold"), ""]
     shown = list(found.best) + ([] if found.asked is None else [found.asked])
     names = [str(i) for i in range(1, len(found.best) + 1)] + ["asked"]
-    steps = [_steps(names, shown, spared) for spared in range(4)]
+    steps = [_steps(names, shown, spared) for spared in range(5)]
     memory = [_memory(names, shown, found.capacity, apart) for apart in (1, 0)]
-    parts += [chosen := fitting(steps, width), "", fitting(memory, width)]
+    parts += [fitting(steps, width), "", fitting(memory, width)]
     whys = [w for w in zip(names[1:], found.whys[1:], strict=False) if w[1]]
     if found.asked is not None:
         whys = [("asked", found.explained or "is the best")]
@@ -41,8 +42,7 @@ def plan_text(found: Planned | ServingPlan, *, color: bool = False, width: int =
     counted = (
         f"{found.fitting:,} of {found.tried:,} layouts fit, put together of {found.traces:,} traces"
     )
-    between = ", with the interval of the kernels' prediction" if chosen is steps[0] else ""
-    parts += ["", f"{counted}. Times are predicted{between}."]
+    parts += ["", f"{counted}. Times are predicted, with the interval of the kernels' prediction."]
     parts += [f"Assumed: {'; '.join(found.assumed)}."] if found.assumed else []
     parts += [f"Not tried: {safe(reason)}" for reason in found.refused[:3]]
     if len(found.refused) > 3:
@@ -55,37 +55,45 @@ _SAID_BELOW = ("exposed", "bubble")
 
 
 def _steps(names: list[str], shown: list[Candidate], spared: int) -> Table:
-    """A row for each layout. What is spared first where there is little room is the interval of the time,
-    then the space between columns, then the words of the layout (its parts are columns) and what is said
-    below, too; what is wider still is broken between words."""
-    apart = spared > 2
+    """A row for each layout. What is spared first where there is little room is the space between columns,
+    then a single line (of how it runs, then of the time, whose interval stands below it), then the words of
+    the layout (its parts are columns) and what is said below, too; what is wider still is broken between
+    words."""
+    apart = spared > 3
     split = [
         dict(p.split() for p in str(c.layout).split(" x ")) if c.layout.devices > 1 else {}
         for c in shown
     ]
     parts = [p for p in WAYS if any(p in row for row in split)] if apart else ["layout"]
-    rows = [
-        {
+    rows = []
+    for name, c, of in zip(names, shown, split, strict=False):
+        how, step = _how(c), units.spread(c.seconds, "s", c.interval)
+        row = {
             "": name,
             **({p: of.get(p, "") for p in parts} if apart else {"layout": str(c.layout)}),
             "batches": f"{c.layout.micro_batches:,} of {c.batch}",
-            "how": _how(c),
-            "step": units.seconds(c.seconds) if spared else units.between(c.seconds, *c.interval),
+            "how": fill(how, _FOLDED) if spared > 1 else how,
+            "step": step.replace(" (", "\n(") if spared > 2 else step,
             "MFU": units.percent(c.mfu),
             "exposed": units.percent(c.exposed / c.seconds),
             "bubble": units.percent(c.bubble / c.seconds),
         }
-        for name, c, of in zip(names, shown, split, strict=False)
-    ]
-    heads = [h for h in next(iter(rows), ()) if not (apart and h in _SAID_BELOW)]
-    table = ruled(heads, ("layout", "how"), apart=int(spared < 2), header_style=None)
+        rows.append(
+            {head: said for head, said in row.items() if not (apart and head in _SAID_BELOW)}
+        )
+    heads = [*next(iter(rows), ())]
+    table = ruled(heads, ("layout", "how"), apart=int(spared == 0), header_style=None)
     for head, column in zip(heads, table.columns, strict=True):
         if head in ("layout", "how"):
             column.no_wrap, column.overflow = False, "fold"
             column.min_width = max(len(word) for row in rows for word in row[head].split() or [""])
     for row in rows:
-        table.add_row(*(row[head] for head in heads))
+        table.add_row(*row.values())
     return table
+
+
+_FOLDED = 31
+"""Characters of a line of how a layout runs, where it may have several: three of its words."""
 
 
 def _how(c: Candidate) -> str:
