@@ -520,7 +520,11 @@ def _configured_back(_: Any, before: list[tuple[Any, dict[str, Any]]]) -> None:
                 entry.user_override.set(value)
             else:
                 entry.user_override = value
-            module._is_dirty = True
+            if "_is_dirty" in module._bypass_keys:
+                module._is_dirty = True
+            else:  # by variables of the context, from torch 2.13 on
+                module._hash_dirty_var.set(True)
+                module._mark_get_dict_dirty(name)
 
 
 _IF_IMPORTED: tuple[tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (

@@ -164,6 +164,7 @@ class Reach:
     _seen: set[int] = field(default_factory=set)
     _types: set[type] = field(default_factory=set)
     _waiting: list[Any] = field(default_factory=list)
+    _theirs: list[tuple[Callable[[Reach, Any], None], Any]] = field(default_factory=list)
     _kinds: dict[type, Callable[[Reach, Any], None] | None] = field(default_factory=dict)
     _wanted: set[str] = field(default_factory=set)
     _methods: list[tuple[Mapping[str, list[Any]], set[str]]] = field(default_factory=list)
@@ -182,25 +183,35 @@ class Reach:
         found._kinds.update(dict.fromkeys((list, set, deque), Reach._holder))
         found._wanted.add("forward")
         found._look(roots)
-        waiting, seen = found._waiting, found._seen
-        while waiting or found._call_methods():
+        found._follow()
+        tells = found.tells_fakes
+        while found._theirs:
+            look, item = found._theirs.pop()
+            look(found, item)
+            found._follow()
+        found.tells_fakes = tells  # what libraries keep is not what the model says
+        for holder in found._libraries.values():
+            table = vars(holder)
+            found._lent += [(holder, name, table[name]) for name in found._said & table.keys()]
+        return found
+
+    def _follow(self) -> None:
+        """Look at what waits, and at what that leads to."""
+        waiting, seen = self._waiting, self._seen
+        while waiting or self._call_methods():
             item = waiting.pop()
             if id(item) in seen:
                 continue
             seen.add(id(item))
             if len(seen) > MOST:
-                found.complete = False
+                self.complete = False
                 break
-            kind = found._kinds[type(item)]
+            kind = self._kinds[type(item)]
             if kind is not None:
                 try:
-                    kind(found, item)
+                    kind(self, item)
                 except Exception:  # noqa: BLE001  (objects may answer as they like)
-                    found.complete = False
-        for holder in found._libraries.values():
-            table = vars(holder)
-            found._lent += [(holder, name, table[name]) for name in found._said & table.keys()]
-        return found
+                    self.complete = False
 
     def _call_methods(self) -> bool:
         """Look at the methods that code names which was found since. Whether there are any."""
@@ -437,12 +448,13 @@ class Reach:
         elif type(value) is dict and id(value) not in self._seen:  # what it has in there is its own
             self._seen.add(id(value))
             self._tables.append((value, dict(value)))
-            self._look(v for v in value.values() if type(v) in _CONTAINERS)
+            held = [v for v in value.values() if type(v) in _CONTAINERS]
+            self._theirs.append((Reach._look, held))
         elif type(value).__module__ == table.get("__name__") and id(value) not in self._seen:
             self._seen.add(id(value))
-            self._object(value)
+            self._theirs.append((Reach._object, value))
         else:
-            self._look((value,))
+            self._theirs.append((Reach._look, (value,)))
 
     def _module(self, module: ModuleType, names: frozenset[str]) -> None:
         """Of a module of Python's, what some code names."""
