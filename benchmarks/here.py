@@ -99,10 +99,14 @@ def language(name: str, config: transformers.PretrainedConfig) -> list[Case]:
     for batch in (1, 16):
         with torch.inference_mode():
             held = model(input_ids=torch.randint(0, words, (batch, CONTEXT)), use_cache=True)
-        cache, token = held.past_key_values, torch.randint(0, words, (batch, 1))
+        # The argument has the name of the result.
+        kept, cache = next((k, v) for k, v in held.items() if isinstance(v, transformers.Cache))
+        token = torch.randint(0, words, (batch, 1))
 
-        def decode(cache: transformers.Cache = cache, token: torch.Tensor = token) -> object:
-            logits = model(input_ids=token, past_key_values=cache, use_cache=True).logits
+        def decode(
+            kept: str = kept, cache: transformers.Cache = cache, token: torch.Tensor = token
+        ) -> object:
+            logits = model(input_ids=token, **{kept: cache}, use_cache=True).logits
             cache.crop(-1)
             return logits
 

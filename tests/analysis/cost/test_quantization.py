@@ -225,6 +225,9 @@ def test_a_cache_in_fewer_bits(mode):
     saved = 2 * 3 * 2 * tokens * 16  # a byte of each number of keys and values
     assert cost_of(before).read - cost_of(attention).read == pytest.approx(2 * saved, rel=0.01)
     assert low.memory.peak < plain.memory.peak
+    if mode == "decode":  # the cache comes in, but for the token that the step adds
+        inputs = plain.totals.input_bytes - low.totals.input_bytes
+        assert inputs == plain.profile.cache.at(tokens - 1, 3) // 2
     assert low.totals.flops == plain.totals.flops
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from packaging.version import Version
 from tests.oracle import counting
+from transformers import Cache
 
 import opgraph
 from opgraph.analysis.cost.totals import totals
@@ -39,10 +40,10 @@ def real_steps(name: str, tokens: int) -> tuple[int, int, int]:
         with counting() as first:
             out = module(ids, use_cache=True, logits_to_keep=1)
         with counting() as second:
-            out = module(ids[:, :1], past_key_values=out.past_key_values, logits_to_keep=1)
-    held = sum(
-        t.numel() * t.element_size() for x in out.past_key_values.layers for t in (x.keys, x.values)
-    )
+            # The argument has the name of the result, which changed in transformers 5.24.
+            name, cache = next((k, v) for k, v in out.items() if isinstance(v, Cache))
+            module(ids[:, :1], **{name: cache}, logits_to_keep=1)
+    held = sum(t.numel() * t.element_size() for x in cache.layers for t in (x.keys, x.values))
     return first.get_total_flops(), second.get_total_flops(), held
 
 

@@ -499,6 +499,9 @@ def _whole(shape: Iterable[object]) -> bool:
 
 # The cache.
 
+_CACHES = ("past_key_values", "cache")
+"""Arguments with caches, as transformers called them until 5.23, and as it does now."""
+
 
 class _Cached:
     """What of a graph is a cache, kept in a format: what comes in of it, what is joined to it, and what is
@@ -511,7 +514,7 @@ class _Cached:
         if form is None:
             return
         for value in graph.values:
-            if value.kind == "input" and (value.name or "").startswith("past_key_values"):
+            if value.kind == "input" and (value.name or "").partition(".")[0] in _CACHES:
                 self._keep(value.id)
         leaving = _leaving(graph)
         for node in graph.nodes:
