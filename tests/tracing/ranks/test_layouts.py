@@ -197,6 +197,17 @@ def test_a_stage_is_split_and_sharded() -> None:
     assert (
         moved(stages[1])["backward", "reduce-scatter", "fsdp"][0] == 2
     )  # a layer and the rest, once
+    hidden = 32 * 64 * 4
+    for again in (False, True):  # tokens that are split are sent as they are
+        asked |= {"sequence_parallel": True, "checkpointing": again}
+        split = [opgraph.profile(llama(), rank=rank, **asked) for rank in (0, 7)]
+        last = moved(split[1])
+        assert moved(split[0])["forward", "send", "pipeline"] == (2, hidden)
+        assert last["backward", "send", "pipeline"] == (2, hidden)
+        assert last["backward", "reduce-scatter", "fsdp"][0] == 2
+        assert last["forward", "reduce-scatter", "tensor"] == (2 * 2, 2 * 2 * hidden)
+        if not again:
+            assert sum(s.totals.flops for s in split) == sum(s.totals.flops for s in stages)
 
 
 def test_a_model_without_a_plan_is_cut_by_torch() -> None:
@@ -297,14 +308,9 @@ def test_experts_are_spread_and_their_tokens_sent() -> None:
         ({"zero": 2}, "has no effect"),
         ({"pipeline_parallel": 2}, "a step of training"),
         (
-            {
-                "pipeline_parallel": 2,
-                "micro_batches": 2,
-                "tensor_parallel": 2,
-                "sequence_parallel": True,
-                "mode": "train",
-            },
-            "does not go with a pipeline",
+            {"pipeline_parallel": 2, "micro_batches": 2, "tensor_parallel": 2, "mode": "train"}
+            | {"sequence_parallel": True, "batch_size": 1, "seq_len": 33},
+            "33 tokens do not divide over 2",
         ),
     ],
 )

@@ -12,7 +12,7 @@ import copy
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from itertools import cycle
 from math import gcd
@@ -49,7 +49,7 @@ def laid_out(model: Model, layout: Layout, allowed: Callable[[], Split]) -> Mode
 
     def over(_: Any, spread: Spread) -> nn.Module:
         module = _without_values(model.module)
-        spread(module, list(repeated(module)))
+        spread(module, list(repeated(module)), True, True)
         return module
 
     return _over(model, layout, allowed, over)
@@ -64,9 +64,6 @@ def in_stages(
 
     Raises `InputError` for what it, or torch, does not divide.
     """
-    if layout.sequence:
-        raise InputError("sequence_parallel does not go with a pipeline so far",
-                         hint="opgraph plan puts such a step together of traces")  # fmt: skip
     passed = example
 
     def over(mesh: Any, spread: Spread) -> nn.Module:
@@ -92,9 +89,12 @@ def _over(
     mesh = _mesh(layout)
     notes: dict[str, None] = {}
 
-    def spread(module: nn.Module, blocks: Sequence[nn.Module]) -> None:
+    def spread(
+        module: nn.Module, blocks: Sequence[nn.Module], first: bool, last: bool
+    ) -> None:  # fmt: skip
         if layout.tensor > 1 or layout.expert > 1:
-            notes.update(dict.fromkeys(_split(module, mesh, layout, allowed)))
+            within = _Blocks(blocks if layout.sequence else (), first, last)
+            notes.update(dict.fromkeys(_split(module, mesh, layout, allowed, within)))
         if layout.fsdp > 1 or layout.data > 1 or layout.context > 1:
             notes.update(dict.fromkeys(_sharded(module, blocks, mesh, layout)))
 
@@ -230,8 +230,18 @@ def _sharded(
 # Splitting operators over ranks.
 
 
+@dataclass(frozen=True)
+class _Blocks:
+    """The repeated blocks between which tokens are split, and whether the `first` and the `last` of the
+    model's are among them, which take and give all tokens."""
+
+    here: Sequence[nn.Module]
+    first: bool
+    last: bool
+
+
 def _split(
-    module: nn.Module, mesh: Any, layout: Layout, allowed: Callable[[], Split]
+    module: nn.Module, mesh: Any, layout: Layout, allowed: Callable[[], Split], within: _Blocks
 ) -> Iterator[str]:
     """Split linear layers, tables and experts."""
     planned = _planned(module, layout)
@@ -264,7 +274,11 @@ def _split(
                              f"over {layout.tensor:,} ranks",
                              hint=f"{_divisors(gcd(*found.sizes))} do")  # fmt: skip
         yield from _replicated_heads(module, own, layout.tensor)
-        _linears(module, mesh["tensor"], own, found.turned, layout)
+        if layout.sequence and not within.here:
+            raise InputError(
+                "sequence_parallel splits tokens between repeated blocks, of which it has none"
+            )
+        _linears(module, mesh["tensor"], own, found.turned, within)
         counted = {p: c for p, c in found.counted.items() if p in modules and p not in own}
         told = {n for m in modules.values() for n in _of_a_rank(m, found.sizes, layout.tensor)} if (
             found.told) else set()  # fmt: skip
@@ -367,10 +381,10 @@ def _divisors(n: int) -> str:
 
 
 def _linears(
-    module: nn.Module, mesh: Any, styles: Styles, turned: Collection[str], layout: Layout
+    module: nn.Module, mesh: Any, styles: Styles, turned: Collection[str], within: _Blocks
 ) -> None:
     """Split linear layers and tables by torch's styles. What several columns of one module read is gathered
-    there once; with `sequence`, tokens are split from the first block to the last."""
+    there once; `within` blocks tokens are split."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
@@ -378,11 +392,7 @@ def _linears(
         parallelize_module,
     )
 
-    blocks = list(repeated(module)) if layout.sequence else []
-    if layout.sequence and not blocks:
-        raise InputError(
-            "sequence_parallel splits tokens between repeated blocks, of which it has none"
-        )
+    blocks = within.here
     inside = {id(m) for b in blocks for m in b.modules()}
     tied: dict[int, list[tuple[nn.Module, str]]] = {}
     for part in module.modules():
@@ -426,10 +436,11 @@ def _linears(
             setattr(other, also, first._parameters[name])
     for owner, hook in gathering.items():
         module.get_submodule(owner).register_forward_pre_hook(hook, with_kwargs=True, prepend=True)
-    if blocks:
+    if blocks and within.first:
         blocks[0].register_forward_pre_hook(
             _once(partial(_scattered, mesh=mesh), width), with_kwargs=True
         )
+    if blocks and within.last:
         blocks[-1].register_forward_hook(partial(_put_together, mesh=mesh))
 
 

@@ -29,8 +29,8 @@ from opgraph.tracing.base import bound
 from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
 from opgraph.tracing.modes.training import repeated
 
-Spread = Callable[[nn.Module, Sequence[nn.Module]], None]
-"""Splits and shards a stage that has some of the repeated blocks."""
+Spread = Callable[[nn.Module, Sequence[nn.Module], bool, bool], None]
+"""Splits and shards a stage that has some of the repeated blocks, the first and the last of all or not."""
 
 
 def pipelined(
@@ -131,6 +131,10 @@ def _by_plan(
     ids = given["input_ids"]
     like = ids[: ids.shape[0] // layout.micro_batches].to("meta")
     handed: Tensor = copied().get_submodule(before[0])(like).detach()
+    if layout.sequence:
+        if handed.shape[1] % layout.tensor:
+            raise InputError(f"{handed.shape[1]:,} tokens do not divide over {layout.tensor:,} ranks")
+        handed = handed[:, : handed.shape[1] // layout.tensor]
     found = []
     for number in here:
         module = copied()
@@ -139,11 +143,15 @@ def _by_plan(
         for gone in (*([] if first else before), *([] if last else behind)):
             owner, _, name = gone.rpartition(".")
             setattr(module.get_submodule(owner), name, nn.Identity())
-        spread(module, list(module.get_submodule(path).children()))
+        blocks = list(module.get_submodule(path).children())
+        spread(module, blocks, first, last)
+        if layout.sequence and not first:
+            blocks[0].register_forward_pre_hook(_split_again, with_kwargs=True, prepend=True)
         # What others go on with is what the layers give, before a head looks at it.
         inner: Any = module if last else module.get_submodule(path.rpartition(".")[0])
         inner = module.forward if inner is module else inner
-        module.forward = partial(_called, inner, first, last, loss)
+        ranks = layout.tensor if layout.sequence else 1
+        module.forward = partial(_called, inner, first, last, loss, ranks)
         out = torch.empty((), dtype=handed.dtype, device="meta") if last else handed
         found.append(PipelineStage(
             module, number, count, torch.device("cpu"), group=group,
@@ -154,10 +162,13 @@ def _by_plan(
 
 
 def _called(
-    forward: Callable[..., Any], first: bool, last: bool, loss: Loss | None, x: Tensor,
+    forward: Callable[..., Any], first: bool, last: bool, loss: Loss | None, ranks: int, x: Tensor,
     **kwargs: Any,
 ) -> Tensor:  # fmt: skip
-    """What a stage gives for what it is handed: the loss, where it is the `last`."""
+    """What a stage gives for what it is handed, tokens that are split over so many `ranks`: the loss, where
+    it is the `last`."""
+    if ranks > 1 and not first:
+        x = _all_tokens(x, ranks)
     labels = {} if loss is None else loss.arguments
     if not last:
         kwargs = {n: a for n, a in kwargs.items() if n not in labels}
@@ -166,6 +177,24 @@ def _called(
         return (loss or loss_of(out)).of(out)
     handed: Tensor = out[0]
     return handed
+
+
+_SPLIT = "_opgraph_split"
+"""Where what stands for all tokens has those of this rank."""
+
+
+def _all_tokens(x: Tensor, ranks: int) -> Tensor:
+    """What stands for the tokens of all ranks (batch x tokens x features), of which this one has `x`: a
+    model asks how many there are for their positions and masks. Nothing is computed or kept for it."""
+    whole = x[:, :1].expand(-1, x.shape[1] * ranks, -1)
+    setattr(whole, _SPLIT, x)
+    return whole
+
+
+def _split_again(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Let the first block of a stage have this rank's tokens."""
+    args, kwargs = tree_map_only(Tensor, lambda x: getattr(x, _SPLIT, x), (args, kwargs))
+    return args, kwargs
 
 
 def _by_export(
@@ -198,7 +227,8 @@ def _by_export(
     for number in here:
         module = pipe.get_stage_module(number)
         _on_this_device(module)
-        spread(module, [module.get_submodule(p) for p in paths[slice(*ends[number : number + 2])]])
+        blocks = [module.get_submodule(p) for p in paths[slice(*ends[number : number + 2])]]
+        spread(module, blocks, number == 0, number == len(ends) - 2)
         found.append(pipe.build_stage(number, torch.device("cpu"), group))
     return found, list(inspect.signature(pipe.get_stage_module(0).forward).parameters)
 
