@@ -12,7 +12,7 @@ import copy
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, update_wrapper
 from itertools import cycle
 from math import gcd
@@ -33,7 +33,7 @@ from opgraph.sources.pipelines import Pipelined
 from opgraph.sources.ranks import KEPT, current, is_spread
 from opgraph.tracing.capture.names import spelled, target
 from opgraph.tracing.modes.loss import LossFunction
-from opgraph.tracing.modes.stages import Spread, kept_layers, kind_of, layers_of, pipelined
+from opgraph.tracing.modes.stages import Blocks, Spread, kept_layers, kind_of, layers_of, pipelined
 from opgraph.tracing.modes.training import repeated
 
 Styles = Mapping[str, str]
@@ -49,7 +49,7 @@ def laid_out(model: Model, layout: Layout, allowed: Callable[[], Split]) -> Mode
 
     def over(_: Any, spread: Spread) -> nn.Module:
         module = _without_values(model.module)
-        spread(module, list(repeated(module)), True, True)
+        spread(module, Blocks(list(repeated(module))))
         return module
 
     return _over(model, layout, allowed, over)
@@ -89,14 +89,11 @@ def _over(
     mesh = _mesh(layout)
     notes: dict[str, None] = {}
 
-    def spread(
-        module: nn.Module, blocks: Sequence[nn.Module], first: bool, last: bool
-    ) -> None:  # fmt: skip
+    def spread(module: nn.Module, blocks: Blocks) -> None:
         if layout.tensor > 1 or layout.expert > 1:
-            within = _Blocks(blocks if layout.sequence else (), first, last)
-            notes.update(dict.fromkeys(_split(module, mesh, layout, allowed, within)))
+            notes.update(dict.fromkeys(_split(module, mesh, layout, allowed, blocks)))
         if layout.fsdp > 1 or layout.data > 1 or layout.context > 1:
-            notes.update(dict.fromkeys(_sharded(module, blocks, mesh, layout)))
+            notes.update(dict.fromkeys(_sharded(module, blocks.here, mesh, layout)))
 
     try:
         module = over(mesh, spread)
@@ -230,18 +227,8 @@ def _sharded(
 # Splitting operators over ranks.
 
 
-@dataclass(frozen=True)
-class _Blocks:
-    """The repeated blocks between which tokens are split, and whether the `first` and the `last` of the
-    model's are among them, which take and give all tokens."""
-
-    here: Sequence[nn.Module]
-    first: bool
-    last: bool
-
-
 def _split(
-    module: nn.Module, mesh: Any, layout: Layout, allowed: Callable[[], Split], within: _Blocks
+    module: nn.Module, mesh: Any, layout: Layout, allowed: Callable[[], Split], blocks: Blocks
 ) -> Iterator[str]:
     """Split linear layers, tables and experts."""
     planned = _planned(module, layout)
@@ -274,11 +261,13 @@ def _split(
                              f"over {layout.tensor:,} ranks",
                              hint=f"{_divisors(gcd(*found.sizes))} do")  # fmt: skip
         yield from _replicated_heads(module, own, layout.tensor)
-        if layout.sequence and not within.here:
+        if layout.sequence and not blocks.here:
             raise InputError(
                 "sequence_parallel splits tokens between repeated blocks, of which it has none"
             )
-        _linears(module, mesh["tensor"], own, found.turned, within)
+        _linears(
+            module, mesh["tensor"], own, found.turned, blocks if layout.sequence else Blocks(())
+        )
         counted = {p: c for p, c in found.counted.items() if p in modules and p not in own}
         told = {n for m in modules.values() for n in _of_a_rank(m, found.sizes, layout.tensor)} if (
             found.told) else set()  # fmt: skip
@@ -381,7 +370,7 @@ def _divisors(n: int) -> str:
 
 
 def _linears(
-    module: nn.Module, mesh: Any, styles: Styles, turned: Collection[str], within: _Blocks
+    module: nn.Module, mesh: Any, styles: Styles, turned: Collection[str], within: Blocks
 ) -> None:
     """Split linear layers and tables by torch's styles. What several columns of one module read is gathered
     there once; `within` blocks tokens are split."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,8 +29,19 @@ from opgraph.tracing.base import bound
 from opgraph.tracing.modes.loss import Loss, LossFunction, loss_for, loss_of
 from opgraph.tracing.modes.training import repeated
 
-Spread = Callable[[nn.Module, Sequence[nn.Module], bool, bool], None]
-"""Splits and shards a stage that has some of the repeated blocks, the first and the last of all or not."""
+
+@dataclass(frozen=True)
+class Blocks:
+    """The repeated blocks that a module has, and whether the `first` and the `last` of all are among
+    them."""
+
+    here: Sequence[nn.Module]
+    first: bool = True
+    last: bool = True
+
+
+Spread = Callable[[nn.Module, Blocks], None]
+"""Splits and shards a module that has some of the repeated blocks."""
 
 
 def pipelined(
@@ -133,7 +144,9 @@ def _by_plan(
     handed: Tensor = copied().get_submodule(before[0])(like).detach()
     if layout.sequence:
         if handed.shape[1] % layout.tensor:
-            raise InputError(f"{handed.shape[1]:,} tokens do not divide over {layout.tensor:,} ranks")
+            raise InputError(
+                f"{handed.shape[1]:,} tokens do not divide over {layout.tensor:,} ranks"
+            )
         handed = handed[:, : handed.shape[1] // layout.tensor]
     found = []
     for number in here:
@@ -144,7 +157,7 @@ def _by_plan(
             owner, _, name = gone.rpartition(".")
             setattr(module.get_submodule(owner), name, nn.Identity())
         blocks = list(module.get_submodule(path).children())
-        spread(module, blocks, first, last)
+        spread(module, Blocks(blocks, first, last))
         if layout.sequence and not first:
             blocks[0].register_forward_pre_hook(_split_again, with_kwargs=True, prepend=True)
         # What others go on with is what the layers give, before a head looks at it.
@@ -228,7 +241,7 @@ def _by_export(
         module = pipe.get_stage_module(number)
         _on_this_device(module)
         blocks = [module.get_submodule(p) for p in paths[slice(*ends[number : number + 2])]]
-        spread(module, blocks, number == 0, number == len(ends) - 2)
+        spread(module, Blocks(blocks, number == 0, number == len(ends) - 2))
         found.append(pipe.build_stage(number, torch.device("cpu"), group))
     return found, list(inspect.signature(pipe.get_stage_module(0).forward).parameters)
 
