@@ -21,6 +21,10 @@ TARGETS = ("cpu", "cuda", "mps", *(f"cuda:{each}" for each in CAPABILITIES))
 """What a trace can be made for, as options spell it."""
 
 
+AS_ON_A_CPU = "as on a CPU"
+"""What is chosen where there is no other kernel, or where none can be run."""
+
+
 @dataclass(frozen=True)
 class Substitution:
     """A call at which a target runs another kernel than the CPU would, and how often it stands: the

@@ -161,6 +161,11 @@ CASES = [
           floats(1, 2, 4), floats(1, 2, 4), 2, 4, 0, 1, False, 0.0, False, False, [], None,
           gives=(floats(5, 2, 4),), flops=5 * 2 * 4 * (2 * 4 * 3 + 2 * 4 * 4),
           bytes=(4 * (30 + 48 + 64 + 16 + 16 + 8 + 8), 4 * 40)),
+    # 7 positions of sequences of several lengths: 3 at the first step, then 2, 1, 1.
+    *case("_cudnn_rnn", floats(7, 3), [floats(16, 3), floats(16, 4), floats(16), floats(16)], 4, None,
+          floats(1, 3, 4), floats(1, 3, 4), 2, 4, 0, 1, False, 0.0, False, False, [3, 2, 1, 1], None,
+          gives=(floats(7, 4),), flops=7 * 4 * (2 * 4 * 3 + 2 * 4 * 4),
+          bytes=(4 * (21 + 48 + 64 + 16 + 16 + 12 + 12), 4 * 28)),
     # A GRU of two layers in training: what the first gives is read again, and at each of 10 positions 6
     # states of each layer and that are kept, each of 4 numbers.
     *case("_cudnn_rnn", floats(5, 2, 3), GRU, 4, None, floats(2, 2, 4), None, 3, 4, 0, 2, False, 0.0, True,

@@ -88,6 +88,18 @@ CASES = [
     *case("new_full", X, [3, 5], 1.0, bytes=(0, 60)),
     *case("view_as_real_copy", complexes(4, 3), bytes=(96, 96)),
     *case("view_as_complex_copy", floats(4, 3, 2), bytes=(96, 96)),
+    # Of 3 x 4 states: 4 gates of a sum and two biases, 3 sigmoids, a tanh; 2 products, sum, tanh, product.
+    *case("_thnn_fused_lstm_cell", floats(3, 16), floats(3, 16), floats(3, 4), floats(16), floats(16),
+          other=(4 * 3 + 3 * 3 + 1 + 5) * 12, bytes=(4 * (48 + 48 + 12 + 32), 4 * (12 + 12 + 48))),
+    *case("_thnn_fused_lstm_cell", floats(3, 16), floats(3, 16), floats(3, 4), other=(4 + 9 + 1 + 5) * 12),
+    *case("_thnn_fused_lstm_cell_backward_impl", floats(3, 4), None, floats(3, 4), floats(3, 4),
+          floats(3, 16), True, other=(1 + 1 + 5 + 4 + 4 * 3 + 4) * 12),
+    # 2 gates of a sum and a sigmoid, product, sum, tanh, difference, product, sum; 6 biases.
+    *case("_thnn_fused_gru_cell", floats(3, 12), floats(3, 12), floats(3, 4), other=(2 * 4 + 3 + 3) * 12),
+    *case("_thnn_fused_gru_cell", floats(3, 12), floats(3, 12), floats(3, 4), floats(12), floats(12),
+          other=(2 * 4 + 3 + 3 + 6) * 12),
+    *case("_thnn_fused_gru_cell_backward", floats(3, 4), floats(3, 20), True,
+          other=(5 + 1 + 5 + 1 + 4 + 6) * 12),
     # Written without being read.
     *case("copy copy_", X, floats(6), bytes=(24, 96)),
     *case("fill fill_", X, 1.0, bytes=(0, 96)),

@@ -26,7 +26,7 @@ from opgraph.analysis.timing.workload import Work, workload
 from opgraph.analysis.tree import build_tree
 from opgraph.hardware import device
 from opgraph.inputs import InputRequest, make_inputs
-from opgraph.record.errors import OpgraphError
+from opgraph.record.errors import InputError, OpgraphError
 from opgraph.record.profile import Compiled
 from opgraph.sources import resolve
 from opgraph.tracing.base import arguments
@@ -129,8 +129,63 @@ def test_frozen_weights_are_not_trained():
     assert 2 * 4 * 64 <= found.optimizer_state <= 2 * 4 * 64 + 16
     assert not module.one.weight.requires_grad
     module.requires_grad_(False)
-    failed = opgraph.profile(module, (torch.zeros(3, 8),), mode="train", partial=True).graph.failed
-    assert "all weights of the model are frozen" in failed.error
+    with pytest.raises(InputError, match="all of its weights are frozen"):
+        opgraph.profile(module, (torch.zeros(3, 8),), mode="train")
+    with pytest.raises(InputError, match="it has no weights"):
+        opgraph.profile(nn.Flatten(), (torch.zeros(3, 8),), mode="train")
+
+
+def test_complex_weights_are_trained():
+    """A complex product is four real ones, and its weight's gradient another four; Adam keeps two more."""
+
+    class Complex(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(8, 6, dtype=torch.complex64))
+
+        def forward(self, x):
+            return (x @ self.weight).abs()
+
+    x = torch.zeros(3, 8, dtype=torch.complex64)
+    profile = opgraph.profile(Complex(), (x,), mode="train", loss="sum")
+    assert profile.totals.flops == 2 * 4 * 2 * 3 * 8 * 6
+    found = training(profile.graph)
+    assert found.gradients == 8 * 8 * 6
+    assert 2 * 8 * 8 * 6 <= found.optimizer_state <= 2 * 8 * 8 * 6 + 16
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (lambda y: y, "one number in a tensor, and gave 3x4"),
+        (lambda _: 3.0, "one number in a tensor, and gave float"),
+        (lambda y: y.detach().sum(), "does not depend on the weights"),
+    ],
+)
+def test_a_loss_that_cannot_be_differentiated_is_refused(loss, said):
+    with pytest.raises(InputError, match=said):
+        opgraph.profile(Two(), (torch.zeros(3, 8),), mode="train", loss=loss)
+
+
+def test_a_ctc_loss_needs_no_real_tensors():
+    """12 steps of 2 sequences of 3 letters and of 2, of 5: 2 * 3 + 1 places, in each direction."""
+
+    class Spoken(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.letters, self.loss = nn.Linear(6, 5), nn.CTCLoss()
+
+        def forward(self, x, targets, steps, lengths):
+            return self.loss(self.letters(x).log_softmax(-1), targets, steps, lengths)
+
+    steps, lengths = torch.tensor([12, 9]), torch.tensor([3, 2])
+    given = torch.zeros(12, 2, 6), torch.ones(2, 3).long(), steps, lengths
+    profile = opgraph.profile(Spoken(), given, mode="train")
+    assert [a.tensors for a in profile.tracing.attempts] == ["fake"]
+    assert profile.totals.flops == 2 * 2 * 24 * 6 * 5
+    work = {k.op: k.other_flops for n in profile.graph.nodes for k in n.kernels}
+    assert work["aten._ctc_loss"] == 13 * 2 * 12 * 7
+    assert work["aten._ctc_loss_backward"] == 22 * 2 * 12 * 7 + 5 * 12 * 2 * 5
 
 
 def test_a_step_on_real_tensors_is_that_on_fake_ones():
@@ -170,12 +225,14 @@ def test_unknown_modes_and_optimizers():
 
 @pytest.mark.parametrize("cls", [nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell, nn.GRUCell])
 def test_the_second_profile_is_the_first_again(cls):
-    """Torch's fake backward gives one gradient for both biases, and two when it remembers the call."""
+    """Torch's fake backward gives one gradient for both biases, and two when it remembers the call. That
+    of a GPU's kernel for a step of an LSTM is one (`_thnn_fused_lstm_cell_backward`), and copied."""
     FakeTensorMode.cache_clear()
     model, x = cls(8, 4), torch.randn(3, 8) if "Cell" in cls.__name__ else torch.randn(5, 3, 8)
     first, second, third = (opgraph.profile(model, x, mode="train").graph for _ in range(3))
     assert first == second == third
-    assert not any(n.op == "copy" and n.phase == "backward" for n in first.nodes)
+    copies = [n for n in first.nodes if n.op == "copy" and n.phase == "backward"]
+    assert len(copies) == (cls is nn.LSTMCell)
 
 
 def test_every_part_of_a_step_stands_under_its_module():

@@ -9,11 +9,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import opgraph
 from opgraph.analysis.cost.training import training
 from opgraph.hardware import device as named_device
 from opgraph.record.errors import InputError
+from opgraph.record.targets import AS_ON_A_CPU
 
 
 def kernels(profile, *phases: str) -> Counter[str]:
@@ -106,6 +108,79 @@ def test_recurrent_layers_are_one_kernel_of_cudnn(layer):
     assert outputs.value[outputs.outputs[0]].shape == tuple(real.shape)
 
 
+class Lengths(nn.Module):
+    """Sequences of several lengths, packed."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.first, self.layer = nn.Linear(8, 8), layer
+
+    def forward(self, x, lengths):
+        packed = pack_padded_sequence(self.first(x), lengths, enforce_sorted=False)
+        return pad_packed_sequence(self.layer(packed)[0])[0]
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM(8, 16, 2), nn.GRU(8, 16)])
+def test_sequences_of_several_lengths_are_one_kernel_too(layer):
+    """9 positions of 3 sequences; the output is as long as the longest."""
+    given = torch.randn(6, 3, 8), torch.tensor([2, 6, 1])
+    profile = opgraph.profile(Lengths(layer), given, mode="train", target="cuda", loss="sum")
+    ran = kernels(profile)
+    assert (ran["_cudnn_rnn"], ran["_cudnn_rnn_backward"]) == (1, 1)
+    assert {a.tensors for a in profile.tracing.attempts} == {"fake"}
+    matrices = sum(w.numel() for n, w in layer.named_parameters() if "weight" in n)
+    assert profile.totals.flops == 2 * 2 * 18 * 64 + 3 * 2 * 9 * matrices
+    outputs = opgraph.profile(Lengths(layer), given, target="cuda").graph
+    assert outputs.value[outputs.outputs[0]].shape == (6, 3, 16)
+
+
+@pytest.mark.parametrize(
+    ("cell", "op", "backward"),
+    [
+        (nn.LSTMCell(8, 16), "_thnn_fused_lstm_cell", "_thnn_fused_lstm_cell_backward_impl"),
+        (nn.GRUCell(8, 16), "_thnn_fused_gru_cell", "_thnn_fused_gru_cell_backward"),
+    ],
+)
+def test_a_step_of_a_recurrent_layer_is_two_products_and_a_kernel(cell, op, backward):
+    """Three steps; the input has no gradient, and the state of the first step neither."""
+
+    class Steps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = cell
+
+        def forward(self, x):
+            state = None
+            for step in x:
+                state = self.cell(step, state)
+            return state
+
+    x, inner, outer = torch.randn(3, 2, 8), cell.weight_hh.numel(), cell.weight_ih.numel()
+    profile = opgraph.profile(Steps(), x, mode="train", target="cuda", loss="sum")
+    ran = kernels(profile)
+    assert (ran[op], ran[backward], ran["addmm"]) == (3, 3, 0)
+    assert profile.totals.flops == 2 * 2 * (3 * 2 * (inner + outer) + 2 * inner)
+    assert profile.totals.coverage == 1.0
+    plain = opgraph.profile(Steps(), x, mode="train", target="cpu", loss="sum")
+    assert plain.totals.flops == profile.totals.flops
+
+
+@pytest.mark.parametrize("keys", [48, 50])
+def test_a_mask_is_padded_before_it_is_spread_over_the_heads(keys):
+    """The efficient kernel reads rows that begin at multiples of 8 numbers: one copy for all heads."""
+
+    class Attends(nn.Module):
+        def forward(self, q, k, mask):
+            return functional.scaled_dot_product_attention(q, k, k, attn_mask=mask)
+
+    q, k = torch.randn(2, 4, 10, 8), torch.randn(2, 4, keys, 8)
+    graph = opgraph.profile(Attends(), (q, k, torch.randn(2, 1, 10, keys)), target="cuda").graph
+    copies = [s.bytes for s in graph.storages if s.bytes == 4 * 2 * 10 * 56]
+    assert len(copies) == (keys == 50)
+    most = 4 * 2 * 4 * 10 * (8 + 1)  # the result, and a number for each of its rows at most
+    assert sum(s.bytes for s in graph.storages if s.born and s.died) <= 4 * 2 * 10 * 56 + most
+
+
 def test_what_cudnn_keeps_of_a_layer_is_there_until_its_backward():
     """Three layers of 16 over 5 steps of 3 sequences: 4 gates and the cell of each, and two outputs."""
     graph = opgraph.profile(
@@ -165,6 +240,40 @@ def test_what_was_chosen_is_saved_with_what_others_choose(tmp_path):
     assert kernels(a100)["_scaled_dot_product_flash_attention"] == 1
     assert kernels(h100)["_scaled_dot_product_cudnn_attention"] == 1
     assert not any("traced for" in note for c in (t4, a100, h100) for note in c.profile.model.notes)
+
+
+class Decides(nn.Module):
+    """Its path hangs on values, so it runs on real tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.steps = Layer(own=False), nn.GRU(32, 32)
+
+    def forward(self, x):
+        y = self.layer(x)
+        return self.steps(y if y.sum() > 0 else -y)[0]
+
+
+def test_real_tensors_run_what_a_cpu_can_of_a_target():
+    """Dropout and the optimizer as on a GPU; attention with dropout, normalization and recurrent layers as
+    on a CPU, which is noted, so that a device says what it would run."""
+    x = torch.randn(2, 16, 32)
+    profile = opgraph.profile(Decides(), x, mode="train", loss="sum", target="cuda")
+    assert profile.tracing.attempts[-1].tensors == "real"
+    assert profile.target.name == "cuda"
+    chosen = {s.op: s.chosen for s in profile.target.substitutions}
+    assert chosen == {
+        "scaled_dot_product_attention": "math", "dropout": "native_dropout", "rms_norm": AS_ON_A_CPU,
+        "gru": AS_ON_A_CPU, "adamw": "foreach",
+    }  # fmt: skip
+    ran = kernels(profile)
+    assert (ran["native_dropout"], ran["native_dropout_backward"]) == (1, 1)
+    assert kernels(profile, "optimizer")["_foreach_addcdiv_"]
+    assert "rms_norm as on a CPU" in str(profile)
+    (note,) = (n for n in profile.on("h100-sxm").remarks if "traced for" in n)
+    assert "scaled_dot_product_attention (math here, efficient there)" in note
+    assert "gru (as on a CPU here, _cudnn_rnn there)" in note
+    assert not {"dropout", "optimizer"} & set(note.split())
 
 
 def test_what_cannot_be_chosen_anew_is_said():

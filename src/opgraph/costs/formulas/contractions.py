@@ -99,6 +99,17 @@ def convolution(x: Sizes, weight: Sizes, *args: Any, out_shape: Sizes, **kwargs:
     return 2 * prod(out_shape) * prod(weight[1:])
 
 
+@contraction("convolution", "torchvision._deform_conv2d_backward")
+def deform_conv2d_backward(
+    gradient: Sizes, x: Sizes, weight: Sizes, *args: Any, **kwargs: Any
+) -> int:
+    """Two gradients for the product of the forward, of the sampled points and of the weight.
+
+    Source: as `convolution`, differentiated.
+    """
+    return 2 * convolution(x, weight, out_shape=gradient)
+
+
 @contraction("matmul", "aten._euclidean_dist")
 def euclidean_dist(x: Sizes, y: Sizes, *args: Any, out_shape: Sizes, **kwargs: Any) -> int:
     """Distances by a product: rows [-2 x, |x|^2, 1] meet rows [y, 1, |y|^2]: 2 * pairs * (features + 2).
@@ -181,13 +192,13 @@ def cudnn_rnn_backward(x: Sizes, weights: list[Sizes], *args: Any, **kwargs: Any
 
 @contraction("recurrent", "aten._cudnn_rnn", "aten.miopen_rnn")
 def cudnn_rnn(x: Sizes, weights: list[Sizes], *args: Any, **kwargs: Any) -> int:
-    """All layers and directions over [steps, batch, i]: two FLOPs an element of every weight matrix
-    at each step.
+    """All layers and directions over [steps, batch, i], or [positions, i] of sequences of several lengths:
+    two FLOPs an element of every weight matrix at each step.
 
     Source: derived here, from the equations of torch.nn.RNN, LSTM and GRU: 1, 4 and 3 gates are as many
     rows.
     """
-    return x[0] * x[1] * sum(_gates(w) for w in weights if len(w) == 2)
+    return prod(x[:-1]) * sum(_gates(w) for w in weights if len(w) == 2)
 
 
 _KEPT_OF_A_STEP = (1, 1, 5, 6)
@@ -211,10 +222,10 @@ def cudnn_reserve(
 
 def _recurrent(args: Any) -> tuple[int, int]:
     """The bytes of the outputs of all layers but the last, and of what is kept for a backward."""
-    (steps, batch, _), weights, *_, mode, hidden, projected, layers, _, _, train, both = args[:14]
-    size, directions = weights[0].element_size(), 1 + bool(both)
-    inner = steps * batch * (projected or hidden) * directions * (layers - 1) * size
-    kept = cudnn_reserve(mode, steps * batch, hidden, layers, directions, size)
+    x, weights, *_, mode, hidden, projected, layers, _, _, train, both = args[:14]
+    size, directions, positions = weights[0].element_size(), 1 + bool(both), prod(x[:-1])
+    inner = positions * (projected or hidden) * directions * (layers - 1) * size
+    kept = cudnn_reserve(mode, positions, hidden, layers, directions, size)
     return inner, kept if train else 0
 
 

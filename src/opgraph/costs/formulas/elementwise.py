@@ -87,6 +87,50 @@ def gelu(call: Call) -> int:
     return (9 if call.args[1] == "tanh" else 5) * call.output_elements
 
 
+# Cells of recurrent layers, whose products are kernels of their own, by elements of the state.
+
+
+@formula("elementwise", "aten._thnn_fused_lstm_cell")
+def lstm_cell(call: Call) -> int:
+    """Four gates, each a sum, with two biases two more; three sigmoids (3 each), a tanh; two products and a
+    sum for the cell, its tanh and a product for the state.
+
+    Source: derived here, from the equations of torch.nn.LSTMCell.
+    """
+    return (19 + 8 * (len(call.inputs) > 3)) * prod(call.outputs[0])
+
+
+@formula("elementwise", "aten._thnn_fused_gru_cell")
+def gru_cell(call: Call) -> int:
+    """Two gates, each a sum and a sigmoid (3); a product, a sum and a tanh for the new state; a difference,
+    a product and a sum to blend it with the old one; with biases six sums more.
+
+    Source: derived here, from the equations of torch.nn.GRUCell.
+    """
+    return (14 + 6 * (len(call.inputs) > 3)) * prod(call.outputs[0])
+
+
+@formula("elementwise", "aten._thnn_fused_lstm_cell_backward_impl")
+def lstm_cell_backward(call: Call) -> int:
+    """From the tanh of the cell (1): the output gate's gradient (1), the cell's (5: two products, square,
+    difference, sum), those of three gates and of the cell before (4), and through four activations (3
+    each); four sums for the biases.
+
+    Source: as `lstm_cell`, differentiated.
+    """
+    return (23 + 4 * bool(call.args[5])) * prod(call.args[2])
+
+
+@formula("elementwise", "aten._thnn_fused_gru_cell_backward")
+def gru_cell_backward(call: Call) -> int:
+    """The update gate's gradient (5), that of the state before (1), of the new state (5), of what the reset
+    gate is multiplied with (1) and of that gate (4); six sums for the biases.
+
+    Source: as `gru_cell`, differentiated.
+    """
+    return (16 + 6 * bool(call.args[2])) * call.input_elements
+
+
 # Element-wise work on quantized numbers: torch's own quantized tensors and bitsandbytes.
 
 each("elementwise", first_output, DEFINITION, {

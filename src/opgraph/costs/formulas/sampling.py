@@ -192,6 +192,25 @@ def roi_align(call: Call) -> int:
     return call.output_elements * 8 * (ratio if ratio > 0 else 2) ** 2
 
 
+@formula("pooling", "torchvision._roi_align_backward", "torchvision._ps_roi_align_backward")
+def roi_align_backward(call: Call) -> int:
+    """4 products and 4 sums for each sample of each cell: its gradient goes to the points it was made of.
+
+    Source: as `roi_align`, differentiated.
+    """
+    ratio: int = call.args[9 if len(call.inputs) == 2 else 6]
+    return call.input_elements * 8 * (ratio if ratio > 0 else 2) ** 2
+
+
+@formula("pooling", "torchvision._roi_pool_backward", "torchvision._ps_roi_pool_backward")
+def roi_pool_backward(call: Call) -> int:
+    """At least a sum for each cell of each region, as of the forward.
+
+    Source: as `roi_pool`, differentiated.
+    """
+    return call.input_elements
+
+
 @formula("pooling", "torchvision.roi_pool", "torchvision.ps_roi_pool")
 def roi_pool(call: Call) -> int:
     """At least an operation for each cell of each region; the areas are in the data.

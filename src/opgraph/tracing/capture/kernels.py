@@ -41,6 +41,7 @@ from opgraph.tracing.fake.cache import (
     looks,
 )
 from opgraph.tracing.fake.tensors import (
+    BY_VALUES,
     LOOKED_UP,
     META,
     REAL_LIMIT,
@@ -554,7 +555,7 @@ class KernelCapture(TorchDispatchMode):
             args = places_for_masks(func, args)
             if func in LOOKED_UP and isinstance(args[0], FakeTensor):
                 check_places(func, args)
-            out = func(*_all_fake(args, mode), **kwargs)
+            out = func(*(args if func in BY_VALUES else _all_fake(args, mode)), **kwargs)
         elif self.spread and func in _BLANK and _for_exchange():
             with mode:
                 out = func(*args, **kwargs)

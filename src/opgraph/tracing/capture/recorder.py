@@ -37,7 +37,7 @@ from torch.utils.checkpoint import _StopRecomputationError
 
 from opgraph.costs.count import Operator, tensors_of
 from opgraph.record import units
-from opgraph.record.errors import first_line
+from opgraph.record.errors import InputError, first_line
 from opgraph.record.graph import LOSS, Graph, GraphBreak, Kernel, Node, Scope, Value, maker
 from opgraph.record.remarks import Remark
 from opgraph.record.verify import verify
@@ -207,7 +207,7 @@ class Recorder:
     def run(self, call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         """Call the model and record. Gives its result and None, or None and what it raised.
 
-        An interrupt by the person goes through.
+        An interrupt by the person goes through, and so does `InputError`: what was asked cannot be met.
         """
         self.modules.attach()
         handed = HandedOver(self._following, self._lacks)
@@ -216,6 +216,8 @@ class Recorder:
             running = nullcontext() if self.capture.guard is None else self.capture.guard.running()
             with running, world, self.capture, self._functions, handed.following():
                 return self.complete(call()), None
+        except InputError:
+            raise
         except BaseException as error:  # SystemExit too: a forward may do anything
             if self.capture.guard is None or self.capture.guard.interrupted(error):
                 raise

@@ -41,6 +41,26 @@ _PRODUCTS = {_ATEN.mm.default: 0, _ATEN.bmm.default: 0, _ATEN.mv.default: 0, _AT
 the first."""
 
 
+_PACK = _ATEN._pack_padded_sequence.default
+BY_VALUES = frozenset((_PACK, _ATEN._ctc_loss.default))
+"""Operators whose results are as large as lengths say which are known, where torch does not look."""
+
+
+def _packed(padded: Tensor, lengths: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    """Sequences of several lengths one step after the other, and how many there are at each."""
+    counts = lengths.tolist()
+    alive = [sum(n > step for n in counts) for step in range(max(counts, default=0))]
+    return padded.new_empty(sum(counts), *padded.shape[2:]), torch.tensor(alive)
+
+
+def _ways(
+    logarithms: Tensor, _targets: Tensor, steps: list[int], letters: list[int], *_: Any
+) -> tuple[Tensor, Tensor]:
+    """The results of a CTC loss: of each sequence its own, and those of its steps and places."""
+    shape = (len(steps), logarithms.shape[0], 2 * max(letters) + 1)
+    return logarithms.new_empty(len(steps)), logarithms.new_empty(shape)
+
+
 class RunMode(FakeTensorMode):
     """The mode of the fake tensors of a run. It counts the operators that are called in threads which do
     not work for the run (that `threads` do), where nobody else hears them."""
@@ -58,6 +78,11 @@ class RunMode(FakeTensorMode):
             self.unheard += 1
         if func is _GROUPED and args[0].dtype not in _HALVES:
             return self._grouped(args, kwargs or {})
+        if func in BY_VALUES and isinstance(args[0], FakeTensor):
+            if func is not _PACK:
+                return _ways(*args)
+            if type(args[1]) is Tensor:
+                return _packed(*args)
         first = _PRODUCTS.get(func)
         if first is not None and args[first].dtype != args[first + 1].dtype:
             one, other = args[first].dtype, args[first + 1].dtype

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from opgraph.record.errors import TraceError
+from opgraph.record.errors import InputError, TraceError
 from opgraph.tracing.base import bound
 from opgraph.tracing.capture.values import tensors_in
 
@@ -49,12 +49,23 @@ def loss_for(
     """The loss that is asked for: "auto", "cross-entropy", "sum", or a function of the result. None where
     what the model returns has to say (see `loss_of`)."""
     if callable(asked):
-        return Loss("given", "the loss given", asked)
+        return Loss("given", "the loss given", partial(_given, asked))
     if asked != "auto":
         return _ASKED.get(asked) or _LOSSES[asked]
     call = bound(module, args, kwargs)
     found = (find(module, call) for find in (_labelled, _detected, _batched))
     return next((loss for loss in found if loss is not None), None)
+
+
+def _given(function: LossFunction, result: Any) -> Tensor:
+    """The loss by a function of a person's own, which has to be one number to be differentiated."""
+    loss: Any = function(result)
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        found = "x".join(map(str, loss.shape)) if isinstance(loss, Tensor) else type(loss).__name__
+        raise InputError(f"loss has to give one number in a tensor, and gave {found}")
+    if not loss.requires_grad:
+        raise InputError("what loss gives does not depend on the weights of the model")
+    return loss
 
 
 def loss_of(result: Any) -> Loss:

@@ -7,6 +7,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, cast
 
@@ -181,6 +182,8 @@ class Training:
         self.found = loss_for(module, args, kwargs, self._loss)
         known = inspect.signature(module.forward).parameters
         labels = {} if self.found is None else dict(self.found.arguments)
+        if self.found is not None:  # which keeps none of the run's tensors
+            self.found = replace(self.found, arguments={})
         given = [labels.pop(n, a) for n, a in zip(known, args, strict=False)]
         args = (*given, *args[len(given) :])
         return args, {**kwargs, **labels, **({"use_cache": False} if "use_cache" in known else {})}
@@ -386,7 +389,7 @@ def _trained(module: nn.Module, recorder: Recorder) -> list[Tensor]:
     found: dict[int, Tensor] = {}
     for table in (m._parameters for m in module.modules()):
         for name, weight in table.items():
-            if weight is None or not weight.is_floating_point() or not weights.is_trainable(weight):
+            if weight is None or not _has_gradient(weight) or not weights.is_trainable(weight):
                 continue
             if id(weight) not in found:
                 found[id(weight)] = weight
@@ -395,8 +398,14 @@ def _trained(module: nn.Module, recorder: Recorder) -> list[Tensor]:
                     recorder.knows(copied, weight)
             table[name] = found[id(weight)]
     if not found:
-        raise TraceError("all weights of the model are frozen: there is nothing to train")
+        any_ = any(p.kind == "parameter" for p in weights.parameters)
+        without = "all of its weights are frozen" if any_ else "it has no weights"
+        raise InputError(f"{type(module).__name__} cannot be trained: {without}")
     return list(found.values())
+
+
+def _has_gradient(weight: Tensor) -> bool:
+    return weight.is_floating_point() or weight.is_complex()
 
 
 def _here(weight: Tensor) -> Tensor:

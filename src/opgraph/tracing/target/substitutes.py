@@ -27,13 +27,12 @@ from torch.nn.attention import SDPBackend
 from opgraph.costs.count import dtype_name
 from opgraph.costs.formulas.contractions import cudnn_reserve
 from opgraph.record.remarks import Remark
-from opgraph.record.targets import TARGETS, Substitution, Target, chosen_for
+from opgraph.record.targets import AS_ON_A_CPU, TARGETS, Substitution, Target, chosen_for
 from opgraph.sources.ranks import local
 from opgraph.tracing.target.attention import MOST, Attention, AttentionKernel, attention_kernel
 
 _ATEN = torch.ops.aten
 _EACH = tuple(t for t in TARGETS if t != "cuda")
-_CPU_ONLY = "as on a CPU"
 _ATTENTION = torch._C._nn.scaled_dot_product_attention
 """The function itself, whatever a program has put in its place (as torch's `context_parallel` does)."""
 _STAND_INS = (FakeTensor, FunctionalTensor)
@@ -83,28 +82,34 @@ RESERVE = Remark(
 
 
 class Substitutes:
-    """What a target runs instead of torch functions, and which of it was run. On real tensors there is
-    nothing to substitute: they are on the CPU."""
+    """What a target runs instead of torch functions, and which of it was run. On real tensors, which are
+    on the CPU, that is what a CPU can run, too; of the rest it is noted that it runs as there."""
 
     def __init__(self, target: str = "cpu", *, real: bool = False, spread: bool = False) -> None:
-        self.target = "cpu" if real else target
+        self.target = target
         self.device = target.partition(":")[0]
+        self._real = real
         self._noted: Counter[tuple[str, str, tuple[tuple[str, str], ...]]] = Counter()
         self.remarks: list[Remark] = []
         inner: dict[str, Callable[..., Any]] = {"scaled_dot_product_attention": self._attention}
-        own: dict[Any, Callable[..., Any]] = {}
+        own: dict[Any, Callable[..., Any]] = {
+            functional.ctc_loss: _ctc_loss(functional.ctc_loss),
+            torch.ctc_loss: _ctc_loss(torch.ctc_loss),
+        }
         if self.device == "cuda":
             inner["dropout"] = self._dropout
-            own = {
+            own |= {
                 functional.dropout: self._dropout,
                 torch.dropout: self._plain_dropout,
                 torch.lstm: self._recurrent(2, torch.lstm),
                 torch.gru: self._recurrent(3, torch.gru),
                 torch.rnn_tanh: self._recurrent(1, torch.rnn_tanh),
                 torch.rnn_relu: self._recurrent(0, torch.rnn_relu),
+                torch.lstm_cell: self._cell(torch.lstm_cell, _ATEN._thnn_fused_lstm_cell),
+                torch.gru_cell: self._cell(torch.gru_cell, _ATEN._thnn_fused_gru_cell),
             }
         elif self.device == "mps":
-            own = {torch.lstm: self._lstm_of_metal}
+            own |= {torch.lstm: self._lstm_of_metal}
         if self.device in ("cuda", "mps"):
             own |= {functional.rms_norm: self._rms_norm, torch.rms_norm: self._rms_norm}
         attends = functional.multi_head_attention_forward
@@ -139,6 +144,14 @@ class Substitutes:
         """Keep that an optimizer updates all weights at once."""
         self.note(optimizer, "foreach", _ON_CUDA["foreach"])
 
+    def _chosen(self, choices: Mapping[str, str]) -> str | None:
+        """What runs, of what each target would choose."""
+        return chosen_for(choices, "cpu" if self._real else self.target)
+
+    def _as_on_a_cpu(self, op: str, kernel: str) -> None:
+        """Keep that real tensors leave no choice, where there is another kernel for it."""
+        self.note(op, AS_ON_A_CPU, _ON_CUDA[kernel])
+
     def _remark(self, text: Remark) -> None:
         if text not in self.remarks:
             self.remarks.append(text)
@@ -155,7 +168,7 @@ class Substitutes:
     def unrefused(self) -> AbstractContextManager[Any]:
         """Within, `flex_attention` is not refused for having no backward on a CPU, where none is meant."""
         flex = sys.modules.get("torch.nn.attention.flex_attention")
-        if flex is None or self.device == "cpu":
+        if flex is None or self._real or self.device == "cpu":
             return nullcontext()
         return patch.object(flex, "_validate_device", lambda *_: None)
 
@@ -186,13 +199,13 @@ class Substitutes:
             _ATTENTION, query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
             enable_gqa=enable_gqa,
         )  # fmt: skip
-        if not all(type(t) in _STAND_INS for t in here):
+        if not self._real and not all(type(t) in _STAND_INS for t in here):
             return as_it_is()
         call = _described(*here, attn_mask, dropout_p, is_causal, enable_gqa)
         choices = {t: attention_kernel(call, t) for t in _EACH}
-        kernel = chosen_for(choices, self.target)
+        kernel = self._chosen(choices)
         self.note("scaled_dot_product_attention", kernel or "", choices)
-        if self.device == "cpu":
+        if self._real or self.device == "cpu":
             return as_it_is()
         if kernel == "flash" and max(call.batch, call.heads) > MOST:
             self._remark(BEYOND)
@@ -220,15 +233,15 @@ class Substitutes:
                 *padded, dropout_p, is_causal, scale=scale
             )[0]
             return out[..., :size] if size % 8 else out
+        if kernel == "efficient" and mask is not None and not _aligned(mask):
+            count = mask.shape[-1]
+            mask = functional.pad(mask, (0, _ALIGNED - count % _ALIGNED))[..., :count]
         if mask is not None:
             mask = mask.expand(*query.shape[:3], key.shape[2])
         if kernel == "cudnn":
             return _ATEN._scaled_dot_product_cudnn_attention(
                 *given, mask, call.gradient, dropout_p, is_causal, scale=scale
             )[0]
-        if mask is not None and mask.shape[-1] % 16:
-            # Rows of a bias begin at multiples of 16 (`pad_bias`).
-            mask = functional.pad(mask, (0, -mask.shape[-1] % 16))[..., : mask.shape[-1]]
         return _ATEN._scaled_dot_product_efficient_attention(
             *given, mask, call.gradient, dropout_p, is_causal, scale=scale
         )[0]
@@ -245,7 +258,7 @@ class Substitutes:
             off=call.off | {"cudnn"},
         )  # fmt: skip
         choices = {t: attention_kernel(call, t) if t.startswith("cuda") else "math" for t in _EACH}
-        kernel = chosen_for(choices, self.target)
+        kernel = self._chosen(choices)
         self.note("scaled_dot_product_attention", kernel or "", choices)
         named = {"scale": scale, "enable_gqa": grouped}
         return self._jagged(kernel, query, key, value, mask, dropout, causal, **named)
@@ -271,11 +284,12 @@ class Substitutes:
     ) -> Any:  # fmt: skip
         given = (input,) if weight is None else (input, weight)
         followed = torch.is_grad_enabled() and any(t.requires_grad for t in given)
-        if (
-            type(input) is not FakeTensor
-            or (weight is not None and weight.dtype != input.dtype)
-            or (self.device == "mps" and followed)  # it has no kernel for the backward
-        ):
+        fused = weight is None or weight.dtype == input.dtype
+        if self.device == "mps" and followed:
+            fused = False  # it has no kernel for the backward
+        if fused and self._real:
+            self._as_on_a_cpu("rms_norm", "_fused_rms_norm")
+        if not fused or type(input) is not FakeTensor:
             return functional.rms_norm(input, normalized_shape, weight, eps)
         self.note("rms_norm", "_fused_rms_norm", _ON_CUDA["_fused_rms_norm"])
         return _RMSNorm.apply(input, list(normalized_shape), weight, eps)
@@ -308,17 +322,21 @@ class Substitutes:
         return torch.lstm(*args)
 
     def _recurrent(self, mode: int, function: Any) -> Callable[..., Any]:
-        """A recurrent layer of cuDNN (`mode` is its number of the kind), all layers and directions at once;
-        sequences of several lengths are run as on a CPU."""
+        """A recurrent layer of cuDNN (`mode` is its number of the kind), all layers and directions at once,
+        over [steps, batch, i] or over the packed positions of sequences of several lengths."""
 
         def run(*args: Any, **named: Any) -> Any:
             args += tuple(named.pop(n) for n in _RECURRENT[len(args) :] if n in named)
-            if named:  # those of sequences of several lengths
+            if named:  # packed ones, by name
                 return function(*args, **named)
-            x, hx, *rest = args
-            if type(x) not in _STAND_INS or not isinstance(rest[0], (list, tuple)):
-                return function(x, hx, *rest)
-            weights, biases, layers, dropout, train, both, batch_first = rest
+            x, *rest = args
+            together = isinstance(rest[1], (list, tuple)) and not isinstance(rest[2], (list, tuple))
+            steps = [] if together else rest.pop(0).tolist()
+            hx, weights, biases, layers, dropout, train, both, *first = rest
+            if self._real:
+                self._as_on_a_cpu(function.__name__, "_cudnn_rnn")
+            if self._real or not any(type(t) in _STAND_INS for t in (x, *weights)):
+                return function(*args)
             state, cell = hx if mode == 2 else (hx, None)
             width = state.shape[-1]
             hidden = width if cell is None else cell.shape[-1]
@@ -328,16 +346,34 @@ class Substitutes:
             self.note(function.__name__, "_cudnn_rnn", _ON_CUDA["_cudnn_rnn"])
             flat = x.new_empty(0)  # on a GPU the weights lie in one piece, and are read once
             out, h, c, *_ = _ATEN._cudnn_rnn(
-                x, weights, each, flat, state, cell, mode, hidden, projected, layers, batch_first,
-                dropout, train, both, [], None,
+                x, weights, each, flat, state, cell, mode, hidden, projected, layers, *(first or [False]),
+                dropout, train, both, steps, None,
             )  # fmt: skip
             if train:
-                kept = cudnn_reserve(
-                    mode, x.shape[0] * x.shape[1], hidden, layers, 1 + bool(both), x.itemsize
-                )
+                positions = x.shape[:-1].numel()
+                kept = cudnn_reserve(mode, positions, hidden, layers, 1 + bool(both), x.itemsize)
                 self._remark(RESERVE)
                 _keep(x.new_empty(kept, dtype=torch.uint8), out)
             return (out, h, c) if mode == 2 else (out, h)
+
+        return run
+
+    def _cell(self, function: Any, fused: Any) -> Callable[..., Any]:
+        """One step of a recurrent layer: its two products, and one kernel for all that comes of them."""
+
+        def run(
+            x: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor,
+            b_ih: Tensor | None = None, b_hh: Tensor | None = None,
+        ) -> Any:  # fmt: skip
+            name, (state, *cell) = fused.__name__, hx if isinstance(hx, (list, tuple)) else (hx,)
+            if self._real:
+                self._as_on_a_cpu(function.__name__, name)
+            if self._real or not any(type(t) in _STAND_INS for t in (x, state, w_ih, w_hh)):
+                return function(x, hx, w_ih, w_hh, b_ih, b_hh)
+            self.note(function.__name__, name, _ON_CUDA[name])
+            products = torch.matmul(x, w_ih.t()), torch.matmul(state, w_hh.t())
+            made = fused(*products, *(cell or [state]), b_ih, b_hh)
+            return made[:2] if cell else made[0]
 
         return run
 
@@ -382,11 +418,14 @@ _ON_CUDA = {
     kernel: {
         t: kernel
         if t.startswith("cuda") or (t == "mps" and kernel == "_fused_rms_norm")
-        else _CPU_ONLY
+        else AS_ON_A_CPU
         for t in _EACH
     }
-    for kernel in ("native_dropout", "_fused_rms_norm", "foreach", "_cudnn_rnn")
-}
+    for kernel in (
+        "native_dropout", "_fused_rms_norm", "foreach", "_cudnn_rnn", "_thnn_fused_lstm_cell",
+        "_thnn_fused_gru_cell",
+    )
+}  # fmt: skip
 """What every device runs that torch calls "cuda", and the others do not."""
 
 
@@ -442,6 +481,30 @@ def _additive(mask: Tensor, query: Tensor) -> Tensor:
     kept, left_out = (torch.full((), x, dtype=query.dtype, device=query.device)
                       for x in (0.0, -torch.inf))  # fmt: skip
     return torch.where(mask, kept, left_out)
+
+
+_ALIGNED = 8
+
+
+def _aligned(mask: Tensor) -> bool:
+    """Whether the rows of a mask begin where the efficient kernel can read them: at multiples of 8 numbers
+    (attention.cpp, `preprocess_mask`). Others are padded before they are expanded."""
+    *strides, last = mask.stride()
+    return last == 1 and not any(stride % _ALIGNED for stride in strides)
+
+
+def _ctc_loss(function: Any) -> Callable[..., Any]:
+    """The loss with lengths as numbers where they are known, as torch takes those of plain tensors
+    (aten/src/ATen/native/LossCTC.cpp): they say how large its results are."""
+
+    def run(logarithms: Tensor, targets: Tensor, *args: Any, **named: Any) -> Any:
+        args += tuple(named.pop(n) for n in ("input_lengths", "target_lengths")[len(args) :])
+        steps, letters, *rest = args
+        if type(steps) is type(letters) is Tensor:
+            steps, letters = steps.reshape(-1).tolist(), letters.reshape(-1).tolist()
+        return function(logarithms, targets, steps, letters, *rest, **named)
+
+    return run
 
 
 class _RMSNorm(torch.autograd.Function):

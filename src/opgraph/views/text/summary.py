@@ -18,6 +18,7 @@ from opgraph.record.graph import Graph, GraphBreak, Value
 from opgraph.record.profile import CachePart, KVCache, ProfileRecord
 from opgraph.record.quantization import kept_in
 from opgraph.record.remarks import Remark
+from opgraph.record.targets import AS_ON_A_CPU
 from opgraph.views.terminal import bar, bound, columns, labelled, safe
 
 # The fragments of a broken graph and the breaks between them, as lines of the summary.
@@ -311,7 +312,10 @@ def _target(profile: ProfileRecord) -> list[tuple[str, str]]:
     target = profile.target
     if target.name == "cpu":
         return [("Target", "cpu")]
-    ran = ", ".join(f"{s.op} by {s.chosen} × {s.count}" for s in target.substitutions)
+    ran = ", ".join(
+        f"{s.op} {s.chosen if s.chosen == AS_ON_A_CPU else f'by {s.chosen}'} × {s.count}"
+        for s in target.substitutions
+    )
     return [("Target", f"{target.label}: {ran or 'nothing that a CPU runs otherwise'}")]
 
 
