@@ -289,6 +289,43 @@ def test_a_bare_module_gets_what_its_first_layer_takes(module: nn.Module, shape:
     assert tuple(make_inputs(resolve(module)).args[0].shape) == shape
 
 
+class _Layer(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(channels, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv(x)
+        return x.relu()
+
+
+class _Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([_Layer(1), _Layer(8)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class _Listener(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = _Layers()
+
+    def forward(self, input_values: torch.Tensor) -> torch.Tensor:
+        return self.inside(input_values)
+
+
+def test_sound_has_a_channel_where_a_convolution_at_the_end_of_a_loop_of_calls_takes_it() -> None:
+    profile = opgraph.profile(_Listener())
+    assert profile.graph.failed is None
+    assert profile.totals.coverage == 1.0
+    assert next(iter(profile.graph.values)).shape[:2] == (1, 1)
+
+
 def test_arguments_that_cannot_be_made_are_named() -> None:
     class Odd(nn.Module):
         def forward(self, left: Any, right: Any) -> Any:

@@ -94,10 +94,10 @@ def applied_to(module: nn.Module, name: str) -> nn.Module | None:
 
 
 def reached_by(module: nn.Module, name: str) -> nn.Module | None:
-    """The convolution or linear layer that an argument comes to as it is, also through a module which
-    begins with that (`self.encoder(input_values)`, and there `x = self.conv(x)`)."""
+    """The convolution or linear layer that an argument comes to as it is, also through modules which
+    begin with that (`self.encoder(input_values)`, and there `x = self.conv(x)`)."""
     inside = (_beginning(m) for m in _called_on(module, name))
-    return applied_to(module, name) or next((m for m in inside if isinstance(m, _MATRICES)), None)
+    return applied_to(module, name) or next((m for m in inside if m is not None), None)
 
 
 def _called_on(module: nn.Module, name: str) -> Iterator[nn.Module]:
@@ -112,12 +112,22 @@ def _called_on(module: nn.Module, name: str) -> Iterator[nn.Module]:
 
 
 def _beginning(module: nn.Module) -> nn.Module | None:
-    """The module that `forward` calls first, where it begins with that: `x = self.conv(x)`."""
+    """The convolution or linear layer that `forward` begins with, where it does: `x = self.conv(x)`, or
+    `for layer in self.layers: x = layer(x)`, and what such a module begins with."""
     cls: Any = type(module)
     body = _source(cls).partition("def forward(")[2]
-    begun = re.search(r"\n\s+(\w+) = (.*)", body)
-    call = begun and re.fullmatch(rf"self\.(\w+)\({begun.group(1)}\)", begun.group(2).strip())
-    return getattr(module, call.group(1), None) if call else None
+    begun = re.search(r"\n\s+(?:for (\w+) in self\.(\w+):\s+)?(\w+) = (\S.*)", body)
+    if begun is None:
+        return None
+    each, several, given, said = begun.groups()
+    if several is not None and said.strip() == f"{each}({given})":
+        first = next(iter(getattr(module, several, None) or ()), None)
+    else:
+        call = re.fullmatch(rf"self\.(\w+)\({given}\)", said.strip())
+        first = getattr(module, call.group(1), None) if call else None
+    if isinstance(first, _MATRICES) or not isinstance(first, nn.Module):
+        return first if isinstance(first, _MATRICES) else None
+    return _beginning(first)
 
 
 def first_taking(module: nn.Module, *sizes: int) -> nn.Module | None:
