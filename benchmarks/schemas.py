@@ -57,7 +57,8 @@ OUTPUTS: dict[str, list[list[str]]] = {
               "--seq-len", "256", "--tensor-parallel", "1", *more]
              for more in ([], ["--explain", "--fsdp", "8", "--micro-batches", "2"])]
             + [["gpt2", "--devices", "4xa10", "--mode", "decode", "--requests", "50", *more]
-               for more in ([], ["--max-per-token", "9", "--request-rate", "8"])],
+               for more in ([], ["--max-per-token", "9", "--request-rate", "8"],
+                            ["--explain", "--data-parallel", "4"])],
     "models": [[]],
     "hardware": [[], ["h100-sxm"], ["epyc-7763"]],
     "serve": [["gpt2", "--hardware", "a10", "--request-rate", "8,inf", "--requests", "50"],
@@ -102,7 +103,7 @@ def schema(command: str) -> dict[str, object]:
 
 
 MAPS = ("arguments", "attributes", "by_node", "choices", "convention", "versions", "unknown", "sizes",
-        "formulas", "kwargs", "limits", "settings")  # fmt: skip
+        "formulas", "kwargs", "limits", "settings", "held")  # fmt: skip
 """Objects whose keys are data: names, ids, options."""
 
 

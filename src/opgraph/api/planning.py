@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from opgraph.analysis.parallel.composing import Candidate, Memory, Sample, composed
 from opgraph.api.pipeline import profiled, resolved
-from opgraph.api.serving import planned
+from opgraph.api.serving import SPLIT, planned
 from opgraph.hardware import Device, cluster
 from opgraph.options import (
     OPTIONS,
@@ -76,14 +76,16 @@ def plan(
         raise InputError("over how many devices?", hint="--devices 1024xh100-sxm")
     device = device.over(network, None).linked()
     serving = options.get("mode") == "decode"
-    foreign = names(Stage.PARALLEL) if serving else _SERVED
-    for name in [n for n in options if n in foreign] + ["explained"] * (serving and explain):
+    foreign = [n for n in names(Stage.PARALLEL) if n not in SPLIT] if serving else _SERVED
+    for name in [n for n in options if n in foreign]:
         raise InputError(
             f"{OPTIONS[name].flag} is of no use to {'engines' if serving else 'a step of training'}",
             hint="--mode train" if serving else "--mode decode plans engines that serve the model",
         )
     if serving:
-        return planned(model, count, device, progress, top, {**options, "mode": None})
+        return planned(
+            model, count, device, progress, top, {**options, "mode": None}, explain=explain
+        )
     options = checked({"mode": "train", **options}, Options.__dataclass_fields__, "plan")
     given = Options(**targeted(options, device.target))
     if given.mode != "train":

@@ -16,7 +16,7 @@ from opgraph.analysis.costed import quantized
 from opgraph.analysis.serving.curve import ServingPoint, serve_at
 from opgraph.analysis.serving.engine import assumed
 from opgraph.analysis.serving.simulation import Drafts, Engine, Request, arrivals, pages_of
-from opgraph.analysis.serving.steps import Load, StepTimes, Traces, step_times
+from opgraph.analysis.serving.steps import Load, Shares, StepTimes, Traces, step_times
 from opgraph.api.pipeline import profiled, resolved, with_generating_head
 from opgraph.hardware import Device, cluster
 from opgraph.inputs.context import learned_positions
@@ -80,65 +80,115 @@ def serve(
     return job.served(job.engine(count or 1))
 
 
+SPLIT = ("tensor_parallel", "pipeline_parallel", "data_parallel")
+"""Options that say over how many devices engines are spread, and how many there are."""
+
+_DEEPEST = 16
+"""Stages of an engine up to which a plan looks."""
+
+
 def planned(
     model: str | nn.Module, count: int, device: Device, tell: Callable[[str], None], top: int,
-    options: dict[str, Any],
+    options: dict[str, Any], *, explain: bool = False,
 ) -> ServingPlan:  # fmt: skip
-    """The best ways to serve a model with so many devices: engines that share each operator over a power of
-    two of them, side by side, each with its share of the requests. At a rate that is asked for, what is
-    quickest for a request on average; else what serves most within the limits (milliseconds that 99 of 100
-    requests keep).
+    """The best ways to serve a model with so many devices: engines in a power of two of stages, each of
+    which shares its operators over a power of two of devices; side by side, each with its share of the
+    requests. At a rate that is asked for, what is quickest for a request on average; else what serves most
+    within the limits (milliseconds that 99 of 100 requests keep). What is said of the layout holds for all,
+    or, with `explain`, is one that is compared with the best.
 
     Raises what `serve` raises, and `InputError` where nothing serves it.
     """
     limits = {n: options.pop(n) for n in LIMITS if options.get(n) is not None}
     limits = checked(limits, LIMITS, "plan")
+    said = checked({n: options.pop(n) for n in SPLIT if options.get(n) is not None}, SPLIT, "plan")
     if options.get("disaggregate") is not None:
         raise InputError("engines apart for prompts and tokens are not looked through",
                          hint="opgraph serve takes --disaggregate")  # fmt: skip
     job = _Job(model, device, options, tell)
     if len(job.rates) > 1:
         raise InputError("a plan is for one rate of requests", hint="--request-rate 8")
-    found: list[Serving] = []
-    refused: list[str] = []
-    for tensor in (2**i for i in range(min(count, device.node).bit_length())):
-        if count % tensor:
-            refused.append(f"{count:,} devices are no engines of {tensor:,} each")
-            continue
-        try:
-            engine = job.engine(tensor, count // tensor)
-            served = job.within(engine, limits)
-        except (RenderError, InputError) as error:
-            refused.append(f"engines of {tensor:,}: {first_line(error)}")
-            continue
-        if isinstance(served, str):
-            refused.append(f"engines of {tensor:,}: {served}")
-        else:
-            found.append(served)
-    if not found:
-        raise InputError(f"no engine over {count:,} of {device.name} serves it: {'; '.join(refused)}",
-                         hint="more devices, --weights fp8, or wider limits")  # fmt: skip
     rated = bool(job.rates) or job.arrive
-
-    def order(s: Serving) -> float:
-        (p,) = s.points
-        slow = inf if p.latency is None else p.latency.mean
-        return slow if rated else -p.output_tokens_per_second
-
-    best = tuple(sorted(found, key=order)[:top])
     wanted = "latency" if rated else "throughput"
-    return ServingPlan(best[0].model, device.name, count, wanted, limits, best, tuple(refused))
+    known: dict[tuple[int, int], Serving | str] = {}
+
+    def served(tensor: int, stages: int) -> Serving | str:
+        key = tensor, stages
+        if key not in known:
+            try:
+                engine = job.engine(tensor, count // (tensor * stages), stages)
+                known[key] = job.within(engine, limits, wanted)
+            except (RenderError, InputError) as error:
+                known[key] = first_line(error)
+        return known[key]
+
+    asked = None
+    if explain:
+        tensor, stages, copies = (said.get(n) or 1 for n in SPLIT)
+        if tensor * stages * copies != count:
+            text = f"{copies:,} engines of {stages:,} x {tensor:,} devices are not {count:,}"
+            rest, left = divmod(count, tensor * stages)
+            raise InputError(text, hint=None if left else f"--data-parallel {rest}")
+        found = served(tensor, stages)
+        if isinstance(found, str):
+            raise InputError(f"engines of {stages:,} x {tensor:,} devices cannot be had: {found}")
+        asked, said = found, {}
+    best: list[Serving] = []
+    refused: dict[str, None] = {}
+    for tensor, stages in _spread(count, device, said):
+        one = served(tensor, stages)
+        if isinstance(one, str):
+            staged = f" in {stages:,} stages" if stages > 1 else ""
+            refused[f"engines of {tensor * stages:,}{staged}: {one}"] = None
+        else:
+            best.append(one)
+    if not best:
+        whys = "; ".join(list(refused)[:3]) or "no engines are as many devices as that"
+        raise InputError(f"no engine over {count:,} of {device.name} serves it: {whys}",
+                         hint="more devices, --weights fp8, or wider limits")  # fmt: skip
+    best.sort(key=lambda s: _wanted(s.points[0], wanted) * (1 if rated else -1))
+    return ServingPlan(
+        best[0].model, device.name, count, wanted, limits, tuple(best[:top]), tuple(refused),
+        len(best) + len(refused), asked,
+    )  # fmt: skip
+
+
+def _spread(count: int, device: Device, said: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+    """Over how many devices engines share each operator, and in how many stages they are."""
+    tensor, stages, copies = (said.get(n) for n in SPLIT)
+    for t in [tensor] if tensor else reversed(_powers(min(count, device.node))):
+        for s in [stages] if stages else _powers(min(count // t, _DEEPEST)):
+            if count % (t * s) == 0 and (copies or count // (t * s)) == count // (t * s):
+                yield t, s
+
+
+def _powers(most: int) -> list[int]:
+    return [2**i for i in range(most.bit_length())]
+
+
+def _wanted(point: ServingPoint, wanted: str) -> float:
+    """What a plan goes by: the mean latency in seconds, or tokens a second."""
+    if wanted == "latency":
+        return inf if point.latency is None else point.latency.mean
+    return point.output_tokens_per_second
 
 
 @dataclass(frozen=True)
 class _Engines:
-    """Engines side by side that share each operator over `tensor` devices, and the bytes of a page."""
+    """Engines side by side in `stages` that share each operator over `tensor` devices, the bytes of a page,
+    and of a device by what they are of. As many batches as there are stages go through an engine at once:
+    each is an engine by itself, with its share of the requests and of the cache."""
 
     times: StepTimes
     engine: Engine
     page: int
-    tensor: int
+    held: Mapping[str, int]
     copies: int = 1
+
+    def at_pace(self, pace: float) -> _Engines:
+        """The same where all steps take so many times as long."""
+        times = replace(self.times, pace=pace)
+        return replace(self, times=times, engine=replace(self.engine, once=times.once))
 
 
 class _Job:
@@ -193,6 +243,7 @@ class _Job:
                 replace(r, prompt=1, source=r.prompt) if traces.longer else replace(r, source=1)
                 for r in self.workload
             ]
+        self.shares: dict[int, Shares] = {}
         self.drafting: Traces | None = None
         if asked["draft"] is not None:
             self.drafting = traced(asked["draft"], given, {}, device, tell, self.workload)
@@ -201,12 +252,17 @@ class _Job:
                     f"{self.drafting.prefill.model.name} has an encoder, and cannot draft"
                 )
 
-    def engine(self, tensor: int, copies: int = 1) -> _Engines:
+    def engine(self, tensor: int, copies: int = 1, stages: int = 1) -> _Engines:
         """Engines that share each operator over so many devices. Raises what `step_times` raises."""
-        times = step_times(self.traces, self.device, tensor)
-        drafts = None if self.drafting is None else step_times(self.drafting, self.device, tensor)
-        engine, page = _engine(self.asked, times, drafts)
-        return _Engines(times, engine, page, tensor, copies)
+        if tensor not in self.shares:
+            self.shares[tensor] = Shares(self.traces, self.device, tensor)
+        times = self.shares[tensor].in_stages(stages)
+        drafts = None
+        if self.drafting is not None:
+            if stages > 1:
+                raise InputError("drafts in a pipeline are not worked out")
+            drafts = step_times(self.drafting, self.device, tensor)
+        return replace(_engines(self.asked, times, drafts), copies=copies)
 
     def at(self, engines: _Engines, rate: float) -> ServingPoint:
         """What requests see at a rate."""
@@ -215,7 +271,8 @@ class _Job:
         asks = asks if self.arrive else _arriving(asks, rate, seed)
         link = self.device.linked().link_reached if self.apart else 1.0
         moving = times.cache.at(1000) / 1000 / link if self.apart else 0.0
-        return serve_at(rate, asks, engines.engine, times, seed, self.apart, moving, engines.copies)
+        side = engines.copies * times.stages
+        return serve_at(rate, asks, engines.engine, times, seed, self.apart, moving, side)
 
     def rate_of_arrivals(self) -> float:
         """How many requests a second a file has."""
@@ -233,9 +290,19 @@ class _Job:
         points = [self.at(engines, rate) for rate in wanted if rate > 0]
         return self.result(engines, [*points, most])
 
-    def within(self, engines: _Engines, limits: Mapping[str, float]) -> Serving | str:
-        """What requests see at the rate that was asked for, or at the highest that keeps the limits; why
-        there is none else."""
+    def within(self, engines: _Engines, limits: Mapping[str, float], wanted: str) -> Serving | str:
+        """What requests see at the rate that was asked for, or at the highest that keeps the limits, with
+        the interval of what is wanted; why there is none else."""
+        found, why = self._within(engines, limits)
+        if why:
+            return why
+        ends = [self._within(engines.at_pace(r), limits) for r in engines.times.ratios]
+        low, high = sorted(0.0 if why and wanted == "throughput" else _wanted(p, wanted)
+                           for p, why in ends)  # fmt: skip
+        return replace(self.result(engines, [found]), interval=(low, high))
+
+    def _within(self, engines: _Engines, limits: Mapping[str, float]) -> tuple[ServingPoint, str]:
+        """The same, and why none keeps the limits."""
 
         def broken(p: ServingPoint) -> str:
             for name, most in limits.items():
@@ -247,7 +314,7 @@ class _Job:
         given = self.rate_of_arrivals() if self.arrive else next(iter(self.rates), None)
         found = self.at(engines, inf if given is None else given)
         if not (why := broken(found)) or given is not None:
-            return why or self.result(engines, [found])
+            return found, why
         low, high, best = 0.0, found.requests_per_second, None
         for _ in range(_HALVINGS):
             rate = (low + high) / 2
@@ -256,7 +323,7 @@ class _Job:
                 high = rate
             else:
                 low, best = rate, one
-        return why if best is None else self.result(engines, [best])
+        return (found, why) if best is None else (best, "")
 
     def result(self, engines: _Engines, points: Sequence[ServingPoint]) -> Serving:
         """The record of some rates."""
@@ -268,12 +335,13 @@ class _Job:
         )
         one, many = (times.decoding(n, reads + takes // 2, source) for n in (1, 32))
         return Serving(
-            traces.prefill.model.name, self.device.name, engines.tensor,
+            traces.prefill.model.name, self.device.name, times.tensor * times.stages,
             sum(self.apart) if self.apart else engines.copies, settings, times.weights,
-            engines.engine.pages * asked["page_tokens"],
+            engines.engine.pages * times.stages * asked["page_tokens"],
             {"decode_1": one, "decode_32": many,
              "prefill": times.once(source) + times.reading(reads, source=source)},
             tuple(points), tuple(_remarks(traces, times, asked, engines.page, self.shortened)),
+            times.stages, engines.held,
         )  # fmt: skip
 
 
@@ -357,10 +425,8 @@ def traced(
     )
 
 
-def _engine(
-    asked: Mapping[str, Any], times: StepTimes, draft: StepTimes | None
-) -> tuple[Engine, int]:
-    """The engine that was asked for, and the bytes of a page of its cache."""
+def _engines(asked: Mapping[str, Any], times: StepTimes, draft: StepTimes | None) -> _Engines:
+    """The engine that was asked for."""
     device = times.device
     each, held = pages_of(times.cache, asked["page_tokens"], times.source)
     weights = times.weights + (0 if draft is None else draft.weights)
@@ -368,7 +434,8 @@ def _engine(
         each += pages_of(draft.cache, asked["page_tokens"])[0]
     beside = times.activation * asked["step_tokens"]
     room = (device.capacity * asked["memory_share"]) - device.context - weights - beside
-    if room < each:
+    page = each * times.kept * times.stages  # of the batches of all stages, of this device's layers
+    if room < page:
         raise RenderError(
             f"{size(weights)} of weights and {size(round(beside))} for a step leave no room for a cache in "
             f"{asked['memory_share']:.0%} of the {size(device.capacity)} of {device.name}",
@@ -386,11 +453,13 @@ def _engine(
             return found.seconds(Load(tokens, sampled, (keys,) * many, (pairs,) * many))
 
         drafts = Drafts(asked["draft_tokens"], asked["acceptance"], seconds)
-    return Engine(
-        int(room // each), held, times.limits, asked["step_tokens"], asked["max_sequences"],
+    engine = Engine(
+        int(room // page), held, times.limits, asked["step_tokens"], asked["max_sequences"],
         asked["chunked"], (asked["step_overhead"] or 0.0) / 1e3,
         times.launch if asked["recorded"] == "decode" else 0.0, times.direct, times.once, drafts,
-    ), each  # fmt: skip
+    )  # fmt: skip
+    held_here = {"weights": weights, "working": round(beside), "cache": int(room // page * page)}
+    return _Engines(times, engine, each, held_here)
 
 
 def _workload(asked: Mapping[str, Any]) -> tuple[list[Request], bool]:
@@ -526,6 +595,9 @@ def _remarks(
         )
     if times.tensor > 1:
         text = f"each operator is shared by {times.tensor} devices on paper, and waits for each exchange"
+        yield Remark("engine", text)
+    if times.stages > 1:
+        text = f"{times.stages} batches go through an engine's stages at once, at the pace of the slowest"
         yield Remark("engine", text)
     if asked["prefix_hits"]:
         text = (

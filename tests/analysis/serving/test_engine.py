@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,11 +15,11 @@ from opgraph.analysis.costed import costed, quantized
 from opgraph.analysis.parallel.sharding import sharded
 from opgraph.analysis.serving.engine import assumed, engine
 from opgraph.analysis.serving.simulation import pages_of
-from opgraph.analysis.serving.steps import StepTimes, Traces, step_times
+from opgraph.analysis.serving.steps import Load, StepTimes, Traces, step_times
 from opgraph.api.pipeline import profiled
 from opgraph.hardware import device
 from opgraph.options import Options
-from opgraph.record.errors import InputError
+from opgraph.record.errors import InputError, RenderError
 from opgraph.record.verify import verify
 from opgraph.views.page.data import page_data
 
@@ -48,9 +49,9 @@ def key(model):
     return model[0], tuple(model[1].items())
 
 
-def steps_of(model, contexts=(32, 200), tensor: int = 1) -> StepTimes:
+def steps_of(model, contexts=(32, 200), tensor: int = 1, stages: int = 1) -> StepTimes:
     decodes = tuple(traced(key(model), "decode", c, 2) for c in contexts)
-    return step_times(Traces(decodes, traced(key(model), "prefill", 32, 2)), H100, tensor)
+    return step_times(Traces(decodes, traced(key(model), "prefill", 32, 2)), H100, tensor, stages)
 
 
 def test_cached_latents_are_attended_to_as_they_are():
@@ -235,3 +236,24 @@ def test_devices_that_share_operators_share_weights_and_cache():
     assert one.weights / 2 < two.weights < one.weights * 0.6
     assert two.exchanged
     assert not one.exchanged
+
+
+def test_stages_share_weights_and_cache():
+    """The slowest is that with the head; all but it and the table are as many layers on each."""
+    one, two = steps_of(GPT2), steps_of(GPT2, stages=2)
+    assert two.kept == 0.5
+    assert one.weights / 2 < two.weights < one.weights
+    assert sum(two.heads.values()) == sum(one.heads.values())
+    halved = {line: n for line, n in one.lines.items() if n % 2 == 0}
+    assert sum(halved.values()) > 0.7 * sum(one.lines.values())
+    assert all(two.lines[line] == n // 2 for line, n in halved.items())
+    hidden = 768 * 2
+    assert two.handed == hidden
+    load = Load(8, 8, (8 * 300,), (8 * 300,))
+    assert two.exchanging(load) > 0 == one.exchanging(load)
+    assert one.seconds(load) < two.seconds(load) < 2 * one.seconds(load)
+    low, high = one.ratios
+    assert low < 1 < high
+    assert replace(two, pace=high).seconds(load) == pytest.approx(high * two.seconds(load))
+    with pytest.raises(RenderError, match="2 blocks"):
+        steps_of(GPT2, stages=4)

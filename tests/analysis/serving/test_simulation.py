@@ -140,7 +140,7 @@ def test_engines_apart_serve_requests_that_are_alike_one_by_one():
     """A second and a prompt a step: first tokens come one after the other."""
     from types import SimpleNamespace
 
-    steps = SimpleNamespace(seconds=lambda _: 1.0)
+    steps = SimpleNamespace(seconds=lambda _: 1.0, exchanging=lambda _: 0.0)
     alike = [Request(7.0, 10, 3) for _ in range(4)]
     found = serve_at(inf, alike, engine(tokens=10), steps, 0, (1, 1))
     assert found.first_token is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import ceil, inf
 from typing import Any
 
@@ -14,7 +14,8 @@ from opgraph.analysis.serving.simulation import (
     Served,
     simulate,
 )
-from opgraph.analysis.serving.steps import StepTimes
+from opgraph.analysis.serving.steps import Load, StepTimes
+from opgraph.record import units
 from opgraph.record.remarks import Remark
 
 PERCENTILES = (50, 90, 99)
@@ -37,7 +38,8 @@ class ServingPoint:
     `first_token` are the seconds to the first token, `per_token` those a token after it, request by
     request, `between` those between tokens, token by token; None where there are none. `occupancy` is the
     share of the cache that is held on average over the time, `fullest` at most; `running` the sequences in
-    a step.
+    a step. `busy` and `exchanged` are the shares of the engines' time in which they are in a step, and in
+    which their devices exchange something.
     """
 
     rate: float
@@ -56,6 +58,8 @@ class ServingPoint:
     running: float
     preemptions: int
     steps: int
+    busy: float = 1.0
+    exchanged: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data; an infinite rate is null."""
@@ -64,8 +68,10 @@ class ServingPoint:
 
 @dataclass(frozen=True)
 class ServingRecord:
-    """A model served on a machine, at some rates. `engine` says how it schedules, `room` how many tokens of
-    one sequence the cache holds; `devices` are those of one engine, of which there are `engines`."""
+    """A model served on a machine, at some rates. `settings` say how it schedules, `room` how many tokens
+    of one sequence the cache holds; `devices` are those of one engine in its `stages`, of which there are
+    `engines`, and `held` are the bytes of one of them by what they are of. In a plan, `interval` is that
+    of what is wanted: tokens a second, or the mean latency in seconds."""
 
     model: str
     device: str
@@ -77,16 +83,19 @@ class ServingRecord:
     steps: Mapping[str, float]
     points: tuple[ServingPoint, ...]
     remarks: tuple[Remark, ...] = ()
+    stages: int = 1
+    held: Mapping[str, int] = field(default_factory=dict)
+    interval: tuple[float, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
         return {
-            "model": self.model, "device": self.device, "devices": self.devices,
+            "model": self.model, "device": self.device, "devices": self.devices, "stages": self.stages,
             "engines": self.engines, "settings": dict(self.settings), "weights": self.weights,
-            "room": self.room, "steps": dict(self.steps),
+            "room": self.room, "held": dict(self.held), "steps": dict(self.steps),
             "points": [p.to_dict() for p in self.points],
             "remarks": [r.to_dict() for r in self.remarks],
-        }  # fmt: skip
+        } | ({} if self.interval is None else {"interval": list(self.interval)})  # fmt: skip
 
     def records(self) -> list[dict[str, float | int | None]]:
         """One flat record a rate, for tables and files."""
@@ -106,8 +115,8 @@ class ServingRecord:
 @dataclass(frozen=True)
 class ServingPlan:
     """The `best` ways to serve a model with so many devices, each with one rate of requests, by what was
-    `wanted` ("latency" or "throughput") within the `limits` (milliseconds); and the `refused` ones with the
-    reason."""
+    `wanted` ("latency" or "throughput") within the `limits` (milliseconds), of so many that were `tried`;
+    the `refused` ones with the reason, and the `asked` one where there is one to explain."""
 
     model: str
     device: str
@@ -116,19 +125,62 @@ class ServingPlan:
     limits: Mapping[str, float]
     best: tuple[ServingRecord, ...]
     refused: tuple[str, ...] = ()
+    tried: int = 0
+    asked: ServingRecord | None = None
+
+    @property
+    def whys(self) -> tuple[str, ...]:
+        """Of each way but the best, what most of the time goes to that it takes longer."""
+        return tuple(self._difference(one) for one in self.best)
+
+    @property
+    def explained(self) -> str | None:
+        """What the way that was asked for loses to the best."""
+        return None if self.asked is None else self._difference(self.asked)
+
+    def _difference(self, one: ServingRecord) -> str:
+        parts, first = (_parts(each.points[0], self.wanted) for each in (one, self.best[0]))
+        whole = sum(first.values())
+        more = {n: seconds - first[n] for n, seconds in parts.items()}
+        told = {n: v for n, v in more.items() if abs(v) > 0.005 * whole}
+        if one is self.best[0]:
+            return ""
+        return ", ".join(
+            f"{'+' if told[n] > 0 else '−'}{units.seconds(abs(told[n]))} {n}"
+            for n in sorted(told, key=lambda n: -told[n])
+        ) or "nothing to speak of"  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready data."""
         return {
             "model": self.model, "device": self.device, "devices": self.devices,
-            "wanted": self.wanted, "limits": dict(self.limits),
-            "best": [s.to_dict() for s in self.best], "refused": list(self.refused),
+            "wanted": self.wanted, "limits": dict(self.limits), "tried": self.tried,
+            "best": [s.to_dict() | {"why": w} for s, w in zip(self.best, self.whys, strict=True)],
+            "refused": list(self.refused),
+            "asked": None if self.asked is None else self.asked.to_dict(), "explained": self.explained,
         }  # fmt: skip
 
-    def records(self) -> list[dict[str, float | int | None]]:
+    def records(self) -> list[dict[str, Any]]:
         """One flat record a way to serve it."""
-        return [{"engines": s.engines, "devices": s.devices, "room": s.room, **s.records()[0]}
-                for s in self.best]  # fmt: skip
+        return [
+            {"engines": s.engines, "devices": s.devices, "stages": s.stages, "room": s.room}
+            | s.records()[0] | dict(zip(("low", "high"), s.interval or (None, None), strict=True))
+            | {f"held_{n}": b for n, b in s.held.items()} | {"why": why}
+            for s, why in zip(self.best, self.whys, strict=True)
+        ]  # fmt: skip
+
+
+def _parts(point: ServingPoint, wanted: str) -> dict[str, float]:
+    """What the seconds of a request go to, or those that all devices take for a thousand tokens."""
+    if wanted == "latency":
+        first, whole = (0.0 if s is None else s.mean for s in (point.first_token, point.latency))
+        return {"to the first token": first, "for those after it": whole - first}
+    thousand = 1000 / point.output_tokens_per_second if point.output_tokens_per_second else 0.0
+    return {
+        "exchanges between devices": thousand * point.exchanged,
+        "engines that wait for requests": thousand * (1 - point.busy),
+        "smaller steps, or reading weights more often": thousand * (point.busy - point.exchanged),
+    }
 
 
 def spread(values: Iterable[tuple[float, int]]) -> Spread | None:
@@ -169,6 +221,8 @@ def point_of(rate: float, runs: Sequence[Run], pages: int) -> ServingPoint:
         fullest=max(r.fullest for r in runs) / pages,
         running=sum(r.running for r in runs) / busy,
         preemptions=sum(r.preemptions for r in runs), steps=sum(r.steps for r in runs),
+        busy=sum(r.busy for r in runs) / (over * len(runs)),
+        exchanged=sum(r.exchanged for r in runs) / (over * len(runs)),
     )  # fmt: skip
 
 
@@ -224,4 +278,18 @@ def _dealt(
 ) -> list[Run]:
     """Requests dealt out to some engines alike, in the order in which they arrive."""
     ordered = sorted(requests, key=lambda r: r.arrival)
-    return [simulate(ordered[i::engines], engine, times.seconds, seed) for i in range(engines)]
+    return [_heard(ordered[i::engines], engine, times, seed) for i in range(engines)]
+
+
+def _heard(requests: Sequence[Request], engine: Engine, times: StepTimes, seed: int) -> Run:
+    """A run of an engine that hears how long its devices exchange something."""
+    exchanged = 0.0
+
+    def seconds(load: Load) -> float:
+        nonlocal exchanged
+        exchanged += times.exchanging(load)
+        return times.seconds(load)
+
+    run = simulate(requests, engine, seconds, seed)
+    run.exchanged = exchanged
+    return run

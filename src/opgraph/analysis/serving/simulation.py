@@ -109,13 +109,15 @@ class Served:
 @dataclass(slots=True)
 class Run:
     """A run of an engine. `gaps` are the seconds between tokens, with how many there were of each; `filled`
-    is the integral of the pages held over the seconds, `busy` the seconds in steps."""
+    is the integral of the pages held over the seconds, `busy` the seconds in steps, and `exchanged` those
+    of them in which its devices exchange something."""
 
     served: list[Served] = field(default_factory=list)
     refused: list[Request] = field(default_factory=list)
     gaps: list[tuple[float, int]] = field(default_factory=list)
     steps: int = 0
     busy: float = 0.0
+    exchanged: float = 0.0
     end: float = 0.0
     start: float = 0.0
     read: int = 0

@@ -15,20 +15,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, prod
+from typing import Any
 
 from opgraph.analysis.cost.conventions import seen
 from opgraph.analysis.memory import memory
+from opgraph.analysis.parallel.paper import stages
 from opgraph.analysis.parallel.sharding import sharded, sharding
 from opgraph.analysis.serving.batches import GROUPED, at_batch
 from opgraph.analysis.serving.engine import assumed, engine
 from opgraph.analysis.timing.collectives import collective_seconds
 from opgraph.analysis.timing.kernels import kernel_cost
-from opgraph.analysis.timing.prediction import device_costs
+from opgraph.analysis.timing.prediction import device_costs, predict_work
 from opgraph.analysis.timing.workload import Contraction, Task, Work, workload
 from opgraph.hardware import Device
 from opgraph.record.errors import InputError
 from opgraph.record.graph import Collective, Graph
-from opgraph.record.kinds import CollectiveKind
+from opgraph.record.kinds import CollectiveKind, Run
 from opgraph.record.profile import KVCache, ProfileRecord
 
 
@@ -91,6 +93,10 @@ class StepTimes:
     once for a request (an encoder, a tower for images) are the lines `apart`, over the tokens `sources`.
     `launch` are the seconds of a host that launches each kernel of a step, and `direct` is what a pair of a
     prompt takes of one of a decoding step, where that attends to latents (a prompt does to keys).
+
+    In a pipeline of several `stages` the lines are those of the slowest one, which all others wait for, and
+    `handed` are the bytes of a token that one gives to the next; a device keeps `kept` of the cache.
+    `ratios` are those of the interval to the seconds, which are `pace` times what they are by the lines.
     """
 
     device: Device
@@ -108,7 +114,12 @@ class StepTimes:
     source: int = 0
     launch: float = 0.0
     direct: float = 1.0
-    _known: dict[tuple[int, bool | None], float] = field(default_factory=dict)
+    stages: int = 1
+    handed: float = 0.0
+    kept: float = 1.0
+    ratios: tuple[float, float] = (1.0, 1.0)
+    pace: float = 1.0
+    _known: dict[tuple[int, bool | str | None], float] = field(default_factory=dict)
 
     @cached_property
     def limits(self) -> tuple[int | None, ...]:
@@ -129,7 +140,12 @@ class StepTimes:
                 at = self.limits.index(reader.limit)
                 keys, pairs = load.keys[at], load.pairs[at]
             found += times * self._reading(reader, load.tokens, keys, pairs)
-        return found
+        return (found * self.stages + self._sending(load.tokens)) * self.pace
+
+    def exchanging(self, load: Load) -> float:
+        """The seconds of a step in which devices exchange something, for which all of them wait."""
+        found = self._moving(load.tokens, heads=False) + self._moving(load.sampled, heads=True)
+        return (found * self.stages + self._sending(load.tokens)) * self.pace
 
     def decoding(self, batch: int, context: int, source: int = 0) -> float:
         """The seconds of a step in which so many sequences get a token after such a context."""
@@ -153,7 +169,7 @@ class StepTimes:
                 for w in works
                 if w.task.collective
             )
-        return self._known[key]
+        return self._known[key] * self.pace
 
     def _of(self, count: int, *, heads: bool) -> float:
         key = (count, heads)
@@ -164,12 +180,27 @@ class StepTimes:
             for line, times in lines.items():
                 (cost,) = device_costs([_at(line, shares)], self.device)
                 taken += times * cost.seconds
-            for kind, of_heads, each in self.exchanged:
-                if of_heads is heads:
-                    moved = Collective(kind, round(each * count), self.tensor)
-                    taken += collective_seconds(moved, self.device)
-            self._known[key] = taken
+            self._known[key] = taken + self._moving(count, heads=heads)
         return self._known[key]
+
+    def _moving(self, count: int, *, heads: bool) -> float:
+        """The seconds in which the devices of a stage exchange something of so many tokens."""
+        key = (count, "heads" if heads else "tokens")
+        if key not in self._known:
+            self._known[key] = sum(
+                collective_seconds(Collective(kind, round(each * count), self.tensor), self.device)
+                for kind, of_heads, each in self.exchanged if of_heads is heads
+            )  # fmt: skip
+        return self._known[key] if count else 0.0
+
+    def _sending(self, tokens: int) -> float:
+        """The seconds in which so many tokens go from stage to stage."""
+        if self.stages == 1 or not tokens:
+            return 0.0
+        sent = Collective(
+            CollectiveKind.SEND, round(self.handed * tokens), self.stages, self.tensor
+        )
+        return (self.stages - 1) * collective_seconds(sent, self.device)
 
     def _reading(self, reader: _Reader, tokens: int, keys: int, pairs: int) -> float:
         def number(line: tuple[float, float, float], by: int) -> int:
@@ -186,70 +217,135 @@ def _kept(tokens: int, limit: int | None) -> int:
     return tokens if limit is None else min(tokens, limit)
 
 
-def step_times(traces: Traces, device: Device, tensor: int = 1) -> StepTimes:
-    """The times of steps on a device, or on one of `tensor` devices that share each operator.
+def step_times(traces: Traces, device: Device, tensor: int = 1, stages: int = 1) -> StepTimes:
+    """The times of steps on a device, or on one of `tensor` devices that share each operator of one of the
+    `stages` of a pipeline.
 
     Raises `RenderError` where the model does not divide, and `InputError` where its graph changes with the
     length in another way than kernels that read more.
     """
-    first, *longer = traces.decodes
-    cache = first.cache
-    if cache is None or not longer:
-        raise InputError("the times of steps are made from decoding steps")
-    if tensor > 1:
-        device.linked()
-    batch = cache.sequences
-    whole = first.graph
-    heads = _of_the_last_token(traces)
-    knots = _knots(whole, batch)
-    shares = [_share(at_batch(whole, n // batch), tensor) for n in knots]
-    worked = [_works(share) for share, _ in shares]
-    long = [_works(_share(p.graph, tensor)[0]) for p in longer]
-    if len({tuple(w.task.kernel for w in works) for works in (*worked, *long)}) != 1:
-        raise InputError(f"{first.model.name} runs other kernels after another context",
-                         hint="its steps cannot be worked out from a few of them")  # fmt: skip
-    lines, head, readers = Counter[_Line](), Counter[_Line](), Counter[_Reader]()
-    contexts = [_context(p) for p in traces.decodes]
-    for i, work in enumerate(worked[0]):
-        same = [w[i] for w in worked]
-        after = [w[i] for w in long]
-        if not all(_alike(work.task, w.task) for w in after):
-            readers[_reader(same, after, batch, contexts)] += 1
-        elif traces.source and work.task.category == "attention":
-            readers[_crossing(work.task, batch, traces.source)] += 1
-        else:
-            line = _Line(tuple(w.task for w in same), tuple(w.distances for w in same))
-            (head if work.node in heads else lines)[line] += 1
-    found = sharding(whole) if tensor > 1 else None
-    exchanged = tuple(
-        (CollectiveKind(e.kind), e.node in heads, e.bytes / batch)
-        for e in (() if found is None else found.exchanges)
-    )
-    divided = found is not None and any(
-        v in found.values and v not in found.gathered for v in whole.outputs
-    )
-    share, prefill = shares[0][0], traces.prefill
-    read = prefill.cache.tokens * prefill.cache.sequences if prefill.cache else 0
-    known = {n.scope for n in whole.nodes}
-    apart = [_apart(p, known, tensor) for p in (prefill, *traces.longer)]
-    if len({tuple(w.task.kernel for w in works) for works in apart}) != 1:
-        raise InputError(f"the encoder of {first.model.name} runs other kernels for another length",
-                         hint="its time cannot be worked out from a few of them")  # fmt: skip
-    peak = memory(engine(_share(prefill.graph, tensor)[0])).peak
-    held = prefill.cache.bytes if prefill.cache else 0
-    peak = max(0, peak - (held // tensor if divided else held))
-    read = max(read, traces.source * (prefill.cache.sequences if prefill.cache else 0))
-    return StepTimes(
-        device, tensor, knots, lines, head, readers, exchanged,
-        tuple(_Line(tuple(w.task for w in each), tuple(w.distances for w in each))
-              for each in zip(*apart, strict=True)),
-        tuple(traces.source * (i + 1) for i in range(len(apart))),
-        weights=sum(p.bytes for p in share.parameters),
-        activation=peak / max(1, read),
-        cache=_divided(cache, tensor) if divided else cache, source=traces.source,
-        direct=_direct(prefill, readers, tensor) if len(assumed(whole)) > 1 else 1.0,
-        launch=_launching(whole, worked[0], device) + len(exchanged) * device.host_call,
-    )  # fmt: skip
+    return Shares(traces, device, tensor).in_stages(stages)
+
+
+class Shares:
+    """What a device runs of some traces where `tensor` of them share each operator, worked out once for
+    pipelines of any number of stages. Raises what `step_times` raises."""
+
+    def __init__(self, traces: Traces, device: Device, tensor: int) -> None:
+        self.traces, self.device, self.tensor = traces, device, tensor
+        first, *longer = traces.decodes
+        if first.cache is None or not longer:
+            raise InputError("the times of steps are made from decoding steps")
+        if tensor > 1:
+            device.linked()
+        self.cache = first.cache
+        self.batch = batch = first.cache.sequences
+        self.whole = whole = first.graph
+        self.knots = _knots(whole, batch)
+        shares = [_share(at_batch(whole, n // batch), tensor)[0] for n in self.knots]
+        self.share = shares[0]
+        self.worked = [_works(share) for share in shares]
+        self.long = [_works(_share(p.graph, tensor)[0]) for p in longer]
+        if len({tuple(w.task.kernel for w in works) for works in (*self.worked, *self.long)}) != 1:
+            raise InputError(f"{first.model.name} runs other kernels after another context",
+                             hint="its steps cannot be worked out from a few of them")  # fmt: skip
+        self.heads = _of_the_last_token(traces)
+        self.found = sharding(whole) if tensor > 1 else None
+
+    def in_stages(self, count: int) -> StepTimes:
+        """The times of steps in a pipeline of so many stages."""
+        one = self._times
+        if count == 1:
+            return one
+        self.device.linked()
+        if self.traces.source:
+            raise InputError(
+                f"{self.traces.prefill.model.name} has an encoder, and is not cut into stages"
+            )
+        cut = stages(self.share, count)
+        blocks = sum(s.blocks for s in cut)
+        each = [replace(one, **self._lines(s.first, s.last)) for s in cut]
+        slowest = max(each, key=lambda times: times.decoding(*_USUAL))
+        return replace(
+            slowest, stages=count, weights=max(s.weights for s in cut),
+            kept=max(s.blocks for s in cut) / blocks,
+            handed=max(s.received for s in cut) / self.batch,
+        )  # fmt: skip
+
+    @cached_property
+    def _times(self) -> StepTimes:
+        traces, tensor, found = self.traces, self.tensor, self.found
+        divided = found is not None and any(
+            v in found.values and v not in found.gathered for v in self.whole.outputs
+        )
+        prefill = traces.prefill
+        read = prefill.cache.tokens * prefill.cache.sequences if prefill.cache else 0
+        known = {n.scope for n in self.whole.nodes}
+        apart = [_apart(p, known, tensor) for p in (prefill, *traces.longer)]
+        if len({tuple(w.task.kernel for w in works) for works in apart}) != 1:
+            name = traces.decodes[0].model.name
+            raise InputError(f"the encoder of {name} runs other kernels for another length",
+                             hint="its time cannot be worked out from a few of them")  # fmt: skip
+        peak = memory(engine(_share(prefill.graph, tensor)[0])).peak
+        held = prefill.cache.bytes if prefill.cache else 0
+        peak = max(0, peak - (held // tensor if divided else held))
+        read = max(read, traces.source * (prefill.cache.sequences if prefill.cache else 0))
+        lines: dict[str, Any] = self._lines(0, len(self.whole.nodes))
+        readers = lines["readers"]
+        moved = 0 if found is None else len(found.exchanges)
+        return StepTimes(
+            self.device, tensor, self.knots, **lines,
+            apart=tuple(_Line(tuple(w.task for w in each), tuple(w.distances for w in each))
+                        for each in zip(*apart, strict=True)),
+            sources=tuple(traces.source * (i + 1) for i in range(len(apart))),
+            weights=sum(p.bytes for p in self.share.parameters),
+            activation=peak / max(1, read),
+            cache=_divided(self.cache, tensor) if divided else self.cache, source=traces.source,
+            direct=_direct(prefill, readers, tensor) if len(assumed(self.whole)) > 1 else 1.0,
+            launch=_launching(self.whole, self.worked[0], self.device) + moved * self.device.host_call,
+            ratios=self._ratios,
+        )  # fmt: skip
+
+    def _lines(self, first: int, last: int) -> dict[str, Any]:
+        """What some nodes run, by the ids of both ends."""
+        lines, head, readers = Counter[_Line](), Counter[_Line](), Counter[_Reader]()
+        contexts = [_context(p) for p in self.traces.decodes]
+        for i, work in enumerate(self.worked[0]):
+            if not first <= work.node <= last:
+                continue
+            same = [w[i] for w in self.worked]
+            after = [w[i] for w in self.long]
+            if not all(_alike(work.task, w.task) for w in after):
+                readers[_reader(same, after, self.batch, contexts)] += 1
+            elif self.traces.source and work.task.category == "attention":
+                readers[_crossing(work.task, self.batch, self.traces.source)] += 1
+            else:
+                line = _Line(tuple(w.task for w in same), tuple(w.distances for w in same))
+                (head if work.node in self.heads else lines)[line] += 1
+        exchanged = tuple(
+            (CollectiveKind(e.kind), e.node in self.heads, e.bytes / self.batch)
+            for e in (() if self.found is None else self.found.exchanges)
+            if first <= e.node <= last
+        )
+        return {
+            "lines": lines,
+            "heads": head,
+            "readers": readers,
+            "exchanged": exchanged,
+            "_known": {},
+        }
+
+    @property
+    def _ratios(self) -> tuple[float, float]:
+        """The wider of the intervals of a step of a few sequences and of one of many."""
+        times = max(1, _USUAL[0] // self.batch)
+        many = _works(_share(at_batch(self.whole, times), self.tensor)[0])
+        found = [predict_work(w, self.device, Run.ENGINE).ratios for w in (self.worked[0], many)]
+        return min(low for low, _ in found), max(high for _, high in found)
+
+
+_USUAL = (32, 512)
+"""Sequences of a step, and the tokens that each has in the cache, for which the slowest stage is found."""
 
 
 def _share(graph: Graph, tensor: int) -> tuple[Graph, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from textwrap import fill
 
@@ -10,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opgraph.analysis.parallel.composing import Candidate, Planned
-from opgraph.analysis.serving.curve import ServingPlan
+from opgraph.analysis.serving.curve import ServingPlan, ServingRecord
 from opgraph.record import units
 from opgraph.record.layout import WAYS
 from opgraph.views.terminal import draw, fitting, ruled, safe
@@ -32,13 +33,7 @@ def plan_text(found: Planned | ServingPlan, *, color: bool = False, width: int =
     whys = [w for w in zip(names[1:], found.whys[1:], strict=False) if w[1]]
     if found.asked is not None:
         whys = [("asked", found.explained or "is the best")]
-    if whys:
-        parts += ["", Text("Slower than the first by", style="bold")]
-        lost = Table.grid(padding=(0, 2, 0, 0))
-        lost.add_column(justify="right", min_width=5)
-        for each in whys:
-            lost.add_row(*each)
-        parts.append(lost)
+    parts += _lost(whys, "Slower than the first by")
     counted = (
         f"{found.fitting:,} of {found.tried:,} layouts fit, put together of {found.traces:,} traces"
     )
@@ -48,6 +43,15 @@ def plan_text(found: Planned | ServingPlan, *, color: bool = False, width: int =
     if len(found.refused) > 3:
         parts.append(f"… and {len(found.refused) - 3:,} more that were not tried (--json has them)")
     return draw(parts, width, color)
+
+
+def _lost(whys: Sequence[tuple[str, str]], head: str) -> list[RenderableType]:
+    """What each loses to the first."""
+    lost = Table.grid(padding=(0, 2, 0, 0))
+    lost.add_column(justify="right", min_width=5)
+    for each in whys:
+        lost.add_row(*each)
+    return ["", Text(head, style="bold"), lost] if whys else []
 
 
 _SAID_BELOW = ("exposed", "bubble")
@@ -127,31 +131,75 @@ def _served(found: ServingPlan, color: bool, width: int) -> str:
     )
     first = found.best[0].points[0]
     how = "all requests at once" if first.rate == inf else f"{first.rate:.3g} requests a second"
-    if found.wanted == "throughput":
+    rated = found.wanted == "latency"
+    if not rated:
         how = f"the highest rate that keeps {limits}" if limits else how
-    tables = [_engines(found, apart) for apart in (1, 0)]
+    shown = list(found.best) + ([] if found.asked is None else [found.asked])
+    names = [str(i) for i in range(1, len(found.best) + 1)] + ["asked"]
+    tables = [_engines(names, shown, rated, spared) for spared in range(3)]
+    memory = [_engine_memory(names, shown, apart) for apart in (1, 0)]
     parts: list[RenderableType] = [
         Text(title, style="bold"),
-        f"The {'quickest' if found.wanted == 'latency' else 'most tokens'} first, at {how}.",
-        "", fitting(tables, width), "",
+        f"The {'quickest' if rated else 'most tokens'} first, at {how}.",
+        "", fitting(tables, width), "", fitting(memory, width), "",
         Text("first: to the first token; token: each after it, by request", style="dim"),
     ]  # fmt: skip
-    parts += [f"Not among them: {safe(reason)}" for reason in found.refused]
+    whys = [w for w in zip(names[1:], found.whys[1:], strict=False) if w[1]]
+    if found.asked is not None:
+        whys = [("asked", found.explained or "is the best")]
+    of = "A request takes" if rated else "All devices take for a thousand tokens"
+    parts += _lost(whys, f"{of} longer than the first by")
+    told = f"{len(found.best):,} of {found.tried:,} ways to serve it are shown"
+    parts += ["", f"{told}. Times are predicted, with the interval of a step's kernels."]
+    parts += [f"Not among them: {safe(reason)}" for reason in found.refused[:3]]
+    if len(found.refused) > 3:
+        parts.append(f"… and {len(found.refused) - 3:,} more (--json has them)")
     parts += [Text(safe(r.text, 300), style="dim") for r in found.best[0].remarks]
     return draw(parts, width, color)
 
 
-def _engines(found: ServingPlan, apart: int) -> Table:
-    table = ruled(("engines", "devices\neach", "rate\n/s", "tokens\n/s", "first\np50", "first\np99",
-                   "token\np50", "token\np99", "cache\nmost", "running"), apart=apart)  # fmt: skip
-    for s in found.best:
+def _engines(names: list[str], shown: list[ServingRecord], rated: bool, spared: int) -> Table:
+    """A row for each way to serve it, with the interval of what is wanted: tokens a second, or how long a
+    request takes. Where there is little room the space between columns goes, then a row has two lines."""
+    staged, low = any(s.stages > 1 for s in shown), spared > 1
+    rows = []
+    for name, s in zip(names, shown, strict=False):
         (p,) = s.points
-        waits = [w for each in (p.first_token, p.per_token)
-                 for w in ((each.p50, each.p99) if each else (None, None))]  # fmt: skip
-        table.add_row(
-            f"{s.engines:,}", f"{s.devices:,}", "all" if p.rate == inf else f"{p.rate:.3g}",
-            f"{p.output_tokens_per_second:,.0f}",
-            *("—" if w is None else units.seconds(w) for w in waits),
-            units.percent(p.fullest), f"{p.running:.1f}",
-        )  # fmt: skip
+        tokens, taken = f"{p.output_tokens_per_second:,.0f}", ""
+        between = s.interval or (0.0, 0.0)
+        if rated:
+            taken = units.between(0.0 if p.latency is None else p.latency.mean, *between)
+        else:
+            tokens += " ({:,.0f}–{:,.0f})".format(*between)
+        waits: dict[str, str] = {}
+        for head, each in (("first", p.first_token), ("token", p.per_token)):
+            at = ["—" if each is None else units.seconds(each.p50),
+                  "—" if each is None else units.seconds(each.p99)]  # fmt: skip
+            waits |= (
+                {f"{head}\np50, p99": "\n".join(at)}
+                if low
+                else dict(zip((f"{head}\np50", f"{head}\np99"), at, strict=True))
+            )
+        row = {
+            "": name, "engines": f"{s.engines:,}", "devices\neach": f"{s.devices:,}",
+            **({"stages": f"{s.stages:,}"} if staged else {}),
+            "rate\n/s": "all" if p.rate == inf else f"{p.rate:.3g}", "tokens\n/s": tokens,
+            **({"latency\nmean": taken} if rated else {}), **waits,
+            "exposed": units.percent(p.exchanged),
+            **({} if low else {"running": f"{p.running:.1f}"}),
+        }  # fmt: skip
+        rows.append({h: said.replace(" (", "\n(") if low else said for h, said in row.items()})
+    table = ruled([*rows[0]], apart=int(not spared))
+    for row in rows:
+        table.add_row(*row.values())
+    return table
+
+
+def _engine_memory(names: list[str], shown: list[ServingRecord], apart: int) -> Table:
+    """What a device of each engine keeps, and how much of its cache is held at most."""
+    parts = dict.fromkeys(part for s in shown for part in s.held)
+    table = ruled(("GiB", *parts, "of it held at most"), apart=apart, header_style=None)
+    for name, s in zip(names, shown, strict=False):
+        held = (f"{s.held[part] / 2**30:,.1f}" for part in parts)
+        table.add_row(name, *held, units.percent(s.points[0].fullest))
     return table
