@@ -118,7 +118,7 @@ def lstm_cell_backward(call: Call) -> int:
 
     Source: as `lstm_cell`, differentiated.
     """
-    return (23 + 4 * bool(call.args[5])) * prod(call.args[2])
+    return (23 + 4 * bool(call.args[5])) * int(prod(call.args[2]))
 
 
 @formula("elementwise", "aten._thnn_fused_gru_cell_backward")

@@ -405,7 +405,7 @@ def _trained(module: nn.Module, recorder: Recorder) -> list[Tensor]:
 
 
 def _has_gradient(weight: Tensor) -> bool:
-    return weight.is_floating_point() or weight.is_complex()
+    return bool(weight.is_floating_point() or weight.is_complex())
 
 
 def _here(weight: Tensor) -> Tensor:
