@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opgraph.views.terminal import cut_of, fit, fit_tail
+from opgraph.views.terminal import Cut, fit, fit_tail
 
 PATHS = ["model.4.m.[0-1].cv1.conv", "model.6.m.[0-1].cv1.conv", "model.22.cv2.0.conv"]
 
@@ -18,11 +18,12 @@ PATHS = ["model.4.m.[0-1].cv1.conv", "model.6.m.[0-1].cv1.conv", "model.22.cv2.0
         (PATHS[1], 16, "model.6.….conv"),
         (PATHS[2], 16, "….22.cv2.0.conv"),
         (PATHS[2], 10, "….0.conv"),
-        (PATHS[0], 13, ""),
+        (PATHS[0], 13, "….4.….conv"),
+        (PATHS[0], 9, ""),
     ],
 )
 def test_a_path_is_cut_at_dots_as_no_other_one_could_be(path: str, width: int, cut: str) -> None:
-    assert cut_of(PATHS)(path, width) == cut
+    assert Cut(PATHS)(path, width) == cut
 
 
 parts = st.sampled_from(["a", "b", "[0-1]", "conv", "attn itself"])
@@ -31,15 +32,16 @@ paths = st.lists(st.lists(parts, min_size=1, max_size=5).map(".".join), min_size
 
 @given(paths, st.integers(1, 30))
 def test_what_is_cut_tells_paths_apart_and_fits(paths: list[str], width: int) -> None:
-    cut = cut_of(paths)
+    cut = Cut(paths)
     shown = {path: cut(path, width) for path in paths}
     said = [text for text in shown.values() if text]
     assert len(said) == len(set(said))
     assert all(len(text) <= width for text in said)
     for path, text in shown.items():
-        head, _, tail = text.partition("…")
+        head, tail = text.partition("…")[0], text.rpartition("…")[2]
         assert path.startswith(head)
         assert path.endswith(tail)
+        assert text or width < cut.least
         assert len(fit_tail(path, width, cut)) == width
 
 

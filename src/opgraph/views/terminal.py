@@ -6,7 +6,8 @@ from __future__ import annotations
 import io
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from opgraph.record.kinds import Bound
@@ -78,30 +79,35 @@ def fit_tail(value: str, width: int, cut: Cut | None = None) -> str:
 
     plain = safe(value)
     if cell_len(plain) > width:
-        plain = (cut or cut_of((value,)))(value, width) or plain
+        plain = (cut and cut(value, width)) or Cut((value,))(value, width) or plain
     while (rest := plain.removeprefix("…")) and cell_len(plain) > width:
         plain = "…" + rest[1:]
     return set_cell_size(plain, max(0, width))
 
 
-Cut = Callable[[str, int], str]
+class Cut:
+    """How to write each of some paths in so many characters, and as no other of them could be: cut at dots,
+    its end kept (`….attn.c_attn`) and, where others end alike, its beginning too (`model.4.….conv`), or the
+    part that tells (`….encoder.….conv`). "" where there is no such way."""
 
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._paths = {safe(path) for path in paths}
+        self._forms = Counter(form for path in self._paths for form in _forms(path))
 
-def cut_of(paths: Iterable[str]) -> Cut:
-    """How to write one of some paths in so many characters, and as no other of them could be: cut at dots,
-    its end kept (`….attn.c_attn`) and, where others end alike, its beginning too (`model.4.….conv`).
-    "" where there is no such way."""
-    from rich.cells import cell_len
+    def _told(self, path: str) -> Iterator[str]:
+        return (form for form in _forms(path) if self._forms[form] < 2)
 
-    known = {safe(path) for path in paths}
-    forms = Counter(form for path in known for form in _forms(path))
+    def __call__(self, path: str, width: int) -> str:
+        from rich.cells import cell_len
 
-    def cut(path: str, width: int) -> str:
-        plain = safe(path)
-        told = (form for form in _forms(plain) if forms[form] < 2)
-        return next((form for form in told if cell_len(form) <= width), "")
+        return next((form for form in self._told(safe(path)) if cell_len(form) <= width), "")
 
-    return cut
+    @cached_property
+    def least(self) -> int:
+        """The fewest characters in which each of the paths can be written so."""
+        from rich.cells import cell_len
+
+        return max((min(map(cell_len, self._told(path))) for path in self._paths), default=0)
 
 
 def _forms(path: str) -> Iterator[str]:
@@ -111,6 +117,9 @@ def _forms(path: str) -> Iterator[str]:
     for head in range(len(parts)):
         for tail in range(head + 1, len(parts)):
             yield ".".join((*parts[:head], "…", *parts[tail:]))
+    for middle in range(1, len(parts) - 2):
+        for tail in range(middle + 2, len(parts)):
+            yield ".".join(("…", parts[middle], "…", *parts[tail:]))
 
 
 def console(width: int, color: bool) -> Console:

@@ -25,8 +25,8 @@ RULES: tuple[Rule, ...] = (
     Rule("attention", "attention, spelled as two products with a softmax between them",
          seed="softmax", before=_POINTWISE, after=_POINTWISE, opens="contraction",
          closes="contraction", private=True),
-    Rule("contraction", "a contraction with its epilogue: normalization with given statistics, and "
-         "element-wise work", seed="contraction", after=_POINTWISE, private=True),
+    Rule("contraction", "a contraction with its epilogue: scaling and element-wise work",
+         seed="contraction", after=_POINTWISE, private=True),
     Rule("normalization", "a normalization with the element-wise work around it",
          seed="normalization", before=_POINTWISE, after=_POINTWISE),
     Rule("normalization", "a normalization, spelled as a mean, a root and products",

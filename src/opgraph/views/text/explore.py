@@ -5,10 +5,11 @@ room for its columns, on two where there is not."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -17,20 +18,23 @@ from opgraph.analysis.costed import CostedRecord
 from opgraph.analysis.fusion.partition import Subgraph
 from opgraph.analysis.nodes import NodeView
 from opgraph.analysis.selection import Edge, Selection, edges
+from opgraph.analysis.tree import Metric
 from opgraph.record import units
 from opgraph.record.graph import Graph, Node, Value
-from opgraph.views.marks import BOUNDS
-from opgraph.views.terminal import bar, bound, draw, fit, fit_tail, safe
+from opgraph.views.marks import BOUNDS, NO_WORK
+from opgraph.views.terminal import Cut, bar, bound, draw, fit, fit_tail, safe
 
 if TYPE_CHECKING:
     from opgraph.analysis.timing.roofline import RooflinePoint
 
 SIDE_BY_SIDE = 120
-"""Columns from which subgraphs stand beside the nodes of a long list instead of below, and a short one has
-all figures."""
+"""Columns from which subgraphs stand beside the nodes of a long list instead of below."""
 
 ROOMY = 100
-"""Columns from which a node's figures stand in columns of their own, and in a short list FLOPs/byte."""
+"""Columns from which a long list has names on the first line of a node."""
+
+_NARROWEST, _SHORTEST, _LONGEST = 20, 14, 28
+"""Characters that names have before a figure does, those that are left of an operator, and its most."""
 
 MARKS = {"input": "◆", "output": "◆", "constant": "◇", "control": "◇"}
 FREE = "○"
@@ -55,23 +59,22 @@ def node_list(
     if rows:
         side = long and bool(parts) and width >= SIDE_BY_SIDE
         room = width - WIDTH - 2 if side else width
-        costliest = max(n.flops for n in costed.graph.nodes)
-        layout = _Layout.fitting(rows, room, costliest, _times(costed), long)
-        edges = _gutter(costed.graph, selection, layout.lanes)
-        layout = layout.beside(
-            max(len(g.line) for g in edges.values()), max(len(r.name) for r in rows)
+        lanes = 10 if room >= 140 else 8 if room >= ROOMY else 5 if long else 3
+        edges = _gutter(costed.graph, selection, lanes)
+        layout = _Layout.fitting(
+            costed, rows, room, max(len(g.line) for g in edges.values()), long=long
         )
         cells = beside((r.id for r in rows), parts, costed, layout.height)
         shown += ["", *layout.header()]
-        for row in rows:
+        for at, row in enumerate(rows):
             cell = cells.get(row.id)
-            lines = layout.lines(row, edges[row.id], None if side else cell)
+            lines = layout.lines(at, row, edges[row.id], None if side else cell)
             if side and cell is not None:
                 for line, bracket in zip(lines, cell.lines, strict=False):
                     line.pad_right(max(0, layout.width + 2 - line.cell_len))
                     line.append_text(bracket)
             shown += lines
-        shown += ["", *_footer(costed, selection, rows)]
+        shown += ["", *layout.legend, *_footer(costed, selection, rows)]
     shown += [Text(safe(note, 300), style="yellow") for note in selection.notes]
     return draw(shown, width, color)
 
@@ -114,51 +117,113 @@ def _mark(node: Node) -> str:
     return MARKS.get(node.kind) or (DOT if node.bytes or node.flops else FREE)
 
 
+class _Column(NamedTuple):
+    """What is said of nodes, a cell each. Where names need the room, columns with the highest `spared` go
+    first; those with none stay."""
+
+    head: str
+    cells: tuple[Text, ...]
+    spared: int = 0
+    justify: Literal["left", "right"] = "right"
+
+    @property
+    def width(self) -> int:
+        return max(len(self.head), *(cell.cell_len for cell in self.cells))
+
+    def cell(self, text: Text) -> Text:
+        """One of its cells, or its head, as wide as the column, behind a space."""
+        text = text.copy()
+        text.align(self.justify, self.width)
+        return Text(" ").append_text(text)
+
+
+_COSTS: tuple[tuple[Metric, str, Callable[[NodeView], float | None], Callable[[Any], str]], ...] = (
+    (Metric.PARAMETERS, "params", lambda r: r.elements, units.count),
+    (Metric.FLOPS, "FLOPs", lambda r: r.flops, units.count),
+    (Metric.BYTES, "bytes", lambda r: r.bytes, units.size),
+    (Metric.SECONDS, "time", lambda r: r.seconds, units.seconds),
+    (Metric.MEASURED, "measured", lambda r: r.measured, units.seconds),
+)
+"""What a node costs: its figure, and how that is written where it is not zero."""
+
+
+def _figures(costed: CostedRecord, rows: Sequence[NodeView]) -> list[_Column]:
+    """The columns behind the names; behind the figure that the costliest are known by, a bar of it."""
+    found = []
+    for metric, head, figure, written in _COSTS:
+        values = [figure(r) or 0 for r in rows]
+        if (metric is Metric.SECONDS and not costed.device) or (
+            metric is Metric.MEASURED and not costed.measurement
+        ):
+            continue
+        spared = 4 if metric is Metric.PARAMETERS else 0
+        found.append(_Column(head, tuple(Text(written(v) if v else "") for v in values), spared))
+        if metric is costed.metric:
+            most = max(figure(NodeView(costed, n)) or 0 for n in costed.graph.nodes) or 1
+            found.append(_Column("", tuple(bar(v / most, 6) for v in values), 1, "left"))
+        if metric is Metric.BYTES:
+            rates = (units.intensity(r.arithmetic_intensity) if r.bytes else "" for r in rows)
+            found.append(_Column("FLOPs/byte", tuple(map(Text, rates)), 3))
+    return [*found, _Column("bound", tuple(_bound(r) for r in rows), 2, "left")]
+
+
+def _bound(row: NodeView) -> Text:
+    """The word for what bounds a node, behind its sign."""
+    idle = Text(f"{NO_WORK.sign} {NO_WORK.meaning}" if row.kind == "call" else "", style="dim")
+    return idle if row.bound is None else bound(row.bound)
+
+
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where everything stands on the lines of one node, in characters."""
+    """Where everything stands on the lines of one node, in characters of which there are `room`."""
 
-    width: int
+    room: int
+    gutter: int
     id: int
     op: int
-    costliest: int
-    lanes: int
-    times: tuple[str, ...]
+    name: int
+    cut: Cut
+    figures: tuple[_Column, ...]
+    legend: tuple[Text, ...]
     long: bool
-    gutter: int = 0
 
     @classmethod
     def fitting(
-        cls,
-        rows: Sequence[NodeView],
-        width: int,
-        costliest: int,
-        times: tuple[str, ...],
-        long: bool,
+        cls, costed: CostedRecord, rows: Sequence[NodeView], room: int, gutter: int, *, long: bool
     ) -> _Layout:
-        most = 28 if width >= 140 else 18 if long or width >= ROOMY else 14
-        op = min(max(max(len(r.op), len(r.cls) if long else 8) for r in rows), most)
-        lanes = 10 if width >= 140 else 8 if width >= ROOMY else 5 if long else 3
-        return cls(width, max(len(str(r.id)) for r in rows), op, costliest, lanes, times, long)
+        """With the figures beside which names can be told apart: what is spared goes, bounds shrink to
+        their signs, which a legend explains then, and operators are cut."""
+        number = max(len(str(r.id)) for r in rows)
+        op = max(8, *(cell_len(safe(w)) for r in rows for w in (r.op, r.cls if long else "")))
+        op = min(op, _LONGEST)
+        cut = Cut(r.name for r in rows)
+        longest = max(4, *(cell_len(safe(r.name)) for r in rows))
+        named = not long or room >= ROOMY
+        needed = min(longest, max(cut.least, _NARROWEST)) if named else 0
+        figures = _figures(costed, rows)
+        legend: tuple[Text, ...] = ()
 
-    def beside(self, gutter: int, names: int) -> _Layout:
-        """The same beside a gutter of that width, and no wider than names of that width need."""
-        narrower = replace(self, gutter=gutter)
-        return replace(narrower, width=self.width - max(0, narrower.name - max(names, 40)))
+        def left() -> int:
+            return room - gutter - number - op - 5 - sum(1 + c.width for c in figures)
 
-    @property
-    def roomy(self) -> bool:
-        return self.width >= (ROOMY if self.long else SIDE_BY_SIDE)
-
-    @property
-    def intensity(self) -> bool:
-        """Whether there is room for FLOPs/byte beside names, or two times."""
-        return self.width >= ROOMY or (self.long and len(self.times) < 2)
+        for column in sorted(figures, key=lambda c: -c.spared):
+            given = max(0, op - _SHORTEST) if column.spared < 3 else 0
+            if not column.spared or left() + given >= needed:
+                continue
+            if column.head == "bound":
+                said = dict.fromkeys(c.plain for c in column.cells if c.plain)
+                legend = (Text("  ".join(said), style="dim"), Text())
+                figures[-1] = column._replace(head="", cells=tuple(c[:1] for c in column.cells))
+            else:
+                figures.remove(column)
+        op = max(min(op, _SHORTEST), op - max(0, needed - left()))
+        name = min(left(), max(longest, 40 if long else 0)) if named else left()
+        return cls(room, gutter, number, op, max(0, name), cut, tuple(figures), legend, long)
 
     @property
     def named(self) -> bool:
         """Whether names stand on the first line."""
-        return self.roomy or not self.long
+        return not self.long or self.room >= ROOMY
 
     @property
     def indent(self) -> int:
@@ -166,51 +231,42 @@ class _Layout:
         return self.gutter + 1 + self.id + 2
 
     @property
-    def figures(self) -> int:
-        """The width of the figures, at the right of the first line."""
-        return (58 if self.roomy else 42) + 10 * len(self.times) - (0 if self.intensity else 11)
+    def width(self) -> int:
+        """That of the first line."""
+        return self.indent + self.op + 2 + self.name + sum(1 + c.width for c in self.figures)
 
     @property
     def height(self) -> int:
         """The lines of a node."""
-        return 1 if not self.long else 2 if self.roomy else 3
-
-    @property
-    def name(self) -> int:
-        return self.width - self.indent - self.op - 2 - self.figures
+        return 1 if not self.long else 2 if self.named else 3
 
     def header(self) -> list[Text]:
         line = Text(" " * (self.gutter + 1) + "#".rjust(self.id) + "  " + "operator".ljust(self.op))
         line.append("  " + ("name" if self.named else "").ljust(self.name))
-        line.append("  params" if self.roomy else "")
-        line.append("    FLOPs ")
-        line.append("      " if self.roomy else "")
-        line.append(
-            "     bytes "
-            + ("FLOPs/byte " if self.intensity else "")
-            + "".join(f"{t:>9} " for t in self.times)
-            + "bound"
-        )
+        for column in self.figures:
+            line.append_text(column.cell(Text(column.head)))
         line.stylize("bold")
         return [line, Text("─" * self.width)]
 
-    def lines(self, row: NodeView, beside: GutterRow, cell: Beside | None) -> list[Text]:
-        """The lines of a node, with its subgraph's cell."""
+    def lines(self, at: int, row: NodeView, beside: GutterRow, cell: Beside | None) -> list[Text]:
+        """The lines of a node, the one `at` this place in the list, with its subgraph's cell."""
         first = self._gutter(beside.line, beside.dot, row)
         first.append(f" {row.id:>{self.id}}  ", style="dim")
         first.append(fit(row.op, self.op), style="bold" if row.bytes or row.flops else "")
-        first.append("  " + (fit_tail(row.name, self.name) if self.named else " " * self.name))
-        first.append_text(self._figures(row))
+        name = fit_tail(row.name, self.name, self.cut) if self.named else " " * self.name
+        first.append("  " + name)
+        for column in self.figures:
+            first.append_text(column.cell(column.cells[at]))
         lines = [first]
         if self.long:
             lines += self._more(row, beside)
         for number, words in enumerate(() if cell is None else cell.below[: self.height]):
-            said = self._gutter(beside.below)
-            room = self.width - self.indent
+            room = self.room - self.indent
             lead = "  " if number else "subgraph "
-            said.append(" " * (self.indent - self.gutter) + fit(lead + words, room).rstrip())
-            said.stylize("cyan", self.gutter)
-            lines.append(said)
+            for said in _wrapped(lead + words, room, "    "):
+                line = self._gutter(beside.below)
+                line.append(" " * (self.indent - self.gutter) + said, style="cyan")
+                lines.append(line)
         if row.error is not None:
             failed = self._gutter(beside.below)
             failed.append(" " * (self.indent - self.gutter) + safe(row.error, 300), style="red")
@@ -220,7 +276,7 @@ class _Layout:
     def _more(self, row: NodeView, beside: GutterRow) -> list[Text]:
         """What a long list says of a node: its class, what it reads and makes, where it is called."""
         flow, place = _flow(row), safe(row.place)
-        if not self.roomy:
+        if not self.named:
             return [
                 self._below(beside, row.name, safe(row.cls)),
                 self._below(beside, flow, place),
@@ -240,42 +296,13 @@ class _Layout:
     def _below(self, beside: GutterRow, left: str, right: str) -> Text:
         line = self._gutter(beside.below)
         line.append(" " * (self.indent - self.gutter))
-        if self.roomy:
+        if self.named:
             room = self.width - self.indent - self.op - 2 - 24
             line.append(fit(right, self.op) + "  " + fit(left, room), style="dim")
         else:
             room = self.width - self.indent - 2 - len(right)
             line.append(fit(left, room) + "  " + right, style="dim")
         return line
-
-    def _figures(self, row: NodeView) -> Text:
-        line = Text()
-        if self.roomy:
-            line.append(_right(units.count(row.elements) if row.elements else "", 8))
-        line.append(_right(units.count(row.flops) if row.flops else "", 9) + " ")
-        if self.roomy:
-            line.append_text(bar(row.flops / self.costliest if self.costliest else 0.0, 6))
-        line.append(_right(units.size(row.bytes) if row.bytes else "", 10))
-        if self.intensity:
-            shown = units.intensity(row.arithmetic_intensity) if row.bytes else ""
-            line.append(_right(shown, 11))
-        line.append(" ")
-        for time in self.times:
-            taken = row.measured if time == _MEASURED else row.seconds
-            line.append(_right(units.seconds(taken) if taken else "", 9) + " ")
-        if row.bound is not None:
-            line.append_text(bound(row.bound))
-        elif row.kind == "call":
-            line.append("no work", style="dim")
-        return line
-
-
-_MEASURED = "measured"
-
-
-def _times(costed: CostedRecord) -> tuple[str, ...]:
-    """The columns of time: the predicted one on a device, and what was measured."""
-    return (("time",) if costed.device else ()) + ((_MEASURED,) if costed.measurement else ())
 
 
 def _flow(row: NodeView) -> str:
@@ -328,10 +355,6 @@ def _footer(costed: CostedRecord, selection: Selection, rows: Sequence[NodeView]
         lines.append(Text(f"… and {units.plural(selection.omitted, 'more node')} that pass; "
                           "--max-nodes N lists more", style="yellow"))  # fmt: skip
     return lines
-
-
-def _right(value: str, width: int) -> str:
-    return value.rjust(width)
 
 
 # Edges drawn in a gutter beside a list of nodes: every value keeps a lane from the node that made it to
@@ -478,43 +501,60 @@ def beside(
     nodes: Iterable[int], parts: Iterable[Subgraph], costed: CostedRecord, height: int
 ) -> dict[int, Beside]:
     """The cells of listed nodes, by id, of so many lines: what each subgraph costs as one kernel, why it
-    ends, and why its nodes go together. Nodes that do nothing by themselves have none."""
+    ends, and why its nodes go together (once for all that go together so, where a node has a line).
+    Nodes that do nothing by themselves have none."""
     ends = costed.barriers
     points = {p.subgraph: p for p in costed.roofline} if costed.device else {}
     wanted = set(nodes)
     found: dict[int, Beside] = {}
-    for part in parts:
-        listed = [i for i in part.nodes if i in wanted]
-        if listed and part.rule not in ("boundary", "view"):
-            cost = _fused_cost(part, costed.ridge, points.get(part.id))
-            found |= _cells(part, cost, ends.get(part.id, ""), listed, height)
+    told: set[str] = set()
+    listed = [(p, [i for i in p.nodes if i in wanted]) for p in parts
+              if p.rule not in ("boundary", "view")]  # fmt: skip
+    for part, ids in sorted((each for each in listed if each[1]), key=lambda each: each[1][0]):
+        cost = _fused_cost(part, costed.ridge, points.get(part.id))
+        reason = "" if height == 1 and part.reason in told else safe(part.reason)
+        told.add(part.reason)
+        found |= _cells(part, cost, ends.get(part.id, ""), reason, ids, height)
     return found
 
 
 def _fused_cost(part: Subgraph, ridge: float, point: RooflinePoint | None) -> str:
-    """What a subgraph costs as one kernel: FLOPs, bytes, FLOPs/byte, what that waits for, and its time."""
+    """What a subgraph costs as one kernel: FLOPs, bytes, FLOPs/byte, what that waits for, and its time;
+    none is broken where lines are."""
     timed = [] if point is None else [units.seconds(point.predicted)]
     flops = part.cost.flops + part.cost.other_flops
-    if not part.fused_bytes or not flops:
-        return ", ".join([units.size(part.fused_bytes), *timed]) if part.fused_bytes else ""
-    intensity = flops / part.fused_bytes
-    waits = classify(intensity, ridge) if point is None else point.bound
-    mark = BOUNDS[waits].sign if waits else ""
-    rate = f"{units.intensity(intensity)} {mark}".strip()
-    return ", ".join([units.count(flops), units.size(part.fused_bytes), rate, *timed])
+    if not part.fused_bytes:
+        return ""
+    found = [units.size(part.fused_bytes), *timed]
+    if flops:
+        intensity = flops / part.fused_bytes
+        waits = classify(intensity, ridge) if point is None else point.bound
+        mark = BOUNDS[waits].sign if waits else ""
+        rate = f"{units.intensity(intensity)} {mark}".strip()
+        found = [units.count(flops), found[0], rate, *timed]
+    return ", ".join(figure.replace(" ", _UNBROKEN) for figure in found)
+
+
+_UNBROKEN = "\N{NO-BREAK SPACE}"
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Text in lines of so many characters, those after the first behind an indent."""
+    lines = textwrap.wrap(text, max(width, 20), subsequent_indent=indent, break_on_hyphens=False)
+    return [line.replace(_UNBROKEN, " ") for line in lines]
 
 
 def _cells(
-    part: Subgraph, cost: str, end: str, listed: Sequence[int], height: int
+    part: Subgraph, cost: str, end: str, reason: str, listed: Sequence[int], height: int
 ) -> dict[int, Beside]:
     style = _COLOURS[part.id % len(_COLOURS)]
-    reason, end = safe(part.reason), safe(f"ends: {end}") if end else ""
+    end = safe(f"ends: {end}") if end else ""
     head = f"{part.id} {safe(part.rule)}, {units.plural(len(part.nodes), 'node')}"
     said = [
         head,
-        *([cost] if cost else []),
-        *textwrap.wrap(end, WIDTH - 2),
-        *textwrap.wrap(reason, WIDTH - 2),
+        *_wrapped(cost, WIDTH - 2),
+        *_wrapped(end, WIDTH - 2),
+        *_wrapped(reason, WIDTH - 2),
     ]
     room = height * len(listed)
     if len(said) > room:
@@ -528,7 +568,7 @@ def _cells(
             text = Text(bracket, style=style)
             text.append(f" {said[line]}", style="not bold" if line == 0 else "not bold dim")
             lines.append(text)
-        first = f"{head} ({cost}): {reason}" if cost else f"{head}: {reason}"
+        first = ": ".join(t for t in (f"{head} ({cost})" if cost else head, reason) if t)
         below = tuple(t for t in (first, end) if t) if position == 0 else ()
         cells[node] = Beside(tuple(lines), below)
     return cells

@@ -21,7 +21,7 @@ from opgraph.record.kinds import Bound
 from opgraph.views.headline import way
 from opgraph.views.marks import BOUNDS
 from opgraph.views.tables import csv_text
-from opgraph.views.terminal import Cut, bar, cut_of, draw, fit_tail, labelled, safe
+from opgraph.views.terminal import Cut, bar, draw, fit_tail, labelled, safe
 from opgraph.views.text.summary import inputs_of
 
 WIDEST = 140
@@ -243,7 +243,7 @@ def _costs(costed: CostedRecord, width: int) -> Table:
             result.add_row()
         heads = [_COUNTED.get(title, "nodes") if c.key == "count" else c.head for c in columns]
         result.add_row(Text(head, style="bold"), *(Text(h, style="dim") for h in heads))
-        cut = cut_of(entry.name for entry in listed)
+        cut = Cut(entry.name for entry in listed)
         for entry, cells in zip(listed, shown, strict=True):
             result.add_row(_label(entry, title, cut, label), *(c.drawn(cells) for c in columns))
         if omitted:

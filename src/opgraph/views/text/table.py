@@ -22,7 +22,7 @@ from opgraph.record.errors import RenderError
 from opgraph.record.graph import Node, Shape
 from opgraph.record.kinds import Bound
 from opgraph.views.headline import headline
-from opgraph.views.terminal import Cut, bar, bound, cut_of, draw, fit, fit_tail, safe
+from opgraph.views.terminal import Cut, bar, bound, draw, fit, fit_tail, safe
 from opgraph.views.text.summary import bottleneck_analysis, remarks, summary
 
 # The rows of the hierarchical table: the tree with repeats folded, and below the modules in a module the
@@ -316,6 +316,9 @@ def _hierarchy(
 ) -> Table:
     names = [_name(row, flat) for row in listed]
     longest = max((name.cell_len for name in names), default=0)
+    cut = Cut(row.path for row in listed if row.path) if flat else None
+    told = cut.least + max(len(_counted(row)) for row in listed) if cut and listed else 0
+    least = max(_NARROWEST, min(told, width // 2))  # in which names are told apart
     repeats = any(row.times > 1 for row in listed)
     missing = {"output": not show_shapes, "each": not repeats, "times": not repeats,
                "class": by in ("op", "class")}  # fmt: skip
@@ -328,13 +331,15 @@ def _hierarchy(
     def left() -> int:
         return width - sum(c.width + 1 for c in columns)
 
+    def given(column: _Column) -> int:
+        classes = [c.width for c in columns if c.key == "class"] if column.spared < 3 else []
+        return sum(max(0, width - _SHORTEST) for width in classes)
+
     for column in sorted(columns, key=lambda c: -c.spared):
-        shorter = column.width - _SHORTEST  # of a class, the last to go
-        most = (
-            2 * width // 5 if flat and column.spared == 2 else width // 2
-        )  # a path is cut at dots
-        room = min(longest, _NARROWEST - shorter if column.spared == 1 else most)
-        if column.spared and left() < room:
+        # A path is cut at dots; of a class enough is left for the bar, and it is the last to go.
+        most = 2 * width // 5 if flat and column.spared == 3 else width // 2
+        room = min(longest, least if column.spared < 3 else max(least, most))
+        if column.spared and left() + given(column) < room:
             columns.remove(column)
     # A class gives way to names, which tell rows apart.
     columns = [
@@ -344,7 +349,6 @@ def _hierarchy(
         for c in columns
     ]
     room = left()
-    cut = cut_of(row.path for row in listed if row.path) if flat and longest > room else None
     names = [_name(row, flat, room, cut) for row in listed]
     result = Table(
         box=box.SIMPLE_HEAD, show_edge=False, padding=0, header_style="bold",
@@ -395,7 +399,7 @@ _COLUMNS = (
     _Column("intensity", "FLOPs/byte", 10, spared=7),
     _Column("seconds", "Time", 8),
     _Column("measured", "Measured", 8),
-    _Column("bound", "Bound", 10, "left", spared=2),
+    _Column("bound", "Bound", 10, "left", spared=3),
 )
 """Figures are of all repetitions, but for `each`: the FLOPs of one."""
 
@@ -409,17 +413,21 @@ def columns_of(costed: CostedRecord, metric: Metric | None = None) -> list[_Colu
     metric = metric or costed.metric
     title = _SHARES[metric]
     without = {None if costed.device else "seconds", None if costed.measurement else "measured"}
-    share = [_Column("share", title, len(title)), _Column("share_bar", "", 5, "left", spared=3)]
+    share = [_Column("share", title, len(title)), _Column("share_bar", "", 5, "left", spared=2)]
     without.add("bytes_bar" if metric is Metric.BYTES else None)
     known = [c for c in _COLUMNS if c.key not in without]
     at = 1 + next(i for i, c in enumerate(known) if c.key == metric.value)
     return [*known[:at], *share, *known[at:]]
 
 
+def _counted(row: Row) -> str:
+    return f" × {row.count}" if row.count > 1 else ""
+
+
 def _name(row: Row, flat: bool, room: int | None = None, cut: Cut | None = None) -> Text:
     """The name and how often it is there. Of one that is too long the count is kept, and of a path, which
     is told from its neighbours there, the end."""
-    count = f" × {row.count}" if row.count > 1 else ""
+    count = _counted(row)
     label = safe(row.path or row.label) if flat else "  " * row.depth + safe(row.label)
     if room is not None and cell_len(label) > (room := max(_NARROWEST, room) - len(count)):
         label = fit_tail(label, room, cut) if flat else fit(label, room)
