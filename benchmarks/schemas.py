@@ -48,7 +48,7 @@ OUTPUTS: dict[str, list[list[str]]] = {
     "explain": [*([f] for f in FILES), *([f, *H100] for f in FILES)],
     "explore": [[f, "--max-nodes", "50"] for f in FILES] + [[FILES[0], *H100], [RAN]],
     "compare": [[RAN, RAN, "--fail-if", "measured > +5%"],
-                [FILES[0], FILES[1]], [FILES[1], FILES[3], "--fail-if", "flops > +2%"]],
+                [FILES[0], FILES[1]], [FILES[0], FILES[1], *H100], [FILES[1], FILES[3], "--fail-if", "flops > +2%"]],
     "sweep": [["resnet18", "--batch-size", "1,2"], ["resnet18", "--batch-size", "1,2", *H100],
               ["resnet18", "--image-size", "32,1"]],
     "check": [["resnet18", "--no-counters"], ["gpt2", "--tracer", "fx", "--no-counters"]],

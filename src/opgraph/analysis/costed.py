@@ -489,7 +489,7 @@ class CostedRecord:
         """The modules by path, the root with all that is below it."""
         from opgraph.analysis.cost.totals import module_tree
 
-        return module_tree(self.graph)
+        return module_tree(self.graph, self.seconds_by_node)
 
     @cached_property
     def operators(self) -> tuple[Row, ...]:

@@ -10,6 +10,7 @@ import pytest
 import opgraph
 from opgraph import InputError, Profile
 from opgraph.analysis.compare.comparison import compared
+from opgraph.record import units
 from opgraph.views.text.compare import comparison_markdown, comparison_text
 
 Saved = Callable[[str], Profile]
@@ -46,6 +47,37 @@ def test_many_profiles(saved: Saved, golden: Golden, width: int) -> None:
     names = ["resnet18", "resnet18-changed", "resnet50", "yolov8n"]
     comparison = compared([saved(name).on() for name in names], fail_if=GATES)
     golden(comparison_text(comparison, width=width, depth=1), f"compare-many-{width}.txt")
+
+
+@pytest.mark.parametrize("by", ["module", "op", "node"])
+def test_on_a_device_changes_are_those_of_time(saved: Saved, by: str) -> None:
+    costed = [saved(name).on("l4", run="graphs") for name in PAIRS["one-layer"]]
+    comparison = compared(costed)
+    text = comparison_text(comparison, by=by, width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    (row,) = [line for line in text.splitlines() if " conv2" in line and "Conv2d" in line or
+              line.split()[1:4] in (["23", "23", "conv2d"], ["conv2d", "20", "20"])]  # fmt: skip
+    ids = [n.id for n in costed[0].graph.nodes if n.op == "conv2d"] if by == "op" else [23]
+    for one in costed:
+        assert f" {units.seconds(sum(one.seconds_by_node[i] for i in ids))} " in row
+    assert row.endswith(" %")
+
+
+def test_a_model_on_two_devices_shows_where_the_time_went(saved: Saved) -> None:
+    """Also of layers that are one row, of which the first takes longer than the others."""
+    profile = saved("gpt2")
+    comparison = compared([profile.on("h100-sxm"), profile.on("l4", run="graphs")])
+    (change,) = comparison.changes
+    assert {c.status for c in change.walk()} == {"same"}
+    layers = next(c for c in change.walk() if c.count == 12)
+    for at, costed in enumerate(comparison.models):
+        inside = [n.id for n in costed.graph.nodes if n.scope.startswith("h.")]
+        assert change.seconds[at] == pytest.approx(sum(costed.seconds_by_node.values()))
+        assert layers.seconds[at] == pytest.approx(
+            sum(costed.seconds_by_node.get(i, 0.0) for i in inside)
+        )
+    text = comparison_text(comparison, width=80)
+    assert f" {units.seconds(layers.seconds[0])} " in text
 
 
 @pytest.mark.parametrize(

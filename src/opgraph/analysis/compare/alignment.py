@@ -78,6 +78,24 @@ class Change:
             return "changed"
         return "renamed" if self.renamed else "same"
 
+    @cached_property
+    def outline(self) -> tuple[object, ...]:
+        """What became of it and of all below it, whatever the names."""
+        below = tuple(c.outline for c in self.children)
+        return self.status, self.renamed, self.details, below
+
+    @property
+    def seconds(self) -> tuple[float | None, float | None]:
+        """The predicted seconds before and after; None without a device, or of what is not there."""
+        a, b = self.before, self.after
+        return None if a is None else a.seconds, None if b is None else b.seconds
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything is otherwise: itself, or the time that it takes on its device."""
+        a, b = self.seconds
+        return self.status != "same" or not (a == b or math.isclose(a or 0.0, b or 0.0))
+
     @property
     def depth(self) -> int:
         return self.either.depth
@@ -93,9 +111,12 @@ class Change:
                 yield from child.walk(depth)
 
 
-def align(before: Graph, after: Graph) -> Change:
-    """Lay the module tree of one graph over another's."""
-    return _Aligner(before, after).change()
+def align(
+    before: Graph, after: Graph, trees: tuple[ModuleCost, ModuleCost] | None = None
+) -> Change:
+    """Lay the module tree of one graph over another's (as they are in `trees`, or without times)."""
+    known = trees or (module_tree(before), module_tree(after))
+    return _Aligner(before, after, known).change()
 
 
 def by_operator(
@@ -119,12 +140,12 @@ def folded(change: Change, before: Tree, after: Tree) -> Change:
 class _Aligner:
     """What an alignment needs to know of every module, gathered once."""
 
-    def __init__(self, before: Graph, after: Graph) -> None:
+    def __init__(self, before: Graph, after: Graph, trees: tuple[ModuleCost, ModuleCost]) -> None:
         self._keys: dict[tuple[object, ...], int] = {}
         self._key: dict[int, int] = {}
         self._operators: dict[int, Counter[str]] = {}
         self._parameters = (_shapes(before), _shapes(after))
-        self._trees = (module_tree(before), module_tree(after))
+        self._trees = trees
         for tree, parameters in zip(self._trees, self._parameters, strict=True):
             self._gather(tree, parameters)
 
@@ -251,13 +272,12 @@ def _folded(change: Change, folds: _Folds) -> Change:
             groups[-1].append(child)
         else:
             groups.append([child])
-    children = (_together(_folded(group[0], folds), group) for group in groups)
+    children = (_together([_folded(c, folds) for c in group]) for group in groups)
     return replace(change, children=tuple(children))
 
 
 def _alike(one: Change, two: Change, folds: _Folds) -> bool:
-    said = (one.status, one.renamed, one.details) == (two.status, two.renamed, two.details)
-    return said and all(
+    return one.outline == two.outline and all(
         (a is None and b is None)
         or (a is not None and b is not None and a.path in known and known[a.path] == known.get(b.path))
         for a, b, known in zip((one.before, one.after), (two.before, two.after), folds, strict=True)
@@ -272,29 +292,31 @@ def _removed(module: ModuleCost) -> Change:
     return Change(module, None, tuple(map(_removed, module.children)))
 
 
-def _together(first: Change, group: Sequence[Change]) -> Change:
-    """A fold of changes, given the first of them folded below."""
+def _together(group: Sequence[Change]) -> Change:
+    """A fold of changes that are alike, each folded below."""
     if len(group) == 1:
-        return first
+        return group[0]
     before, after = (
         span([m.path for m in modules if m])
         for modules in ([c.before or c.after for c in group], [c.after or c.before for c in group])
     )
-    return replace(_repeated(first, len(group), before, after), count=len(group))
+    return replace(_sum(group, before, after), count=len(group))
 
 
-def _repeated(change: Change, count: int, before: str, after: str) -> Change:
-    """A change so many times, its modules under other paths."""
-    a, b = change.before, change.after
+def _sum(group: Sequence[Change], before: str, after: str) -> Change:
+    """Changes that are alike as one, their modules under these paths."""
+    first, *others = group
+    a, b = (
+        one and one.together([m for m in more if m], path)
+        for one, more, path in ((first.before, [c.before for c in others], before),
+                                (first.after, [c.after for c in others], after))
+    )  # fmt: skip
     children = (
-        _repeated(c, count, *((m and f"{path}.{m.name}") or "" for m, path in
-                              ((c.before, before), (c.after, after))))
-        for c in change.children
+        _sum(each, *((m and f"{path}.{m.name}") or "" for m, path in
+                     ((each[0].before, before), (each[0].after, after))))
+        for each in zip(*(c.children for c in group), strict=True)
     )  # fmt: skip
-    return replace(
-        change, before=a and a.repeated(count, before), after=b and b.repeated(count, after),
-        children=tuple(children),
-    )  # fmt: skip
+    return replace(first, before=a, after=b, children=tuple(children))
 
 
 def _cosine(a: Counter[str], b: Counter[str]) -> float:

@@ -40,18 +40,19 @@ class OperatorChange:
     after: Row | None
 
     @property
-    def difference(self) -> tuple[int, int, int]:
-        """FLOPs, bytes and nodes that it takes more than before."""
+    def difference(self) -> tuple[float, int, int, int]:
+        """Seconds (none without a device), FLOPs, bytes and nodes that it takes more than before."""
         was, now = (
-            (0, 0, 0) if row is None else (row.flops, row.bytes, row.count)
+            (0.0, 0, 0, 0) if row is None else (row.seconds or 0.0, row.flops, row.bytes, row.count)
             for row in (self.before, self.after)
-        )  # fmt: skip
-        return now[0] - was[0], now[1] - was[1], now[2] - was[2]
+        )
+        return now[0] - was[0], now[1] - was[1], now[2] - was[2], now[3] - was[3]
 
     @property
     def same(self) -> bool:
-        return self.before is not None and self.after is not None and (
-            self.before.cost == self.after.cost and self.before.count == self.after.count
+        a, b = self.before, self.after
+        return a is not None and b is not None and (
+            (a.cost, a.count, a.seconds) == (b.cost, b.count, b.seconds)
         )  # fmt: skip
 
 
@@ -95,8 +96,10 @@ class ComparisonRecord:
         """The module tree of the first laid over each other's."""
         first, *others = self.models
         return tuple(
-            folded(align(first.graph, other.graph), first.tree, other.tree) for other in others
-        )
+            folded(align(first.graph, other.graph, (first.module_tree, other.module_tree)),
+                   first.tree, other.tree)
+            for other in others
+        )  # fmt: skip
 
     @property
     def broken(self) -> tuple[Verdict, ...]:
@@ -146,7 +149,7 @@ class ComparisonRecord:
             "profiles": list(self.labels),
             "totals": {q.name: [q.of(m) for m in self.models] for q in self.quantities},
             "changes": [
-                [_change_data(c) for c in change.walk() if c.status != "same"]
+                [_change_data(c) for c in change.walk() if c.differs]
                 for change in self.changes
             ],
             **({"measured": [self.measured(i) for i in others]} if any(map(self.measured, others)) else {}),
@@ -223,6 +226,7 @@ def _change_data(change: Change) -> dict[str, Any]:
         return None if module is None else {
             "path": module.path, "class": module.cls, "parameters": module.parameters,
             "flops": module.flops, "other_flops": module.cost.other_flops, "bytes": module.bytes,
+            **({} if module.seconds is None else {"seconds": module.seconds}),
         }  # fmt: skip
 
     return {

@@ -214,7 +214,8 @@ class ModuleCost(WithCost):
     """A module with all that is below it.
 
     `cost` and `parameters` are those of the whole subtree; `own` is the cost of the nodes that stand
-    directly in the module, `nodes` are these. `output` is the shape of its first result.
+    directly in the module, `nodes` are these. `output` is the shape of its first result. `seconds` are the
+    predicted ones of the whole subtree; None without a device.
     """
 
     path: str
@@ -228,6 +229,7 @@ class ModuleCost(WithCost):
     output: Shape | None
     nodes: tuple[Node, ...] = field(repr=False)
     children: tuple[ModuleCost, ...] = field(repr=False)
+    seconds: float | None = None
 
     def walk(self, depth: int | None = None) -> Iterator[ModuleCost]:
         """This module and those below it, down to a depth."""
@@ -236,16 +238,19 @@ class ModuleCost(WithCost):
             for child in self.children:
                 yield from child.walk(depth)
 
-    def repeated(self, count: int, path: str) -> ModuleCost:
-        """Itself and so many equal ones together, under one path."""
+    def together(self, others: Iterable[ModuleCost], path: str) -> ModuleCost:
+        """Itself and others that are alike as one, under one path."""
+        every = (self, *others)
         return replace(
-            self, path=path, name=path.rpartition(".")[2], calls=self.calls * count,
-            parameters=self.parameters * count, cost=self.cost * count, own=self.own * count,
+            self, path=path, name=path.rpartition(".")[2], calls=sum(m.calls for m in every),
+            parameters=sum(m.parameters for m in every), cost=sum((m.cost for m in every), Cost()),
+            own=sum((m.own for m in every), Cost()),
+            seconds=None if self.seconds is None else sum(m.seconds or 0.0 for m in every),
         )  # fmt: skip
 
 
-def module_tree(graph: Graph) -> ModuleCost:
-    """The root module with the whole tree below it."""
+def module_tree(graph: Graph, seconds: Mapping[int, float] | None = None) -> ModuleCost:
+    """The root module with the whole tree below it, with the seconds of its nodes where they are known."""
     parameters: dict[str, int] = {}
     for parameter in graph.parameters:
         if parameter.kind == "parameter":
@@ -258,7 +263,7 @@ def module_tree(graph: Graph) -> ModuleCost:
     def make(scope: Scope, depth: int) -> ModuleCost:
         below = tuple(make(child, depth + 1) for child in children.get(scope.path, ()))
         direct = graph.inside.get(scope.path, ())
-        own = cost_of(direct)
+        own, taken = cost_of(direct), total_seconds(direct, seconds)
         return ModuleCost(
             path=scope.path,
             name=scope.path.rpartition(".")[2],
@@ -271,6 +276,7 @@ def module_tree(graph: Graph) -> ModuleCost:
             output=graph.value[scope.outputs[0]].shape if scope.outputs else None,
             nodes=direct,
             children=below,
+            seconds=None if taken is None else taken + sum(c.seconds or 0.0 for c in below),
         )
 
     return make(graph.scope[""], 0)

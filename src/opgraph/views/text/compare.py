@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rich import box
 from rich.console import RenderableType
@@ -11,15 +12,17 @@ from rich.text import Text
 
 from opgraph.analysis.compare.alignment import Change, Status
 from opgraph.analysis.compare.comparison import ComparisonRecord, NodeChange, Verdict
+from opgraph.analysis.cost.totals import ModuleCost
+from opgraph.analysis.nodes import Row
 from opgraph.analysis.quantities import Quantity
 from opgraph.record import units
 from opgraph.views.tables import markdown_cell, markdown_table
 from opgraph.views.terminal import columns, draw, fit, fit_tail, fitting, safe
 
-# How the differences between profiles are written: which profile, by how much, how many times as much.
+# How the differences between profiles are written: which profile, by how much, by how many percent.
 
-_FIGURE = 12
-"""The width of a column: the longest figure, 1023.50 MiB, and a space before it."""
+_FIGURE, _CHANGE = 12, 10
+"""The widths of columns: the longest figure, 1023.50 MiB, or change, −99.9 %, and a space before it."""
 
 MARKS: dict[Status, tuple[str, str]] = {
     "same": (" ", "dim"),
@@ -47,28 +50,32 @@ def difference(q: Quantity, before: float | None, after: float | None) -> str:
 
 
 def _by(share: float) -> str:
-    """A change in percent with its sign: +1.2 %, −<0.1 %."""
-    percent = f"{abs(share) * 100:.1f}"
-    return ("+" if share > 0 else "−") + ("<0.1" if percent == "0.0" else percent) + " %"
+    """A change in percent with its sign: +1.2 %, −<0.1 %, +1,377 %."""
+    percent = abs(share) * 100
+    written = (
+        f"{percent:.1f}"
+        if percent < 99.95
+        else f"{percent:,.0f}"
+        if percent < 1e6
+        else f"{percent:.0e}"
+    )
+    return ("+" if share > 0 else "−") + ("<0.1" if written == "0.0" else written) + " %"
 
 
-def ratio(before: float | None, after: float | None) -> str:
-    """How many times as much: 4.02×; percent where it is close to one; "=" where it is equal."""
+def relative(before: float | None, after: float | None) -> str:
+    """A change in percent of what was before; "=" where it is equal."""
     if before is None or after is None:
         return "—"
     if after == before:
         return "="
     if not before or not after:
         return "gone" if before else "new"
-    share = after / before
-    if 0.8 < share < 1.25:
-        return _by(share - 1)
-    return f"{share:.2f}×" if 0.01 <= share < 10_000 else f"{share:.1e}×"
+    return _by(after / before - 1)
 
 
-def ratio_of(values: Sequence[int | None]) -> str:
+def relative_of(values: Sequence[float | None]) -> str:
     before, after = values
-    return ("" if before is None or after is None else ratio(before, after)).rjust(9)
+    return "" if before is None or after is None else relative(before, after)
 
 
 FITTING_ROWS = 48
@@ -84,7 +91,7 @@ def changes(
     if by == "op":
         yield from _by_op(comparison, other, width)
     elif by == "node":
-        yield from _by_node(comparison.nodes(other), other, width)
+        yield from _by_node(comparison, other, width)
     else:
         yield from _by_module(comparison.changes[other - 1], other, depth, width)
 
@@ -92,21 +99,21 @@ def changes(
 def _by_module(
     change: Change, other: int, depth: int | None, width: int
 ) -> Iterator[RenderableType]:
-    if change.status == "same":
+    if not change.differs:
         yield _SAME
         return
     if depth is None:
         depth = fitting_depth(change)
     shown = [c for c in change.walk(depth) if worth_showing(c)]
-    figures = 2 * _FIGURE + 9
+    figures = 2 * _FIGURE + _CHANGE
     label = min(width - figures, 50)
     told = [c.details for c in shown if c.details]
     once = len(told) > 1 and len(set(told)) == 1  # as where one model is run in two ways
     room = width - figures - label - 2
     b = letter(other)
     metric = _metric(change)
-    heads = [name.rjust(_FIGURE) for name in (f"{metric} A", f"{metric} {b}")]
-    head = fit("", label) + "".join(heads) + f"{b} / A".rjust(9)
+    heads = [name.rjust(_FIGURE) for name in (f"{metric.head} A", f"{metric.head} {b}")]
+    head = fit("", label) + "".join(heads) + f"{b} vs A".rjust(_CHANGE)
     yield Text(head + ("  what differs" if room >= 24 and not once else ""), "bold")
     for c in shown:
         mark, style = MARKS[c.status]
@@ -131,17 +138,15 @@ def _by_module(
         yield Text(f"  … and {deeper} more below; --depth N shows them", style="dim")
     if once:
         yield Text(f"  {MARKS['changed'][0]} {', '.join(told[0])}", style="dim")
-    same = sum(1 for c in _unfolded(change) if c == "same")
+    same = sum(not c for c in _unfolded(change))
     if same:
         yield Text(f"  {units.plural(same, 'module')} left out: nothing differs there", style="dim")
 
 
 def worth_showing(change: Change) -> bool:
     """Not what is equal, nor costs nothing in another shape."""
-    if change.status == "same":
-        return False
     if change.status != "changed":
-        return True
+        return change.differs
     costly = any(m and (m.parameters or m.cost.bytes) for m in (change.before, change.after))
     return costly or any(not d.startswith("output ") for d in change.details)
 
@@ -155,10 +160,10 @@ def fitting_depth(change: Change) -> int:
     return 1
 
 
-def _unfolded(change: Change, times: int = 1) -> Iterator[Status]:
-    """The status of every module, folded ones as often as they occur."""
+def _unfolded(change: Change, times: int = 1) -> Iterator[bool]:
+    """Whether each module differs, of folded ones as often as they occur."""
     times *= change.count
-    yield from [change.status] * times
+    yield from [change.differs] * times
     for child in change.children:
         yield from _unfolded(child, times)
 
@@ -173,23 +178,46 @@ def name_of(change: Change) -> str:
     return f"{name}{times}  {new.cls if new.name else ''}".rstrip()
 
 
-def _metric(whole: Change) -> str:
-    """What modules are compared by: FLOPs, or bytes where all compute as much as before."""
-    flops = {None if m is None else m.flops for m in (whole.before, whole.after)}
-    return "bytes" if len(flops) == 1 else "FLOPs"
+class _Metric(NamedTuple):
+    """What modules and operators are compared by, and how it is written."""
+
+    head: str
+    of: Callable[[ModuleCost | Row], float | None]
+    written: Callable[[float], str]
+
+    def values(self, change: Change) -> list[float | None]:
+        """Before and after; None of what is not there."""
+        return [None if m is None else self.of(m) for m in (change.before, change.after)]
 
 
-def _figures(change: Change, metric: str) -> str:
-    """FLOPs before and after, or bytes where these are compared or there are no FLOPs."""
-    both = (change.before, change.after)
-    values = [None if m is None else m.flops for m in both]
-    written: Callable[[int], str] = units.count
-    if metric == "bytes" or not any(values):
-        values, written = [None if m is None else m.bytes for m in both], units.size
+_BYTES = _Metric("bytes", lambda m: m.bytes, units.size)
+_METRICS = (
+    _Metric("time", lambda m: m.seconds, units.seconds),
+    _Metric("FLOPs", lambda m: m.flops, units.count),
+    _BYTES,
+)
+
+
+def _metric(whole: Change) -> _Metric:
+    """The first by which the whole differs: the time on a device, FLOPs, else bytes."""
+    return next((m for m in _METRICS if len(set(m.values(whole))) > 1), _BYTES)
+
+
+def _cells(change: Change, metric: _Metric) -> list[str]:
+    """What a module costs before and after, and the change: in bytes where it has no FLOPs to compare."""
+    values = metric.values(change)
+    if metric.head == "FLOPs" and not any(values):
+        metric = _BYTES
+        values = metric.values(change)
     if not any(values):
-        return " " * (2 * _FIGURE + 9)
-    cells = ["—" if v is None else written(v) for v in values]
-    return "".join(c.rjust(_FIGURE) for c in cells) + ratio_of(values)
+        return ["", "", ""]
+    written = ["—" if v is None else metric.written(v) for v in values]
+    return [*written, relative_of(values)]
+
+
+def _figures(change: Change, metric: _Metric) -> str:
+    cells = zip(_cells(change, metric), (_FIGURE, _FIGURE, _CHANGE), strict=True)
+    return "".join(cell.rjust(width) for cell, width in cells)
 
 
 def _by_op(comparison: ComparisonRecord, other: int, width: int) -> Iterator[RenderableType]:
@@ -197,12 +225,13 @@ def _by_op(comparison: ComparisonRecord, other: int, width: int) -> Iterator[Ren
     if not changes:
         yield _SAME
         return
-    roomy = width >= 110
+    timed = comparison.device is not None
+    metrics = (_METRICS if timed else _METRICS[1:])[: 2 if width >= 110 else 1]
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     table.add_column("", width=1)
     table.add_column("operator", no_wrap=True, overflow="ellipsis", max_width=30)
-    b, share = letter(other), f"{letter(other)} / A"
-    for head in ("nodes A", b, "FLOPs A", b, share) + (("bytes A", b, share) * roomy):
+    b = letter(other)
+    for head in ("nodes A", b, *(h for m in metrics for h in (f"{m.head} A", b, f"{b} vs A"))):
         table.add_column(head, justify="right", no_wrap=True)
     for c in changes[:TOP_OPERATORS]:
         status: Status = (
@@ -210,23 +239,20 @@ def _by_op(comparison: ComparisonRecord, other: int, width: int) -> Iterator[Ren
         )
         mark, style = MARKS[status]
         sides = (c.before, c.after)
-        flops = [0 if s is None else s.flops for s in sides]
-        traffic = [0 if s is None else s.bytes for s in sides]
         cells = [str(s.count) if s else "—" for s in sides]
-        cells += [units.count(f) if f else "—" for f in flops] + [_known_ratio(flops)]
-        if roomy:
-            cells += [units.size(t) if t else "—" for t in traffic] + [_known_ratio(traffic)]
+        for metric in metrics:
+            values = [0 if s is None else metric.of(s) or 0 for s in sides]
+            cells += [metric.written(v) if v else "—" for v in values]
+            cells.append(relative(*values) if any(values) else "")
         table.add_row(mark, Text(safe(c.op), style=style), *cells)
     yield table
     if len(changes) > TOP_OPERATORS:
         yield Text(f"  … and {len(changes) - TOP_OPERATORS} more", style="dim")
 
 
-def _known_ratio(values: Sequence[int]) -> str:
-    return ratio(*values) if any(values) else ""
-
-
-def _by_node(changes: Sequence[NodeChange], other: int, width: int) -> Iterator[RenderableType]:
+def _by_node(comparison: ComparisonRecord, other: int, width: int) -> Iterator[RenderableType]:
+    changes = comparison.nodes(other)
+    seconds = [comparison.models[i].seconds_by_node for i in (0, other)]
     if not changes:
         yield _SAME
         return
@@ -241,13 +267,13 @@ def _by_node(changes: Sequence[NodeChange], other: int, width: int) -> Iterator[
             yield Text(
                 fit_tail((change.module or "(root)") + times, width - 1).rstrip(), style="bold"
             )
-        yield _node_line(change)
+        yield _node_line(change, seconds)
     if len(changes) > TOP_NODES:
         yield Text(f"… and {units.plural(len(changes) - TOP_NODES, 'more node')}; "
                    "--json has them all", style="dim")  # fmt: skip
 
 
-def _node_line(change: NodeChange) -> Text:
+def _node_line(change: NodeChange, times: Sequence[Mapping[int, float] | None]) -> Text:
     a, b = change.before, change.after
     status: Status = "added" if a is None else "removed" if b is None else "changed"
     mark, style = MARKS[status]
@@ -257,13 +283,18 @@ def _node_line(change: NodeChange) -> Text:
         return line
     ids = f"{a.id if a else '—':>5} {b.id if b else '—':>5}  "
     line.append(ids, style="dim")
-    line.append(fit(node.op, 30), style=style)
+    line.append(fit(node.op, 29), style=style)
+    taken = [
+        None if n is None else (t or {}).get(n.id, 0.0) for n, t in zip((a, b), times, strict=True)
+    ]
     flops = [None if n is None else n.flops for n in (a, b)]
     traffic = [None if n is None else n.bytes for n in (a, b)]
-    values, form = (flops, units.count) if any(flops) else (traffic, units.size)
+    ways: list[tuple[Sequence[float | None], Callable[[Any], str]]] = [
+        (taken, units.seconds), (flops, units.count), (traffic, units.size)]  # fmt: skip
+    values, form = next((way for way in ways if any(way[0])), ways[-1])
     for value in values:
         line.append(("—" if value is None else form(value) if value else "no work").rjust(_FIGURE))
-    line.append(ratio_of(values))
+    line.append(relative_of(values).rjust(_CHANGE))
     return line
 
 
@@ -300,11 +331,11 @@ def comparison_text(
 
 def _measured(rows: Sequence[tuple[str, float, float]], other: str) -> Table:
     """The operators whose measured time differs most."""
-    result = columns("operator", "A", other, f"{other} − A", f"{other} / A")
+    result = columns("operator", "A", other, f"{other} − A", f"{other} vs A")
     for op, before, after in rows[:_MEASURED]:
         sign = "+" if after >= before else "−"
         result.add_row(safe(op), units.seconds(before), units.seconds(after),
-                       f"{sign}{units.seconds(abs(after - before))}", ratio(before, after))  # fmt: skip
+                       f"{sign}{units.seconds(abs(after - before))}", relative(before, after))  # fmt: skip
     return result
 
 
@@ -324,9 +355,9 @@ def _legend(comparison: ComparisonRecord) -> Iterator[Text]:
 
 def _totals(comparison: ComparisonRecord, width: int) -> Table:
     """Quantities down and profiles across; the other way round where there are many profiles. Where there
-    is no room, of differences and ratios those go that can be had from the others."""
+    is no room, of differences and percent those go that can be had from the others."""
     across = [_across(comparison), _across(comparison, less=True)]
-    down = [_down(comparison), _down(comparison, ratios=False)]
+    down = [_down(comparison), _down(comparison, changes=False)]
     number = len(comparison.models)
     return fitting(across if number == 2 else across + down if number == 3 else down, width)
 
@@ -338,40 +369,40 @@ def _table() -> Table:
 
 
 def _across(comparison: ComparisonRecord, *, less: bool = False) -> Table:
-    """With differences and ratios; with `less`, of two the ratio and of three the figures alone."""
+    """With differences and percent; with `less`, of two the percent and of three the figures alone."""
     table = _table()
     pair = len(comparison.models) == 2
-    ratios = pair or not less
+    relatives = pair or not less
     for position in range(len(comparison.models)):
         table.add_column(letter(position), justify="right", no_wrap=True)
-        if position and ratios and not pair:
-            table.add_column(f"/ {letter(0)}", justify="right", no_wrap=True)
+        if position and relatives and not pair:
+            table.add_column("vs A", justify="right", no_wrap=True)
     differing = pair and not less
     if differing:
         table.add_column("B − A", justify="right", no_wrap=True)
     if pair:
-        table.add_column("B / A", justify="right", no_wrap=True)
+        table.add_column("B vs A", justify="right", no_wrap=True)
     for q, first, values in known(comparison):
         cells = [q.format(first)]
         for value in values:
             cells += [q.format(value), *([difference(q, first, value)] if differing else []),
-                      *([ratio(first, value)] if ratios else [])]  # fmt: skip
+                      *([relative(first, value)] if relatives else [])]  # fmt: skip
         table.add_row(q.label, *cells, style="dim" if set(values) == {first} else "")
     return table
 
 
-def _down(comparison: ComparisonRecord, *, ratios: bool = True) -> Table:
+def _down(comparison: ComparisonRecord, *, changes: bool = True) -> Table:
     table = _table()
     shown = [k for k in known(comparison) if k[0].name in _MAIN]
     for q, _, _ in shown:
         table.add_column(q.label, justify="right", no_wrap=True)
-        if ratios:
-            table.add_column("/ A", justify="right", no_wrap=True)
+        if changes:
+            table.add_column("vs A", justify="right", no_wrap=True)
     for position in range(len(comparison.models)):
         cells = []
         for q, first, values in shown:
             value = first if position == 0 else values[position - 1]
-            compared = [ratio(first, value) if position else ""] if ratios else []
+            compared = [relative(first, value) if position else ""] if changes else []
             cells += [q.format(value), *compared]
         table.add_row(letter(position), *cells)
     return table
@@ -397,10 +428,10 @@ def _verdicts(comparison: ComparisonRecord) -> Iterator[Text]:
 
 
 def verdict(comparison: ComparisonRecord, v: Verdict) -> str:
-    """What a gate saw: B: 3.63 GFLOPs → 8.18 GFLOPs, 2.25×."""
+    """What a gate saw: B: 3.63 GFLOPs → 8.18 GFLOPs, +125 %."""
     q = v.gate.quantity
     place = letter(v.position) if len(comparison.models) > 2 else ""
-    seen = f"{q.format(v.before)} → {q.format(v.after)}, {ratio(v.before, v.after)}"
+    seen = f"{q.format(v.before)} → {q.format(v.after)}, {relative(v.before, v.after)}"
     if v.noise:
         seen += f", ± {q.format(v.noise)} of noise"
     return f"{place}: {seen}" if place else seen
@@ -413,9 +444,9 @@ def comparison_markdown(comparison: ComparisonRecord, *, depth: int | None = Non
     """The comparison as Markdown, for a comment on a pull request: totals, gates, and what changed,
     folded away."""
     letters = [letter(i) for i in range(len(comparison.models))]
-    heads = ["", "A", *(head for x in letters[1:] for head in (x, f"{x} / A"))]
+    heads = ["", "A", *(head for x in letters[1:] for head in (x, f"{x} vs A"))]
     body = (
-        [q.label, q.format(first), *(c for v in values for c in (q.format(v), ratio(first, v)))]
+        [q.label, q.format(first), *(c for v in values for c in (q.format(v), relative(first, v)))]
         for q, first, values in known(comparison)
     )
     lines = [
@@ -436,25 +467,18 @@ def comparison_markdown(comparison: ComparisonRecord, *, depth: int | None = Non
 
 
 def _markdown_changes(change: Change, name: str, depth: int | None) -> Iterator[str]:
-    if change.status == "same":
+    if not change.differs:
         yield f"From A to {name}, no module differs."
         return
     depth = fitting_depth(change) if depth is None else depth
     yield from (f"<details><summary>What changed from A to {name}, by module</summary>", "")
     metric = _metric(change)
-    heads = ("", "module", f"{metric} before", "after", "", "what differs")
+    heads = ("", "module", f"{metric.head} before", "after", "change", "what differs")
     rows = (_markdown_row(c, metric) for c in change.walk(depth) if worth_showing(c))
     yield from markdown_table(heads, rows, numbers=(2, 3, 4))
     yield from ("", "</details>")
 
 
-def _markdown_row(change: Change, metric: str) -> list[str]:
-    both, written = (change.before, change.after), units.size if metric == "bytes" else units.flops
-    values = [None if m is None else m.bytes if metric == "bytes" else m.flops for m in both]
-    return [
-        MARKS[change.status][0],
-        "\u2003" * change.depth + name_of(change),
-        *("—" if v is None else written(v) for v in values),
-        ratio_of(values).strip(),
-        ", ".join(change.details),
-    ]
+def _markdown_row(change: Change, metric: _Metric) -> list[str]:
+    name = "\u2003" * change.depth + name_of(change)
+    return [MARKS[change.status][0], name, *_cells(change, metric), ", ".join(change.details)]
