@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from mmap import PAGESIZE
+from pathlib import Path
 
 import pytest
 import torch
@@ -98,3 +100,31 @@ with lazy_imports():
 assert minimize.__module__.startswith("scipy")
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_parameters_had_for_a_moment_is_given_back() -> None:
+    """40 parameters of 8 MiB that are computed, with a buffer behind each that stays: the C library would
+    keep their memory."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * PAGESIZE
+
+    class Computed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            made = [(torch.ones(2**21), torch.ones(2**15)) for _ in range(40)]
+            self.most = resident()
+            for number, (weight, buffer) in enumerate(made):
+                self.register_buffer(f"buffer_{number}", buffer)
+                self.register_parameter(f"weight_{number}", nn.Parameter(weight))
+                made[number] = (buffer, buffer)
+                del weight
+
+    torch.ones(2**22)  # freed at once: from now on the C library itself holds such memory
+    before = resident()
+    with weightless():
+        module = Computed()
+    assert module.most - before > 300 * 2**20
+    assert resident() - before < 200 * 2**20

@@ -7,10 +7,14 @@ that are too big even for that moment are made without memory from the start.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from mmap import PAGESIZE
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -83,6 +87,19 @@ is for nothing where there is no memory, yet torch works out shapes and strides 
 is half of the time that building takes."""
 
 
+_LOOK, _MOST = 64 * 2**20, 128 * 2**20
+"""Bytes of parameters after which to look how much the process has grown, and how much it may have."""
+
+_give_back = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+"""What gives free memory back to the system, where the C library is GNU's. It keeps that of tensors, which
+are aligned, and has no use for it: `posix_memalign` asks for a little more than it leaves behind."""
+
+
+def _resident() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * PAGESIZE
+
+
 class Moved:
     """The parameters that were moved in one build, so that shared ones stay shared, and their bytes."""
 
@@ -90,6 +107,8 @@ class Moved:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True) if pretend else None
         self.twins = WeakIdKeyDictionary()
         self.bytes = 0
+        self._looked = 0
+        self._began = 0 if _give_back is None else _resident()
 
     def twin(self, param: nn.Parameter) -> nn.Parameter:
         if param not in self.twins:
@@ -100,8 +119,17 @@ class Moved:
             twin.__dict__.update(param.__dict__)
             self.twins[param] = twin
             self.bytes += param.nbytes
+            self._lighten()
         found: nn.Parameter = self.twins[param]
         return found
+
+    def _lighten(self) -> None:
+        """Give back what parameters that were computed had for a moment."""
+        if _give_back is None or self.bytes - self._looked < _LOOK:
+            return
+        self._looked = self.bytes
+        if _resident() - self._began > _MOST:
+            _give_back(0)
 
 
 _moved: ContextVar[Moved | None] = ContextVar("moved", default=None)

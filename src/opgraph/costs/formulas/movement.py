@@ -76,6 +76,7 @@ each("copy", first_output, "derived here, nothing is computed", {
     "pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle im2col unfold_copy tile "
     "resize_ set_ split_with_sizes_copy split_copy expand_copy view_copy slice_copy select_copy "
     "permute_copy transpose_copy t_copy squeeze_copy unsqueeze_copy unbind_copy narrow_copy "
+    "diagonal_copy alias_copy as_strided_copy _reshape_copy "
     "as_strided_scatter block_diag cartesian_prod meshgrid diag_embed diag to_mkldnn to_dense _to_dense "
     "_nested_tensor_from_mask _nested_tensor_from_tensor_list _pin_memory",
 })  # fmt: skip
