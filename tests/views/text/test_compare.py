@@ -55,8 +55,9 @@ def test_on_a_device_changes_are_those_of_time(saved: Saved, by: str) -> None:
     comparison = compared(costed)
     text = comparison_text(comparison, by=by, width=80)
     assert max(map(len, text.splitlines())) <= 80
-    (row,) = [line for line in text.splitlines() if " conv2" in line and "Conv2d" in line or
-              line.split()[1:4] in (["23", "23", "conv2d"], ["conv2d", "20", "20"])]  # fmt: skip
+    starts = {"module": ["~", "conv2", "Conv2d"], "op": ["~", "conv2d", "20", "20"],
+              "node": ["~", "23", "23", "conv2d"]}[by]  # fmt: skip
+    (row,) = [line for line in text.splitlines() if line.split()[: len(starts)] == starts]
     ids = [n.id for n in costed[0].graph.nodes if n.op == "conv2d"] if by == "op" else [23]
     for one in costed:
         assert f" {units.seconds(sum(one.seconds_by_node[i] for i in ids))} " in row

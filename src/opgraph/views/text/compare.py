@@ -225,8 +225,8 @@ def _by_op(comparison: ComparisonRecord, other: int, width: int) -> Iterator[Ren
     if not changes:
         yield _SAME
         return
-    timed = comparison.device is not None
-    metrics = (_METRICS if timed else _METRICS[1:])[: 2 if width >= 110 else 1]
+    differing = [m for m in _METRICS if any(_of(m, c.before) != _of(m, c.after) for c in changes)]
+    metrics = differing[: 2 if width >= 110 else 1] or [_BYTES]
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     table.add_column("", width=1)
     table.add_column("operator", no_wrap=True, overflow="ellipsis", max_width=30)
@@ -241,13 +241,18 @@ def _by_op(comparison: ComparisonRecord, other: int, width: int) -> Iterator[Ren
         sides = (c.before, c.after)
         cells = [str(s.count) if s else "—" for s in sides]
         for metric in metrics:
-            values = [0 if s is None else metric.of(s) or 0 for s in sides]
+            values = [_of(metric, s) for s in sides]
             cells += [metric.written(v) if v else "—" for v in values]
             cells.append(relative(*values) if any(values) else "")
         table.add_row(mark, Text(safe(c.op), style=style), *cells)
     yield table
     if len(changes) > TOP_OPERATORS:
         yield Text(f"  … and {len(changes) - TOP_OPERATORS} more", style="dim")
+
+
+def _of(metric: _Metric, operator: Row | None) -> float:
+    """What an operator takes, nothing where it is not there."""
+    return 0.0 if operator is None else metric.of(operator) or 0.0
 
 
 def _by_node(comparison: ComparisonRecord, other: int, width: int) -> Iterator[RenderableType]:
@@ -291,7 +296,8 @@ def _node_line(change: NodeChange, times: Sequence[Mapping[int, float] | None]) 
     traffic = [None if n is None else n.bytes for n in (a, b)]
     ways: list[tuple[Sequence[float | None], Callable[[Any], str]]] = [
         (taken, units.seconds), (flops, units.count), (traffic, units.size)]  # fmt: skip
-    values, form = next((way for way in ways if any(way[0])), ways[-1])
+    ways = [way for way in ways if any(way[0])] or ways[-1:]
+    values, form = next((way for way in ways if way[0][0] != way[0][1]), ways[0])
     for value in values:
         line.append(("—" if value is None else form(value) if value else "no work").rjust(_FIGURE))
     line.append(relative_of(values).rjust(_CHANGE))
