@@ -49,8 +49,8 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
     spots = costed.tree.hot_spots(1)
     spot = spots[0].label if spots else None
     bound = max(costed.bounds, key=lambda b: b.share)
-    most = sorted(costed.operators, key=lambda o: -o.flops)[:_SEVERAL]
-    shares = [f"{o.name} {units.percent(o.flops / t.flops)}" for o in most if t.flops and o.flops]
+    most = sorted((o for o in costed.operators if o.share), key=lambda o: -o.share)[:_SEVERAL]
+    shares = [f"{o.name} {units.percent(o.share)}" for o in most]
     of = f"the {'time is spent' if on else 'bytes move'} where {bound.bound.value} is the limit"
     timed = None if costed.prediction is None else costed.prediction.seconds
     found: list[tuple[str, float | str | None, str, str]] = [
@@ -64,7 +64,7 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
          f"one run takes {units.flops(t.flops)} ({units.macs(t.macs)}) in matrix products and "
          f"convolutions, and {units.flops(t.other_flops)} in other work", " --depth 1"),
         ("operators", most[0].name if shares else None,
-         f"by operator that is {', '.join(shares)}" if shares else "no operator multiplies matrices",
+         f"by operator, of {whole_of(costed)}: {', '.join(shares)}" if shares else "no operator takes anything",
          " --by op"),
         ("hot_spot", spot,
          "nothing is computed" if spot is None else

@@ -50,13 +50,12 @@ def families(found: Sequence[Listing], color: bool, width: int) -> str:
 
 
 def _sample(members: Sequence[Listing], room: int) -> str:
-    """The first names of a family, each whole; one that is alone too long is cut."""
+    """The first names of a family, each whole, or else the shortest; that is cut where it is too long."""
     names = [safe(m.spec) for m in members[:SAMPLES]]
-    for most in range(len(names), 0, -1):
-        said = ", ".join(names[:most]) + (", …" if most < len(members) else "")
-        if len(said) <= room:
-            return said
-    return ", ".join(names[:1])
+    shortest = min((safe(m.spec) for m in members), key=len, default="")
+    tried = [", ".join(names[:most]) + (", …" if most < len(members) else "")
+             for most in range(len(names), 0, -1)]  # fmt: skip
+    return next((said for said in (*tried, f"{shortest}, …") if len(said) <= room), shortest)
 
 
 def names(
@@ -66,7 +65,7 @@ def names(
     typed."""
     known = {head: [cell(f) for f in found] for head, cell in _CELLS.items()}
     if latencies is not None:
-        known["latency"] = [_seconds(latencies.get(f.spec)) for f in found]
+        known["time"] = [_seconds(latencies.get(f.spec)) for f in found]
     heads = [h for h in _ORDER if any(cell != "—" for cell in known.get(h, ()))]
     room = {head: max(map(len, (head, *known[head]))) for head in heads}
     left_out = []
@@ -104,7 +103,7 @@ def names(
     return draw([Text(head, style="bold", no_wrap=True)], width, color) + body + below
 
 
-_FIGURES = ("parameters", "FLOPs", "latency")
+_FIGURES = ("parameters", "FLOPs", "time")
 _ORDER = ("name", "family", "task", *_FIGURES, "at", "licence")
 _CELLS: Mapping[str, Callable[[Listing], str]] = {
     "name": lambda f: safe(f.spec, 60),
