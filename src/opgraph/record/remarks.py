@@ -115,6 +115,11 @@ CODES: dict[str, Code] = {
         "Products do not run on units of fewer bits: the weights are made numbers again as they are read.",
         "Choose a device with such units, or `--dtype bfloat16` where it runs in 32 bits.",
     ),
+    "autocast": Code(
+        "The forward turns mixed precision on for a device that the tensors of a trace are not on, so that it "
+        "ran in the precision of its weights; or off, which `--autocast` does not heed.",
+        "`--autocast bfloat16` costs all of the model in mixed precision.",
+    ),
     "compiled-differs": Code(
         "The tracer's graph does other work than the model run plainly.",
         "`opgraph check MODEL` says where.",

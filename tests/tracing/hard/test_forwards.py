@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+import torch
 from tests.tracing.hard.models import Function, X, profiled
 from torch import nn
 
@@ -58,3 +59,19 @@ def test_two_threads_at_once():
         profiles = list(pool.map(lambda m: opgraph.profile(m, inputs=X), models))
     assert [p.totals.flops for p in profiles] == [n * 2 * 4 * 8 * 8 for n in sizes]
     assert eval_frame._stance.stance == "default"
+
+
+@pytest.mark.parametrize(
+    ("device", "enabled", "heeded"),
+    [("cpu", True, True), ("cpu", False, False), ("cuda", True, False), ("cuda", False, False)],
+)
+@pytest.mark.filterwarnings("ignore:User provided device_type of 'cuda':UserWarning")
+def test_a_forward_that_enters_autocast(device, enabled, heeded):
+    def run(self, x):
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=enabled):
+            return self.linear(x)
+
+    found = profiled(Function(run), X)
+    (product,) = (k for n in found.graph.nodes for k in n.kernels if k.flops)
+    assert product.dtype == ("bfloat16" if heeded else "float32")
+    assert ("autocast" in {r.code for r in found.remarks}) is not heeded

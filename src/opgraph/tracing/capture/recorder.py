@@ -197,8 +197,11 @@ class Recorder:
         self._numbers: list[int] = []  # there were after each (see `_differentiated`)
         self._differentiated_last: tuple[str, None] | None = None
         self._functions = _Functions(self)
+        self._device = "cpu"
         for tensor in weights.stand_ins():
             self.capture.memory.ignore(tensor)
+            if tensor.is_cuda:
+                self._device = "cuda"
         if fake_mode is not None and guard is not None and guard.tells_fakes:
             self.capture.lacking[id(guard)] = "its code tells fake tensors from real ones"
 
@@ -538,9 +541,18 @@ class Recorder:
                 break
         else:
             record.kind = "constant"
+        if torch.autocast_increment_nesting() > 1:
+            self._in_autocast()
+        torch.autocast_decrement_nesting()
         record.call.nodes += 1
         self.records.append(record)
         return len(self.records) - 1
+
+    def _in_autocast(self) -> None:
+        """Remark on autocast that is entered and does nothing: it is off, or for another device."""
+        if not torch.is_autocast_enabled(self._device):
+            text = "autocast is entered in its forward, and is off or for a device that no tensor is on"
+            self.capture.notes[Remark("autocast", text)] = None
 
     def call_in_parts(self, func: Any, args: Any, kwargs: Any, out: Any, first: int) -> None:
         """Nodes for a call within which ranks exchanged something: one for each collective, and one for
