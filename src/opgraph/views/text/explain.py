@@ -64,7 +64,8 @@ def facts_of(costed: CostedRecord, spec: str) -> list[Fact]:
          f"one run takes {units.flops(t.flops)} ({units.macs(t.macs)}) in matrix products and "
          f"convolutions, and {units.flops(t.other_flops)} in other work", " --depth 1"),
         ("operators", most[0].name if shares else None,
-         f"by operator, of {whole_of(costed)}: {', '.join(shares)}" if shares else "no operator takes anything",
+         f"by operator, of {whole_of(costed)}: {', '.join(shares)}" if shares else
+         "no operator takes anything",
          " --by op"),
         ("hot_spot", spot,
          "nothing is computed" if spot is None else
