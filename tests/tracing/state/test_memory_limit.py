@@ -65,6 +65,26 @@ def test_copies_of_weights_that_a_forward_writes_to() -> None:
     assert torch.equal(model.layer.weight, before)
 
 
+@pytest.mark.parametrize("optimizer", ["adamw-loop", "adamw-foreach"])
+def test_a_step_of_training_takes_copies_of_the_weights_alone(optimizer: str) -> None:
+    """Of 4 MiB of weights: a copy, a gradient, two moments, and up to three of what Adam computes at once.
+    Nothing of that is the model's, and none of it is copied once more to be brought back."""
+    model, x = Looking(1024), torch.randn(1, 1024)
+    before = model.layer.weight.clone()
+
+    def trained(megabytes: float) -> Any:
+        return opgraph.profile(
+            model, x, mode="train", loss="sum", optimizer=optimizer,
+            memory_limit=megabytes / 2**10, partial=True,
+        )  # fmt: skip
+
+    assert trained(7 * 4 + 1).tracing.tensors == "real"
+    assert torch.equal(model.layer.weight, before)
+    assert model.layer.weight.grad is None
+    (note,) = (n for n in trained(3).model.notes if n.code == "real-tensors")
+    assert note.endswith("needs more than the 3 MiB that it may take (--memory-limit)")
+
+
 def test_what_a_run_makes() -> None:
     model = Looking(64, lambda self, y: y.repeat(10_000, 1) + 1)
     reason = refused(model, 0.002)

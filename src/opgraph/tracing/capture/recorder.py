@@ -450,15 +450,24 @@ class Recorder:
         )
         return value
 
-    def knows(self, tensor: Tensor, weight: Tensor) -> None:
-        """From now on `tensor` stands for a weight of the model."""
+    def copied(self, weight: Tensor) -> torch.nn.Parameter:
+        """A copy of a real weight, which stands for it from now on."""
+        guard = self.capture.guard
+        if guard is not None:
+            guard.spends(weight.nbytes)
+        made = torch.nn.Parameter(weight.detach().clone())
+        if guard is not None:
+            guard.owns(made)
         known = self.weights.name_of(weight)
         if known is not None:
-            self.weights.stands_for(tensor, known)
-        self.capture.memory.ignore(tensor)
+            self.weights.stands_for(made, known)
+        self.capture.memory.ignore(made)
+        return made
 
     def existing(self, tensor: Tensor, name: str) -> None:
         """A tensor that is there from the beginning and is no input: what an optimizer keeps."""
+        if self.capture.fake_mode is None and self.capture.guard is not None:
+            self.capture.guard.owns(tensor)
         self.table.add(tensor, name=name, storage=self.capture.memory.see(local(tensor), 0))
 
     def like(self, tensor: Tensor) -> Tensor:

@@ -394,8 +394,7 @@ def _trained(module: nn.Module, recorder: Recorder) -> list[Tensor]:
             if id(weight) not in found:
                 found[id(weight)] = weight
                 if recorder.capture.fake_mode is None:
-                    copied = found[id(weight)] = nn.Parameter(weight.detach().clone())
-                    recorder.knows(copied, weight)
+                    found[id(weight)] = recorder.copied(weight)
             table[name] = found[id(weight)]
     if not found:
         any_ = any(p.kind == "parameter" for p in weights.parameters)

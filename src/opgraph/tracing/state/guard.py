@@ -84,6 +84,7 @@ class Guard:
         self.taken = 0
         self._copies: dict[int, tuple[Any, torch.UntypedStorage, bool]] = {}
         self._values: list[tuple[Tensor, Tensor]] = []
+        self._own: set[int] = set()
         self._settings = settings()
         self._signals = Signals()
         try:
@@ -188,7 +189,7 @@ class Guard:
                 self._keep_values(tensor)
                 return
             key = storage._cdata
-            if key in self._copies:
+            if key in self._copies or key in self._own:
                 return
             self._take(storage.nbytes())
             copies = self._copies
@@ -207,6 +208,15 @@ class Guard:
                 f"the forward writes to {units.size(self.taken)} of tensors, and copies of them, to bring "
                 f"them back from, may take {units.size(self.limit)} (--memory-limit)"
             )
+
+    def spends(self, size: int) -> None:
+        """So many bytes are about to be taken for as long as the run lasts."""
+        self.taken += size
+        self.needs(0)
+
+    def owns(self, tensor: Tensor) -> None:
+        """A tensor was made for the run, and ends with it: there is nothing to bring back."""
+        self._own.add(tensor.untyped_storage()._cdata)
 
     def needs(self, live: int) -> None:
         """The run has made tensors of so many bytes."""
