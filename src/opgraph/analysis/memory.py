@@ -122,14 +122,15 @@ def _alive(graph: Graph, storages: Sequence[Storage]) -> tuple[Alive, ...]:
 
 
 WORKSPACE = {
-    "9.0": 32 << 20,
+    **dict.fromkeys(("9.", "10.", "11.", "12."), 32 << 20),
     "gfx94": 128 << 20,
     "gfx95": 128 << 20,
     "gfx": 32 << 20,
     "": 8_519_680,
 }
 """Bytes of cuBLAS's or hipBLAS's workspace by how the capability of a device begins
-(aten/src/ATen/cuda/CublasHandlePool.cpp), out of the caching allocator with the first product."""
+(aten/src/ATen/cuda/CublasHandlePool.cpp, `parseChosenWorkspaceSize`, as torch 2.15 has it), out of
+the caching allocator with the first product of a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,9 @@ class Fit:
     """Bytes that a run needs, and the bytes there are.
 
     On devices that torch calls "cuda" blocks are larger than what is in them (`rounding`), and products
-    have a `workspace`; the caching allocator would keep `reserved` bytes if there is room, and gives
-    free ones back where there is none. The driver's `context` is what the device's file says of it.
+    have a `workspace` in each thread that runs some; the caching allocator would keep `reserved` bytes if
+    there is room, and gives free ones back where there is none. The driver's `context` is what the device's
+    file says of it.
     """
 
     weights: int
@@ -183,9 +185,15 @@ class Footprint:
         return reserve(kept, self._graph.storages, kernels)
 
     @cached_property
-    def multiplies(self) -> bool:
-        """Whether it has products, which take a workspace."""
-        return any(k.category == "matmul" for n in self._graph.nodes for k in n.kernels)
+    def workspaces(self) -> int:
+        """How many threads run products, which take a workspace in each: a backward, and what is computed
+        again in it, runs in a thread of autograd."""
+        multiplying = (
+            n.phase in ("backward", "recompute")
+            for n in self._graph.nodes
+            if any(k.category == "matmul" for k in n.kernels)
+        )
+        return len(set(multiplying))
 
     def on(self, device: Device) -> Fit:
         """Whether weights, live memory and the allocator's share fit.
@@ -195,7 +203,7 @@ class Footprint:
         if not device.target.startswith("cuda"):
             return Fit(self.weights, self.peak, device.capacity, context=int(device.context))
         beginning = next(known for known in WORKSPACE if device.capability.startswith(known))
-        workspace = WORKSPACE[beginning] if self.multiplies else 0
+        workspace = WORKSPACE[beginning] * self.workspaces
         rounding = self.taken.allocated - self.weights - self.peak
         return Fit(
             self.weights, self.peak, device.capacity, rounding, workspace, self.taken.reserved,

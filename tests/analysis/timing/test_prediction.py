@@ -256,6 +256,23 @@ def test_what_fits():
     assert fit(graph, toy(**{"memory.capacity": 7 * 2**20 + beside})).devices == 0
 
 
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("name", "each"),
+    [
+        ("a100-sxm4-80gb", 8_519_680), ("rtx-4090", 8_519_680), ("h100-sxm", 32 << 20),
+        ("b200", 32 << 20), ("rtx-5090", 32 << 20), ("mi300x", 128 << 20), ("epyc-9654", 0),
+    ],
+)  # fmt: skip
+def test_each_thread_that_multiplies_has_a_workspace(name, each):
+    """One for the forward, and one for the backward, which autograd runs in a thread of its own."""
+    model, x = nn.Linear(8, 8), torch.ones(2, 8)
+    trained = opgraph.profile(model, x, mode="train", loss="sum")
+    assert fit(opgraph.profile(model, x).graph, device(name)).workspace == each
+    assert fit(trained.graph, device(name)).workspace == 2 * each
+    assert fit(opgraph.profile(nn.ReLU(), x).graph, device(name)).workspace == 0
+
+
 NAMES = ("resnet18", "bert-base-uncased", "gpt2", "yolov8n")
 
 
