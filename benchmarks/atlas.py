@@ -52,7 +52,7 @@ from times join cases using (id) where mode = 'infer' and batch_size is null
 group by device order by device""",
     "Which families of five models or more wait for memory most of their time, on which device?": """
 with shares as (select device, family, avg(memory_bound) as share
-  from times join cases using (id) where mode = 'infer' and batch_size is null
+  from times join cases using (id) where mode = 'infer' and batch_size is null and family <> ''
   group by device, family having count(*) >= 5)
 select device, string_agg(family, ', ' order by share desc, family) as families
 from shares where share > 0.5 group by device order by count(*), device""",
@@ -66,7 +66,7 @@ from ranked group by device order by rank_correlation, device""",
 with ranked as (select family, percent_rank() over (partition by family order by flops) as by_flops,
     percent_rank() over (partition by family order by latency) as by_time
   from times join cases using (id)
-  where device = 't4' and mode = 'infer' and batch_size is null)
+  where device = 't4' and mode = 'infer' and batch_size is null and family <> '')
 select family, round(corr(by_flops, by_time), 3) as rank_correlation, count(*) as models
 from ranked group by family having count(*) >= 6 order by rank_correlation, family limit 6""",
     "Which models change rank most from an A100 to a Jetson AGX Orin?": """
