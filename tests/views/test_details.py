@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import opgraph
-from opgraph.views.details import details
+from opgraph.views.details import branches, details
 
 CASES = [
     (nn.Conv2d(3, 8, 7, 2, 3), (1, 3, 32, 32), "7×7 /2"),
@@ -47,3 +47,21 @@ def test_arguments_have_their_names_and_leave_out_what_is_usual() -> None:
     assert said["cat"] == "dim=1"
     assert said["transpose"] == "1, 2"
     assert said["softmax"] == "dim=-1"
+
+
+READS = {
+    "bool": (lambda x: x.mean() > -9, ["branch taken: True"]),
+    "item": (lambda x: x.mean().item() > -9, ["value read by Python"]),
+    "mask": (lambda x: bool(torch.ones(2, dtype=torch.bool).all()), []),
+}
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("way", READS)
+def test_where_python_got_to_know_what_came_in_is_said(way: str) -> None:
+    class Asking(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.relu() if READS[way][0](x) else x
+
+    graph = opgraph.profile(Asking(), torch.zeros(2, 3)).graph
+    assert list(branches(graph).values()) == READS[way][1]

@@ -53,7 +53,9 @@ class _Face:
     def _repr_html_(self) -> str:
         from html import escape
 
-        return f"<pre>{escape(str(self))}</pre>"
+        # Said here, for what is around it may have letters of many widths, and break lines.
+        style = "font-family:monospace;line-height:1.25;white-space:pre;overflow-x:auto"
+        return f'<pre style="{style}">{escape(str(self))}</pre>'
 
 
 class Comparison(_Face, ComparisonRecord):

@@ -43,8 +43,9 @@ def details(graph: Graph, node: Node) -> str:
 
 
 def branches(graph: Graph) -> dict[int, str]:
-    """By the id of a node that asked whether something holds which depends on weights or on numbers that
-    come in: what was taken ("branch taken: True"). What hangs on masks and shapes alone is not in it."""
+    """By the id of a node at which Python code got to know what depends on weights or on numbers that come
+    in: the branch that it took by whether something holds ("branch taken: True"), or that a value was read,
+    on which one may hang. What hangs on masks and shapes alone is not in it."""
     depends = {v for v in graph.inputs if "float" in graph.value[v].dtype}
     found = {}
     for node in graph.nodes:
@@ -52,6 +53,8 @@ def branches(graph: Graph) -> dict[int, str]:
             depends.update(node.outputs)
             if node.target.endswith("__bool__"):
                 found[node.id] = f"branch taken: {node.arguments.lstrip('→ ') or 'not recorded'}"
+            elif node.op == "item" and node.phase == "forward":
+                found[node.id] = "value read by Python"
     return found
 
 

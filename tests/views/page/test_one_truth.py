@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -106,6 +107,9 @@ def test_the_page_says_what_python_says(
         assert rows["bytes moved"] == said(tree, Metric.BYTES, item), item.path
         if hardware:
             assert rows["predicted time"] == said(tree, Metric.SECONDS, item), item.path
+        at = f"app.tree.items.find(i => i.path === {json.dumps(item.path)})"
+        total = WRITE[costed.metric](tree.share(costed.metric, item).total)
+        assert page.run(f"return app.colours.look({at}).figure") == total, item.path
         found = costed.tree.bound(item)
         bound = {"launch": "launches"}.get(found, found) if found else "nothing"
         assert rows["bound by"].startswith(f"{bound} "), item.path

@@ -476,6 +476,11 @@ def test_a_difference_is_shown(saved: Saved, browse: Browse, resnet18: Profile) 
     changes = page.run("return app.model.graph.nodes.map((n, i) => app.difference.change(i))")
     assert changes.count("added") == len(larger.nodes) - len(resnet18.nodes)
     assert set(changes) == {"added", "same"}
+    more = "app.difference.more('flops', i)"
+    folds = page.run("return app.tree.items.filter(i => i.kind === 'fold').map(i => "
+                     f"[{more}, i.children.map(i => {more})])")  # fmt: skip
+    assert any(all_of for all_of, _ in folds)
+    assert all({all_of} == {*each} for all_of, each in folds)
     assert "Against resnet18" in page.page.locator(".panel").inner_text()
     page.keep("light")
 

@@ -5,7 +5,7 @@
 import { type Costs, lastOf, type Measure, running } from "./costs";
 import { type AgainstJson, clean, numbers, type PageJson, type PartitionJson, stepped } from "./document";
 import type { Graph } from "./graph";
-import type { Item } from "./tree";
+import { type Interval, type Item, repetitions } from "./tree";
 
 export class Memory {
   /** Bytes live while each kernel runs. */
@@ -102,10 +102,16 @@ export class Difference {
     return LETTERS[this.json.changes[node]];
   }
 
-  /** What an item cost before: its counterparts, and what is gone from it. */
-  was(measure: "flops" | "bytes", item: Item): number {
+  /** What an item cost before in all repetitions: its counterparts, and what is gone from it. */
+  was(measure: "flops" | "bytes", item: Interval, apart?: ReadonlySet<number>): number {
     const sums = this.sums[measure] as Float64Array;
-    return sums[item.last + 1] - sums[item.first];
+    const { starts, length } = repetitions(item, apart);
+    return starts.reduce((sum, start) => sum + sums[start + length] - sums[start], 0);
+  }
+
+  /** By how much it costs more than before. */
+  more(measure: "flops" | "bytes", item: Interval, apart?: ReadonlySet<number>): number {
+    return this.here.share(measure, item, apart).total - this.was(measure, item, apart);
   }
 
   /** Forget what depends on the costs of this profile: they have changed. */
@@ -123,8 +129,7 @@ export class Difference {
     let all: Change = this.change(item.first);
     for (let n = item.first + 1; n <= item.last && all !== "changed"; n++) if (this.change(n) !== all) all = "changed";
     if (all !== "changed" || item.node >= 0) return all;
-    const by = (measure: "flops" | "bytes"): number => this.here.item(measure, item) - this.was(measure, item);
-    const more = by("flops") || by("bytes");
+    const more = this.more("flops", item) || this.more("bytes", item);
     return more ? (more > 0 ? "costlier" : "cheaper") : "changed";
   }
 }

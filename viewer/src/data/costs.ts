@@ -150,7 +150,7 @@ export class Costs {
   }
 
   /** A measure of an item in all repetitions of the folds around it, but those whose members are `apart`. */
-  share(measure: Measure, item: Item, apart?: ReadonlySet<number>): Share {
+  share(measure: Measure, item: Interval, apart?: ReadonlySet<number>): Share {
     const sums = this.sums[measure];
     const { starts, length } = repetitions(item, apart);
     const total = starts.reduce((sum, start) => sum + sums[start + length] - sums[start], 0);

@@ -63,10 +63,8 @@ export class Colours {
   look(item: Item): Look {
     const { theme } = this;
     if (this.mode in MEASURES) {
-      const measure = MEASURES[this.mode] as Measure;
-      const value = this.costs.item(measure, item);
       const colour = ramp(theme, this.strength(item));
-      return { colour, fill: colour, figure: value ? show(measure, value) : "", mark: "" };
+      return { colour, fill: colour, figure: this.figure(item), mark: "" };
     }
     const kind = this.kind(item);
     const colour = theme.dark ? kind.dark : kind.light;
@@ -159,16 +157,19 @@ export class Colours {
     this.parts.clear();
   }
 
+  /** What an item takes in all the repetitions that it is drawn for; bytes where that is no FLOPs. */
   private figure(item: Item): string {
     if (this.mode === "difference" && this.difference) {
-      const by = this.costs.item("flops", item) - this.difference.was("flops", item);
+      const by = this.difference.more("flops", item, this.apart);
       return by ? `${by > 0 ? "+" : "−"}${format.flops(Math.abs(by))}` : "";
     }
-    const time = this.costs.item("time", item);
-    if (time > 0) return format.seconds(time);
-    const flops = this.costs.item("flops", item);
-    const bytes = this.costs.item("bytes", item);
-    return flops ? format.flops(flops) : bytes ? format.size(bytes) : "";
+    const { metric } = this;
+    const measures: Measure[] = metric === "flops" && !(this.mode in MEASURES) ? [metric, "bytes"] : [metric];
+    for (const measure of measures) {
+      const { total } = this.costs.share(measure, item, this.apart);
+      if (total) return show(measure, total);
+    }
+    return "";
   }
 
   /** From nothing (0) to the largest share of what is drawn closed (1), by its square root. */

@@ -175,7 +175,7 @@ export class Painter {
     if (size <= TYPE) this.type(box.item.cls, pen, left, right, box.y + 37, theme.text, alpha);
   }
 
-  /** The line with the name, how often it is there, and at its end what one takes with the share of all. */
+  /** The line with the name, how often it is there, and at its end what all of them take, with their share. */
   private first(
     box: Box, pen: Pen, left: number, right: number, y: number, size: number,
     { text, muted }: { text: string; muted: string }, alpha: number,

@@ -11,7 +11,7 @@ import { mix } from "../draw/theme";
 import * as format from "../format";
 import type { Box, Scene } from "../layout/scene";
 import type { Rect } from "../layout/spec";
-import { beside, div, fill, h, onFrame, p } from "./dom";
+import { beside, div, fill, h, onFrame, p, span } from "./dom";
 import { ending, hint, shareText } from "./parts";
 
 /** Of the letters in the row, and the least room in which the beginning of a name says something. */
@@ -31,7 +31,8 @@ export function headlineBar(app: App): HTMLElement {
     // Of two that end alike, the encoder's and the decoder's, what they are in is said, too.
     const within = (item: Item): string => {
       const path = item.path.split(".").slice(0, -ending(item).split(".").length);
-      return ends.filter((end) => end === endOf(item)).length > 1 && path.length ? `${path.slice(-1)[0]}.` : "";
+      const around = path.findLast((part) => !/^\d+$/.test(part));
+      return ends.filter((end) => end === endOf(item)).length > 1 && around ? `${around}.` : "";
     };
     fill(into, ...parts.map(([item, share]) => {
       // Of a node that is nearly all of its module, the module's name says more.
@@ -61,7 +62,8 @@ export function headlineBar(app: App): HTMLElement {
   };
   const paint = (): void => {
     const [said, meaning] = app.headline();
-    sentence.textContent = said;
+    // No line ends within the path of a fold.
+    fill(sentence, ...said.split(/(\S*\[\S*)/).map((part) => (part.includes("[") ? span("whole", part) : part)));
     sentence.title = meaning;
     draw(row, app.row(), 1);
     second.classList.remove("shown");

@@ -94,7 +94,7 @@ function costs(app: App, item: Item): HTMLElement {
     const was = app.difference?.was(measure, item);
     if (was === undefined) return null;
     if (app.model.graph.ids(item.first, item.last) === null) return write(was);
-    const by = c.item(measure, item) - was;
+    const by = app.difference?.more(measure, item);
     return by ? `${write(was)}, now ${by > 0 ? "+" : "−"}${write(Math.abs(by))}` : "the same";
   };
   return rows("Cost", [

@@ -47,9 +47,10 @@ const MEASURES: [string, Measure, number][] = [
   ["Measured", "measured", 76], ["Time", "time", 76], ["FLOPs", "flops", 84], ["Bytes", "bytes", 84],
 ];
 
-/** By how much an item differs from the other profile. */
-const difference = (name: string, measure: "flops" | "bytes", width: number): Column => figure(
-  name, `${measure}_more`, width, (app, item) => app.costs.item(measure, item) - (app.difference?.was(measure, item) ?? 0),
+/** By how much an item differs from the other profile, or in the list of all nodes (`flat`) a node alone. */
+const difference = (name: string, measure: "flops" | "bytes", width: number, flat: boolean): Column => figure(
+  name, `${measure}_more`, width,
+  (app, item) => app.difference?.more(measure, flat ? { first: item.first, last: item.last } : item, app.view.all) ?? 0,
   (value) => `${value > 0 ? "+" : "−"}${written(measure, Math.abs(value))}`,
 );
 
@@ -64,7 +65,7 @@ function columnsOf(app: App, flat: boolean): Column[] {
     : (_: App, item: Item): number => app.colours.share(item);
   return [
     { name: "Name", key: "name", width: 0, value: (_, i) => i.path || i.label, text: (_, i) => nameOf(i) },
-    ...(app.difference ? [difference("Δ FLOPs", "flops", 86), difference("Δ bytes", "bytes", 92)] : []),
+    ...(app.difference ? [difference("Δ FLOPs", "flops", 86, flat), difference("Δ bytes", "bytes", 92, flat)] : []),
     figure("Share", "share", 84, share, percent),
     ...measures.map(([name, measure, width]) => figure(name, measure, width, amount(measure), (v) => written(measure, v))),
     ...(flat ? [text("Path", "path", 190, (_, i) => i.path || (i.parent?.path ?? ""))] : [

@@ -114,7 +114,7 @@ def _by_module(
     metric = _metric(change)
     heads = [name.rjust(_FIGURE) for name in (f"{metric.head} A", f"{metric.head} {b}")]
     head = fit("", label) + "".join(heads) + f"{b} vs A".rjust(_CHANGE)
-    yield Text(head + ("  what differs" if room >= 24 and not once else ""), "bold")
+    yield Text(head + ("  what differs" if room >= 24 and told and not once else ""), "bold")
     for c in shown:
         mark, style = MARKS[c.status]
         if c.status == "changed" and not c.details:
