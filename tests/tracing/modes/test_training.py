@@ -464,6 +464,12 @@ def test_cross_entropy_is_asked_for_of_any_scores(shape, labels):
     assert "classes are last in three dimensions" in profile.convention["loss"]
 
 
+_TINY = {
+    "seq_len": 8,
+    "model_args": {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2},
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "says"),
@@ -473,6 +479,9 @@ def test_cross_entropy_is_asked_for_of_any_scores(shape, labels):
         ("gpt2", {"seq_len": 8}, "own loss, with labels made here"),
         ("bert-base-uncased", {"seq_len": 8}, "own loss, with labels made here"),
         ("t5-small", {"seq_len": 8}, "own loss, with labels made here"),
+        ("hf-type:bert", {"head": "multiple-choice", **_TINY}, "own loss, with labels made here"),
+        ("hf-type:bert", {"head": "next-sentence-prediction", **_TINY}, "labels made here"),
+        ("hf-type:bert", {"head": "pre-training", **_TINY}, "with labels, next_sentence_label made here"),
         ("hf-type:segformer", {"head": "semantic-segmentation"}, "own loss, with labels made here"),
         ("hf-type:clip", {"seq_len": 8}, "the model's own loss"),
         ("retinanet_resnet50_fpn", {"image_size": 64}, "own losses, with targets made here"),

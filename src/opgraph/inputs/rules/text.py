@@ -20,21 +20,30 @@ from opgraph.sources.weightless import RealMasks, pretended
 @rule("input_ids")
 def token_ids(c: Context) -> Tensor:
     """Text, with the places for images and sounds in it where the model puts their features there; a code
-    from each book at a time for models of coded sound."""
+    from each book at a time for models of coded sound, and two texts to choose from."""
     books = c.settings.own("num_codebooks")
     names = c.dims("input_ids")
     if books and len(names) == 3:
         return c.ids(c.batch, c.sequence, books)
+    if _chooses(c):
+        return c.ids(c.batch, 2, c.sequence)
     text = c.ids(c.batch, c.sequence)
     parts = [torch.full((c.batch, count), token) for token, count in placeholders(c)]
     return torch.cat([text[:, :1], *parts, text[:, 1:]], dim=1)
+
+
+def _chooses(c: Context) -> bool:
+    """Whether the model takes several texts, of which it chooses one."""
+    return c.dims("input_ids")[1:] == ("num_choices", "sequence_length")
 
 
 @rule("attention_mask")
 def attention_mask(c: Context) -> Tensor | None:
     """As a tokenizer gives it for unpadded text: all ones, beside token ids."""
     ids = c.beside("input_ids")
-    return None if ids is None else torch.ones(ids.shape[:2], dtype=torch.int64)
+    if ids is None:
+        return None
+    return torch.ones(ids.shape if _chooses(c) else ids.shape[:2], dtype=torch.int64)
 
 
 @rule("token_type_ids")

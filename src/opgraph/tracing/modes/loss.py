@@ -106,8 +106,9 @@ _LABELS = ("labels", "targets", "start_positions")
 def _labels(
     module: nn.Module, taken: Iterable[str], call: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    # Transformers' models say what their head is for; those that do not take a token for each token.
-    kind: str = getattr(module, "loss_type", None) or ""
+    # Transformers' models say what their head is for, or are named for it; others take a token for each.
+    named = "".join(type(module).__name__.partition("For")[1:])
+    kind: str = getattr(module, "loss_type", None) or named
     ids = next((call[n] for n in _TOKENS if isinstance(call.get(n), Tensor)), None)
     first = next((t for t in tensors_in(list(call.values()))), None)
     if first is None or not hasattr(module, "config"):
@@ -132,16 +133,23 @@ def _labels(
         return {"labels": things, "input_ids": text}
     if kind.endswith("SemanticSegmentation"):
         return {"labels": torch.zeros(batch, *first.shape[-2:], dtype=torch.int64)}
-    if kind.endswith("Classification") and "Token" not in kind:
+    if kind.endswith(_WHOLE) and "Token" not in kind:
         alone = getattr(module.config, "num_labels", 2) == 1
         return {"labels": torch.zeros(batch, dtype=torch.float32 if alone else torch.int64)}
     if kind == "ForCTC":
         return {"labels": torch.ones(batch, _SPOKEN, dtype=torch.int64)}
-    return None if ids is None else {"labels": ids.clone()}
+    if ids is None:
+        return None
+    order = {n: torch.zeros(batch, dtype=torch.int64) for n in _ORDER if n in taken}
+    return {"labels": ids.clone(), **order}
 
 
 _TOKENS = ("decoder_input_ids", "input_ids")
 _SPAN = ("start_positions", "end_positions")
+_WHOLE = ("Classification", "NextSentencePrediction", "MultipleChoice")
+"""Heads with one label for a whole text, image or sound."""
+_ORDER = ("next_sentence_label", "sentence_order_label")
+"""Labels of a text besides those of its tokens."""
 _SPOKEN = 16
 """Letters of a spoken example: fewer than any audio that is made has frames."""
 
