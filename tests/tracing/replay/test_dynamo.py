@@ -207,8 +207,11 @@ def test_a_parameter_of_several_fragments_is_one_value_with_all_its_users() -> N
 @pytest.mark.slow
 def test_fullgraph_makes_a_break_an_error() -> None:
     model = nn.Sequential(Layer())
-    with pytest.raises(opgraph.TraceError, match=r"cannot be traced: dynamo .*graph_break\(\)"):
+    expected = r"cannot be traced: dynamo .*graph_break\(\)"
+    with pytest.raises(opgraph.TraceError, match=expected) as caught:
         opgraph.profile(model, torch.zeros(2, 4), tracer="dynamo", fullgraph=True)
+    compiled_so_far = "_torch_dynamo_tracer_output"  # with its tensors
+    assert compiled_so_far not in vars(caught.value.__cause__)
     whole = opgraph.profile(nn.Linear(4, 4), torch.zeros(2, 4), tracer="dynamo", fullgraph=True)
     assert whole.graph.failed is None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -147,6 +148,30 @@ def test_an_error_keeps_none() -> None:
         opgraph.profile(Fails(), torch.ones(2))
     cause = caught.value.__cause__
     assert cause is None or "in forward" in "".join(cause.__notes__)
+
+
+class Unclear(torch.autograd.Function):
+    """It cannot be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        raise ValueError("no")
+
+
+def test_a_backward_that_fails_keeps_none() -> None:
+    """Autograd would keep the branch that it came not to."""
+    x = torch.ones(2, requires_grad=True)
+    kept = weakref.ref(x)
+    try:
+        (x.sin() + Unclear.apply(x)).sum().backward()
+    except ValueError as error:
+        settle(error)
+    del x
+    assert kept() is None
 
 
 def test_an_error_that_leads_to_itself_is_settled() -> None:

@@ -8,10 +8,12 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import CellType, FrameType, FunctionType, TracebackType
+from types import CellType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
+import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd.graph import _engine_run_backward
 
 from opgraph.record.remarks import Remark
 
@@ -23,7 +25,9 @@ _SHOWN = 3
 
 def settle(error: BaseException | None) -> None:
     """Let the frames go that an error, and what led to it, has passed: their variables are the run's. Which
-    they were stays as text."""
+    they were stays as text. What a backward that failed had still to do goes, too."""
+    if error is not None:
+        _end_backward()
     seen: set[int] = set()
     while error is not None and id(error) not in seen:  # what is raised again may lead to itself
         seen.add(id(error))
@@ -33,7 +37,19 @@ def settle(error: BaseException | None) -> None:
             error.add_note(
                 "It was raised here (most recent call last):\n" + "".join(passed).rstrip()
             )
+        vars(error).pop("_torch_dynamo_tracer_output", None)  # all that a compilation had come to
         error = error.__cause__ or error.__context__
+
+
+def _end_backward() -> None:
+    """Let go of what a backward that failed had still to do: autograd keeps it until the next one of the
+    thread comes to it. One of two results begins after all that is waiting, at a root of its own."""
+    with torch._C.DisableTorchFunction(), torch.inference_mode(mode=False), torch.enable_grad():
+        ends = torch.zeros(2, device="cpu", requires_grad=True).unbind()
+        _engine_run_backward(
+            ends, tuple(end.detach() for end in ends), keep_graph=False, create_graph=False,
+            inputs=(), allow_unreachable=True, accumulate_grad=True,
+        )  # fmt: skip
 
 
 def leaks(alive: Callable[[], bool], mode: Any) -> Iterator[Remark]:
@@ -93,6 +109,7 @@ class _Holders:
     def look_up(self, things: list[Any]) -> None:
         """Look for the holders of these, for theirs, and so on, as far as names are looked for."""
         for _ in range(_STEPS):
+            things = [thing for thing in things if not _is_named(thing)]
             self.is_own(things)
             self.look(things)
             things = [holder for thing in things for holder in self.of(thing)[:2]]
@@ -174,6 +191,13 @@ def _cache_of(holder: Any, seen: _Holders) -> Any:
         if found is None:
             break
     return None
+
+
+def _is_named(holder: Any) -> bool:
+    """Whether it has a name of its own, whoever holds it."""
+    if isinstance(holder, dict):
+        return _module_of(holder) is not None
+    return isinstance(holder, (FunctionType, ModuleType, type))
 
 
 def _is_space(table: dict[Any, Any], seen: _Holders) -> bool:
