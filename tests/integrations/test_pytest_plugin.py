@@ -61,7 +61,7 @@ def test_a_model_is_held_to_what_it_cost(tmp_path: Path) -> None:
     found, said = run(tmp_path, 20)
     assert found == dict(zip(names, ("PASSED", "FAILED", "PASSED", "FAILED"), strict=True)), said
     wider, _, beyond = said.partition("test_beyond")
-    for text in ("costs something else", "1.25×", "weight 20x8, was 16x8", "--opgraph-update"):
+    for text in ("costs something else", "+25.0 %", "weight 20x8, was 16x8", "--opgraph-update"):
         assert text in wider, said
     assert "gate broken: flops > +2%" in beyond
 

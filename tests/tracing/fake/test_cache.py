@@ -24,11 +24,15 @@ from opgraph.tracing.fake.tensors import fake
 class Rolling(nn.Module):
     """The same slices, writes, splits and reductions at every step, on memory that moves along."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(16))
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         memory = x.new_zeros(8, 16)
         for step in range(4):
             row = memory[step + 1 : step + 3]
-            row[0].add_(x[step])
+            row[0].add_(x[step] * self.scale)
             first, second = row.chunk(2, dim=1)
             best, _ = (first * second).max(dim=0)
             memory = memory + nn.functional.pad(best, (0, 8)).t().expand(8, 16)
@@ -51,7 +55,7 @@ def test_the_cache_changes_nothing(monkeypatch, mode, model, options):
     cached = opgraph.profile(model, mode=mode, partial=True, **options).graph
     monkeypatch.setenv(SWITCH, "0")
     assert opgraph.profile(model, mode=mode, partial=True, **options).graph == cached
-    assert cached.failed is None or isinstance(model, Rolling)
+    assert cached.failed is None
 
 
 @pytest.mark.slow
