@@ -247,7 +247,7 @@ def test_a_stage_of_which_nobody_knows_what_it_is_handed() -> None:
     with opgraph.ranks(2, 1):
         part, device = torch.nn.Conv2d(4, 4, 3, device="meta"), torch.device("cuda")
         schedule = ScheduleGPipe(PipelineStage(part, 1, 2, device), 2, loss_fn=torch.sub)
-        with pytest.raises(opgraph.TraceError, match=r"PipelineStage.*output_args=…. says it"):
+        with pytest.raises(opgraph.InputError, match=r"PipelineStage.*output_args=…. says it"):
             opgraph.profile(schedule, torch.empty(2, 3, 8, 8), mode="train", loss="sum")
 
 
