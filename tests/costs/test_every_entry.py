@@ -21,7 +21,8 @@ CASES = [c for name in FILES for c in import_module(f"tests.costs.cases.{name}")
 
 
 OLDER = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15)
-"""Whether this torch is older than what the formulas were written for: it lacks some operators."""
+"""Whether this torch is older than what the formulas were written for: it lacks some operators, or does not
+run them on tensors without data."""
 
 
 def _slow(case: Case) -> bool:
@@ -35,7 +36,12 @@ def _slow(case: Case) -> bool:
 def test_an_operator_costs_what_it_costs_by_hand(case: Case) -> None:
     if OLDER and not case.exists():
         pytest.skip(f"not in torch {torch.__version__}")
-    kernel = case.kernel()
+    try:
+        kernel = case.kernel()
+    except (NotImplementedError, AttributeError):
+        if OLDER:
+            pytest.skip(f"without data not in torch {torch.__version__}")
+        raise
     assert kernel.cost == case.cost
     assert (kernel.flops, kernel.other_flops) == (case.flops, case.other)
     if case.bytes is not None:

@@ -143,6 +143,8 @@ def test_sequences_of_several_lengths_are_one_kernel_too(layer):
 )
 def test_a_step_of_a_recurrent_layer_is_two_products_and_a_kernel(cell, op, backward):
     """Three steps; the input has no gradient, and the state of the first step neither."""
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{op}", "Meta"):
+        pytest.skip(f"torch {torch.__version__} does not run it without data")
 
     class Steps(nn.Module):
         def __init__(self):
