@@ -46,6 +46,7 @@ ENDINGS = {
     "-cls": "image-classification",
     "-pose": "keypoint-detection",
     "-obb": "oriented-object-detection",
+    "-sem": "image-segmentation",
     "-semseg": "image-segmentation",
     "-depth": "depth-estimation",
 }

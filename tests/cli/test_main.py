@@ -86,6 +86,7 @@ def test_importing_does_not_import_torch():
         (["profile", "resnet18", "-o", "/nowhere/x.json"], "/nowhere/x.json", ""),
         (["profile", "resnet18", "-o", "x.xyz"], ".xyz", ".json"),
         (["profile", "nowhere.json"], "nowhere.json", ""),
+        (["fit", "nowhere.json", "--hardware", "l4"], "there is no file nowhere.json", ""),
         (["profile", __file__], "no file that holds a model", f"{__file__}:build"),
         (["profile", "resnet18.onnx"], "no source knows a model resnet18.onnx", "resnet18"),
         (["profile", "x" * 5000 + ".json"], "cannot read", ""),

@@ -159,7 +159,7 @@ def find(spec: str) -> tuple[Source, str]:
         raise _no_model_in(spec)
     if _looks_like_a_repository(spec) or Path(spec).is_dir():
         return sources()["hf"], spec
-    if Path(spec).suffix in FILES:
+    if Path(spec).suffix in (*FILES, ".json"):
         raise SourceError(f"there is no file {spec}")
     raise UnknownModel(f"no source knows a model {spec}", hint=suggestion(spec))
 
