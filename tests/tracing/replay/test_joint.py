@@ -33,11 +33,11 @@ class Block(nn.Module):
 
 
 class Checkpointed(nn.Module):
-    """Two blocks that keep their inputs alone."""
+    """Blocks that keep their inputs alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, *blocks: nn.Module) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList([Block(), Block()])
+        self.blocks = nn.ModuleList(blocks)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:
@@ -52,7 +52,10 @@ MODELS = {
         nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, groups=16),
         nn.BatchNorm2d(16), nn.SiLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * 36, 8)),
         (4, 3, 16, 16)),
-    "checkpoints": (Checkpointed, (2, 16, 64)),
+    "checkpoints": (lambda: Checkpointed(Block(), Block()), (2, 16, 64)),
+    "checkpointed normalizations": (lambda: Checkpointed(*(  # whose buffers are written to, both times
+        nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(2))),
+        (2, 8, 16, 16)),
     "transformer": (lambda: nn.Sequential(Block(), Block(), nn.Linear(64, 8)), (2, 16, 64)),
 }  # fmt: skip
 

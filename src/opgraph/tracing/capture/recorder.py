@@ -558,8 +558,9 @@ class Recorder:
         return len(self.records) - 1
 
     def _in_autocast(self) -> None:
-        """Remark on autocast that is entered and does nothing: it is off, or for another device."""
-        if not torch.is_autocast_enabled(self._device):
+        """Remark on autocast that is entered and does nothing: it is off, or for another device. Run again,
+        a checkpoint enters what there was."""
+        if self.phase == "forward" and not torch.is_autocast_enabled(self._device):
             text = "autocast is entered in its forward, and is off or for a device that no tensor is on"
             self.capture.notes[Remark("autocast", text)] = None
 

@@ -104,14 +104,15 @@ class Replay(fx.Interpreter):
 
     def _checkpointed(self, n: fx.Node) -> Any:
         """Run what was captured of a checkpointed function, a graph of its own, as torch does without a
-        compiler: in the forward without keeping anything, and again when its gradients are computed."""
+        compiler: in the forward without keeping anything, and again when its gradients are computed. What
+        Dynamo gives to it from outside, as a buffer of a batch norm, may be written to, as in a module."""
         (body, *given), _ = self.fetch_args_kwargs_from_env(n)
         recorder, fragment = self._recorder, self._recorder.fragment
 
-        def run(*values: Any) -> Any:
+        def run() -> Any:
             inner = Replay(body.graph, body, recorder, self._module_of)
             inner.made = inner.again = self.again
-            placed = dict(zip(body.graph.find_nodes(op="placeholder"), values, strict=True))
+            placed = dict(zip(body.graph.find_nodes(op="placeholder"), given, strict=True))
             if recorder.phase == "backward":
                 recorder.phase = "recompute"
                 try:
@@ -123,7 +124,7 @@ class Replay(fx.Interpreter):
 
         context = body.meta.get("_checkpoint_context_fn")
         how = {} if context is None else {"context_fn": context}
-        return checkpoint(run, *given, use_reentrant=False, preserve_rng_state=False, **how)
+        return checkpoint(run, use_reentrant=False, preserve_rng_state=False, **how)
 
     def _control(self, op: str, spelling: str, arguments: Iterable[Any]) -> None:
         """A node for what computes nothing but steers what does: grad mode, autocast, assertions."""
