@@ -20,7 +20,7 @@ from opgraph.analysis.timing.workload import (
 from opgraph.hardware import Device
 from opgraph.record.errors import RenderError
 from opgraph.record.graph import Graph, Kernel, Node, Storage, elements
-from opgraph.record.profile import Compiled, CompiledKernel, ProfileRecord
+from opgraph.record.profile import GENERATED, Compiled, CompiledKernel, ProfileRecord
 from opgraph.record.remarks import Remark
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def compiled_groups(compiled: Compiled) -> list[tuple[int, ...]]:
 
 def _generated(kernel: Kernel) -> bool:
     """Whether the compiler made a kernel, and did not call a library."""
-    return kernel.op.startswith("inductor.")
+    return kernel.op.startswith(GENERATED)
 
 
 def placed(graph: Graph, compiled: Compiled) -> list[Placed]:

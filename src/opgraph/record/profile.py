@@ -195,6 +195,10 @@ Phase = Literal["forward", "backward"]
 """Which part of a step of training a compiler's kernel is of."""
 
 
+GENERATED = "inductor."
+"""What the names of kernels begin with that a compiler generates, and does not call a library for."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
     """One kernel that a compiler schedules: what it does, the ids of the nodes that it computes (all of

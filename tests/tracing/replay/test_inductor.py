@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import gzip
+import json
 import re
 from math import prod
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -17,7 +20,11 @@ import opgraph
 from opgraph.analysis.costed import COMPILED
 from opgraph.analysis.memory import live_bytes
 from opgraph.cli import main
+from opgraph.hardware import device
+from opgraph.record.profile import GENERATED
 from opgraph.tracing.replay.inductor import on_cuda, patches, properties, schedule
+
+TRACES = Path(__file__).parents[2] / "traces" / "data" / "tracelens"
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.usefixtures("usual_settings")]
 
@@ -61,6 +68,55 @@ def test_a_block_is_the_kernels_that_a_gpu_runs(block):
     names = [{block.graph.node(i).op for i in k.nodes} for k in kernels]
     assert any({"add", "layer_norm"} <= each for each in names)
     assert len(kernels) <= 10 < len([n for n in block.graph.nodes if n.bytes]) + 1
+
+
+class Gated(nn.Module):
+    """The block that TraceLens compiled on an MI300X (its examples/repro_triton_trace.py)."""
+
+    def __init__(self, width: int = 2048) -> None:
+        super().__init__()
+        self.norms = nn.ParameterList(nn.Parameter(torch.ones(width)) for _ in range(2))
+        sizes = [(width, width)] * 4 + [(width, 4 * width)] * 2 + [(4 * width, width)]
+        self.layers = nn.ModuleList(nn.Linear(*size, bias=False) for size in sizes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
+
+        *qkv, out, gate, up, down = self.layers
+        y = norm(x, self.norms[0])
+        heads = (layer(y).view(*x.shape[:2], 16, -1).transpose(1, 2) for layer in qkv)
+        y = functional.scaled_dot_product_attention(*heads)
+        x = x + out(y.transpose(1, 2).reshape(x.shape))
+        y = norm(x, self.norms[1])
+        return x + down(functional.silu(gate(y)) * up(y))
+
+
+def test_the_kernels_of_a_trace_are_found_again():
+    """Generated ones by their names and the sizes of what they are given, products by their shapes, in the
+    order in which they ran."""
+    with torch.device("meta"):
+        model, x = Gated().bfloat16(), torch.zeros(8, 4096, 2048, dtype=torch.bfloat16)
+    target = device("mi300x").target
+    found = opgraph.profile(model, x, inductor=True, target=target)
+    mine = []
+    for each in found.compiled.kernels:
+        given = {**dict(each.reads), **dict(each.writes)}  # what is written in place is given once
+        if each.kernel.op == "aten.mm":
+            mine.append(("mm", [list(shape) for shape in each.kernel.shapes]))
+        elif each.kernel.op.startswith(GENERATED):
+            mine.append((each.kernel.op.removeprefix(GENERATED), sorted(given.values())))
+    with gzip.open(TRACES / "block-compiled-mi300.json.gz") as file:
+        events = json.load(file)["traceEvents"]
+    theirs = []
+    for event in sorted((e for e in events if e["cat"] == "cpu_op"), key=lambda e: e["ts"]):
+        shapes = [shape for shape in event["args"].get("Input Dims", ()) if shape]
+        if event["name"] == "aten::mm":
+            theirs.append(("mm", shapes[:2]))
+        elif name := re.fullmatch(r"triton_(\w+)_\d+", event["name"]):
+            theirs.append((name[1], sorted(2 * prod(shape) for shape in shapes)))
+    assert mine == theirs
+    assert len(mine) == 11
 
 
 def test_a_chain_reads_its_inputs_once_and_writes_its_result_once():

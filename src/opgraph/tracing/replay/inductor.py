@@ -37,7 +37,7 @@ from opgraph.hardware import devices
 from opgraph.inputs.base import Example
 from opgraph.record.errors import InputError, TraceError, first_line
 from opgraph.record.graph import Graph, Kernel, Node, Storage
-from opgraph.record.profile import Access, Compiled, CompiledKernel, Phase
+from opgraph.record.profile import GENERATED, Access, Compiled, CompiledKernel, Phase
 from opgraph.record.targets import ASSUMED
 from opgraph.sources.base import Model
 from opgraph.tracing.base import Outcome, Prepare, TraceOptions
@@ -467,16 +467,26 @@ def _described(kernel: Any, reads: Mapping[str, int], writes: Mapping[str, int])
     if not kernel.is_extern() or namespace == "prims":  # prims: the compiler's own, as seeds
         outputs = [b.node for b in kernel.get_outputs() if b.node.maybe_get_dtype() is not None]
         dtype = dtype_name(outputs[0].get_dtype()) if outputs else ""
-        reduces = any(n.is_reduction() for n in kernel.get_nodes())
-        name = "reduction" if reduces else "pointwise"
-        if kernel.is_extern():
-            name = "copy"
-        return Kernel(f"inductor.{name}", "elementwise", dtype, read=read, written=written)
+        return Kernel(
+            f"{GENERATED}{_named(kernel)}", "elementwise", dtype, read=read, written=written
+        )
     args, kwargs, out = fx.map_arg(
         (origin.args, origin.kwargs, origin), lambda n: n.meta.get("val")
     )
     counted = cost(describe(origin.target), tuple(args), dict(kwargs), out)
     return replace(counted, read=read, written=written or counted.written)
+
+
+def _named(kernel: Any) -> str:
+    """The name that TorchInductor gives to what it generates, but for its number in the file and whether a
+    reduction holds its row at once ("per" for "red")."""
+    from torch._inductor.utils import get_fused_kernel_name
+
+    if kernel.is_extern():
+        return "copy"
+    nodes = kernel.get_nodes()
+    kind = "red" if any(n.is_reduction() for n in nodes) else "poi"
+    return f"{kind}_{get_fused_kernel_name(nodes, 'original_aten')}"
 
 
 def _layout(kernel: Any) -> Layout:
