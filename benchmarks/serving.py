@@ -33,23 +33,22 @@ LONGEST = 1024
 @dataclass(frozen=True)
 class Settings:
     """What an engine documents as its defaults: tokens in a step, sequences at a time, whether prompts are
-    read beside sequences that decode, the share of memory that it takes, and whether steps that read
-    prompts are recorded as graphs, too (those in which none is read are by all of them)."""
+    read beside sequences that decode, the share of memory that it takes, and up to how many tokens steps
+    are recorded as graphs (0: those in which no prompt is read)."""
 
     tokens: int
     sequences: int
     beside: bool
     memory: float
-    recorded: bool = False
+    recorded: int = 0
 
 
 SETTINGS = {
     "vllm-ci": Settings(8192, 256, beside=False, memory=0.9),  # v0.5: prompts first, alone
     "sglang-vllm-060 vllm": Settings(4096, 256, beside=False, memory=0.9),
     "sglang": Settings(8192, 4096, beside=False, memory=0.88),
-    "kvcached": Settings(
-        8192, 1024, beside=True, memory=0.5, recorded=True
-    ),  # v0.19, --gpu-memory-utilization 0.5
+    # v0.19, --gpu-memory-utilization 0.5; max_cudagraph_capture_size is min(2 max_num_seqs, 512) tokens
+    "kvcached": Settings(8192, 1024, beside=True, memory=0.5, recorded=512),
     "trtllm": Settings(8192, 2048, beside=True, memory=0.95),
 }
 
@@ -104,7 +103,7 @@ def run(key: tuple[str, ...]) -> ServingPoint:
     when = arrivals(count, inf if batch or rate == "inf" else float(rate), Random("arrivals"))
     prompts, outputs = lengths(given, count, "in"), lengths(out, count, "out")
     one = Engine(int(room // each), held, found.limits, s.tokens, s.sequences, s.beside,
-                 launch=0.0 if s.recorded else found.launch, direct=found.direct,
+                 launch=found.launch, recorded=s.recorded, direct=found.direct,
                  once=found.once)  # fmt: skip
     asked = [Request(*r) for r in zip(when, prompts, outputs, strict=True)]
     return serve_at(float(rate or "inf"), asked, one, found, 0)

@@ -33,6 +33,8 @@ from opgraph.record.kinds import Mode, Partition
         ("count", "attention=causal", ("attention", "causal")),
         ("fail_if", "flops > +2%", "flops > +2%"),
         ("run", "reduce-overhead", "compiled,graphs"),
+        ("recorded", "decode", "decode"),
+        ("recorded", "512", "512"),
     ],
 )
 def test_what_is_typed(name: str, text: str, value: object) -> None:

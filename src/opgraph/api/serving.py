@@ -453,10 +453,12 @@ def _engines(asked: Mapping[str, Any], times: StepTimes, draft: StepTimes | None
             return found.seconds(Load(tokens, sampled, (keys,) * many, (pairs,) * many))
 
         drafts = Drafts(asked["draft_tokens"], asked["acceptance"], seconds)
+    recorded = asked["recorded"]
     engine = Engine(
         int(room // page), held, times.limits, asked["step_tokens"], asked["max_sequences"],
         asked["chunked"], (asked["step_overhead"] or 0.0) / 1e3,
-        times.launch if asked["recorded"] == "decode" else 0.0, times.direct, times.once, drafts,
+        0.0 if recorded == "all" else times.launch, int(recorded) if recorded.isdigit() else 0,
+        times.direct, times.once, drafts,
     )  # fmt: skip
     held_here = {"weights": weights, "working": round(beside), "cache": int(room // page * page)}
     return _Engines(times, engine, each, held_here)

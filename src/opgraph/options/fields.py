@@ -23,6 +23,7 @@ from opgraph.options.kinds import (
     Loss,
     Named,
     ParameterDtype,
+    Recorded,
     Several,
     Shape,
     Tensors,
@@ -516,9 +517,9 @@ class Commanding:
         "of the device's memory that weights, a step and the cache take", default=0.9)
     chunked: bool = option(Flag(), Stage.COMMAND,
         "a prompt is read whole, in a step in which none decodes", default=True)
-    recorded: str = option(Choice(("all", "decode")), Stage.COMMAND,
-        "steps that are launched at once, as graphs: all, or those alone in which no prompt is read; else "
-        "the host launches each kernel", default="all")
+    recorded: str = option(Recorded(), Stage.COMMAND,
+        "steps that are launched at once, as graphs: all, those alone in which no prompt is read, or those "
+        "of so many tokens at most; else the host launches each kernel", default="all")
     prefix_hits: float | None = option(Amount(1.0), Stage.COMMAND,
         "the share of a prompt that is in the cache already", unit="SHARE")
     draft: str | None = option(Text(), Stage.COMMAND,

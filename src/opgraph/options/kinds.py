@@ -177,6 +177,19 @@ class Trained(Kind):
         return f"{kind}:{Whole().parse(rank)}" if colon else kind
 
 
+class Recorded(Kind):
+    """Which steps of an engine are recorded as graphs: a word, or up to how many tokens."""
+
+    metavar: ClassVar[str] = "all|decode|TOKENS"
+    python: ClassVar[str] = "str | int"
+
+    def check(self, value: Any) -> str:
+        word = str(value)
+        return (
+            str(Whole().parse(word)) if word.isdigit() else Choice(("all", "decode")).check(value)
+        )
+
+
 class Dtype(Choice):
     """A dtype by its name, as torch writes it or in short ("bf16"), or a `torch.dtype`."""
 

@@ -109,9 +109,11 @@ def test_the_drafting_model_reads_prompts_in_their_time():
     assert found.served[0].first_token == pytest.approx(0.01 + 0.1 + 1e-6 * 5050)
 
 
-def test_a_host_that_launches_each_kernel_holds_up_prompts_alone():
-    found = simulate([Request(0.0, 100, 3)], engine(launch=0.03), lambda _: 0.01).served[0]
-    assert (found.first, found.last) == pytest.approx((0.03, 0.05))
+@pytest.mark.parametrize(("recorded", "first"), [(0, 0.03), (99, 0.03), (100, 0.01)])
+def test_a_host_that_launches_each_kernel_holds_up_what_is_not_recorded(recorded, first):
+    host = engine(launch=0.03, recorded=recorded)
+    found = simulate([Request(0.0, 100, 3)], host, lambda _: 0.01).served[0]
+    assert (found.first, found.last) == pytest.approx((first, first + 0.02))
 
 
 def test_drafts_that_are_accepted_save_steps():

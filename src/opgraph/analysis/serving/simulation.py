@@ -48,8 +48,9 @@ class Engine:
     cache, whether prompts are split (`chunked`: else a prompt is read whole, and alone), and seconds that
     scheduling adds to a step. `pages` is the room of the cache; `held` says how many pages a sequence of so
     many tokens takes, whose encoder read so many. `limits` and `direct` are those of `StepTimes`, `launch`
-    is what the host needs to launch a step that reads prompts (0: it is launched at once); `once` are
-    seconds that a request adds to the step in which its prompt is begun, by what its encoder reads."""
+    is what the host needs to launch a step that is not recorded as a graph: one of more tokens than
+    `recorded`, or one that reads prompts where that is 0; `once` are seconds that a request adds to the
+    step in which its prompt is begun, by what its encoder reads."""
 
     pages: int
     held: Callable[[int, int], int]
@@ -59,6 +60,7 @@ class Engine:
     chunked: bool = True
     overhead: float = 0.0
     launch: float = 0.0
+    recorded: int = 0
     direct: float = 1.0
     once: Callable[[int], float] = lambda _: 0.0
     drafts: Drafts | None = None
@@ -178,7 +180,8 @@ class _Simulation:
         chunks = self._chunks(len(self.decoding) * (1 + drafted))
         decoding = self.decoding if engine.chunked or not chunks else []
         load = self._load(decoding, chunks, drafted)
-        taken = engine.overhead + max(self.seconds(load), engine.launch if chunks else 0.0)
+        by_host = load.tokens > engine.recorded if engine.recorded else bool(chunks)
+        taken = engine.overhead + max(self.seconds(load), engine.launch if by_host else 0.0)
         taken += sum(engine.once(s.request.source) for s, _ in chunks if not s.begun)
         if engine.drafts and decoding:
             keys = sum(s.cached for s in decoding)
