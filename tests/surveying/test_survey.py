@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import DATA
-from tests.surveying.conftest import Cluster, small
+from tests.surveying.conftest import MODELS, Cluster, small
 
 import opgraph
 from opgraph.cli import main
@@ -137,6 +137,27 @@ def test_a_case_is_not_counted_with_what_earlier_ones_left(monkeypatch: pytest.M
     found = work(Task(cases, graphs={c.key: b"" for c in cases}, memory=2 * now - 2**20))
     assert [row["id"] for row in found.tables["cases"]] == [cases[0].key]
     assert found.left == 1
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_sizes_of_a_model_are_traced_with_one_that_is_built_once(mode: str, tmp_path: Path) -> None:
+    """The rows are those of a model that is built anew for each."""
+    (tmp_path / "models.py").write_text(MODELS)
+    spec, sizes = f"{tmp_path}/models.py:Small", [(2, 8), (4, 8), (8, 3, 8)]
+    cases = [Case(spec, "file", {"mode": mode, "input_shape": size}) for size in sizes]
+
+    def rows(*asked: Case) -> list[dict[str, Any]]:
+        found = work(Task(asked, stages=(("l4",),)))
+        return [{k: row[k] for k in row if k not in SPENT} for row in found.tables["cases"]]
+
+    together = rows(*cases)
+    assert len(worker._built) == 1
+    alone = []
+    for case in cases:
+        worker._built.clear()
+        alone += rows(case)
+    assert together == alone
+    assert all(row["ok"] for row in alone)
 
 
 def test_a_plan_of_a_million_cases_is_small() -> None:

@@ -360,6 +360,11 @@ def _own() -> Mapping[str, Path]:
 
 
 @cache
+def _read_once(path: Path) -> Device:
+    return read(path)
+
+
+@cache
 def files() -> Mapping[str, Path]:
     """The device files by id: those that come with opgraph, and those of entry points with other ids.
 
@@ -394,7 +399,7 @@ def device(name: str | os.PathLike[str]) -> Device:
         return read(Path(text))
     wanted = _plain(text)
     if wanted in _own():  # asking what is installed takes longer than reading one
-        return read(_own()[wanted])
+        return _read_once(_own()[wanted])
     if wanted in files():
         return read(files()[wanted])
     names = {_plain(n): d for d in devices() for n in (d.name, *d.aliases, d.id)}

@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +31,7 @@ from opgraph.surveying.cases import Case
 if TYPE_CHECKING:
     from opgraph.analysis.costed import CostedRecord
     from opgraph.record.profile import ProfileRecord
+    from opgraph.sources.base import Model
 
 OUT_OF_MEMORY = "it takes more memory than a case is allowed, on real tensors perhaps"
 _GRACE = 20.0
@@ -72,6 +73,8 @@ _spoiled = False
 half way, or its libraries keep too much of earlier cases."""
 _begun = 0
 """Cases that this process has begun."""
+_built: dict[str, Model] = {}
+"""The model of the case before, by what it was built from: with other inputs it is traced as it is."""
 
 
 def work(task: Task) -> Found:
@@ -193,17 +196,24 @@ def _profile(case: Case, row: Row) -> ProfileRecord:
     import torch
 
     from opgraph.api.pipeline import profiled, resolved
-    from opgraph.options import Options
+    from opgraph.options import OPTIONS, Options, Stage
 
     torch.set_num_threads(1)
     options = Options(**case.traced)
-    model = resolved(case.spec, options)
+    same = {n: v for n, v in case.traced.items() if OPTIONS[n].stage is not Stage.INPUTS}
+    alike = replace(case, options=same).key
+    model = _built.pop(alike, None)
+    _built.clear()
+    if model is None:
+        model = resolved(case.spec, options)
     row |= {"stage": "trace", "class": model.info.cls}
     try:
-        return profiled(model, options=options)
+        profile = profiled(model, options=options)
     except InputError:
         row["stage"] = "inputs"
         raise
+    _built[alike] = model  # one that failed may have left it half done
+    return profile
 
 
 def _figures(profile: ProfileRecord, kept: Mapping[str, Any]) -> Row:

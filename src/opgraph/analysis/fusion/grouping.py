@@ -114,6 +114,9 @@ class Grouping:
 
     def __init__(self, graph: Graph, rules: Sequence[Rule], roles: Sequence[Role]) -> None:
         self._graph, self._rules, self._roles = graph, rules, roles
+        self._before = {n.id: self._made(n) for n in graph.nodes}
+        self._after = {n.id: self._used(n) for n in graph.nodes}
+        self._behind = {i: frozenset(p.id for p in found) for i, found in self._before.items()}
         self._taken: set[int] = set()
         self._results = frozenset(graph.outputs)
 
@@ -273,12 +276,18 @@ class Grouping:
     def _free(self, node: Node, members: set[int]) -> bool:
         return node.id not in members and node.id not in self._taken
 
-    def _sources(self, node: Node) -> Iterable[Node]:
+    def _made(self, node: Node) -> tuple[Node, ...]:
         found = (self._graph.producer.get(v) for v in node.inputs)
-        return {p.id: p for p in found if p is not None}.values()
+        return tuple({p.id: p for p in found if p is not None}.values())
 
-    def _users(self, node: Node) -> Iterable[Node]:
-        return {u.id: u for v in node.outputs for u in self._graph.users.get(v, ())}.values()
+    def _used(self, node: Node) -> tuple[Node, ...]:
+        return tuple({u.id: u for v in node.outputs for u in self._graph.users.get(v, ())}.values())
+
+    def _sources(self, node: Node) -> tuple[Node, ...]:
+        return self._before[node.id]
+
+    def _users(self, node: Node) -> tuple[Node, ...]:
+        return self._after[node.id]
 
     def _convex(self, members: set[int]) -> bool:
         first, last = min(members), max(members)
@@ -287,11 +296,11 @@ class Grouping:
         if last - first < len(members):
             return True  # nothing stands between them
         behind: set[int] = set()
-        for node in self._graph.nodes[first - 1 : last]:
-            sources = {p.id for p in self._sources(node)}
-            if node.id in members:
-                if sources & behind:
+        for i in range(first, last + 1):
+            sources = self._behind[i]
+            if i in members:
+                if not behind.isdisjoint(sources):
                     return False
-            elif sources & (members | behind):
-                behind.add(node.id)
+            elif not (members.isdisjoint(sources) and behind.isdisjoint(sources)):
+                behind.add(i)
         return True
